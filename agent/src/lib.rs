@@ -3,13 +3,18 @@
 //! The flow is `source` (where snapshots come from) → the crate `sesame-render` (pure: snapshot to Envoy resources) →
 //! `apply` (files, order, last-accepted state) → `envoy` (process, admin socket); `quarantine` finds what Envoy refuses, and `publish` is the loop
 //! that publishes the rest.
-//! `run` ties them together, `cli` is what people call. Imports go one way: `host` ← `xds` ← `envoy` ← `apply` ←
-//! `quarantine` ← `publish` ← `run` ← `cli`; `source` imports `host` alone.
+//! `run` ties them together, `doctor` and `collect` look at a host, `cli` is what people call. Imports go one way: `host` ←
+//! `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`; `source` imports `host` alone.
+//! `join` is apart: it makes a host one of a cluster's.
 
 pub mod apply;
 pub mod cli;
+mod collect;
+pub mod doctor;
 pub mod envoy;
 pub mod host;
+#[cfg(feature = "cluster")]
+mod join;
 pub mod publish;
 pub mod quarantine;
 pub mod run;

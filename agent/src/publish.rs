@@ -5,15 +5,22 @@
 
 use crate::apply::{Applier, ApplyError, Desired, Outcome, Report};
 use crate::envoy::Admin;
-use crate::quarantine::{Advice, Quarantine, Reduced, Target, let_down_by_host};
-use crate::xds::Kind;
+use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
+use crate::xds::XdsKind;
 
 /// Number of times that one publication is tried, each time with less.
 const MAX_ROUNDS: usize = 12;
 
-/// Reason for which the configuration that was accepted last goes on being served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
+/// Outcome of a publication. Unless the target is accepted, the configuration that was accepted last goes on being served.
+#[derive(Debug)]
+pub enum Published {
+    /// Envoy serves the target, or what is left of it.
+    Accepted {
+        /// Report of the transaction.
+        report: Report,
+        /// Configuration that it serves instead of the target, if something was left out.
+        reduced: Option<Box<Reduced>>,
+    },
     /// Envoy refuses the target, and nothing was found that could be left out. It is to be tried again when something
     /// changes.
     Refused {
@@ -32,74 +39,54 @@ pub enum Kept {
     },
 }
 
-/// Outcome of a publication.
-#[derive(Debug)]
-pub enum Published {
-    /// Envoy serves the target, or what is left of it.
-    Accepted {
-        /// Report of the transaction.
-        report: Report,
-        /// Configuration that it serves instead of the target, if something was left out.
-        reduced: Option<Box<Reduced>>,
-    },
-    /// Nothing has changed.
-    Kept(Kept),
-}
-
-/// Next step of the loop.
-enum Step {
-    /// Tries again, with less.
-    Again,
-    /// Ends the publication.
-    End(Published),
-}
-
 /// Brings Envoy to the target, or to what is left of it. A search for what it refuses ends early when `newer` says that
 /// there is a newer target.
 pub async fn publish(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
     envoy: &Admin,
-    target: Target<'_>,
+    target: Configuration<'_>,
     newer: impl Fn() -> bool + Send + Sync,
 ) -> Result<Published, ApplyError> {
     quarantine.follow(target);
-    let mut words: Vec<String> = Vec::new();
+    let mut envoy_words: Vec<String> = Vec::new();
     if let Some(before) = quarantine.unfinished() {
-        words.extend_from_slice(before);
-        if quarantine.search(target, &newer, &words).await == Advice::Resume {
-            return Ok(searching(words));
+        envoy_words.extend_from_slice(before);
+        if quarantine.search(target, &newer, &envoy_words).await == Advice::Resume {
+            return Ok(Published::Searching { envoy_words });
         }
     }
     for _ in 0..MAX_ROUNDS {
-        let step = attempt(quarantine, applier, envoy, target, &newer, &mut words).await?;
-        if let Step::End(published) = step {
+        let words = &mut envoy_words;
+        let attempt = attempt(quarantine, applier, envoy, target, &newer, words);
+        if let Some(published) = attempt.await? {
             return Ok(published);
         }
     }
-    Ok(refused(words))
+    Ok(Published::Refused { envoy_words })
 }
 
-/// Runs one transaction, and asks for advice if Envoy refuses it. `words` are those of the last refusal.
+/// Runs one transaction, and asks for advice if Envoy refuses it. `words` are those of the last refusal. Returns the end of the
+/// publication; none if it is to be tried again, with less.
 async fn attempt(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
     envoy: &Admin,
-    target: Target<'_>,
+    target: Configuration<'_>,
     newer: &(impl Fn() -> bool + Send + Sync),
     words: &mut Vec<String>,
-) -> Result<Step, ApplyError> {
+) -> Result<Option<Published>, ApplyError> {
     let reduced = quarantine.reduce(target).await;
-    let (packed, rendered) = match &reduced {
-        Some(reduced) => (&reduced.packed, &reduced.rendered),
-        None => (target.packed, target.rendered),
+    let (encoded, rendered) = match &reduced {
+        Some(reduced) => (&reduced.encoded, &reduced.rendered),
+        None => (target.encoded, target.rendered),
     };
     let desired = Desired {
         rendered,
-        serials: packed.serials(),
+        serials: encoded.serials(),
         // That the source wants none has waited until it was sure to be meant. That nothing is left of what it wants is
         // never meant.
-        may_empty: target.packed.counts().listeners == 0
+        may_empty: target.encoded.counts().listeners == 0
             || quarantine.leaves_none(&applier.on_disk().content.listeners),
     };
     let report = match applier.apply(desired, Some(envoy)).await {
@@ -108,7 +95,8 @@ async fn attempt(
             if words.is_empty() {
                 words.push(error.to_string());
             }
-            return Ok(Step::End(refused(std::mem::take(words))));
+            let envoy_words = std::mem::take(words);
+            return Ok(Some(Published::Refused { envoy_words }));
         }
         Err(error) => return Err(error),
     };
@@ -116,10 +104,10 @@ async fn attempt(
         Outcome::Unchanged | Outcome::Applied => {
             let unproven = unproven_keys(&report);
             if !unproven.is_empty() && quarantine.judge_keys(target, &unproven, newer).await {
-                return Ok(Step::Again);
+                return Ok(None);
             }
-            quarantine.accept(packed);
-            return Ok(Step::End(Published::Accepted {
+            quarantine.accept(encoded);
+            return Ok(Some(Published::Accepted {
                 report,
                 reduced: reduced.map(Box::new),
             }));
@@ -132,9 +120,13 @@ async fn attempt(
             words.clone_from(&refusal.envoy_words);
             let advice = quarantine.learn(refusal, target, rendered, newer).await;
             return Ok(match advice {
-                Advice::Retry => Step::Again,
-                Advice::Keep => Step::End(refused(std::mem::take(words))),
-                Advice::Resume => Step::End(searching(std::mem::take(words))),
+                Advice::Retry => None,
+                Advice::Keep => Some(Published::Refused {
+                    envoy_words: std::mem::take(words),
+                }),
+                Advice::Resume => Some(Published::Searching {
+                    envoy_words: std::mem::take(words),
+                }),
             });
         }
         Outcome::Unseen { subscriptions, .. } => {
@@ -143,21 +135,13 @@ async fn attempt(
         Outcome::Gone { reason, .. } => format!("Envoy does not answer: {reason}"),
         Outcome::NotRunning => "Envoy is not running".to_owned(),
     };
-    Ok(Step::End(Published::Kept(Kept::NotYet { reason })))
-}
-
-fn refused(envoy_words: Vec<String>) -> Published {
-    Published::Kept(Kept::Refused { envoy_words })
-}
-
-fn searching(envoy_words: Vec<String>) -> Published {
-    Published::Kept(Kept::Searching { envoy_words })
+    Ok(Some(Published::NotYet { reason }))
 }
 
 /// Returns the keys that Envoy took without showing their certificate: it says so of bad pairs, too.
 fn unproven_keys(report: &Report) -> Vec<String> {
     let keys = report.unverified.iter();
-    keys.filter(|subscription| subscription.kind == Kind::Secret)
+    keys.filter(|subscription| subscription.kind == XdsKind::Secret)
         .map(|subscription| subscription.name.clone())
         .collect()
 }

@@ -76,6 +76,18 @@ impl ClusterConnection {
     }
 }
 
+/// Returns the settings to connect with once, for a command.
+pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
+    let ConnectionSettings {
+        mut config,
+        fingerprint: _,
+        warnings: _,
+    } = read(kubeconfig).await?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    Ok(config)
+}
+
 /// Waits for an answer of the API server; that there is none in time is an error like any other.
 pub(crate) async fn answer<T>(
     limit: Duration,

@@ -2,11 +2,14 @@
 //!
 //! The flow is `watch` (what the cluster holds) → `engine` (resolves it, on a thread of its own) → `publish` (ConfigMaps and
 //! Secrets), `report` (statuses) and `provision` (a Service for each Gateway). They write only while `lead` says so.
+//! `hosts` is apart: commands of an operator, about hosts outside the cluster.
 
 pub mod cli;
 mod connection;
 mod engine;
 mod finalizer;
+mod fleet_roles;
+mod hosts;
 mod lead;
 mod provision;
 mod publish;

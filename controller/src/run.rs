@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use crate::connection::ClusterConnection;
 use crate::engine::{Engine, Mode};
 use crate::finalizer::Finalizer;
+use crate::fleet_roles::FleetRoles;
 use crate::lead::Elector;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
@@ -41,6 +42,7 @@ pub(crate) struct ProcessSettings {
     pub(crate) lease_duration: Duration,
     pub(crate) gateway_services: bool,
     pub(crate) host_addresses: Vec<Network>,
+    pub(crate) host_lost: Duration,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -222,6 +224,11 @@ fn start_writers(
     }
     let replica = || replica.clone();
     tasks.spawn(Finalizer { replica: replica() }.run());
+    let fleet_roles = FleetRoles {
+        replica: replica(),
+        desired: publications.clone(),
+    };
+    tasks.spawn(fleet_roles.run());
     let publisher = SnapshotPublisher {
         replica: replica(),
         desired: publications,
@@ -237,6 +244,7 @@ fn start_writers(
     let reporter = StatusReporter {
         replica: replica(),
         host_addresses: settings.host_addresses,
+        host_lost: settings.host_lost,
         changes: statuses,
         failures: failed,
         without_service: services_missing,

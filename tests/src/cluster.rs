@@ -124,6 +124,12 @@ impl TestCluster {
         Client::new(self.servers.address(), &self.identity, credentials)
     }
 
+    /// Talks to the API server as the bearer of this token.
+    pub fn bearer(&self, token: &str) -> Client {
+        let credentials = Credentials::Token(token.to_owned());
+        Client::new(self.servers.address(), &self.identity, credentials)
+    }
+
     /// A kubeconfig for `user`: a file of mode 0600 that is gone when the cluster is.
     pub async fn kubeconfig(&self, user: &User) -> PathBuf {
         let credentials = self.credentials(user).await;

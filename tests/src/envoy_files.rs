@@ -96,7 +96,7 @@ impl Host {
             .unwrap();
         apply(&mut applier, rendered, None).await;
         let supervisor = Supervisor::start(config).unwrap();
-        assert!(supervisor.live().await);
+        until_state(&supervisor, State::is_live).await;
         (applier, supervisor)
     }
 }

@@ -16,6 +16,7 @@ pub mod datagrams;
 pub mod envoy_files;
 pub mod golden;
 pub mod http2;
+pub mod joining;
 pub mod load;
 mod logs;
 pub mod manifests;

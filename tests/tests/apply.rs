@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sesame_agent::apply::plan::Phase;
 use sesame_agent::apply::{Applier, Desired, OnDisk, Outcome, Patience};
-use sesame_agent::xds::{Kind, Subscription};
+use sesame_agent::xds::{Subscription, XdsKind};
 use sesame_render::{Rendered, Resource};
 use sesame_tests::envoy_files::{
     self, Host, apply, backend, cluster, endpoints, free_address, get, listener, load, route_table,
@@ -85,7 +85,7 @@ async fn what_is_unchanged_after_a_start_is_confirmed_and_not_written() {
     // As an agent that comes later does.
     let (mut applier, opened) = Applier::open(
         host.layout.clone(),
-        supervisor.log(),
+        host.config().log(),
         Some(&supervisor.admin()),
     )
     .await
@@ -115,7 +115,7 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
     assert_eq!(refusal.phase, Phase::ListenersUnion);
     assert_eq!(
         refusal.subscriptions,
-        [Subscription::new(Kind::Listeners, "")]
+        [Subscription::new(XdsKind::Listeners, "")]
     );
     let words = refusal.envoy_words.join("\n");
     assert!(words.contains("StatPrefix"), "{words}");
@@ -152,7 +152,7 @@ async fn a_refused_route_table_is_named_among_those_of_its_step() {
     };
     assert_eq!(
         refusal.subscriptions,
-        [Subscription::new(Kind::RouteTable, "other")]
+        [Subscription::new(XdsKind::RouteTable, "other")]
     );
     assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
     assert_eq!(get(at, "/").await.unwrap().1, "one");
@@ -203,7 +203,7 @@ async fn a_certificate_is_rotated_and_proven_and_a_bad_pair_is_refused_twice() {
         };
         assert_eq!(
             refusal.subscriptions,
-            [Subscription::new(Kind::Secret, name)]
+            [Subscription::new(XdsKind::Secret, name)]
         );
         assert_eq!(OnDisk::load(&host.layout).unwrap().content, rendered);
     }
@@ -235,7 +235,10 @@ async fn a_file_that_envoy_does_not_see_is_reported_and_taken_back() {
     let Outcome::Unseen { subscriptions, .. } = &report.outcome else {
         panic!("{report:?}");
     };
-    assert_eq!(subscriptions, &[Subscription::new(Kind::Endpoints, "one")]);
+    assert_eq!(
+        subscriptions,
+        &[Subscription::new(XdsKind::Endpoints, "one")]
+    );
     assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
     supervisor.stop(Duration::ZERO).await;
 }
@@ -256,9 +259,10 @@ async fn an_agent_that_was_killed_half_way_is_followed_by_one_that_goes_on() {
             limit_polls(transaction, polls).await
         };
         let Some(report) = done else {
-            let (next, opened) = Applier::open(host.layout.clone(), supervisor.log(), Some(&envoy))
-                .await
-                .unwrap();
+            let (next, opened) =
+                Applier::open(host.layout.clone(), host.config().log(), Some(&envoy))
+                    .await
+                    .unwrap();
             applier = next;
             assert_eq!(opened.junk, Vec::<std::path::PathBuf>::new());
             assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use sesame_agent::apply::{Applier, Outcome, Patience};
 use sesame_agent::envoy::{Admin, Supervisor};
-use sesame_agent::publish::{Kept, Published, publish};
-use sesame_agent::quarantine::{Piece, Quarantine, Target, affected};
+use sesame_agent::publish::{Published, publish};
+use sesame_agent::quarantine::{Configuration, Piece, Quarantine, affected};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::encoded::EncodedSnapshot;
@@ -369,9 +369,9 @@ impl Publisher {
     async fn publish(&mut self, world: &World) -> Published {
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
         let rendered = sesame_render::render(snapshot, keys, &self.options);
-        let packed = Arc::new(EncodedSnapshot::new(snapshot, keys.clone()));
-        let target = Target {
-            packed: &packed,
+        let encoded = Arc::new(EncodedSnapshot::new(snapshot, keys.clone()));
+        let target = Configuration {
+            encoded: &encoded,
             options: &self.options,
             rendered: &rendered,
         };
@@ -384,7 +384,7 @@ impl Publisher {
     async fn accepted(&mut self, world: &World) -> BTreeSet<Piece> {
         let mut published = self.publish(world).await;
         // On a busy machine a search may take several attempts.
-        while let Published::Kept(Kept::Searching { .. }) = published {
+        while let Published::Searching { .. } = published {
             published = self.publish(world).await;
         }
         let found: BTreeSet<Piece> = self.quarantine.culprits().keys().cloned().collect();
@@ -520,9 +520,9 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
     let culprit = bad.poison(Poison::HeaderRegex, 0);
     let ResolvedGateway { snapshot, keys, .. } = &bad.resolved;
     let rendered = sesame_render::render(snapshot, keys, &publisher.options);
-    let packed = Arc::new(EncodedSnapshot::new(snapshot, keys.clone()));
-    let target = Target {
-        packed: &packed,
+    let encoded = Arc::new(EncodedSnapshot::new(snapshot, keys.clone()));
+    let target = Configuration {
+        encoded: &encoded,
         options: &publisher.options,
         rendered: &rendered,
     };
@@ -530,7 +530,7 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
     let outcome = publish(quarantine, applier, &publisher.envoy, target, || true).await;
     let outcome = outcome.unwrap();
     assert!(
-        matches!(outcome, Published::Kept(Kept::Searching { .. })),
+        matches!(outcome, Published::Searching { .. }),
         "{outcome:?}"
     );
     assert_eq!(get(publisher.at, "/g1").await.unwrap().0, 200);
@@ -573,7 +573,7 @@ async fn a_refused_key_has_the_accepted_one_in_its_place_until_it_is_mended() {
     until_answered(publisher.at, "/beside", (200, "good")).await;
     let host = &publisher.host;
     let restarted = Quarantine::new(host.config().binary, host.directory.path().join("judge"));
-    publisher.quarantine = restarted.with_last_good_keys(reduced.map(|reduced| reduced.packed));
+    publisher.quarantine = restarted.with_last_good_keys(reduced.map(|reduced| reduced.encoded));
     let found = publisher.accepted(&world).await;
     assert_eq!(found, BTreeSet::from([culprit]));
     assert_eq!(publisher.serials().await, BTreeSet::from([first]));

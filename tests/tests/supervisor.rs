@@ -110,7 +110,7 @@ async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
         assert_eq!(live_pid(&state), pid);
         let (mut applier, _) = Applier::open(
             host.layout.clone(),
-            supervisor.log(),
+            host.config().log(),
             Some(&supervisor.admin()),
         )
         .await
@@ -149,7 +149,7 @@ async fn as_an_agent() {
         )
     };
     let supervisor = Supervisor::start(config).unwrap();
-    supervisor.live().await;
+    until_state(&supervisor, State::is_live).await;
     std::fs::write(directory.join("live"), "").unwrap();
     std::future::pending::<()>().await;
 }

@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::host::{create_directory, entries, remove_if_there, replace_file, write_file};
+use crate::host::{
+    create_directory, entries, remove_directory_if_there, remove_if_there, replace_file, write_file,
+};
 use crate::xds::response::encode_shares;
-use crate::xds::{Kind, Subscription};
+use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::no_shares;
 
@@ -26,7 +28,7 @@ const ABSENT: &str = "absent";
 #[derive(Debug)]
 pub(crate) struct Files {
     layout: XdsLayout,
-    entries: Vec<Entry>,
+    entries: Vec<JournalEntry>,
     next: u64,
     /// Content of the file of the shares, as far as it is known.
     shares: Option<Bytes>,
@@ -34,9 +36,9 @@ pub(crate) struct Files {
 
 /// Change that can be undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct JournalEntry {
     /// Kind of the file.
-    pub(crate) kind: Kind,
+    pub(crate) kind: XdsKind,
     /// Path of the file that was changed.
     pub(crate) path: PathBuf,
     /// Path of the file as it was before, or of the mark that there was none.
@@ -48,10 +50,7 @@ pub(crate) struct Entry {
 impl Files {
     /// Creates the directories and finds the journal of an interrupted transaction.
     pub(crate) fn open(layout: XdsLayout) -> io::Result<Self> {
-        let dropped = layout.staging().join("dropped");
-        if dropped.is_dir() {
-            fs::remove_dir_all(dropped)?;
-        }
+        remove_directory_if_there(&layout.staging().join("dropped"))?;
         for directory in [
             "", "lds", "cds", "rds", "eds", "sds", "rtds", "tmp", "tmp/undo",
         ] {
@@ -89,7 +88,7 @@ impl Files {
     }
 
     /// Returns the changes since the last commit, oldest first.
-    pub(crate) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[JournalEntry] {
         &self.entries
     }
 
@@ -132,7 +131,7 @@ impl Files {
     }
 
     /// Puts the last changed file back as it was; `None` when the journal is empty.
-    pub(crate) fn undo(&mut self) -> io::Result<Option<Entry>> {
+    pub(crate) fn undo(&mut self) -> io::Result<Option<JournalEntry>> {
         let Some(entry) = self.entries.last() else {
             return Ok(None);
         };
@@ -156,10 +155,8 @@ impl Files {
             return Ok(());
         }
         let dropped = self.layout.staging().join("dropped");
-        if dropped.is_dir() {
-            // Of a commit that found the disk full.
-            fs::remove_dir_all(&dropped)?;
-        }
+        // Of a commit that found the disk full.
+        remove_directory_if_there(&dropped)?;
         fs::rename(self.journal(), &dropped)?;
         self.entries.clear();
         create_directory(&self.journal())?;
@@ -168,7 +165,7 @@ impl Files {
 
     /// Removes directories without a file. No Envoy may run: a removed directory loses its watch.
     pub(crate) fn remove_empty_directories(&self) -> io::Result<()> {
-        for kind in Kind::LEAVES {
+        for kind in XdsKind::LEAVES {
             for directory in entries(&self.layout.root().join(kind.directory()))? {
                 match fs::remove_dir(&directory) {
                     Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
@@ -207,7 +204,7 @@ impl Files {
             write_file(&saved, &[])?;
         }
         self.next = self.next.saturating_add(1);
-        self.entries.push(Entry {
+        self.entries.push(JournalEntry {
             kind,
             path: path.to_owned(),
             saved,
@@ -217,11 +214,11 @@ impl Files {
     }
 
     /// Reads the name of a journal entry; `None` if it is not one.
-    fn parse(&self, saved: &Path) -> Option<(u64, Entry)> {
+    fn parse(&self, saved: &Path) -> Option<(u64, JournalEntry)> {
         let name = saved.file_name()?.to_str()?;
         let mut parts = name.split('.');
         let number = parts.next()?.parse().ok()?;
-        let kind = Kind::from_directory(parts.next()?)?;
+        let kind = XdsKind::from_directory(parts.next()?)?;
         let leaf = parts.next()?;
         let suffix = parts.next()?;
         let path = if kind.is_list() {
@@ -237,7 +234,7 @@ impl Files {
         };
         Some((
             number,
-            Entry {
+            JournalEntry {
                 kind,
                 path,
                 saved: saved.to_owned(),
@@ -254,7 +251,7 @@ mod tests {
     use super::*;
 
     fn route_table(name: &str) -> Subscription {
-        Subscription::new(Kind::RouteTable, name)
+        Subscription::new(XdsKind::RouteTable, name)
     }
 
     fn content(files: &Files, name: &str) -> Option<String> {
@@ -295,7 +292,7 @@ mod tests {
     fn others_can_read_nothing() {
         let root = tempfile::tempdir().unwrap();
         let mut files = Files::open(XdsLayout::new(root.path().join("xds"))).unwrap();
-        let secret = Subscription::new(Kind::Secret, "s");
+        let secret = Subscription::new(XdsKind::Secret, "s");
         files.write(&secret, b"key").unwrap();
         files.write(&secret, b"key 2").unwrap();
         let mut pending = vec![root.path().join("xds")];

@@ -11,7 +11,6 @@ pub mod plan;
 mod report;
 mod request;
 mod rollback;
-mod shares;
 pub mod state;
 mod transaction;
 mod wait;

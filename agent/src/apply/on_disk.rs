@@ -5,7 +5,6 @@
 //! path. Everything else is treated as absent and removed or overwritten by the next plan.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use sesame_files::open::{self, Rule};
 
 use crate::host::entries;
 use crate::xds::response;
-use crate::xds::{Kind, Subscription};
+use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::{Rendered, Resource};
 
@@ -24,7 +23,7 @@ use sesame_render::{Rendered, Resource};
 pub(super) const MAX_FILE: u64 = 256 << 20;
 
 /// Accepted content of the files, each list by name.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnDisk {
     /// Resources that the whole files hold.
     pub content: Rendered,
@@ -36,33 +35,8 @@ pub struct OnDisk {
     pub unconfirmed: BTreeSet<Subscription>,
 }
 
-/// Prints counts alone, because the content has private keys.
-impl fmt::Debug for OnDisk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Rendered {
-            listeners,
-            route_tables,
-            clusters,
-            endpoints,
-            secrets,
-            shares: _,
-            problems: _,
-        } = &self.content;
-        f.debug_struct("OnDisk")
-            .field("listeners", &listeners.len())
-            .field("route_tables", &route_tables.len())
-            .field("clusters", &clusters.len())
-            .field("endpoints", &endpoints.len())
-            .field("secrets", &secrets.len())
-            .field("has_listeners", &self.has_listeners)
-            .field("has_clusters", &self.has_clusters)
-            .field("unconfirmed", &self.unconfirmed)
-            .finish()
-    }
-}
-
 /// Result of reading the files.
-pub(crate) struct Found {
+pub(crate) struct FoundFiles {
     pub(crate) on_disk: OnDisk,
     /// Version of every whole file, to be compared with what Envoy reports.
     pub(crate) versions: BTreeMap<Subscription, String>,
@@ -77,18 +51,18 @@ impl OnDisk {
     }
 
     /// Returns the resources of a kind.
-    pub(crate) fn of(&self, kind: Kind) -> &[Resource] {
+    pub(crate) fn of(&self, kind: XdsKind) -> &[Resource] {
         resources(&self.content, kind)
     }
 
     /// Tells whether the running Envoy has not taken a file.
-    pub(super) fn is_unconfirmed(&self, kind: Kind, name: &str) -> bool {
+    pub(super) fn is_unconfirmed(&self, kind: XdsKind, name: &str) -> bool {
         !self.unconfirmed.is_empty() && self.unconfirmed.contains(&Subscription::new(kind, name))
     }
 }
 
 /// Returns the resources of a kind.
-pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &Arc<[Resource]> {
+pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> {
     let Rendered {
         listeners,
         route_tables,
@@ -99,57 +73,61 @@ pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &Arc<[Resource]> {
         problems: _,
     } = rendered;
     match kind {
-        Kind::Listeners => listeners,
-        Kind::Clusters => clusters,
-        Kind::RouteTable => route_tables,
-        Kind::Endpoints => endpoints,
-        Kind::Secret => secrets,
+        XdsKind::Listeners => listeners,
+        XdsKind::Clusters => clusters,
+        XdsKind::RouteTable => route_tables,
+        XdsKind::Endpoints => endpoints,
+        XdsKind::Secret => secrets,
+    }
+}
+
+/// Returns the list of the resources of a kind.
+pub(crate) fn resources_mut(rendered: &mut Rendered, kind: XdsKind) -> &mut Arc<[Resource]> {
+    match kind {
+        XdsKind::Listeners => &mut rendered.listeners,
+        XdsKind::Clusters => &mut rendered.clusters,
+        XdsKind::RouteTable => &mut rendered.route_tables,
+        XdsKind::Endpoints => &mut rendered.endpoints,
+        XdsKind::Secret => &mut rendered.secrets,
     }
 }
 
 /// Reads all files below `layout`.
-pub(crate) fn find(layout: &XdsLayout) -> io::Result<Found> {
-    let mut found = Found {
+pub(crate) fn find(layout: &XdsLayout) -> io::Result<FoundFiles> {
+    let mut found = FoundFiles {
         on_disk: OnDisk::default(),
         versions: BTreeMap::new(),
         junk: Vec::new(),
     };
-    for kind in [Kind::Listeners, Kind::Clusters] {
-        let path = Subscription::new(kind, "").path(layout);
+    for kind in XdsKind::LISTS {
+        let subscription = Subscription::new(kind, "");
+        let path = subscription.path(layout);
         let Some(list) = whole(kind, &path)? else {
             if path.exists() {
                 found.junk.push(path);
             }
             continue;
         };
-        found
-            .versions
-            .insert(Subscription::new(kind, ""), list.version);
-        let OnDisk {
-            content,
-            has_listeners,
-            has_clusters,
-            ..
-        } = &mut found.on_disk;
-        if kind == Kind::Listeners {
-            (content.listeners, *has_listeners) = (sorted(list.resources), true);
-        } else {
-            (content.clusters, *has_clusters) = (sorted(list.resources), true);
+        found.versions.insert(subscription, list.version);
+        let on_disk = &mut found.on_disk;
+        *resources_mut(&mut on_disk.content, kind) = sorted(list.resources);
+        match kind {
+            XdsKind::Listeners => on_disk.has_listeners = true,
+            _ => on_disk.has_clusters = true,
         }
     }
-    for kind in Kind::LEAVES {
+    for kind in XdsKind::LEAVES {
         let leaves = leaves(layout, kind, &mut found)?;
-        let content = &mut found.on_disk.content;
-        match kind {
-            Kind::Secret => content.secrets = leaves,
-            Kind::Endpoints => content.endpoints = leaves,
-            _ => content.route_tables = leaves,
-        }
+        *resources_mut(&mut found.on_disk.content, kind) = leaves;
     }
     Ok(found)
 }
 
-fn leaves(layout: &XdsLayout, kind: Kind, found: &mut Found) -> io::Result<Arc<[Resource]>> {
+fn leaves(
+    layout: &XdsLayout,
+    kind: XdsKind,
+    found: &mut FoundFiles,
+) -> io::Result<Arc<[Resource]>> {
     let mut leaves = Vec::new();
     let file = format!("{}.pb", kind.directory());
     for directory in entries(&layout.root().join(kind.directory()))? {
@@ -187,7 +165,7 @@ fn sorted(mut resources: Vec<Resource>) -> Arc<[Resource]> {
 }
 
 /// Reads a whole file; `None` for one that is absent, not a file or damaged.
-pub(crate) fn whole(kind: Kind, path: &Path) -> io::Result<Option<response::Decoded>> {
+pub(crate) fn whole(kind: XdsKind, path: &Path) -> io::Result<Option<response::DecodedFile>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

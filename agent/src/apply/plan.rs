@@ -12,9 +12,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use itertools::{EitherOrBoth, Itertools as _};
+
 use super::on_disk::{OnDisk, resources};
 use crate::xds::response;
-use crate::xds::{Kind, Subscription};
+use crate::xds::{Subscription, XdsKind};
 use sesame_render::{Rendered, Resource};
 
 /// Place of a step in the order.
@@ -37,7 +39,7 @@ pub enum Phase {
 }
 
 /// File to be written.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// Subscription of the file.
     pub subscription: Subscription,
@@ -45,14 +47,6 @@ pub struct Write {
     pub resources: Vec<Resource>,
     /// True if there was no file before, so that Envoy may not be subscribed to it yet.
     pub new: bool,
-}
-
-/// Prints names only, because the content may be a private key.
-impl std::fmt::Debug for Write {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.resources.iter().map(|r| r.name.as_str()).collect();
-        write!(f, "{:?}{names:?}", self.subscription)
-    }
 }
 
 /// Writes that may happen together; Envoy must have taken them all before the next step.
@@ -101,7 +95,7 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
     let mut leaves = Vec::new();
     let mut flips = Vec::new();
     let mut orphans = Vec::new();
-    for kind in [Kind::Secret, Kind::Endpoints, Kind::RouteTable] {
+    for kind in XdsKind::LEAVES {
         let wanted = resources(new, kind);
         // Thousands that a change has left alone are not compared.
         if Arc::ptr_eq(wanted, resources(&old.content, kind)) && old.unconfirmed.is_empty() {
@@ -114,13 +108,15 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
                 new,
             };
             match pair {
-                Pair::Added(resource) => leaves.push(write(resource, true)),
-                Pair::Removed(resource) => orphans.push(Subscription::new(kind, &resource.name)),
-                Pair::Both(before, after) => {
+                EitherOrBoth::Right(resource) => leaves.push(write(resource, true)),
+                EitherOrBoth::Left(resource) => {
+                    orphans.push(Subscription::new(kind, &resource.name));
+                }
+                EitherOrBoth::Both(before, after) => {
                     if before.bytes == after.bytes && !old.is_unconfirmed(kind, &after.name) {
                         continue;
                     }
-                    if kind == Kind::RouteTable {
+                    if kind == XdsKind::RouteTable {
                         flips.push(write(after, false));
                     } else {
                         leaves.push(write(after, false));
@@ -129,8 +125,8 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
             }
         }
     }
-    let clusters = list(old, Kind::Clusters, new, old.has_clusters)?;
-    let listeners = list(old, Kind::Listeners, new, old.has_listeners)?;
+    let clusters = list(old, XdsKind::Clusters, new, old.has_clusters)?;
+    let listeners = list(old, XdsKind::Listeners, new, old.has_listeners)?;
     let steps = [
         (Phase::Leaves, leaves, Vec::new()),
         (Phase::ClustersUnion, clusters.union, Vec::new()),
@@ -154,7 +150,7 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
 }
 
 /// Returns resources by name.
-fn sorted(kind: Kind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanError> {
+fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanError> {
     let mut all: Vec<&Resource> = resources.iter().collect();
     if !all.is_sorted_by(|a, b| a.name <= b.name) {
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -179,7 +175,12 @@ struct ListWrites {
     last: Vec<Write>,
 }
 
-fn list(old: &OnDisk, kind: Kind, new: &Rendered, exists: bool) -> Result<ListWrites, PlanError> {
+fn list(
+    old: &OnDisk,
+    kind: XdsKind,
+    new: &Rendered,
+    exists: bool,
+) -> Result<ListWrites, PlanError> {
     let write = |resources: Vec<Resource>| {
         vec![Write {
             subscription: Subscription::new(kind, ""),
@@ -203,8 +204,8 @@ fn list(old: &OnDisk, kind: Kind, new: &Rendered, exists: bool) -> Result<ListWr
     let taken = addresses(kind, &wanted);
     let union: Vec<Resource> = merge(before, &wanted)
         .filter_map(|pair| match pair {
-            Pair::Added(after) | Pair::Both(_, after) => Some(after),
-            Pair::Removed(gone) => (!clashes(kind, gone, &taken)).then_some(gone),
+            EitherOrBoth::Right(after) | EitherOrBoth::Both(_, after) => Some(after),
+            EitherOrBoth::Left(gone) => (!clashes(kind, gone, &taken)).then_some(gone),
         })
         .cloned()
         .collect();
@@ -219,8 +220,8 @@ fn list(old: &OnDisk, kind: Kind, new: &Rendered, exists: bool) -> Result<ListWr
 }
 
 /// Returns the addresses that the desired listeners bind.
-fn addresses(kind: Kind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
-    if kind != Kind::Listeners {
+fn addresses(kind: XdsKind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
+    if kind != XdsKind::Listeners {
         return BTreeSet::new();
     }
     wanted
@@ -231,37 +232,20 @@ fn addresses(kind: Kind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
 
 /// Tells whether a removed listener holds an address that a desired one of another name binds: both in one file
 /// would be refused ("duplicate address"), while its removal and the addition in one file work.
-fn clashes(kind: Kind, gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
-    kind == Kind::Listeners
+fn clashes(kind: XdsKind, gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
+    kind == XdsKind::Listeners
         && response::listener_addresses(&gone.bytes)
             .iter()
             .any(|address| taken.contains(address))
 }
 
-enum Pair<'a> {
-    Added(&'a Resource),
-    Removed(&'a Resource),
-    Both(&'a Resource, &'a Resource),
-}
-
 /// Walks two lists that are sorted by name.
-fn merge<'a>(old: &'a [Resource], new: &'a [&'a Resource]) -> impl Iterator<Item = Pair<'a>> {
-    use std::cmp::Ordering;
-    let mut old = old.iter().peekable();
-    let mut new = new.iter().copied().peekable();
-    std::iter::from_fn(move || {
-        let order = match (old.peek(), new.peek()) {
-            (None, None) => return None,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(before), Some(after)) => before.name.cmp(&after.name),
-        };
-        match order {
-            Ordering::Less => old.next().map(Pair::Removed),
-            Ordering::Greater => new.next().map(Pair::Added),
-            Ordering::Equal => old.next().zip(new.next()).map(|(b, a)| Pair::Both(b, a)),
-        }
-    })
+fn merge<'a>(
+    old: &'a [Resource],
+    new: &[&'a Resource],
+) -> impl Iterator<Item = EitherOrBoth<&'a Resource>> {
+    let by_name = |before: &&Resource, after: &&Resource| before.name.cmp(&after.name);
+    old.iter().merge_join_by(new.iter().copied(), by_name)
 }
 
 #[cfg(test)]

@@ -63,11 +63,10 @@ fn base() -> Rendered {
 fn text(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     for step in &plan.steps {
-        lines.extend(
-            step.writes
-                .iter()
-                .map(|w| format!("{:?}: {w:?}", step.phase)),
-        );
+        lines.extend(step.writes.iter().map(|write| {
+            let names: Vec<&str> = write.resources.iter().map(|r| r.name.as_str()).collect();
+            format!("{:?}: {}{names:?}", step.phase, write.subscription)
+        }));
         lines.extend(
             step.removals
                 .iter()
@@ -178,8 +177,8 @@ fn empty_lists_are_files_too() {
 fn what_envoy_has_not_taken_is_written_again() {
     let mut old = on_disk(base());
     old.unconfirmed = [
-        Subscription::new(Kind::Listeners, ""),
-        Subscription::new(Kind::RouteTable, "t1"),
+        Subscription::new(XdsKind::Listeners, ""),
+        Subscription::new(XdsKind::RouteTable, "t1"),
     ]
     .into();
     assert_eq!(
@@ -269,17 +268,17 @@ fn config() -> impl Strategy<Value = Rendered> {
 /// The files as Envoy sees them.
 #[derive(Default)]
 struct Files {
-    lists: BTreeMap<Kind, Vec<Resource>>,
+    lists: BTreeMap<XdsKind, Vec<Resource>>,
     leaves: BTreeMap<Subscription, Resource>,
 }
 
 impl Files {
     fn of(rendered: &Rendered) -> Self {
         let mut files = Self::default();
-        for kind in [Kind::Listeners, Kind::Clusters] {
+        for kind in [XdsKind::Listeners, XdsKind::Clusters] {
             files.lists.insert(kind, resources(rendered, kind).to_vec());
         }
-        for kind in Kind::LEAVES {
+        for kind in XdsKind::LEAVES {
             for leaf in resources(rendered, kind).iter() {
                 files
                     .leaves
@@ -310,32 +309,32 @@ impl Files {
             of_kind.map(|(_, leaf)| leaf.clone()).collect()
         };
         Rendered {
-            listeners: list(Kind::Listeners),
-            route_tables: leaves(Kind::RouteTable),
-            clusters: list(Kind::Clusters),
-            endpoints: leaves(Kind::Endpoints),
-            secrets: leaves(Kind::Secret),
+            listeners: list(XdsKind::Listeners),
+            route_tables: leaves(XdsKind::RouteTable),
+            clusters: list(XdsKind::Clusters),
+            endpoints: leaves(XdsKind::Endpoints),
+            secrets: leaves(XdsKind::Secret),
             ..Rendered::default()
         }
     }
 
     /// Every reference of what Envoy has loaded resolves, and no address is bound twice.
     fn check(&self) -> Result<(), String> {
-        let clusters = &self.lists[&Kind::Clusters];
+        let clusters = &self.lists[&XdsKind::Clusters];
         for cluster in clusters {
-            let eds = Subscription::new(Kind::Endpoints, &cluster.name);
+            let eds = Subscription::new(XdsKind::Endpoints, &cluster.name);
             if cluster.bytes.starts_with(b"eds") && !self.leaves.contains_key(&eds) {
                 return Err(format!("cluster {} has no {eds}", cluster.name));
             }
         }
         let mut bound = BTreeSet::new();
-        for listener in &self.lists[&Kind::Listeners] {
+        for listener in &self.lists[&XdsKind::Listeners] {
             let message = Listener::decode(listener.bytes.clone()).unwrap();
             if !bound.insert(format!("{:?}", message.address)) {
                 return Err(format!("{} binds an address twice", listener.name));
             }
             let table = message.stat_prefix.split(':').nth(1).unwrap();
-            let rds = Subscription::new(Kind::RouteTable, table);
+            let rds = Subscription::new(XdsKind::RouteTable, table);
             let Some(table) = self.leaves.get(&rds) else {
                 return Err(format!("listener {} has no {rds}", listener.name));
             };

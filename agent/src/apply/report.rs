@@ -6,9 +6,10 @@ use super::plan::Phase;
 use crate::xds::Subscription;
 
 /// Outcome of a transaction. Except for `Applied` and `NotRunning` the files are as they were before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// Disk and Envoy had the desired state already.
+    #[default]
     Unchanged,
     /// Envoy reports every file as accepted.
     Applied,
@@ -30,13 +31,6 @@ pub enum Outcome {
         /// Last error of its admin interface.
         reason: String,
     },
-}
-
-impl Outcome {
-    /// Tells whether disk and Envoy now hold the desired state.
-    pub fn is_done(&self) -> bool {
-        matches!(self, Self::Unchanged | Self::Applied)
-    }
 }
 
 /// Refusal of a file by Envoy.
@@ -64,7 +58,7 @@ pub struct StepReport {
 }
 
 /// Record of one transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Outcome of the transaction.
     pub outcome: Outcome,
@@ -77,16 +71,4 @@ pub struct Report {
     pub still_warming: Vec<String>,
     /// Files that Envoy only saw at the second rename: its queue of file events overflows.
     pub renamed_again: Vec<Subscription>,
-}
-
-impl Report {
-    pub(crate) fn new() -> Self {
-        Self {
-            outcome: Outcome::Unchanged,
-            steps: Vec::new(),
-            unverified: Vec::new(),
-            still_warming: Vec::new(),
-            renamed_again: Vec::new(),
-        }
-    }
 }

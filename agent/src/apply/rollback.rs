@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::files::{Entry, Files};
+use super::files::{Files, JournalEntry};
 use super::on_disk::whole;
 use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
@@ -49,7 +49,11 @@ async fn attempts(envoy: &Admin) -> Option<Attempts> {
 
 /// Waits until Envoy has read the restored files again. The version alone does not tell: a refusal left it
 /// where it was, while parts of the refused file are in use.
-async fn taken(envoy: &Admin, restored: &[Entry], before: Option<Attempts>) -> io::Result<()> {
+async fn taken(
+    envoy: &Admin,
+    restored: &[JournalEntry],
+    before: Option<Attempts>,
+) -> io::Result<()> {
     let mut expected = Vec::new();
     for entry in restored.iter().filter(|entry| entry.existed) {
         if let Some(file) = whole(entry.kind, &entry.path)? {

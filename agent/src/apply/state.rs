@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
 
-use crate::host::{durable, entries};
+use crate::host::{PathError, durable, entries};
 
 /// Sizes beyond which a file is not this agent's, in bytes. The largest snapshot that fits into a cluster is far below.
 const MAX_SNAPSHOT: u64 = 256 << 20;
@@ -104,13 +104,8 @@ pub struct Loaded {
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// A file or directory.
-    #[error("{path}: {source}", path = .path.display())]
-    Io {
-        /// Path of the file or directory.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// Content that is too large to be read back.
     #[error("{what}: {len} bytes are too large for the state directory, at most {max}")]
     TooLarge {
@@ -152,10 +147,10 @@ impl StateDir {
             keep: keep.max(2),
         };
         let generations = state.generations();
-        durable::create_directory(&generations).map_err(at(&generations))?;
-        for path in entries(&generations).map_err(at(&generations))? {
+        durable::create_directory(&generations).map_err(PathError::at(&generations))?;
+        for path in entries(&generations).map_err(PathError::at(&generations))? {
             if number_of(&path).is_none() && path.is_dir() {
-                durable::remove_directory(&path).map_err(at(&path))?;
+                durable::remove_directory(&path).map_err(PathError::at(&path))?;
             }
         }
         Ok(state)
@@ -203,19 +198,19 @@ impl StateDir {
             addresses: addresses.to_vec(),
         };
         let meta = serde_json::to_vec_pretty(&meta)
-            .map_err(|error| at(&generations)(io::Error::other(error)))?;
+            .map_err(|error| PathError::at(&generations)(io::Error::other(error)))?;
         let staged = generations.join(format!("{number}.new"));
         if staged.is_dir() {
-            durable::remove_directory(&staged).map_err(at(&staged))?;
+            durable::remove_directory(&staged).map_err(PathError::at(&staged))?;
         }
-        durable::create_directory(&staged).map_err(at(&staged))?;
+        durable::create_directory(&staged).map_err(PathError::at(&staged))?;
         for (name, bytes) in [(SNAPSHOT, snapshot), (KEYS, keys), (META, meta.as_slice())] {
             let path = staged.join(name);
-            durable::write_file(&path, bytes).map_err(at(&path))?;
+            durable::write_file(&path, bytes).map_err(PathError::at(&path))?;
         }
-        durable::sync_directory(&staged).map_err(at(&staged))?;
+        durable::sync_directory(&staged).map_err(PathError::at(&staged))?;
         let path = generations.join(number.to_string());
-        durable::rename(&staged, &path).map_err(at(&path))?;
+        durable::rename(&staged, &path).map_err(PathError::at(&path))?;
         self.point_to(number)?;
         self.drop_oldest(number)?;
         Ok(number)
@@ -310,7 +305,8 @@ impl StateDir {
 
     fn point_to(&self, number: u64) -> Result<(), StateError> {
         let path = self.directory.join(ACCEPTED);
-        durable::replace_file(&path, format!("{number}\n").as_bytes()).map_err(at(&path))
+        let number = format!("{number}\n");
+        Ok(durable::replace_file(&path, number.as_bytes()).map_err(PathError::at(&path))?)
     }
 
     /// Removes the oldest generations beyond the number and size that are kept, and those that differ from the next one in
@@ -328,7 +324,7 @@ impl StateDir {
                 || (kept >= 2 && (bytes > Self::MAX_BYTES || only_endpoints_differ));
             next = config;
             if excess && *number != accepted {
-                durable::remove_directory(&path).map_err(at(&path))?;
+                durable::remove_directory(&path).map_err(PathError::at(&path))?;
             } else {
                 kept += 1;
             }
@@ -342,18 +338,13 @@ impl StateDir {
 
     fn numbers(&self) -> Result<BTreeSet<u64>, StateError> {
         let generations = self.generations();
-        let paths = entries(&generations).map_err(at(&generations))?;
+        let paths = entries(&generations).map_err(PathError::at(&generations))?;
         Ok(paths.iter().filter_map(|path| number_of(path)).collect())
     }
 }
 
 fn number_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.parse().ok()
-}
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError {
-    let path = path.to_owned();
-    move |source| StateError::Io { path, source }
 }
 
 fn size(directory: &Path) -> u64 {

@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use crate::host::durable::{STEPS, Step};
+use crate::host::durable::{DiskStep, STEPS};
 
 fn accepted<'a>(revision: &'a str, snapshot: &'a [u8]) -> Accepted<'a> {
     Accepted {
@@ -205,33 +205,33 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// What a disk may hold after the power was cut behind these steps: what was synced, and of the rest anything.
-fn cut_off(steps: &[Step], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
+/// Brings `disk` to what it may hold after the power was cut behind these steps: all that was synced, and of the rest anything.
+fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
-    let synced_after = |index: usize, step: Step| steps[index..].contains(&step);
+    let synced_after = |index: usize, step: DiskStep| steps[index..].contains(&step);
     let mut kept = |index: usize, path: &Path| {
         let parent = path.parent().unwrap().to_owned();
-        synced_after(index, Step::SyncDirectory(parent)) || chance()
+        synced_after(index, DiskStep::SyncDirectory(parent)) || chance()
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         // A step that needs one that is lost is lost too.
         match step {
-            Step::MakeDirectory(path) if kept(index, path) => {
+            DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));
             }
-            Step::Write(path, bytes) => {
-                let whole = synced_after(index, Step::SyncFile(path.clone()));
+            DiskStep::Write(path, bytes) => {
+                let whole = synced_after(index, DiskStep::SyncFile(path.clone()));
                 // Of one that was there only the content is at stake.
                 if there(path).exists() || kept(index, path) {
                     let _ = fs::write(there(path), bytes);
                     halves.extend((!whole).then(|| there(path)));
                 }
             }
-            Step::Rename(from, to) if kept(index, to) => {
+            DiskStep::Rename(from, to) if kept(index, to) => {
                 let _ = fs::rename(there(from), there(to));
             }
-            Step::Remove(path) if kept(index, path) => {
+            DiskStep::Remove(path) if kept(index, path) => {
                 let _ = fs::remove_dir_all(there(path));
             }
             _ => {}

@@ -3,14 +3,16 @@
 //! Whatever happens, the files that are left are files that Envoy has accepted: a refused one would turn the
 //! next start into an outage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::files::Files;
-use super::on_disk::{OnDisk, find};
+use super::on_disk::{OnDisk, find, resources_mut};
 use super::plan::{Phase, Plan, Step, plan};
 use super::report::{Outcome, Refusal, Report, StepReport};
 use super::request::{ApplyError, Desired, Opened};
@@ -20,14 +22,14 @@ use crate::envoy::admin::{Admin, serial};
 use crate::envoy::log::EnvoyLog;
 use crate::host::{inotify, remove_if_there};
 use crate::xds::response;
-use crate::xds::{Kind, Subscription};
+use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::XdsLayout;
 use sesame_render::{Rendered, Resource};
 
 /// Applies rendered resources to the files of one Envoy.
 #[derive(Debug)]
 pub struct Applier {
-    pub(super) files: Files,
+    files: Files,
     log: EnvoyLog,
     on_disk: OnDisk,
     /// True if Envoy has confirmed what is on disk since this agent started.
@@ -45,33 +47,24 @@ impl Applier {
         log: EnvoyLog,
         envoy: Option<&Admin>,
     ) -> Result<(Self, Opened), ApplyError> {
-        let failed = |action| {
-            let root = layout.root().to_owned();
-            move |source| ApplyError::Io {
-                action,
-                root,
-                source,
-            }
-        };
-        let mut files = Files::open(layout.clone()).map_err(failed("creating directories"))?;
-        let undone = rollback::all(&mut files, envoy)
-            .await
-            .map_err(failed("undoing an interrupted transaction"))?;
-        let found = find(&layout).map_err(failed("reading the files"))?;
-        for junk in &found.junk {
-            if !junk.is_dir() {
-                remove_if_there(junk).map_err(failed("removing a foreign file"))?;
-            }
-        }
-        let applier = Self {
+        let root = layout.root().to_owned();
+        let files = Files::open(layout).map_err(|source| ApplyError::Io {
+            action: "creating directories",
+            root,
+            source,
+        })?;
+        let mut applier = Self {
             files,
             log,
-            on_disk: found.on_disk,
+            on_disk: OnDisk::default(),
             confirmed: false,
             patience: Patience::default(),
             pace: Duration::ZERO,
         };
-        let junk = found.junk;
+        let undone = rollback::all(&mut applier.files, envoy).await;
+        let undone =
+            undone.map_err(|source| applier.io("undoing an interrupted transaction", source))?;
+        let junk = applier.reread()?;
         Ok((applier, Opened { undone, junk }))
     }
 
@@ -101,6 +94,13 @@ impl Applier {
         Ok(found.junk)
     }
 
+    /// Writes the file of the shares, unless it has them already. It is beside the transactions, because Envoy refuses nothing in
+    /// it and shares of another moment harm nobody; it must be there before an Envoy is, and ahead of more listeners and backends.
+    pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
+        let written = self.files.share_out(shares);
+        written.map_err(|source| self.io("writing the shares", source))
+    }
+
     /// Returns the content of the disk: after a transaction, what Envoy last accepted.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
@@ -126,7 +126,7 @@ impl Applier {
         }
         let plan = plan(&self.on_disk, desired.rendered)?;
         self.share_out(&desired.rendered.shares)?;
-        let mut report = Report::new();
+        let mut report = Report::default();
         if plan.is_empty() {
             return Ok(report);
         }
@@ -169,7 +169,7 @@ impl Applier {
             // The transaction itself will tell.
             return;
         };
-        let mut unconfirmed = std::collections::BTreeSet::new();
+        let mut unconfirmed = BTreeSet::new();
         let mut check = |subscription: Subscription, resources: &[Resource]| {
             let version = response::version(subscription.kind, resources);
             let reported = versions.of(&subscription, &version);
@@ -177,10 +177,10 @@ impl Applier {
                 unconfirmed.insert(subscription);
             }
         };
-        for kind in [Kind::Listeners, Kind::Clusters] {
+        for kind in XdsKind::LISTS {
             check(Subscription::new(kind, ""), self.on_disk.of(kind));
         }
-        for kind in Kind::LEAVES {
+        for kind in XdsKind::LEAVES {
             for leaf in self.on_disk.of(kind) {
                 let subscription = Subscription::new(kind, &leaf.name);
                 check(subscription, std::slice::from_ref(leaf));
@@ -189,12 +189,9 @@ impl Applier {
         self.on_disk.unconfirmed = unconfirmed;
         // An Envoy that has not accepted any version of a list serves no more than some of it; a union with the rest
         // would be refused again.
-        for kind in [Kind::Listeners, Kind::Clusters] {
+        for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
-                match kind {
-                    Kind::Listeners => self.on_disk.content.listeners = Arc::default(),
-                    _ => self.on_disk.content.clusters = Arc::default(),
-                }
+                *resources_mut(&mut self.on_disk.content, kind) = Arc::default();
             }
         }
         self.confirmed = true;
@@ -276,7 +273,7 @@ impl Applier {
                 let words = self.log.complaints_since(mark);
                 return Ok(Err(Outcome::Refused(Refusal {
                     phase: step.phase,
-                    subscriptions: vec![Subscription::new(Kind::Listeners, "")],
+                    subscriptions: vec![Subscription::new(XdsKind::Listeners, "")],
                     envoy_words: words.into_iter().map(|c| c.words).collect(),
                 })));
             }
@@ -310,11 +307,16 @@ impl Applier {
                 .remove_empty_directories()
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
+        // As it can be read from the disk again.
+        let content = Rendered {
+            shares: Bytes::new(),
+            ..rendered.clone()
+        };
         self.on_disk = OnDisk {
-            content: super::shares::without(rendered),
+            content,
             has_listeners: true,
             has_clusters: true,
-            unconfirmed: std::collections::BTreeSet::new(),
+            unconfirmed: BTreeSet::new(),
         };
         self.confirmed = confirmed;
         Ok(())
@@ -332,7 +334,7 @@ impl Applier {
         result.map(|_| ())
     }
 
-    pub(super) fn io(&self, action: &'static str, source: io::Error) -> ApplyError {
+    fn io(&self, action: &'static str, source: io::Error) -> ApplyError {
         ApplyError::Io {
             action,
             root: self.files.layout().root().to_owned(),
@@ -352,7 +354,7 @@ async fn check_serials(
 ) -> Result<(), Outcome> {
     let serials: BTreeMap<Subscription, String> = expected
         .iter()
-        .filter(|e| e.subscription.kind == Kind::Secret)
+        .filter(|e| e.subscription.kind == XdsKind::Secret)
         .filter_map(|e| {
             let wanted = desired.serials.get(&e.subscription.name)?;
             Some((e.subscription.clone(), serial(wanted)))

@@ -215,8 +215,8 @@ impl Watcher<'_> {
         let mut silence = Silence::default();
         loop {
             match self.envoy.warming().await {
-                Ok(warming) if warming.is_empty() => return Ok(()),
-                Ok(_) => silence = Silence::default(),
+                Ok(false) => return Ok(()),
+                Ok(true) => silence = Silence::default(),
                 Err(error) => {
                     if error.is_gone() && silence.longer_than(self.patience.gone) {
                         return Err(gone(phase, &error));

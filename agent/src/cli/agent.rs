@@ -10,7 +10,10 @@ use clap::Args;
 use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::header::{HOST, HeaderValue};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sesame_gateway_api::api::NamespacedName;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
@@ -20,7 +23,7 @@ use super::output::Format;
 use super::render::gateway_name;
 use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
 use crate::run::shutdown::StopRequest;
-use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR};
+use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
 /// Time that the agent has to answer a question.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,6 +48,9 @@ pub(crate) struct AgentArgs {
     /// True if the command line, rather than a variable, names the runtime directory.
     #[arg(skip)]
     pub(super) runtime_dir_named: bool,
+    /// State directory in the settings file.
+    #[arg(skip)]
+    pub(super) state_dir_in_file: Option<PathBuf>,
 }
 
 impl AgentArgs {
@@ -52,18 +58,24 @@ impl AgentArgs {
     pub(super) fn socket(&self) -> PathBuf {
         self.runtime_dir.join(AGENT_SOCKET)
     }
+
+    /// Returns the state directory that belongs to the runtime directory, unless that is neither the default one nor from
+    /// the settings file.
+    pub(super) fn state_of_host(&self) -> Option<&Path> {
+        let default = self.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR);
+        match &self.state_dir_in_file {
+            Some(state_dir) if !self.runtime_dir_named => Some(state_dir),
+            _ => default.then_some(Path::new(DEFAULT_STATE_DIR)),
+        }
+    }
 }
 
 /// Asks the agent at `socket` for `path`. Returns none if no agent runs there.
 pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
     let answer = async {
-        let Some(stream) = connect(socket).await? else {
+        let Some(body) = send(socket, Request::get(path).body(Full::default())?).await? else {
             return Ok(None);
         };
-        let request = Request::get(path)
-            .header(hyper::header::HOST, "agent")
-            .body(Full::default())?;
-        let body = send(stream, request).await?;
         let body = Limited::new(body, MAX_BYTES)
             .collect()
             .await
@@ -117,24 +129,35 @@ pub(crate) async fn is_there(agent: &AgentArgs) -> bool {
 
 /// Tells the agent to end together with its Envoys. Returns as soon as the agent has answered.
 pub(crate) async fn stop(agent: &AgentArgs, request: &StopRequest) -> anyhow::Result<()> {
-    let socket = agent.socket();
-    let stream = connect(&socket).await?;
-    let stream = stream.ok_or_else(|| not_running(&socket))?;
-    let request = Request::post("/stop")
-        .header(hyper::header::HOST, "agent")
-        .body(Full::from(serde_json::to_vec(request)?))?;
-    send(stream, request).await.map(|_| ())
+    post(agent, "/stop", request).await.map(|_| ())
 }
 
-/// Sends a request. Returns the body of the answer as soon as its head has arrived, and the agent's own words if that is an error.
-async fn send(stream: UnixStream, request: Request<Full<Bytes>>) -> anyhow::Result<Incoming> {
+/// Posts a value to the agent, which has to be there.
+async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::Result<Incoming> {
+    let socket = agent.socket();
+    let request = Request::post(path).body(Full::from(serde_json::to_vec(value)?))?;
+    let answer = send(&socket, request).await?;
+    answer.ok_or_else(|| not_running(&socket))
+}
+
+/// Sends a request to the agent, if one runs. Returns the body of the answer as soon as its head has arrived, and the agent's own
+/// words if that is an error.
+async fn send(
+    socket: &Path,
+    mut request: Request<Full<Bytes>>,
+) -> anyhow::Result<Option<Incoming>> {
+    let Some(stream) = connect(socket).await? else {
+        return Ok(None);
+    };
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
+    let host = HeaderValue::from_static("agent");
+    request.headers_mut().insert(HOST, host);
     let response = sender.send_request(request).await?;
     let status = response.status();
     if status.is_success() {
-        return Ok(response.into_body());
+        return Ok(Some(response.into_body()));
     }
     let body = Limited::new(response.into_body(), MAX_ERROR)
         .collect()
@@ -145,6 +168,25 @@ async fn send(stream: UnixStream, request: Request<Full<Bytes>>) -> anyhow::Resu
         Some(why) => bail!("{why}"),
         None => bail!("the agent answered {status}"),
     }
+}
+
+/// Has the agent do what `path` says. Returns its answer.
+pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow::Result<T> {
+    let answer = async {
+        let body = post(agent, path, &()).await?;
+        let body = Limited::new(body, MAX_ERROR)
+            .collect()
+            .await
+            .map_err(|error| anyhow::anyhow!("the answer is cut off: {error}"))?;
+        Ok(serde_json::from_slice(&body.to_bytes())?)
+    };
+    let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
+    answer.unwrap_or_else(|_| {
+        bail!(
+            "the agent at {} has not answered within {TIMEOUT:?}",
+            agent.socket().display()
+        )
+    })
 }
 
 /// Sends a command to the agent and prints its replies. Returns the exit code.
@@ -161,13 +203,7 @@ pub(crate) async fn send_command(
         gateway: agent.gateway.as_ref().map(ToString::to_string),
         command,
     };
-    let socket = agent.socket();
-    let stream = connect(&socket).await?;
-    let stream = stream.ok_or_else(|| not_running(&socket))?;
-    let request = Request::post("/orders")
-        .header(hyper::header::HOST, "agent")
-        .body(Full::from(serde_json::to_vec(&request)?))?;
-    let mut body = send(stream, request).await?;
+    let mut body = post(agent, "/orders", &request).await?;
     let mut pending = Vec::new();
     let (mut ended, mut wrong) = (false, false);
     while let Some(frame) = body.frame().await {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_published::join_token::is_label_value;
 use sesame_published::names::{DEFAULT_FLEET, DEFAULT_NAMESPACE, is_host_name};
 
 use crate::host::credentials;
@@ -13,14 +14,10 @@ use crate::source::cluster::Settings;
 use crate::source::update::Trusted;
 
 #[derive(Debug, Args)]
+#[group(id = "cluster", conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"])]
 pub(super) struct ClusterArgs {
     /// Kubeconfig file by which the cluster is reached from outside; its current context is used.
-    #[arg(
-        long,
-        env = "SESAME_KUBECONFIG",
-        value_name = "FILE",
-        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
-    )]
+    #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Namespace in which the controller publishes.
     #[arg(
@@ -28,8 +25,7 @@ pub(super) struct ClusterArgs {
         env = "SESAME_NAMESPACE",
         default_value = DEFAULT_NAMESPACE,
         value_name = "NAMESPACE",
-        value_parser = dns_label,
-        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
+        value_parser = dns_label
     )]
     namespace: String,
     /// Fleet of hosts that this host belongs to.
@@ -38,18 +34,20 @@ pub(super) struct ClusterArgs {
         env = "SESAME_FLEET",
         default_value = DEFAULT_FLEET,
         value_name = "NAME",
-        value_parser = label,
-        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
+        value_parser = label
     )]
     fleet: String,
     /// Name of this host in its reports; its host name by default.
-    #[arg(
-        long = "host",
-        env = "SESAME_HOST",
-        value_name = "NAME",
-        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
-    )]
+    #[arg(long = "host", env = "SESAME_HOST", value_name = "NAME")]
     host_name: Option<String>,
+    /// Zone that this host is in, for the cluster's inventory.
+    #[arg(
+        long,
+        env = "SESAME_ZONE",
+        value_name = "NAME",
+        value_parser = label
+    )]
+    zone: Option<String>,
 }
 
 impl ClusterArgs {
@@ -64,6 +62,7 @@ impl ClusterArgs {
             namespace,
             fleet,
             host_name,
+            zone,
         } = self;
         let kubeconfig = kubeconfig.map(credentials::resolve).transpose();
         let kubeconfig = kubeconfig.context("--kubeconfig")?;
@@ -88,20 +87,15 @@ impl ClusterArgs {
             gateways,
             fleet,
             host,
+            zone: zone.unwrap_or_default(),
             trusted,
         }))
     }
 }
 
 /// Parses the value of a label.
-fn label(text: &str) -> Result<String, String> {
-    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if text.len() <= 63
-        && text.chars().all(legal)
-        && ends(text.chars().next())
-        && ends(text.chars().next_back())
-    {
+pub(super) fn label(text: &str) -> Result<String, String> {
+    if is_label_value(text) {
         Ok(text.to_owned())
     } else {
         Err(format!(

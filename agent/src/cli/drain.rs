@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::agent::{self, AgentArgs};
 use super::{EXIT_USAGE, EXIT_WRONG, output};
-use crate::run::commands::InstanceCommand;
+use crate::run::commands::{DrainLimits, InstanceCommand};
 use crate::run::shutdown::{StopRequest, end_left};
 
 /// Time for clients that connect between the end of the drain and the end of Envoy.
@@ -42,11 +42,11 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
     let command = if *undo {
         InstanceCommand::Undrain
     } else {
-        InstanceCommand::Drain {
+        InstanceCommand::Drain(DrainLimits {
             timeout_seconds: *timeout,
             lame_duck_seconds: *lame_duck,
             until_connections: *until_connections,
-        }
+        })
     };
     if *is_stop {
         if agent.gateway.is_some() {

@@ -11,14 +11,13 @@ use serde::de::DeserializeOwned;
 use super::EXIT_WRONG;
 use super::agent::{self, AgentArgs};
 use crate::run::commands::InstanceCommand;
-use crate::run::history::{Difference, Generation, History};
-use crate::run::{DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
+use crate::run::history::{AcceptedGeneration, Difference, History};
 
 /// The place where generations are read.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
     /// Read this state directory instead of asking the agent, which need not be running. Without it the agent of
-    /// --runtime-dir is asked; where no agent runs in the default one, the default state directory is read.
+    /// --runtime-dir is asked; where no agent runs in that of the settings, or in the default one, the state directory that belongs to it is read.
     #[arg(long, env = "SESAME_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
@@ -70,12 +69,12 @@ fn read<T: DeserializeOwned>(
     }
     let socket = agent.socket();
     let path = gateway.map_or_else(|| path.to_owned(), |gateway| format!("{path}/{gateway}"));
-    match agent::ask(&socket, &path)? {
-        Some(answer) => serde_json::from_slice(&answer)
-            .with_context(|| format!("the answer of {} is not understood", socket.display())),
-        None if agent.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR) => {
-            read(Path::new(DEFAULT_STATE_DIR))
-        }
+    if let Some(answer) = agent::ask(&socket, &path)? {
+        return serde_json::from_slice(&answer)
+            .with_context(|| format!("the answer of {} is not understood", socket.display()));
+    }
+    match agent.state_of_host() {
+        Some(state_dir) => read(state_dir),
         None => anyhow::bail!(
             "{}; or read what it has kept with --state-dir",
             agent::not_running(&socket)
@@ -83,7 +82,7 @@ fn read<T: DeserializeOwned>(
     }
 }
 
-fn table(listed: &[Generation]) -> String {
+fn table(listed: &[AcceptedGeneration]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header([
         "GENERATION",

@@ -8,31 +8,45 @@ mod apply;
 mod bundle;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod collect;
+mod doctor;
 mod drain;
 mod envoy;
 mod history;
 mod host;
 mod identity;
+#[cfg(feature = "cluster")]
+mod join;
 mod launch;
 mod launcher;
+#[cfg(feature = "cluster")]
+mod leave;
+mod manual;
 mod offline;
 mod options;
 mod output;
+mod reload;
 mod render;
 mod restart;
 mod run;
+mod settings;
 mod source;
 mod status;
 mod trust;
 mod validate;
+mod validate_settings;
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use self::agent::AgentArgs;
+use self::settings::reader::SettingsReader;
+use self::settings::{ConfigArgs, LoadedSettings};
 use crate::run::commands::InstanceCommand;
 
 /// Exit code if something is wrong with what was examined.
@@ -50,6 +64,8 @@ struct Cli {
     agent: AgentArgs,
     #[command(flatten)]
     logging: Logging,
+    #[command(flatten)]
+    config: ConfigArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -72,12 +88,28 @@ enum Command {
     History(history::HistoryArgs),
     /// Show the objects in which two accepted configurations differ.
     Diff(history::DiffArgs),
+    /// Have the agent read its settings again; SIGHUP does the same.
+    Reload,
     /// Return to an accepted configuration, and stay there.
     Rollback(history::RollbackArgs),
     /// Follow the source again after a rollback.
     Resume,
+    /// Tell whether this host is fit to serve, and how to mend what is not.
+    Doctor(doctor::DoctorArgs),
+    /// Collect what a bug report needs into one file, without keys and tokens.
+    Collect(collect::CollectArgs),
     /// Apply a revision that is held because it removes too much.
     Accept,
+    /// Join a cluster from outside with a token of `sesame-controller hosts token`.
+    #[cfg(feature = "cluster")]
+    Join(Box<join::JoinArgs>),
+    /// Leave the cluster that this host has joined.
+    #[cfg(feature = "cluster")]
+    Leave(leave::LeaveArgs),
+    /// Store the credentials of this host.
+    #[cfg(feature = "cluster")]
+    #[command(hide = true)]
+    StoreCredentials(join::StoreArgs),
     /// Hand a bundle to the running agent, and wait until Envoy has accepted it.
     Apply(apply::ApplyArgs),
     /// Make, sign, check and compare bundles: signed files for hosts that are connected to nothing.
@@ -93,6 +125,29 @@ enum Command {
     /// Start an Envoy that outlives the agent.
     #[command(hide = true)]
     LaunchEnvoy(launch::LaunchArgs),
+    /// Write the manual pages, one for each command.
+    #[command(hide = true)]
+    Man(manual::ManArgs),
+    /// Print the completion of a shell.
+    #[command(hide = true)]
+    Completion(manual::CompletionArgs),
+}
+
+impl Command {
+    /// Returns whether a settings file that is not valid keeps the command from doing its work.
+    fn needs_settings(&self, config: &ConfigArgs) -> bool {
+        let serves = matches!(self, Self::Run(_) | Self::Launcher(_) | Self::Render(_));
+        serves || (matches!(self, Self::Validate(_)) && !self.tells_settings(config))
+    }
+
+    /// Returns whether the command itself tells what is wrong with the settings.
+    fn tells_settings(&self, config: &ConfigArgs) -> bool {
+        match self {
+            Self::Validate(args) => args.is_of_settings(config),
+            Self::Doctor(_) | Self::Collect(_) => true,
+            _ => false,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -122,33 +177,68 @@ enum LogFormat {
 
 /// Parses the arguments and does what they say.
 pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let loaded = settings::load(&arguments);
+    let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
     let Cli {
         agent,
         logging,
+        config,
         command,
-    } = options::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    if let Err(error) = start_logging(&logging) {
-        output::error(&error);
-        return ExitCode::from(EXIT_USAGE);
+    } = parsed.unwrap_or_else(|error| {
+        // They may be why something is missing, or contradicts something.
+        if error.use_stderr() {
+            note_settings(&loaded);
+        }
+        if !loaded.faults.is_empty() && error.kind() == ErrorKind::MissingRequiredArgument {
+            std::process::exit(EXIT_USAGE.into());
+        }
+        error.exit()
+    });
+    if let Err(error) = loaded.check() {
+        if !command.tells_settings(&config) {
+            output::error(&error.into());
+        }
+        if command.needs_settings(&config) {
+            return ExitCode::from(EXIT_USAGE);
+        }
     }
+    let set_log = match start_logging(&logging) {
+        Ok(set_log) => set_log,
+        Err(error) => {
+            output::error(&error);
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
     let result = match command {
-        Command::Run(args) => run::main(*args),
+        Command::Run(args) => run::main(*args, SettingsReader { arguments, set_log }),
         Command::Render(args) => render::main(&args),
-        Command::Validate(args) => validate::main(&args),
+        Command::Validate(args) => validate::main(&args, &config, &loaded),
         Command::Status(args) => status::main(&agent, &args),
         Command::Restart(args) => restart::main(&agent, &args),
         Command::Drain(args) => drain::main(&agent, &args),
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),
         Command::Rollback(args) => history::rollback(&agent, &args),
+        Command::Doctor(args) => doctor::main(&agent, &args, &loaded),
+        Command::Collect(args) => collect::main(&agent, &args, &loaded),
+        Command::Reload => reload::main(&agent),
         Command::Resume => agent::command(&agent, InstanceCommand::Resume),
         Command::Accept => agent::command(&agent, InstanceCommand::Accept),
+        #[cfg(feature = "cluster")]
+        Command::Join(args) => join::main(&agent, &args),
+        #[cfg(feature = "cluster")]
+        Command::Leave(args) => leave::main(&agent, &args),
+        #[cfg(feature = "cluster")]
+        Command::StoreCredentials(args) => join::store(&args),
         Command::Apply(args) => apply::main(&agent, &args),
         Command::Bundle(command) => bundle::main(&command),
         Command::Identity(args) => identity::main(&args),
         Command::Trust(command) => trust::main(&command),
         Command::Launcher(args) => launcher::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
+        Command::Man(args) => manual::man(&args),
+        Command::Completion(args) => manual::completion(&args),
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -164,17 +254,42 @@ pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
     options::parse(arguments).is_ok()
 }
 
-fn start_logging(logging: &Logging) -> anyhow::Result<()> {
+/// Tells that a settings file had a part in the command line that is wrong.
+fn note_settings(loaded: &LoadedSettings) {
+    if let Err(error) = loaded.check() {
+        output::error(&error.into());
+    } else if let Some(path) = loaded.path.as_ref().filter(|_| !loaded.accepted.is_empty()) {
+        output::note(&format!("settings of {} count, too", path.display()));
+    }
+}
+
+/// Changes what is logged.
+type SetLog = Box<dyn Fn(&str) -> anyhow::Result<()> + Send + Sync>;
+
+/// Parses a filter of the log.
+fn filter(log: &str) -> anyhow::Result<EnvFilter> {
     // kube logs as errors what the agent itself reports once and more clearly. A filter that names it turns it on.
-    let filter = EnvFilter::try_new(format!("kube_client=off,{}", logging.log))
-        .map_err(|error| anyhow::anyhow!("--log {:?}: {error}", logging.log))?;
+    EnvFilter::try_new(format!("kube_client=off,{log}"))
+        .map_err(|error| anyhow::anyhow!("--log {log:?}: {error}"))
+}
+
+fn start_logging(logging: &Logging) -> anyhow::Result<SetLog> {
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(filter(&logging.log)?)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    match logging.log_format {
-        LogFormat::Text => builder.with_target(false).init(),
-        LogFormat::Json => builder.json().init(),
-    }
-    Ok(())
+    Ok(match logging.log_format {
+        LogFormat::Text => {
+            let builder = builder.with_target(false).with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.init();
+            Box::new(move |log| Ok(handle.reload(filter(log)?)?))
+        }
+        LogFormat::Json => {
+            let builder = builder.json().with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.init();
+            Box::new(move |log| Ok(handle.reload(filter(log)?)?))
+        }
+    })
 }

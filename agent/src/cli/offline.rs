@@ -6,17 +6,17 @@ use anyhow::bail;
 use sesame_gateway_api::resolve::{Resolution, resolve};
 
 use super::host::HostArgs;
-use crate::run::report::ProblemReport;
 use crate::run::system_ca;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
+use crate::source::problem::SourceProblem;
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
 
 /// The manifests, resolved, with everything that is wrong with the files themselves.
 pub(crate) struct Offline {
     pub(crate) manifests: Manifests,
-    pub(crate) problems: Vec<ProblemReport>,
+    pub(crate) problems: Vec<SourceProblem>,
     pub(crate) resolution: Resolution,
 }
 
@@ -28,10 +28,9 @@ pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
     let mut manifests = Manifests::with_limits(dir, LastGood::none(), host.manifest_limits());
     let scan = manifests.scan();
     let resolution = resolve(manifests.world(), &host.resolve_options());
-    let problems = scan.problems.iter().map(ProblemReport::from).collect();
     Ok(Offline {
         manifests,
-        problems,
+        problems: scan.problems.to_vec(),
         resolution,
     })
 }

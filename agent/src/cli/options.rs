@@ -9,23 +9,37 @@ use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
 use super::Cli;
 use super::agent::AgentArgs;
+use super::settings::arguments::AcceptedSetting;
+use super::settings::complete::{Completed, complete};
 
 /// Commands that do not talk to an agent.
-const WITHOUT_AGENT: [&str; 8] = [
+pub(super) const WITHOUT_AGENT: [&str; 11] = [
     "run",
     "render",
     "validate",
     "launcher",
     "launch-envoy",
+    "store-credentials",
     "bundle",
     "identity",
     "trust",
+    "man",
+    "completion",
 ];
 
-/// Parses a command line.
+/// Parses a command line as it is, without a settings file.
 pub(super) fn parse(
-    arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    arguments: impl IntoIterator<Item = impl Into<OsString>>,
 ) -> Result<Cli, clap::Error> {
+    parse_with(arguments.into_iter().map(Into::into).collect(), &[])
+}
+
+/// Parses a command line, completed by the entries of a settings file.
+pub(super) fn parse_with(
+    arguments: Vec<OsString>,
+    settings: &[AcceptedSetting],
+) -> Result<Cli, clap::Error> {
+    let Completed { arguments, added } = complete(&Cli::command(), arguments, settings);
     let mut command = command();
     let matches = command.try_get_matches_from_mut(arguments)?;
     if let Some((name, given)) = matches.subcommand()
@@ -53,7 +67,11 @@ pub(super) fn parse(
         }
     }
     let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-    cli.agent.runtime_dir_named = named(&matches, "runtime_dir");
+    cli.agent.runtime_dir_named = named(&matches, "runtime_dir") && !added.contains("runtime-dir");
+    let state = settings.iter().find(|entry| entry.key == "state-dir");
+    let state = state.and_then(|entry| entry.arguments.first()?.split_once('='));
+    cli.agent.state_dir_in_file = state.map(|(_, directory)| directory.into());
+    cli.config.named = named(&matches, "config");
     Ok(cli)
 }
 

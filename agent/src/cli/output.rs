@@ -77,6 +77,12 @@ pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<()> {
     text(&serde_saphyr::to_string(value)?)
 }
 
+/// Writes a remark to standard error.
+pub(crate) fn note(text: &str) {
+    // As for an error.
+    let _ = writeln!(anstream::stderr(), "note: {text}");
+}
+
 /// Writes an error with its causes to standard error.
 pub(crate) fn error(error: &anyhow::Error) {
     // There is nowhere else to say that standard error is gone.

@@ -33,7 +33,7 @@ pub(crate) struct RenderArgs {
     only: Vec<Part>,
     /// Output format; `pb` is one static bootstrap for `envoy --config-path`.
     #[arg(long, default_value = "yaml")]
-    format: Format,
+    format: RenderFormat,
     /// Print private keys, too, and write them beside the snapshots.
     #[arg(long)]
     show_secrets: bool,
@@ -57,7 +57,7 @@ enum Part {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum RenderFormat {
     Yaml,
     Json,
     Pb,
@@ -79,29 +79,15 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
     }
     if gateways.is_empty() {
-        let which = args.gateway.as_ref().map_or_else(
-            || "no Gateway".to_owned(),
-            |name| format!("no Gateway {name}"),
-        );
-        tracing::error!("{which} is accepted; see `sesame-agent validate`");
+        let name = args.gateway.as_ref().map(|name| format!(" {name}"));
+        let name = name.unwrap_or_default();
+        tracing::error!("no Gateway{name} is accepted; see `sesame-agent validate`");
         return Ok(EXIT_WRONG);
     }
     if let Some(dir) = &args.snapshot_dir {
-        let keys = args.signing_key.as_deref().map(signing_keys).transpose()?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
-        let stamp = u64::try_from(now)?;
-        for gateway in &gateways {
-            // Both are DNS names: resolution has checked that.
-            let name = format!("{}.{}", gateway.gateway.namespace, gateway.gateway.name);
-            let dir = dir.join(name);
-            if args.show_secrets && !gateway.keys.is_empty() {
-                directory::write_keys(&dir, &gateway.keys)?;
-            }
-            let signing = keys.as_ref().map(|keys| (keys, stamp));
-            directory::write_signed(&dir, &gateway.snapshot, signing)?;
-        }
+        write_snapshots(dir, args, &gateways)?;
     }
-    if args.format == Format::Pb {
+    if args.format == RenderFormat::Pb {
         return binary(args, &gateways);
     }
     let mut all = Map::new();
@@ -117,19 +103,34 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         );
     }
     // One Gateway needs no heading.
-    let value = match all.len() {
-        1 => all
-            .into_iter()
-            .next()
-            .map(|(_, value)| value)
-            .unwrap_or_default(),
-        _ => Value::Object(all),
-    };
+    let only = all.values().next().filter(|_| all.len() == 1).cloned();
+    let value = only.unwrap_or(Value::Object(all));
     match args.format {
-        Format::Json => output::json(&value)?,
+        RenderFormat::Json => output::json(&value)?,
         _ => output::yaml(&value)?,
     }
     Ok(0)
+}
+
+fn write_snapshots(
+    dir: &Path,
+    args: &RenderArgs,
+    gateways: &[&ResolvedGateway],
+) -> anyhow::Result<()> {
+    let keys = args.signing_key.as_deref().map(signing_keys).transpose()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+    let stamp = u64::try_from(now)?;
+    for gateway in gateways {
+        // Both are DNS names: resolution has checked that.
+        let name = format!("{}.{}", gateway.gateway.namespace, gateway.gateway.name);
+        let dir = dir.join(name);
+        if args.show_secrets && !gateway.keys.is_empty() {
+            directory::write_keys(&dir, &gateway.keys)?;
+        }
+        let signing = keys.as_ref().map(|keys| (keys, stamp));
+        directory::write_signed(&dir, &gateway.snapshot, signing)?;
+    }
+    Ok(())
 }
 
 fn signing_keys(path: &Path) -> anyhow::Result<SigningKeys> {

@@ -2,16 +2,22 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, CommandFactory as _};
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve;
 
+use super::Cli;
 use super::envoy::EnvoyArgs;
 use super::host::HostArgs;
+use super::settings;
+use super::settings::effective::effective;
+use super::settings::reader::SettingsReader;
 use super::source::SourceArgs;
+use crate::run::reload::SettingsReading;
 use crate::run::{self, DEFAULT_STATE_DIR, OnStop, RunOptions};
 
 #[derive(Debug, Args)]
@@ -110,7 +116,19 @@ pub(crate) struct RunArgs {
     incremental: bool,
 }
 
-pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
+/// Serves; the settings are read again by `reader`, which read `args` first.
+pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> {
+    let loaded = settings::load(&reader.arguments);
+    let reading = SettingsReading {
+        options: options(args)?,
+        settings: effective(&Cli::command(), reader.arguments.clone(), &loaded),
+    };
+    run::run(reading, Arc::new(reader))?;
+    Ok(0)
+}
+
+/// Returns the options that the arguments make.
+pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     let RunArgs {
         source,
         host,
@@ -146,7 +164,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
             }
         }
     }
-    run::run(RunOptions {
+    Ok(RunOptions {
         source: source.source()?,
         resolve: resolve::Options {
             incremental,
@@ -171,6 +189,5 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         lame_duck: Duration::from_secs(lame_duck_seconds),
         health_address,
         takeover: Duration::from_secs(takeover_seconds),
-    })?;
-    Ok(0)
+    })
 }

@@ -4,28 +4,35 @@
 //! is left. The exit code is 1 if anything is wrong, so that the command can guard a commit or a roll-out.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use sesame_gateway_api::expiry::Expiry;
-use sesame_gateway_api::status::{Condition, ConditionStatus, Section, Statuses};
+use sesame_gateway_api::resolve::Problem;
+use sesame_gateway_api::status::{ConditionStatus, Section, Statuses};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 use super::EXIT_WRONG;
 use super::host::HostArgs;
 use super::offline::{self, Offline, render_options};
 use super::output::Format;
+use super::settings::{ConfigArgs, LoadedSettings};
 use crate::envoy::locate::locate;
 use crate::envoy::validate::{Verdict, validate};
-use crate::source::problem::Severity;
+use crate::source::problem::{Severity, SourceProblem};
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
     /// Directory of Gateway API manifests.
-    #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
-    manifests: PathBuf,
+    #[arg(
+        long,
+        env = "SESAME_MANIFESTS",
+        value_name = "DIR",
+        required_unless_present = "config"
+    )]
+    manifests: Option<PathBuf>,
     #[command(flatten)]
     host: HostArgs,
     /// Envoy that judges the result; `envoy` on the PATH by default.
@@ -39,7 +46,7 @@ pub(crate) struct ValidateArgs {
 /// The whole outcome.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Outcome {
+struct Validation {
     valid: bool,
     findings: Vec<Finding>,
     /// Envoy's verdict by Gateway.
@@ -50,14 +57,20 @@ struct Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Finding {
-    file: String,
-    line: usize,
-    severity: Severity,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    object: Option<String>,
+    #[serde(flatten)]
+    problem: SourceProblem,
+    /// The condition that says so, as `Type=Status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
-    message: String,
+}
+
+impl From<SourceProblem> for Finding {
+    fn from(problem: SourceProblem) -> Self {
+        Self {
+            problem,
+            condition: None,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -67,14 +80,31 @@ struct EnvoyVerdict {
     message: String,
 }
 
-pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
-    let read = offline::read(&args.manifests, &args.host)?;
+/// Validates manifests, or, if the command line names a settings file or no manifests, the settings.
+pub(crate) fn main(
+    args: &ValidateArgs,
+    config: &ConfigArgs,
+    loaded: &LoadedSettings,
+) -> anyhow::Result<u8> {
+    match &args.manifests {
+        Some(manifests) if !args.is_of_settings(config) => self::manifests(args, manifests),
+        _ => super::validate_settings::main(loaded, args.output),
+    }
+}
+
+impl ValidateArgs {
+    /// Returns whether it is the settings that are to be validated.
+    pub(crate) fn is_of_settings(&self, config: &ConfigArgs) -> bool {
+        config.named || self.manifests.is_none()
+    }
+}
+
+fn manifests(args: &ValidateArgs, manifests: &Path) -> anyhow::Result<u8> {
+    let read = offline::read(manifests, &args.host)?;
     let mut findings = findings(&read, Timestamp::now());
     let mut verdicts = BTreeMap::new();
     let binary = locate(args.envoy.as_deref())?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = super::agent::runtime()?;
     let scratch = tempfile::tempdir()?;
     for gateway in &read.resolution.gateways {
         let rendered = sesame_render::render(
@@ -82,16 +112,13 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
             &gateway.keys,
             &render_options(&args.host),
         );
-        for problem in &rendered.problems {
-            findings.push(Finding {
-                file: String::new(),
-                line: 0,
-                severity: Severity::Error,
+        findings.extend(rendered.problems.iter().map(|problem| {
+            let error = SourceProblem::of_file(Severity::Error, "", problem.message.clone());
+            Finding::from(SourceProblem {
                 object: Some(problem.object.clone()),
-                condition: None,
-                message: problem.message.clone(),
-            });
-        }
+                ..error
+            })
+        }));
         let bootstrap = sesame_render::static_bootstrap(&rendered)?;
         let verdict = match runtime.block_on(validate(&binary, scratch.path(), &bootstrap))? {
             Verdict::Valid => EnvoyVerdict {
@@ -106,11 +133,8 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
         verdicts.insert(gateway.gateway.to_string(), verdict);
     }
     findings.sort();
-    let outcome = Outcome {
-        valid: verdicts.values().all(|verdict| verdict.accepted)
-            && findings
-                .iter()
-                .all(|finding| finding.severity != Severity::Error),
+    let outcome = Validation {
+        valid: verdicts.values().all(|verdict| verdict.accepted) && !has_errors(&findings),
         findings,
         envoy: verdicts,
     };
@@ -124,128 +148,91 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
         problems,
         resolution,
     } = read;
-    let place = |object: &ObjectKey| {
-        manifests
-            .location(object)
-            .map_or((String::new(), 0), |(file, line)| {
-                (file.display().to_string(), line)
-            })
-    };
-    let mut findings: Vec<Finding> = problems
-        .iter()
-        .map(|problem| Finding {
-            file: problem.file.clone(),
-            line: problem.line,
-            severity: problem.severity,
-            object: problem.object.clone(),
-            condition: None,
-            message: problem.message.clone(),
-        })
-        .collect();
-    for problem in &resolution.problems {
-        let (file, line) = place(&problem.object);
-        findings.push(Finding {
-            file,
-            line,
-            severity: Severity::Warning,
-            object: Some(problem.object.to_string()),
-            condition: None,
-            message: problem.message.clone(),
-        });
-    }
+    let of_object =
+        |problem: &Problem| SourceProblem::of_object(problem, manifests.location(&problem.object));
+    let mut findings: Vec<Finding> = problems.iter().cloned().map(Finding::from).collect();
+    let of_objects = resolution.problems.iter().map(of_object);
+    findings.extend(of_objects.map(Finding::from));
     // A certificate that several Gateways serve is reported for each.
     for gateway in &resolution.gateways {
-        let object = ObjectKey {
-            kind: Kind::Gateway,
-            name: gateway.gateway.clone(),
-        };
         let expiries = gateway.keys.iter().filter_map(Expiry::of);
-        for warning in expiries.filter_map(|expiry| expiry.warning(now)) {
-            let (file, line) = place(&object);
-            findings.push(Finding {
-                file,
-                line,
-                severity: Severity::Warning,
-                object: Some(object.to_string()),
-                condition: None,
-                message: warning.message,
-            });
-        }
-    }
-    for_each_condition(&resolution.statuses, &mut |object, section, condition| {
-        // Nothing is programmed here: only what is False for a reason of its own counts.
-        if condition.is_fault() && condition.status != ConditionStatus::Unknown {
-            let (file, line) = place(&object);
-            findings.push(Finding {
-                file,
-                line,
-                severity: Severity::Error,
-                object: Some(match section {
-                    Some(section) => format!("{object}/{section}"),
-                    None => object.to_string(),
+        findings.extend(
+            expiries
+                .filter_map(|expiry| expiry.warning(now))
+                .map(|warning| {
+                    let object = ObjectKey {
+                        kind: Kind::Gateway,
+                        name: gateway.gateway.clone(),
+                    };
+                    let message = warning.message;
+                    Finding::from(of_object(&Problem { object, message }))
                 }),
-                condition: Some(format!(
-                    "{}={}",
-                    condition.type_.as_str(),
-                    condition.status.as_str()
-                )),
-                message: format!("{}: {}", condition.reason.as_str(), condition.message),
-            });
-        }
-    });
-    if resolution.gateways.is_empty()
-        && findings
-            .iter()
-            .all(|finding| finding.severity != Severity::Error)
-    {
-        findings.push(Finding {
-            file: String::new(),
-            line: 0,
-            severity: Severity::Error,
-            object: None,
-            condition: None,
-            message: "no Gateway would be served: there is none whose GatewayClass names this controller (--controller-name)".to_owned(),
-        });
+        );
+    }
+    findings.extend(faults(&resolution.statuses, of_object));
+    if resolution.gateways.is_empty() && !has_errors(&findings) {
+        let message = "no Gateway would be served: there is none whose GatewayClass names this controller (--controller-name)";
+        let error = SourceProblem::of_file(Severity::Error, "", message.to_owned());
+        findings.push(error.into());
     }
     findings
 }
 
-fn for_each_condition(
-    statuses: &Statuses,
-    visit: &mut dyn FnMut(ObjectKey, Option<String>, &Condition),
-) {
+/// Returns the conditions that are False for a reason of their own: nothing is programmed here.
+fn faults(statuses: &Statuses, of_object: impl Fn(&Problem) -> SourceProblem) -> Vec<Finding> {
+    let mut faults = Vec::new();
     for (kind, name, status) in statuses.objects() {
         for (section, conditions) in status.sections() {
             let section = match section {
-                Section::Object => None,
-                Section::Listener(_, listener) => Some(format!("listeners/{listener}")),
-                Section::Parent(index) => Some(format!("parentRefs/{index}")),
-                Section::Ancestor(index) => Some(format!("ancestors/{index}")),
+                Section::Object => String::new(),
+                Section::Listener(_, listener) => format!("/listeners/{listener}"),
+                Section::Parent(index) => format!("/parentRefs/{index}"),
+                Section::Ancestor(index) => format!("/ancestors/{index}"),
             };
             for condition in conditions {
+                if !condition.is_fault() || condition.status == ConditionStatus::Unknown {
+                    continue;
+                }
                 let name = name.clone();
-                visit(ObjectKey { kind, name }, section.clone(), condition);
+                let object = ObjectKey { kind, name };
+                let named = format!("{object}{section}");
+                let message = format!("{}: {}", condition.reason.as_str(), condition.message);
+                let (type_, status) = (condition.type_.as_str(), condition.status.as_str());
+                faults.push(Finding {
+                    problem: SourceProblem {
+                        severity: Severity::Error,
+                        object: Some(named),
+                        ..of_object(&Problem { object, message })
+                    },
+                    condition: Some(format!("{type_}={status}")),
+                });
             }
         }
     }
+    faults
 }
 
-fn text(outcome: &Outcome) -> String {
+fn has_errors(findings: &[Finding]) -> bool {
+    let severities = &mut findings.iter().map(|finding| finding.problem.severity);
+    severities.any(|severity| severity == Severity::Error)
+}
+
+fn text(outcome: &Validation) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
-    for finding in &outcome.findings {
+    for Finding { problem, condition } in &outcome.findings {
         let mut line = String::new();
-        if !finding.file.is_empty() {
-            let _ = write!(line, "{}:{}: ", finding.file, finding.line);
+        if !problem.file.is_empty() {
+            let _ = write!(line, "{}:{}: ", problem.file, problem.line);
         }
-        let _ = write!(line, "{}: ", finding.severity);
-        if let Some(object) = &finding.object {
+        let _ = write!(line, "{}: ", problem.severity);
+        if let Some(object) = &problem.object {
             let _ = write!(line, "{object}: ");
         }
-        if let Some(condition) = &finding.condition {
+        if let Some(condition) = condition {
             let _ = write!(line, "{condition} ");
         }
-        let _ = writeln!(text, "{line}{}", finding.message);
+        let _ = writeln!(text, "{line}{}", problem.message);
     }
     for (gateway, verdict) in &outcome.envoy {
         let _ = if verdict.accepted {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -28,10 +28,12 @@ pub enum LocateError {
     )]
     NotFound,
     /// Binary that does not say its version.
-    #[error("{path} --version: {reason}", path = .path.display())]
+    #[error("{path} {argument}: {reason}", path = .path.display())]
     Version {
         /// Path of the binary.
         path: PathBuf,
+        /// Argument that asks for the version.
+        argument: &'static str,
         /// Error of the system.
         reason: String,
     },
@@ -93,12 +95,26 @@ fn is_executable(path: &Path) -> bool {
 
 /// Asks the binary for its version.
 pub async fn version(path: &Path) -> Result<Version, LocateError> {
+    ask(path, "--version", "`version: commit/x.y.z/…`", |output| {
+        parse_version(&String::from_utf8_lossy(&output.stdout))
+    })
+    .await
+}
+
+/// Runs the binary with one argument, and reads what it answers; an answer that cannot be read is not as `expected`.
+pub(super) async fn ask<T>(
+    path: &Path,
+    argument: &'static str,
+    expected: &str,
+    read: impl FnOnce(&Output) -> Option<T>,
+) -> Result<T, LocateError> {
     let fail = |reason: String| LocateError::Version {
         path: path.to_owned(),
+        argument,
         reason,
     };
     let output = Command::new(path)
-        .arg("--version")
+        .arg(argument)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
@@ -106,12 +122,11 @@ pub async fn version(path: &Path) -> Result<Version, LocateError> {
         .await
         .map_err(|_| fail(format!("no answer within {} s", VERSION_TIMEOUT.as_secs())))?
         .map_err(|error| fail(error.to_string()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    parse_version(&text).ok_or_else(|| {
-        let start: String = text.trim().chars().take(100).collect();
-        fail(format!(
-            "expected `version: commit/x.y.z/…`, got `{start}`; is it Envoy?"
-        ))
+    read(&output).ok_or_else(|| {
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let start: String = said.trim().chars().take(100).collect();
+        fail(format!("expected {expected}, got `{start}`; is it Envoy?"))
     })
 }
 

@@ -1,7 +1,7 @@
 //! Settings of a supervisor, and the states of its Envoy: values.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -16,7 +16,7 @@ pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// Pauses before a dead Envoy is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
+pub struct RestartBackoff {
     /// Pause after a first death: files are put right meanwhile.
     pub at_once: Duration,
     /// Pause after a second death.
@@ -27,7 +27,7 @@ pub struct Backoff {
     pub reset_after: Duration,
 }
 
-impl Default for Backoff {
+impl Default for RestartBackoff {
     fn default() -> Self {
         Self {
             at_once: Duration::from_millis(10),
@@ -38,7 +38,7 @@ impl Default for Backoff {
     }
 }
 
-impl Backoff {
+impl RestartBackoff {
     /// Returns the pause after this many deaths in a row, at least one.
     pub(super) fn pause(self, deaths: u32) -> Duration {
         let Some(doublings) = deaths.checked_sub(2) else {
@@ -67,7 +67,7 @@ pub struct SupervisorConfig {
     /// Log level of Envoy.
     pub log_level: String,
     /// Pauses before a dead Envoy is started again.
-    pub backoff: Backoff,
+    pub backoff: RestartBackoff,
     /// Time for which an Envoy that does not answer, left by an earlier agent, may drain before it is replaced.
     pub replace_grace: Duration,
     /// Time that an Envoy may take to take over from another one.
@@ -92,7 +92,7 @@ impl SupervisorConfig {
             concurrency: None,
             drain_time: DEFAULT_DRAIN_TIME,
             log_level: "info".to_owned(),
-            backoff: Backoff::default(),
+            backoff: RestartBackoff::default(),
             replace_grace: Duration::from_secs(5),
             takeover: Duration::from_secs(60),
             launcher: None,
@@ -161,8 +161,6 @@ pub enum State {
     Live {
         /// Process number.
         pid: u32,
-        /// Time since which this agent knows it to be live.
-        since: SystemTime,
         /// True if an earlier agent started it.
         adopted: bool,
         /// True if it accepted listeners and clusters; if not, it serves nothing.
@@ -176,8 +174,6 @@ pub enum State {
     Backoff {
         /// Number of deaths in a row.
         deaths: u32,
-        /// Time of the next start.
-        until: SystemTime,
         /// Reason of the death, in its own words if it said some.
         reason: String,
     },

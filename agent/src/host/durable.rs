@@ -14,7 +14,7 @@ use super::files::{DIRECTORY_MODE, FILE_MODE};
 /// Step as the disk sees it: it survives a power cut for certain only when its file or directory was synced after it.
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DiskStep {
     MakeDirectory(PathBuf),
     Write(PathBuf, Vec<u8>),
     SyncFile(PathBuf),
@@ -26,11 +26,11 @@ pub(crate) enum Step {
 #[cfg(test)]
 thread_local! {
     /// Steps of this thread.
-    pub(crate) static STEPS: std::cell::RefCell<Vec<Step>> = const { std::cell::RefCell::new(Vec::new()) };
+    pub(crate) static STEPS: std::cell::RefCell<Vec<DiskStep>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
 #[cfg(test)]
-fn note(step: Step) {
+fn note(step: DiskStep) {
     STEPS.with_borrow_mut(|steps| steps.push(step));
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     for directory in missing.into_iter().rev() {
         DirBuilder::new().mode(DIRECTORY_MODE).create(directory)?;
         #[cfg(test)]
-        note(Step::MakeDirectory(directory.to_owned()));
+        note(DiskStep::MakeDirectory(directory.to_owned()));
         sync_parent(directory)?;
     }
     Ok(())
@@ -60,11 +60,11 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (mut file, _) = open::open_with(&mut options, path, Rule::Own)?;
     file.set_len(0)?;
     #[cfg(test)]
-    note(Step::Write(path.to_owned(), bytes.to_vec()));
+    note(DiskStep::Write(path.to_owned(), bytes.to_vec()));
     file.write_all(bytes)?;
     file.sync_all()?;
     #[cfg(test)]
-    note(Step::SyncFile(path.to_owned()));
+    note(DiskStep::SyncFile(path.to_owned()));
     Ok(())
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     #[cfg(test)]
-    note(Step::Rename(from.to_owned(), to.to_owned()));
+    note(DiskStep::Rename(from.to_owned(), to.to_owned()));
     sync_parent(to)
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)?;
     #[cfg(test)]
-    note(Step::Remove(path.to_owned()));
+    note(DiskStep::Remove(path.to_owned()));
     Ok(())
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     #[cfg(test)]
-    note(Step::SyncDirectory(path.to_owned()));
+    note(DiskStep::SyncDirectory(path.to_owned()));
     Ok(())
 }
 

@@ -45,7 +45,16 @@ pub(crate) fn replace_file(path: &Path, staged: &Path, bytes: &[u8]) -> io::Resu
 
 /// Removes a file; one that does not exist is no error.
 pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
+    gone(fs::remove_file(path))
+}
+
+/// Removes a directory with all in it; one that does not exist is no error.
+pub(crate) fn remove_directory_if_there(path: &Path) -> io::Result<()> {
+    gone(fs::remove_dir_all(path))
+}
+
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }

@@ -19,13 +19,42 @@ pub(crate) fn open_files() -> u64 {
 
 /// Returns the bytes of memory that may be used: the limit of the control group, version 1 or 2, else those of the host.
 pub(crate) fn memory() -> u64 {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    memory_of("self")
+}
+
+/// Returns the bytes of memory that a process may use, which is named by its number or `self`.
+pub(crate) fn memory_of(process: &str) -> u64 {
+    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     total(&host)
         .into_iter()
         .chain(of_groups(&groups, Path::new("/sys/fs/cgroup")))
         .min()
         .unwrap_or(USUAL_MEMORY)
+}
+
+/// Returns the number of cores that may be used: those of the process's set, and its control group's quota.
+#[cfg(feature = "cluster")]
+pub(crate) fn cores() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(cores).unwrap_or(u32::MAX)
+}
+
+/// Returns the tasks that the control group of a process may have, and those that it has; none without a limit.
+pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
+    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+    groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let root = match controllers {
+            "" => "/sys/fs/cgroup",
+            "pids" => "/sys/fs/cgroup/pids",
+            _ => return None,
+        };
+        let group = Path::new(root).join(path.trim_start_matches('/'));
+        let most = read_number(&group.join("pids.max"))?;
+        Some((most, read_number(&group.join("pids.current"))?))
+    })
 }
 
 /// Returns `MemTotal` of `/proc/meminfo` in bytes.

@@ -20,23 +20,11 @@ pub(crate) struct Listening {
     pub(crate) waiting: u32,
 }
 
-/// Returns the number of TCP sockets that a process listens on.
-pub(crate) fn count(pid: u32) -> usize {
+/// Returns the TCP sockets that a process listens on.
+pub(crate) fn of(pid: u32) -> impl Iterator<Item = Listening> {
     let held = held(pid);
-    all(pid)
-        .iter()
-        .filter(|socket| held.contains_key(&socket.inode))
-        .count()
-}
-
-/// Returns the number of connections that wait at the sockets of a process.
-pub(crate) fn waiting(pid: u32) -> u32 {
-    let held = held(pid);
-    all(pid)
-        .iter()
-        .filter(|socket| held.contains_key(&socket.inode))
-        .map(|socket| socket.waiting)
-        .sum()
+    let all = all(pid).into_iter();
+    all.filter(move |socket| held.contains_key(&socket.inode))
 }
 
 /// Returns all sockets that listen in the network namespace of a process.
@@ -70,24 +58,28 @@ pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
 
 /// Reads a line of `/proc/net/tcp`; `None` if its socket does not listen.
 fn listening(line: &str) -> Option<Listening> {
+    let (state, socket) = socket(line)?;
+    (state == LISTEN).then_some(socket)
+}
+
+/// Reads a line of a table in `/proc/net`: the state of a socket, and the socket as if it listened.
+pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, _, state, queues, _, _, _, _, inode, ..] = fields.as_slice() else {
         return None;
     };
-    if *state != LISTEN {
-        return None;
-    }
     let (address, port) = local.split_once(':')?;
     let (_, waiting) = queues.split_once(':')?;
-    Some(Listening {
+    let socket = Listening {
         address: SocketAddr::new(parse_address(address)?, u16::from_str_radix(port, 16).ok()?),
         inode: inode.parse().ok()?,
         waiting: u32::from_str_radix(waiting, 16).ok()?,
-    })
+    };
+    Some((state, socket))
 }
 
 /// Reads an address of `/proc/net`: hexadecimal words in the host's byte order.
-pub(super) fn parse_address(hex: &str) -> Option<IpAddr> {
+fn parse_address(hex: &str) -> Option<IpAddr> {
     let mut bytes = Vec::with_capacity(16);
     for word in hex.as_bytes().chunks(8) {
         let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
@@ -118,11 +110,11 @@ mod tests {
             let mut command = Command::new("sleep");
             let mut process = command.arg("600").stdin(socket).spawn().unwrap();
             drop(command);
-            let counted = count(process.id());
+            let counted = of(process.id()).count();
             process.kill().unwrap();
             process.wait().unwrap();
             assert_eq!(counted, counts);
-            assert_eq!(count(process.id()), 0);
+            assert_eq!(of(process.id()).count(), 0);
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use sesame_files::open::{self, Rule};
 
-use super::create_directory;
+use super::{PathError, create_directory};
 
 /// Time for which a process that a killed agent was just starting may still hold the lock.
 const LAST_BREATH: Duration = Duration::from_secs(2);
@@ -30,13 +30,8 @@ pub enum LockError {
         holder: String,
     },
     /// The lock file.
-    #[error("{path}: {source}", path = .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
 }
 
 /// Lock of one agent on a directory, held until dropped.
@@ -49,15 +44,12 @@ impl Lock {
     /// Takes the lock of a directory, and creates the directory if needed. A living holder is not waited for.
     pub fn acquire(directory: &Path) -> Result<Self, LockError> {
         let path = directory.join("agent.lock");
-        let failed = |source| LockError::Io {
-            path: path.clone(),
-            source,
-        };
-        create_directory(directory).map_err(failed)?;
+        let at = || PathError::at(&path);
+        create_directory(directory).map_err(at())?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let opened = open::open_with(options.mode(0o600), &path, Rule::Own);
-        let (mut file, _) = opened.map_err(|error| failed(error.into()))?;
+        let (mut file, _) = opened.map_err(io::Error::from).map_err(at())?;
         let begun = Instant::now();
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -72,11 +64,11 @@ impl Lock {
                     }
                     std::thread::sleep(PAUSE);
                 }
-                Err(error) => return Err(failed(error.into())),
+                Err(error) => return Err(at()(error.into()).into()),
             }
         }
-        file.set_len(0).map_err(failed)?;
-        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        file.set_len(0).map_err(at())?;
+        writeln!(file, "{}", std::process::id()).map_err(at())?;
         Ok(Self { _file: file })
     }
 }

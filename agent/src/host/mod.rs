@@ -3,6 +3,7 @@
 //! Every other room may ask it; it knows neither Envoy nor a snapshot.
 
 mod bind_check;
+mod clock;
 pub(crate) mod credentials;
 pub(crate) mod durable;
 mod files;
@@ -10,10 +11,16 @@ pub mod inotify;
 pub(crate) mod limits;
 pub(crate) mod listening;
 pub mod lock;
+mod path_error;
 pub(crate) mod port_owner;
 pub(crate) mod privileged_ports;
 pub mod processes;
 pub(crate) mod service_manager;
 
 pub(crate) use bind_check::can_bind;
-pub(crate) use files::{create_directory, entries, remove_if_there, replace_file, write_file};
+pub use path_error::PathError;
+
+pub(crate) use clock::until;
+pub(crate) use files::{
+    create_directory, entries, remove_directory_if_there, remove_if_there, replace_file, write_file,
+};

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sesame_proto::schema::Transport;
 
-use super::listening::parse_address;
+use super::listening;
 
 /// A process with a socket on the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,16 +48,12 @@ fn inodes(text: &str, transport: Transport, address: IpAddr, port: u16) -> Vec<u
     text.lines()
         .skip(1)
         .filter_map(|line| {
-            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-            let (local, its_state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
-            let (its_address, its_port) = local.split_once(':')?;
-            let its_address = parse_address(its_address)?;
-            let held = *its_state == state
-                && u16::from_str_radix(its_port, 16).ok()? == port
-                && (its_address == address
-                    || its_address.is_unspecified()
-                    || address.is_unspecified());
-            held.then(|| inode.parse().ok()).flatten()
+            let (its_state, socket) = listening::socket(line)?;
+            let ip = socket.address.ip();
+            let held = its_state == state
+                && socket.address.port() == port
+                && (ip == address || ip.is_unspecified() || address.is_unspecified());
+            held.then_some(socket.inode)
         })
         .collect()
 }
@@ -66,23 +62,11 @@ fn owner(inodes: &[u64]) -> Option<PortOwner> {
     if inodes.is_empty() {
         return None;
     }
-    let wanted: Vec<String> = inodes
-        .iter()
-        .map(|inode| format!("socket:[{inode}]"))
-        .collect();
     let processes = fs::read_dir("/proc").ok()?;
     processes.flatten().find_map(|process| {
         let pid: u32 = process.file_name().to_str()?.parse().ok()?;
-        let holds = fs::read_dir(process.path().join("fd"))
-            .ok()?
-            .flatten()
-            .any(|fd| {
-                fs::read_link(fd.path()).is_ok_and(|target| {
-                    wanted
-                        .iter()
-                        .any(|wanted| target.as_os_str() == wanted.as_str())
-                })
-            });
+        let held = listening::held(pid);
+        let holds = inodes.iter().any(|inode| held.contains_key(inode));
         holds.then(|| PortOwner {
             pid,
             name: fs::read_to_string(process.path().join("comm"))

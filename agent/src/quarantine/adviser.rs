@@ -12,23 +12,23 @@ use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::{Rendered, Resource};
 
 use super::accepted_keys::AcceptedKeys;
-use super::envoy_log::{Named, named};
+use super::envoy_log::{RefusedResource, named};
 use super::exclude::exclude;
 use super::judge::{EnvoyJudge, NoVerdict};
 use super::memory::{Culprit, Culprits, still_there};
 use super::piece::{Digest, Piece, Pieces};
-use super::search::{Limits, Search, SearchEnd};
-use super::target::{Reduced, Target};
+use super::search::{Search, SearchEnd, SearchLimits};
+use super::target::{Configuration, Reduced};
 use super::unbound::Unbound;
 use crate::apply::Refusal;
-use crate::xds::Kind;
+use crate::xds::XdsKind;
 
 /// Pieces and listeners that are left out at one Envoy, and why.
 #[derive(Debug)]
 pub struct Quarantine {
     binary: PathBuf,
     scratch: PathBuf,
-    limits: Limits,
+    limits: SearchLimits,
     culprits: Culprits,
     good: HashSet<Digest>,
     unbound: Unbound,
@@ -58,7 +58,7 @@ impl Quarantine {
         Self {
             binary,
             scratch,
-            limits: Limits::default(),
+            limits: SearchLimits::default(),
             culprits: Culprits::new(),
             good: HashSet::new(),
             unbound: Unbound::default(),
@@ -104,9 +104,9 @@ impl Quarantine {
     }
 
     /// Forgets what does not hold for this target: culprits that have changed, listeners that it does not want.
-    pub fn follow(&mut self, target: Target<'_>) {
+    pub fn follow(&mut self, target: Configuration<'_>) {
         if !self.culprits.is_empty() {
-            self.culprits = still_there(&self.culprits, &target.packed.snapshot());
+            self.culprits = still_there(&self.culprits, &target.encoded.snapshot());
         }
         self.unbound.keep(target.rendered);
     }
@@ -125,29 +125,29 @@ impl Quarantine {
     }
 
     /// Returns the target without what is left out; `None` if that is nothing.
-    pub async fn reduce(&self, target: Target<'_>) -> Option<Reduced> {
+    pub async fn reduce(&self, target: Configuration<'_>) -> Option<Reduced> {
         if self.culprits.is_empty() {
             self.unbound.iter().next()?;
             let mut rendered = target.rendered.clone();
             self.unbound.leave_out(&mut rendered);
             return Some(Reduced {
-                packed: Arc::clone(target.packed),
+                encoded: Arc::clone(target.encoded),
                 rendered,
             });
         }
-        let packed = Arc::clone(target.packed);
+        let encoded = Arc::clone(target.encoded);
         let (culprits, options) = (self.culprits.clone(), target.options.clone());
         let accepted = self.last_good_keys.clone();
         let reduce = move || {
-            let snapshot = exclude(&packed.snapshot(), &culprits);
-            let accepted = accepted_keys(&packed, accepted.as_deref());
-            let pairs = accepted.pairs(&snapshot, packed.keys());
+            let snapshot = exclude(&encoded.snapshot(), &culprits);
+            let accepted = accepted_keys(&encoded, accepted.as_deref());
+            let pairs = accepted.pairs(&snapshot, encoded.keys());
             let rendered = sesame_render::render(&snapshot, &pairs, &options);
             let named: BTreeSet<&str> = snapshot.keys.iter().map(|key| &*key.name).collect();
             let keys = pairs.iter().filter(|pair| named.contains(&*pair.name));
             let keys = keys.cloned().collect();
             Reduced {
-                packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
+                encoded: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
                 rendered,
             }
         };
@@ -170,14 +170,14 @@ impl Quarantine {
     pub async fn learn(
         &mut self,
         refusal: &Refusal,
-        target: Target<'_>,
+        target: Configuration<'_>,
         rendered: &Rendered,
         newer: &(impl Fn() -> bool + Send + Sync),
     ) -> Advice {
         let named = named(&refusal.envoy_words);
         let mut learned = false;
         for named in &named {
-            if let Named::Unbound { listener, words } = named {
+            if let RefusedResource::Unbound { listener, words } = named {
                 let now = Timestamp::now();
                 learned |= self.unbound.add(listener, words.clone(), None, now);
             }
@@ -193,22 +193,22 @@ impl Quarantine {
         // Validation accepts what Envoy refuses: only its words are left.
         for named in named {
             learned |= match named {
-                Named::Unbound { .. } => false,
-                Named::Listener { listener, words } => {
+                RefusedResource::Unbound { .. } => false,
+                RefusedResource::Listener { listener, words } => {
                     let refused = rendered.listeners.iter().find(|l| l.name == listener);
                     let now = Timestamp::now();
                     self.unbound.add(&listener, words, refused.cloned(), now)
                 }
-                Named::Piece { piece, words } => self.blame(target, piece, words),
+                RefusedResource::Piece { piece, words } => self.blame(target, piece, words),
             };
         }
         let words = refusal.envoy_words.join("; ");
         for subscription in &refusal.subscriptions {
             let name = subscription.name.clone();
             let piece = match subscription.kind {
-                Kind::Secret => Piece::Key(name),
-                Kind::Endpoints => Piece::Endpoints(name),
-                Kind::Listeners | Kind::Clusters | Kind::RouteTable => continue,
+                XdsKind::Secret => Piece::Key(name),
+                XdsKind::Endpoints => Piece::Endpoints(name),
+                XdsKind::Listeners | XdsKind::Clusters | XdsKind::RouteTable => continue,
             };
             learned |= self.blame(target, piece, words.clone());
         }
@@ -216,8 +216,8 @@ impl Quarantine {
     }
 
     /// Blames a piece by Envoy's words alone; `false` if the target has no such piece, or it is blamed already.
-    fn blame(&mut self, target: Target<'_>, piece: Piece, envoy_words: String) -> bool {
-        let snapshot = target.packed.snapshot();
+    fn blame(&mut self, target: Configuration<'_>, piece: Piece, envoy_words: String) -> bool {
+        let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);
         let Some(content) = pieces.of.get(&piece) else {
             return false;
@@ -225,7 +225,7 @@ impl Quarantine {
         if self.culprits.contains_key(&piece) {
             return false;
         }
-        let accepted = accepted_keys(target.packed, self.last_good_keys.as_deref());
+        let accepted = accepted_keys(target.encoded, self.last_good_keys.as_deref());
         let culprit = Culprit {
             digest: content.digest(),
             envoy_words,
@@ -240,7 +240,7 @@ impl Quarantine {
     /// Searches the target for what Envoy refuses. `words` are Envoy's, kept for as long as the search has no end.
     pub async fn search(
         &mut self,
-        target: Target<'_>,
+        target: Configuration<'_>,
         newer: &(impl Fn() -> bool + Send + Sync),
         words: &[String],
     ) -> Advice {
@@ -250,7 +250,7 @@ impl Quarantine {
         let judge = self.judge(target);
         let mut search = self.start_search(&judge, newer);
         let end = search
-            .run(&target.packed.snapshot(), accepted.as_ref())
+            .run(&target.encoded.snapshot(), accepted.as_ref())
             .await;
         let runs = search.runs;
         for (piece, culprit) in self.culprits.iter().filter(|(p, _)| !before.contains(p)) {
@@ -283,25 +283,25 @@ impl Quarantine {
     /// Judges keys whose certificate nobody shows after the change; `true` if one is refused.
     pub async fn judge_keys(
         &mut self,
-        target: Target<'_>,
+        target: Configuration<'_>,
         names: &[String],
         newer: &(impl Fn() -> bool + Send + Sync),
     ) -> bool {
         let before = self.culprits.len();
         let judge = self.judge(target);
         let mut search = self.start_search(&judge, newer);
-        if let Err(error) = search.keys(&target.packed.snapshot(), names).await {
+        if let Err(error) = search.keys(&target.encoded.snapshot(), names).await {
             no_verdict(&error);
         }
         self.culprits.len() > before
     }
 
-    fn judge(&self, target: Target<'_>) -> EnvoyJudge {
+    fn judge(&self, target: Configuration<'_>) -> EnvoyJudge {
         EnvoyJudge {
             binary: self.binary.clone(),
             scratch: self.scratch.clone(),
-            packed: Arc::clone(target.packed),
-            accepted_keys: accepted_keys(target.packed, self.last_good_keys.as_deref()),
+            encoded: Arc::clone(target.encoded),
+            accepted_keys: accepted_keys(target.encoded, self.last_good_keys.as_deref()),
             options: target.options.clone(),
         }
     }

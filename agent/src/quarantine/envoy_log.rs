@@ -4,7 +4,7 @@ use super::piece::Piece;
 
 /// Refused resource in a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum RefusedResource {
     /// Listener that Envoy could not bind: nothing is wrong with it but its address.
     Unbound { listener: String, words: String },
     /// Listener by Envoy's name, refused for another reason.
@@ -14,7 +14,7 @@ pub(super) enum Named {
 }
 
 /// Returns the named resources: `lds: listener 'x' config rejected: why`, `cds: cluster 'x' config rejected: why`.
-pub(super) fn named(words: &[String]) -> Vec<Named> {
+pub(super) fn named(words: &[String]) -> Vec<RefusedResource> {
     words.iter().filter_map(|words| one(words)).collect()
 }
 
@@ -25,19 +25,19 @@ pub(crate) fn let_down_by_host(words: &[String]) -> bool {
         .any(|words| words.contains("unable to read file: "))
 }
 
-fn one(words: &str) -> Option<Named> {
+fn one(words: &str) -> Option<RefusedResource> {
     const REJECTED: &str = "' config rejected: ";
     if let Some(rest) = words.strip_prefix("lds: listener '") {
         let (listener, why) = rest.split_once(REJECTED)?;
         let (listener, words) = (listener.to_owned(), why.to_owned());
         return Some(if why.starts_with("cannot bind ") {
-            Named::Unbound { listener, words }
+            RefusedResource::Unbound { listener, words }
         } else {
-            Named::Listener { listener, words }
+            RefusedResource::Listener { listener, words }
         });
     }
     let (cluster, why) = words.strip_prefix("cds: cluster '")?.split_once(REJECTED)?;
-    Some(Named::Piece {
+    Some(RefusedResource::Piece {
         piece: Piece::Backend(cluster.to_owned()),
         words: why.to_owned(),
     })
@@ -71,15 +71,15 @@ mod tests {
         assert_eq!(
             named,
             [
-                Named::Unbound {
+                RefusedResource::Unbound {
                     listener: "tcp/127.0.0.1/80".to_owned(),
                     words: "cannot bind '127.0.0.1:80': Address already in use".to_owned(),
                 },
-                Named::Listener {
+                RefusedResource::Listener {
                     listener: "tcp/127.0.0.1/81".to_owned(),
                     words: "no good".to_owned(),
                 },
-                Named::Piece {
+                RefusedResource::Piece {
                     piece: Piece::Backend("Service/ns/it's/80".to_owned()),
                     words: "paths must refer".to_owned(),
                 },

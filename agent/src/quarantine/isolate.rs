@@ -11,7 +11,7 @@ use sesame_proto::schema::{
 };
 
 use super::exclude::answering_500;
-use super::piece::{Content, Piece, Pieces};
+use super::piece::{Piece, PieceContent, Pieces};
 
 /// Depth to which a route is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
             continue;
         };
         match content {
-            Content::Key(key) => builder.key(key),
-            Content::TrustBundle(bundle) => builder.trust_bundle(bundle),
-            Content::Endpoints(set) => {
+            PieceContent::Key(key) => builder.key(key),
+            PieceContent::TrustBundle(bundle) => builder.trust_bundle(bundle),
+            PieceContent::Endpoints(set) => {
                 builder.snapshot.endpoints.push((*set).clone());
                 builder.snapshot.backends.push(Backend {
                     name: format!("alone/{}", set.name),
@@ -39,8 +39,8 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
                     ..Backend::default()
                 });
             }
-            Content::Backend(backend) => builder.backend(backend, pieces),
-            Content::VirtualHost(host) => {
+            PieceContent::Backend(backend) => builder.backend(backend, pieces),
+            PieceContent::VirtualHost(host) => {
                 if let Piece::VirtualHost { table, .. } = piece {
                     builder
                         .hosts
@@ -52,12 +52,12 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
                         });
                 }
             }
-            Content::Route(copies) => {
+            PieceContent::Route(copies) => {
                 for route in copies {
                     builder.route(route, depth, pieces);
                 }
             }
-            Content::L4Route(copies) => {
+            PieceContent::L4Route(copies) => {
                 for (port, listener, route) in copies {
                     for share in &route.backends {
                         builder.plain_backend(&share.backend, pieces);
@@ -65,7 +65,7 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
                     builder.listener(port, listener, vec![(*route).clone()], pieces);
                 }
             }
-            Content::Listener(port, listener) => {
+            PieceContent::Listener(port, listener) => {
                 // Without any route a TLS listener has nothing that Envoy would look at.
                 let routes = if listener.protocol() == Protocol::Tls {
                     vec![nowhere("alone")]
@@ -167,7 +167,7 @@ impl ProbeBuilder {
     /// Adds a backend that is referred to, with the clusters of its sessions, which a route may name.
     fn plain_backend(&mut self, name: &str, pieces: &Pieces<'_>) {
         let session_key = match pieces.of.get(&Piece::Backend(name.to_owned())) {
-            Some(Content::Backend(backend)) => backend.session_key.clone(),
+            Some(PieceContent::Backend(backend)) => backend.session_key.clone(),
             _ => Vec::new(),
         };
         self.plain_backends.insert(name.to_owned(), session_key);
@@ -219,12 +219,12 @@ impl ProbeBuilder {
 
     /// Adds secrets that are referred to.
     fn refer(&mut self, key: &str, bundle: &str, pieces: &Pieces<'_>) {
-        if let Some(Content::Key(key)) = pieces.of.get(&Piece::Key(key.to_owned()))
+        if let Some(PieceContent::Key(key)) = pieces.of.get(&Piece::Key(key.to_owned()))
             && self.keys.insert(key.name.clone())
         {
             self.snapshot.keys.push((*key).clone());
         }
-        if let Some(Content::TrustBundle(bundle)) =
+        if let Some(PieceContent::TrustBundle(bundle)) =
             pieces.of.get(&Piece::TrustBundle(bundle.to_owned()))
             && self.bundles.insert(bundle.name.clone())
         {

@@ -49,7 +49,7 @@ pub struct EnvoyJudge {
     /// Directory for configurations while they are judged: they hold keys.
     pub scratch: PathBuf,
     /// The target, whose keys are used.
-    pub packed: Arc<EncodedSnapshot>,
+    pub encoded: Arc<EncodedSnapshot>,
     /// Keys that may be put back, which are used where a snapshot names them.
     pub accepted_keys: AcceptedKeys,
     /// Options for rendering.
@@ -67,10 +67,10 @@ impl Judge for EnvoyJudge {
             options.addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
             options.port_map.clear();
         }
-        let packed = Arc::clone(&self.packed);
+        let encoded = Arc::clone(&self.encoded);
         let accepted_keys = self.accepted_keys.clone();
         let bootstrap = tokio::task::spawn_blocking(move || {
-            let keys = accepted_keys.pairs(&snapshot, packed.keys());
+            let keys = accepted_keys.pairs(&snapshot, encoded.keys());
             sesame_render::static_bootstrap(&sesame_render::render(&snapshot, &keys, &options))
         })
         .await

@@ -36,6 +36,6 @@ pub use exclude::exclude;
 pub use judge::{EnvoyJudge, Judge, NoVerdict, Trial};
 pub use memory::{Culprit, Culprits};
 pub use piece::{Digest, Piece, digests};
-pub use search::{Limits, Search, SearchEnd};
-pub use target::{Reduced, Target};
+pub use search::{Search, SearchEnd, SearchLimits};
+pub use target::{Configuration, Reduced};
 pub use unbound::{Unbound, UnboundSocket};

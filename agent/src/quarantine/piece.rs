@@ -104,7 +104,7 @@ pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
 }
 
 /// Content of a piece in one snapshot. Routes may stand in several virtual hosts, and differ there.
-pub(super) enum Content<'a> {
+pub(super) enum PieceContent<'a> {
     Key(&'a KeyRef),
     TrustBundle(&'a TrustBundle),
     Endpoints(&'a EndpointSet),
@@ -115,7 +115,7 @@ pub(super) enum Content<'a> {
     Listener(&'a Port, &'a Listener),
 }
 
-impl Content<'_> {
+impl PieceContent<'_> {
     pub(super) fn digest(&self) -> Digest {
         let mut hash = Sha256::new();
         match self {
@@ -152,10 +152,11 @@ impl Content<'_> {
 
 /// All pieces of one snapshot, by name.
 pub(super) struct Pieces<'a> {
-    pub(super) of: BTreeMap<Piece, Content<'a>>,
+    pub(super) of: BTreeMap<Piece, PieceContent<'a>>,
 }
 
 impl<'a> Pieces<'a> {
+    // One loop for each kind, which nothing else has.
     pub(super) fn new(snapshot: &'a Snapshot) -> Self {
         let Snapshot {
             gateway: _,
@@ -170,21 +171,24 @@ impl<'a> Pieces<'a> {
         } = snapshot;
         let mut of = BTreeMap::new();
         for key in keys {
-            of.insert(Piece::Key(key.name.clone()), Content::Key(key));
+            of.insert(Piece::Key(key.name.clone()), PieceContent::Key(key));
         }
         for bundle in trust_bundles {
             of.insert(
                 Piece::TrustBundle(bundle.name.clone()),
-                Content::TrustBundle(bundle),
+                PieceContent::TrustBundle(bundle),
             );
         }
         for set in endpoints {
-            of.insert(Piece::Endpoints(set.name.clone()), Content::Endpoints(set));
+            of.insert(
+                Piece::Endpoints(set.name.clone()),
+                PieceContent::Endpoints(set),
+            );
         }
         for backend in backends {
             of.insert(
                 Piece::Backend(backend.name.clone()),
-                Content::Backend(backend),
+                PieceContent::Backend(backend),
             );
         }
         for RouteTable {
@@ -197,11 +201,13 @@ impl<'a> Pieces<'a> {
                     table: name.clone(),
                     domain: host.domain.clone(),
                 };
-                of.insert(piece, Content::VirtualHost(host));
+                of.insert(piece, PieceContent::VirtualHost(host));
                 for route in &host.routes {
                     let piece = Piece::Route(route.name.clone());
-                    match of.entry(piece).or_insert(Content::Route(Vec::new())) {
-                        Content::Route(copies) if !copies.contains(&route) => copies.push(route),
+                    match of.entry(piece).or_insert(PieceContent::Route(Vec::new())) {
+                        PieceContent::Route(copies) if !copies.contains(&route) => {
+                            copies.push(route);
+                        }
                         _ => {}
                     }
                 }
@@ -210,11 +216,11 @@ impl<'a> Pieces<'a> {
         for port in ports {
             for listener in &port.listeners {
                 let piece = Piece::Listener(listener.name.clone());
-                of.insert(piece, Content::Listener(port, listener));
+                of.insert(piece, PieceContent::Listener(port, listener));
                 for route in &listener.l4_routes {
                     let piece = Piece::L4Route(route.name.clone());
-                    if let Content::L4Route(copies) =
-                        of.entry(piece).or_insert(Content::L4Route(Vec::new()))
+                    if let PieceContent::L4Route(copies) =
+                        of.entry(piece).or_insert(PieceContent::L4Route(Vec::new()))
                     {
                         copies.push((port, listener, route));
                     }

@@ -15,21 +15,21 @@ use super::exclude::exclude;
 use super::isolate::{Depth, isolate};
 use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits};
-use super::piece::{Content, Digest, Level, Piece, Pieces};
+use super::piece::{Digest, Level, Piece, PieceContent, Pieces};
 
 /// Number of digests that are kept: many times the pieces of a large snapshot.
 const MAX_GOOD: usize = 200_000;
 
 /// Limits of one search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct SearchLimits {
     /// Number of runs of Envoy.
     pub runs: usize,
     /// Time that the search may take, checked before each run.
     pub time: Duration,
 }
 
-impl Default for Limits {
+impl Default for SearchLimits {
     fn default() -> Self {
         Self {
             runs: 1_000,
@@ -57,7 +57,7 @@ pub struct Search<'s, J, N> {
     /// Judge of configurations.
     pub judge: &'s J,
     /// Limits of the search.
-    pub limits: Limits,
+    pub limits: SearchLimits,
     /// Tells before every run whether to end early. Heeded once something was learned, so that changes that come
     /// faster than searches end do not keep one from ever ending.
     pub stop: N,
@@ -175,7 +175,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         depth: Depth,
         start: Instant,
     ) -> Result<(), Halt> {
-        let mut groups = vec![Group {
+        let mut groups = vec![SuspectGroup {
             pieces: group,
             refused: false,
             first_half: false,
@@ -205,7 +205,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             let mut first = group.pieces;
             let second = first.split_off(first.len() / 2);
             for (pieces, first_half) in [(second, false), (first, true)] {
-                groups.push(Group {
+                groups.push(SuspectGroup {
                     pieces,
                     refused: false,
                     first_half,
@@ -365,7 +365,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
 }
 
 /// Group of suspects.
-struct Group {
+struct SuspectGroup {
     pieces: Vec<Piece>,
     /// True if they are known to be refused together.
     refused: bool,
@@ -377,6 +377,6 @@ fn digests(snapshot: &Snapshot) -> HashSet<Digest> {
     Pieces::new(snapshot)
         .of
         .values()
-        .map(Content::digest)
+        .map(PieceContent::digest)
         .collect()
 }

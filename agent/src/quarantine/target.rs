@@ -7,9 +7,9 @@ use sesame_render::{RenderOptions, Rendered};
 
 /// Configuration that is to be served.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub struct Configuration<'a> {
     /// The snapshot and its key pairs.
-    pub packed: &'a Arc<EncodedSnapshot>,
+    pub encoded: &'a Arc<EncodedSnapshot>,
     /// Options for rendering it.
     pub options: &'a RenderOptions,
     /// Resources that it renders to.
@@ -20,7 +20,7 @@ pub struct Target<'a> {
 #[derive(Clone, Debug)]
 pub struct Reduced {
     /// The snapshot and its key pairs, without what Envoy refuses.
-    pub packed: Arc<EncodedSnapshot>,
+    pub encoded: Arc<EncodedSnapshot>,
     /// Resources that it renders to, without the listeners that cannot be opened.
     pub rendered: Rendered,
 }

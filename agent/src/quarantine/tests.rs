@@ -96,7 +96,7 @@ impl Judge for KnowsAll {
         *self.judged.lock().unwrap() += 1;
         let pieces = Pieces::new(&snapshot);
         let has = |piece: &Piece| match pieces.of.get(piece) {
-            Some(super::piece::Content::Route(copies)) => {
+            Some(super::piece::PieceContent::Route(copies)) => {
                 // Forwarding to nowhere is a route that is out of the way.
                 copies.iter().any(|route| **route != answering_500(route))
             }
@@ -120,7 +120,7 @@ async fn search(
     let accepted_keys = AcceptedKeys::default();
     let mut search = Search {
         judge,
-        limits: Limits::default(),
+        limits: SearchLimits::default(),
         stop: || false,
         now: Timestamp::UNIX_EPOCH,
         accepted_keys: &accepted_keys,
@@ -212,7 +212,7 @@ async fn a_search_that_is_interrupted_whenever_possible_comes_to_its_end() {
     let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
     for attempt in 0.. {
         assert!(attempt < 200, "no progress: {culprits:?}");
-        let limits = Limits::default();
+        let limits = SearchLimits::default();
         let mut search = Search {
             judge: &judge,
             limits,
@@ -304,7 +304,7 @@ fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
         certificate_chain: vec![byte],
         private_key: Vec::new(),
     };
-    let packed = |key: KeyRef, pair: KeyPair| {
+    let encoded = |key: KeyRef, pair: KeyPair| {
         let mut snapshot = snapshot(1);
         snapshot.keys.push(key);
         snapshot.ports[0].listeners[0].tls = Some(TlsTermination {
@@ -314,7 +314,7 @@ fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
         EncodedSnapshot::new(&snapshot, vec![pair])
     };
     let piece = Piece::Key("Secret/ns/pair".to_owned());
-    let (before, target) = (packed(key("old"), pair(1)), packed(key("new"), pair(2)));
+    let (before, target) = (encoded(key("old"), pair(1)), encoded(key("new"), pair(2)));
     let accepted = AcceptedKeys::new(&target, &before);
     assert_eq!(accepted.before(&piece), Some(key("old")));
     // A version that was accepted itself, and a key that is not named any more, are not put back.

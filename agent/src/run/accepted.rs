@@ -17,7 +17,7 @@ use super::directories::Directories;
 use super::target::Target;
 use crate::apply::state::{Accepted, Generation, StateDir};
 use crate::host::durable::replace_file;
-use crate::host::{create_directory, remove_if_there};
+use crate::host::{create_directory, remove_directory_if_there, remove_if_there};
 
 /// File in the state of a withdrawn Gateway that holds its name.
 const WITHDRAWN: &str = "withdrawn";
@@ -28,7 +28,7 @@ const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
 /// Stores `wanted` for the next cold start. `config` is the digest of all but its endpoints.
 pub(super) fn save(directory: &Path, wanted: &Target, config: &str) -> anyhow::Result<()> {
-    let snapshot = zstd::bulk::compress(&wanted.packed.bytes(), 1)
+    let snapshot = zstd::bulk::compress(&wanted.encoded.bytes(), 1)
         .context("the snapshot cannot be compressed")?;
     StateDir::open(directory, StateDir::KEEP)?.accept(Accepted {
         revision: wanted.revision(),
@@ -36,7 +36,7 @@ pub(super) fn save(directory: &Path, wanted: &Target, config: &str) -> anyhow::R
         cause: &wanted.cause,
         time: Timestamp::now(),
         snapshot: &snapshot,
-        keys: &keys::encode(wanted.packed.keys()),
+        keys: &keys::encode(wanted.encoded.keys()),
         addresses: &wanted.assignment.addresses,
     })?;
     Ok(())
@@ -114,7 +114,7 @@ fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<Name
 /// Removes the state of a withdrawn Gateway whose Envoy has ended.
 pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
-    // All of it at once: half of it may be an older generation.
+    // All of it at once: half of it may be an older generation. An agent that died over it has left the rest.
     let withdrawn = directories.withdrawn();
     let removed = remove_directory_if_there(&withdrawn)
         .and_then(|()| std::fs::rename(&directory, &withdrawn))
@@ -123,14 +123,6 @@ pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
         && error.kind() != std::io::ErrorKind::NotFound
     {
         tracing::warn!(%gateway, %error, directory = %directory.display(), "the withdrawn Gateway's accepted configuration cannot be removed");
-    }
-}
-
-/// Removes what an agent has left that died while it removed a state.
-fn remove_directory_if_there(path: &Path) -> std::io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

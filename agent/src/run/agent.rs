@@ -11,14 +11,16 @@ use std::time::Duration;
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_render::limits::{self, Limits};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use super::addresses::host as host_addresses;
 use super::directories::Directories;
-use super::engine::Known;
+use super::engine::SourceState;
 use super::gateways::Gateways;
-use super::instance::Settings;
+use super::instance::InstanceSettings;
 use super::observed::newest;
+use super::reload::{self, LiveSettings, ReadSettings, SettingsReading};
 use super::services::{self, Services};
 use super::shutdown::{self, Ending};
 use super::source;
@@ -35,44 +37,63 @@ use crate::host::lock::Lock;
 use crate::host::service_manager;
 
 /// Runs until a signal or a request says to stop.
-pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
+pub(super) async fn run(
+    reading: SettingsReading,
+    reader: Arc<dyn ReadSettings>,
+) -> anyhow::Result<()> {
+    // From here on it is no reason to end.
+    let hangups = signal(SignalKind::hangup())?;
+    let live = watch::Sender::new(LiveSettings::new(&reading));
+    let SettingsReading { options, settings } = reading;
+    let (reloads, reload_requests) = mpsc::channel(1);
+    let started = settings;
     let options = Arc::new(options);
     let directories = Directories::create(&options.state_dir, &options.runtime_dir)?;
     let _state_lock = Lock::acquire(directories.state())?;
     let _runtime_lock = Lock::acquire(directories.runtime())?;
     let (released, accepts) = watch::channel(0);
-    let settings = instance_settings(&options, &directories, released).await?;
+    let settings = instance_settings(&options, &directories, released, live.subscribe()).await?;
     let launcher = settings.launcher.clone();
 
     let (accepted, held) = accepted::load_all(&directories);
-    let (known_sender, known) = watch::channel(Known::default());
-    let patience = (options.most_removed < 100).then_some(options.hold);
-    let clients = options.source.start(source::Inputs {
+    let (known_sender, known) = watch::channel(SourceState::default());
+    let patience = live.subscribe();
+    let clients = options.source.start(source::EngineInputs {
         resolve: options.resolve.clone(),
         limits: options.limits,
         host: host_settings(&options, &directories, held)?,
         known: known_sender,
         accepted,
-        withdrawal: Withdrawal::new(patience, accepts),
+        withdrawal: Withdrawal::new(move || patience.borrow().patience(), accepts),
     })?;
 
     let mut gateways = Gateways::new(settings, directories.clone(), known.clone());
     let (stops, requests) = mpsc::channel(1);
     let stopping = Arc::new(AtomicBool::new(false));
-    let inputs = services::Inputs {
+    let inputs = services::ServiceInputs {
         known: known.clone(),
         observed: gateways.observed(),
         queues: gateways.queues(),
         stopping: Arc::clone(&stopping),
         stops,
+        reloads,
+        live: live.subscribe(),
         clients,
     };
     let services = Services::start(&options, &directories, inputs).await?;
+    let settings = live.subscribe();
+    tokio::spawn(reload::serve(
+        reader,
+        started,
+        live,
+        hangups,
+        reload_requests,
+    ));
     let told = std::pin::pin!(shutdown::told(requests));
     let unit = Unit::new(options.drain);
     let ending = match serve(&mut gateways, known, &services, unit, told).await? {
         Some(grace) => Ending::Drain(grace),
-        None => shutdown::signalled(&options, &launcher, &stopping).await,
+        None => shutdown::signalled(options.drain, &settings, &launcher, &stopping).await,
     };
     match ending {
         Ending::Leave => {
@@ -95,23 +116,25 @@ async fn instance_settings(
     options: &Arc<RunOptions>,
     directories: &Directories,
     released: watch::Sender<u64>,
-) -> anyhow::Result<Settings> {
+    live: watch::Receiver<LiveSettings>,
+) -> anyhow::Result<InstanceSettings> {
     let binary = envoy::locate::locate(options.envoy.as_deref())?;
     let version = envoy::locate::version(&binary).await?;
     tracing::info!(envoy = %binary.display(), %version, "starting");
-    Ok(Settings {
+    Ok(InstanceSettings {
         binary,
         version: version.to_string(),
         launcher: shutdown::launcher(options, directories.runtime()),
         options: Arc::clone(options),
         released,
+        live,
     })
 }
 
 /// Keeps the instances in line with what the source wants, and the service manager informed, until the agent is `told` to end.
 async fn serve(
     gateways: &mut Gateways,
-    mut known: watch::Receiver<Known>,
+    mut known: watch::Receiver<SourceState>,
     services: &Services,
     mut unit: Unit,
     mut told: Pin<&mut impl Future<Output = io::Result<Option<Duration>>>>,

@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::engine::{Known, note_polling};
+use super::engine::{SourceState, note_polling};
 use super::snapshot_engine::SnapshotEngine;
-use super::source::{Inputs, thread};
+use super::source::{EngineInputs, thread};
 use crate::source::bundles::state::{self, BundleState};
 use crate::source::bundles::{
     self, BundleDirectory, BundleFileState, BundleReport, BundleScan, BundleSettings,
@@ -16,8 +16,8 @@ use crate::source::bundles::{
 use crate::source::watch::{Timing, Watch};
 
 /// Starts the engine's thread.
-pub(super) fn start(settings: &BundleSettings, inputs: Inputs) -> anyhow::Result<()> {
-    let Inputs {
+pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::Result<()> {
+    let EngineInputs {
         limits,
         host,
         known,
@@ -69,7 +69,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: Inputs) -> anyhow::Result
 }
 
 /// Publishes the reports on all files; logs those that are too old and were not known.
-fn publish(known: &watch::Sender<Known>, files: Vec<BundleReport>) {
+fn publish(known: &watch::Sender<SourceState>, files: Vec<BundleReport>) {
     let before = Arc::clone(&known.borrow().bundles);
     if *before == files {
         return;

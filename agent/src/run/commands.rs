@@ -30,15 +30,7 @@ pub enum InstanceCommand {
         strategy: Strategy,
     },
     /// Stop being ready, and ask clients to leave.
-    #[serde(rename_all = "camelCase")]
-    Drain {
-        /// Time that the drain may take.
-        timeout_seconds: u64,
-        /// Time between the loss of readiness and the request to clients to leave.
-        lame_duck_seconds: u64,
-        /// Number of connections at which the host counts as drained.
-        until_connections: u64,
-    },
+    Drain(DrainLimits),
     /// Be ready again.
     Undrain,
     /// Apply the revision that is held because it removes too much.
@@ -50,6 +42,18 @@ pub enum InstanceCommand {
     },
     /// Follow the source again.
     Resume,
+}
+
+/// Limits of a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainLimits {
+    /// Time that the drain may take.
+    pub timeout_seconds: u64,
+    /// Time between the loss of readiness and the request to clients to leave.
+    pub lame_duck_seconds: u64,
+    /// Number of connections at which the host counts as drained.
+    pub until_connections: u64,
 }
 
 /// One line of the answer.

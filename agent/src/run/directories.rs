@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use sesame_files::open::{self, OpenError, Rule};
 use sesame_gateway_api::api::NamespacedName;
 
+use crate::envoy::admin::MAX_SOCKET_PATH;
 use crate::envoy::process::identity::{Identity, PID_FILE};
-use crate::host::create_directory;
+use crate::host::{create_directory, entries, remove_directory_if_there};
 use sesame_render::layout::{XdsLayout, file_name};
-
-/// The longest path that a Unix socket can have on Linux, without its end byte.
-const MAX_SOCKET_PATH: usize = 107;
 
 /// The state and the runtime directory.
 #[derive(Clone, Debug)]
@@ -69,26 +67,15 @@ impl Directories {
         for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
             // A link that somebody made on purpose may lead to a directory.
             if !path.is_dir() {
-                create_directory(path).map_err(|source| DirectoriesError::Io {
-                    path: path.to_owned(),
-                    flag,
-                    source,
-                })?;
+                create_directory(path).map_err(at(path, flag))?;
             }
             // Whoever may write to it could put links, pipes and forged generations into it.
             open::check_directory(path, Rule::Named)
                 .map_err(|source| DirectoriesError::Untrusted { flag, source })?;
         }
-        let absolute = |path: &Path, flag| {
-            fs::canonicalize(path).map_err(|source| DirectoriesError::Io {
-                path: path.to_owned(),
-                flag,
-                source,
-            })
-        };
         let directories = Self {
-            state: absolute(state, "--state-dir")?,
-            runtime: absolute(runtime, "--runtime-dir")?,
+            state: fs::canonicalize(state).map_err(at(state, "--state-dir"))?,
+            runtime: fs::canonicalize(runtime).map_err(at(runtime, "--runtime-dir"))?,
         };
         let longest = directories
             .gateway(&NamespacedName::default())
@@ -131,33 +118,27 @@ impl Directories {
 
     /// Returns the state directories of all Gateways below a state directory that an agent may be using.
     pub(super) fn states_below(state: &Path) -> Vec<PathBuf> {
-        let mut states: Vec<_> = fs::read_dir(state.join("gateways"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect();
-        states.sort();
-        states
+        entries(&state.join("gateways")).unwrap_or_default()
     }
 
     /// Returns the process ids of the Envoys that an earlier agent left, as far as it noted them.
     pub(super) fn envoy_pids(&self) -> Vec<u32> {
-        fs::read_dir(self.runtime.join("gateways"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| Identity::read(&entry.path().join(PID_FILE)))
-            .map(|identity| identity.pid)
-            .collect()
+        Self::envoys_below(&self.runtime)
+    }
+
+    /// Returns the process ids of the Envoys below a runtime directory that an agent may be using.
+    pub(super) fn envoys_below(runtime: &Path) -> Vec<u32> {
+        let runtimes = entries(&runtime.join("gateways")).unwrap_or_default();
+        let identities = runtimes
+            .iter()
+            .filter_map(|runtime| Identity::read(&runtime.join(PID_FILE)));
+        identities.map(|identity| identity.pid).collect()
     }
 
     /// Removes the files that the Envoy of a withdrawn Gateway watched, keys included. That Envoy has ended.
     pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
         let directory = self.gateway(gateway).runtime;
-        if let Err(error) = fs::remove_dir_all(&directory)
-            && error.kind() != io::ErrorKind::NotFound
-        {
+        if let Err(error) = remove_directory_if_there(&directory) {
             tracing::warn!(%gateway, %error, directory = %directory.display(), "the files of the withdrawn Gateway's Envoy cannot be removed");
         }
     }
@@ -174,6 +155,11 @@ impl Directories {
     pub(super) fn state_of(state: &Path, gateway: &NamespacedName) -> PathBuf {
         state.join("gateways").join(short_name(gateway))
     }
+}
+
+fn at(path: &Path, flag: &'static str) -> impl FnOnce(io::Error) -> DirectoriesError {
+    let path = path.to_owned();
+    move |source| DirectoriesError::Io { path, flag, source }
 }
 
 fn short_name(gateway: &NamespacedName) -> String {

@@ -23,19 +23,18 @@ use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{LastGoodKeys, World};
 use tokio::sync::watch;
 
-use super::report::ProblemReport;
 use super::report::transitions::Transitions;
-use super::target::{HostSettings, Origin, Targets, render_all};
+use super::target::{HostSettings, Origin, Targets, keep, render_all};
 use super::withdrawal::Withdrawal;
 use crate::source::bundles::BundleReport;
 use crate::source::manifests::{Manifests, ScanReport};
-use crate::source::problem::Severity;
+use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
 /// The newest state of the source, for everybody who shows or serves it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct SourceState {
     /// The configuration of each Gateway.
     pub(super) gateways: Targets,
     /// The objects that were resolved last; `None` until the manifests were read once. Statuses are resolved
@@ -44,7 +43,7 @@ pub(super) struct Known {
     /// The time since when each condition has its status.
     pub(super) transitions: Arc<Transitions>,
     /// Everything wrong in the source.
-    pub(super) problems: Arc<Vec<ProblemReport>>,
+    pub(super) problems: Arc<Vec<SourceProblem>>,
     /// True if the source could be read the last time.
     pub(super) available: bool,
     /// The reason for which accepted configurations are served instead of those that the source says now.
@@ -63,7 +62,7 @@ pub(super) struct Known {
     pub(super) busy_since: Option<Instant>,
 }
 
-impl Known {
+impl SourceState {
     /// Returns the reason for which the accepted configuration of this Gateway is served.
     pub(super) fn held(&self, gateway: &NamespacedName) -> Option<&String> {
         let all_or_this = match &self.held_gateways {
@@ -82,7 +81,7 @@ pub(super) struct Engine {
     pub(super) incremental: Resolver,
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     pub(super) host: HostSettings,
-    pub(super) known: watch::Sender<Known>,
+    pub(super) known: watch::Sender<SourceState>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
     /// The problems of the last resolution, and the last places of their objects.
@@ -201,7 +200,7 @@ impl Engine {
             }
             let cause = cause(change, first);
             let mut gateways = render_all(&offers, &self.host, &before, Origin::Source(&cause));
-            classless::keep(&orphans, &before, &mut gateways);
+            keep(&orphans, &before, &mut gateways);
             gateways
         };
         report_changes(&before, &gateways);
@@ -263,11 +262,10 @@ impl Engine {
                 *place = Some((file.to_owned(), line));
             }
         }
-        let mut problems: Vec<ProblemReport> =
-            scan.problems.iter().map(ProblemReport::from).collect();
+        let mut problems = scan.problems.to_vec();
         problems.extend(self.found.iter().map(|(problem, place)| {
             let place = place.as_ref().map(|(file, line)| (file.as_path(), *line));
-            ProblemReport::of_object(problem, place)
+            SourceProblem::of_object(problem, place)
         }));
         let before = Arc::clone(&self.known.borrow().problems);
         if *before == problems {
@@ -300,7 +298,7 @@ impl Engine {
 }
 
 /// Publishes the reason for which the source is polled, if it is.
-pub(super) fn note_polling(known: &watch::Sender<Known>, watch: &Watch) {
+pub(super) fn note_polling(known: &watch::Sender<SourceState>, watch: &Watch) {
     known.send_if_modified(|known| {
         let now = watch.polling();
         let other = known.polling != now;
@@ -310,7 +308,7 @@ pub(super) fn note_polling(known: &watch::Sender<Known>, watch: &Watch) {
 }
 
 /// Publishes since when the engine works on one change, without waking anybody.
-pub(super) fn note_busy(known: &watch::Sender<Known>, busy: bool) {
+pub(super) fn note_busy(known: &watch::Sender<SourceState>, busy: bool) {
     known.send_if_modified(|known| {
         known.busy_since = busy.then(Instant::now);
         false

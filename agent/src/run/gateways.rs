@@ -14,9 +14,9 @@ use tokio::time::timeout;
 use super::accepted;
 use super::commands::QueuedCommand;
 use super::directories::Directories;
-use super::engine::Known;
-use super::instance::{Instance, Settings};
-use super::lifecycle::{self, Facts, Plan};
+use super::engine::SourceState;
+use super::instance::{Instance, InstanceSettings};
+use super::lifecycle::{self, LifecycleFacts, LifecyclePlan};
 use super::observed::{AllObserved, Observed};
 use super::server::CommandQueues;
 use super::shutdown::Ending;
@@ -28,14 +28,14 @@ const LEAVING: Duration = Duration::from_secs(5);
 
 /// Every Gateway that has an Envoy on this host.
 pub(super) struct Gateways {
-    settings: Arc<Settings>,
+    settings: Arc<InstanceSettings>,
     directories: Directories,
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<SourceState>,
     /// Instances that there are, for who observes them.
     observed: watch::Sender<AllObserved>,
     /// Command queues of these.
     queues: watch::Sender<CommandQueues>,
-    running: BTreeMap<NamespacedName, Running>,
+    running: BTreeMap<NamespacedName, RunningGateway>,
     /// Gateways that were withdrawn and whose Envoys have not ended, with the addresses where those listen.
     draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// The drains of these. Each ends with the name, and with whether it is certain that the Envoy has ended.
@@ -45,7 +45,7 @@ pub(super) struct Gateways {
 }
 
 /// One Gateway's task, and the channels to and from it.
-struct Running {
+struct RunningGateway {
     observed: watch::Receiver<Observed>,
     commands: mpsc::Sender<QueuedCommand>,
     stop: watch::Sender<Option<Ending>>,
@@ -57,9 +57,9 @@ struct Running {
 impl Gateways {
     /// Starts with the Gateways that an earlier agent had withdrawn and whose Envoys it had not ended: they are drained.
     pub(super) fn new(
-        settings: Settings,
+        settings: InstanceSettings,
         directories: Directories,
-        known: watch::Receiver<Known>,
+        known: watch::Receiver<SourceState>,
     ) -> Self {
         let draining = accepted::withdrawn(&directories);
         let mut drains = JoinSet::new();
@@ -95,16 +95,19 @@ impl Gateways {
     /// Starts and withdraws Gateways until there is an instance of each target, and tells who is to know of them.
     pub(super) fn reconcile(&mut self, targets: &Targets) {
         let wanted = targets.iter();
+        let running = self.running.iter();
         let draining = self.draining.iter();
-        let Plan {
+        let LifecyclePlan {
             start,
             withdraw,
             wait,
-        } = lifecycle::plan(&Facts {
+        } = lifecycle::plan(&LifecycleFacts {
             wanted: wanted
                 .map(|(name, target)| (name, target.addresses()))
                 .collect(),
-            running: self.running.keys().collect(),
+            running: running
+                .map(|(name, running)| (name, running.addresses.as_slice()))
+                .collect(),
             draining: draining.map(|(name, at)| (name, at.as_slice())).collect(),
         });
         for (name, running) in &mut self.running {
@@ -131,7 +134,7 @@ impl Gateways {
         self.publish();
     }
 
-    fn start(&self, name: &NamespacedName, target: &Arc<Target>) -> Running {
+    fn start(&self, name: &NamespacedName, target: &Arc<Target>) -> RunningGateway {
         let (stop, stopped) = watch::channel(None);
         let (commands, queue) = mpsc::channel(1);
         let (sender, observed) = watch::channel(Observed::default());
@@ -142,7 +145,7 @@ impl Gateways {
             observed: sender,
         };
         let (known, first) = (self.known.clone(), Arc::clone(target));
-        Running {
+        RunningGateway {
             observed,
             commands,
             stop,
@@ -204,7 +207,7 @@ impl Gateways {
     }
 }
 
-impl Running {
+impl RunningGateway {
     /// Waits until the Envoy has ended, or was left to itself. Returns false if that is not certain.
     async fn stop(mut self, name: &NamespacedName, ending: Ending) -> bool {
         self.stop.send_replace(Some(ending));

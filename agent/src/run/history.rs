@@ -2,12 +2,12 @@
 //!
 //! A Gateway that was rolled back stays where it is, even over restarts of the agent, until it is told to resume.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use itertools::{EitherOrBoth, Itertools as _};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sesame_files::open::{self, Rule};
@@ -19,6 +19,7 @@ use super::accepted;
 use super::directories::Directories;
 use crate::apply::state::StateDir;
 use crate::host::durable::replace_file;
+use crate::host::remove_if_there;
 use crate::quarantine::digests;
 
 const PINNED: &str = "pinned";
@@ -34,10 +35,7 @@ pub(super) fn pin(directory: &Path, generation: Option<u64>) -> io::Result<()> {
     let path = directory.join(PINNED);
     match generation {
         Some(number) => replace_file(&path, format!("{number}\n").as_bytes()),
-        None => match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        },
+        None => remove_if_there(&path),
     }
 }
 
@@ -84,11 +82,11 @@ impl History {
     }
 
     /// Returns the generations, oldest first.
-    pub fn list(&self) -> anyhow::Result<Vec<Generation>> {
+    pub fn list(&self) -> anyhow::Result<Vec<AcceptedGeneration>> {
         let (accepted, pinned) = (self.state.accepted(), pinned(&self.directory));
         let generations = self.state.list()?.into_iter();
         Ok(generations
-            .map(|meta| Generation {
+            .map(|meta| AcceptedGeneration {
                 generation: meta.number,
                 accepted_at: seconds(meta.time),
                 revision: meta.revision,
@@ -140,7 +138,7 @@ fn seconds(time: Timestamp) -> String {
 /// One configuration that Envoy accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Generation {
+pub struct AcceptedGeneration {
     /// Number of the generation.
     pub generation: u64,
     /// Time at which Envoy accepted it.
@@ -173,16 +171,20 @@ pub struct Difference {
 
 fn difference(old: &ResolvedGateway, new: &ResolvedGateway) -> Difference {
     let (old, new) = (named(old), named(new));
-    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let mut difference = Difference::default();
-    for name in names {
-        let list = match (old.get(name), new.get(name)) {
-            (None, _) => &mut difference.added,
-            (_, None) => &mut difference.removed,
-            (before, after) if before != after => &mut difference.changed,
-            _ => continue,
+    for pair in old
+        .into_iter()
+        .merge_join_by(new, |(a, _), (b, _)| a.cmp(b))
+    {
+        let (list, name) = match pair {
+            EitherOrBoth::Left((name, _)) => (&mut difference.removed, name),
+            EitherOrBoth::Right((name, _)) => (&mut difference.added, name),
+            EitherOrBoth::Both((name, before), (_, after)) if before != after => {
+                (&mut difference.changed, name)
+            }
+            EitherOrBoth::Both(..) => continue,
         };
-        list.push(name.clone());
+        list.push(name);
     }
     difference
 }

@@ -2,9 +2,10 @@
 //!
 //! Every Gateway that the source wants has an instance; one that it no longer wants is withdrawn, and its Envoy drains
 //! beside the others. Two Envoys at one address would share its connections out between them, so a Gateway waits
-//! while an Envoy that drains has one of its addresses, or is its own from before.
+//! while an Envoy that drains has one of its addresses, or is its own from before. That holds for one that is withdrawn in the
+//! same change, too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use sesame_gateway_api::api::NamespacedName;
@@ -13,51 +14,52 @@ use super::addresses::overlap;
 
 /// The Gateways of this host at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Facts<'a> {
+pub(super) struct LifecycleFacts<'a> {
     /// Addresses of each Gateway that the source wants.
     pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Gateways that have an instance.
-    pub(super) running: BTreeSet<&'a NamespacedName>,
+    /// Gateways that have an instance, with the addresses where it listens.
+    pub(super) running: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
     /// Gateways that were withdrawn and whose Envoys have not ended, with the addresses where those listen.
     pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
 }
 
 /// Changes that bring the instances in line with what is wanted. What is in neither list stays as it is.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct LifecyclePlan {
     /// Gateways to start, in the order of their names.
     pub(super) start: Vec<NamespacedName>,
-    /// Gateways to withdraw, in the order of their names. They are drained after the others have been started, so a
-    /// Gateway that takes another's place in one change does not wait for its end: nobody is refused meanwhile.
+    /// Gateways to withdraw, in the order of their names.
     pub(super) withdraw: Vec<NamespacedName>,
     /// Gateways that wait, each with one of those that it waits for.
     pub(super) wait: BTreeMap<NamespacedName, NamespacedName>,
 }
 
 /// Returns the plan for these facts.
-pub(super) fn plan(facts: &Facts<'_>) -> Plan {
-    let Facts {
+pub(super) fn plan(facts: &LifecycleFacts<'_>) -> LifecyclePlan {
+    let LifecycleFacts {
         wanted,
         running,
         draining,
     } = facts;
-    let mut plan = Plan::default();
+    let unwanted = running
+        .iter()
+        .filter(|(name, _)| !wanted.contains_key(*name));
+    let mut plan = LifecyclePlan {
+        withdraw: unwanted.clone().map(|(name, _)| (*name).clone()).collect(),
+        ..LifecyclePlan::default()
+    };
     for (name, addresses) in wanted {
-        if running.contains(name) {
+        if running.contains_key(name) {
             continue;
         }
-        let obstacle = draining
-            .iter()
-            .find(|(other, held)| *other == name || overlap(held, addresses));
-        match obstacle {
+        let mut leaving = draining.iter().chain(unwanted.clone());
+        match leaving.find(|(other, held)| *other == name || overlap(held, addresses)) {
             Some((other, _)) => {
                 plan.wait.insert((*name).clone(), (*other).clone());
             }
             None => plan.start.push((*name).clone()),
         }
     }
-    let unwanted = running.iter().filter(|name| !wanted.contains_key(*name));
-    plan.withdraw = unwanted.map(|name| (*name).clone()).collect();
     plan
 }
 
@@ -85,12 +87,11 @@ mod tests {
         entries.collect()
     }
 
-    fn planned(wanted: &Listed, running: &[&str], draining: &Listed) -> Plan {
-        let (wanted, draining) = (owned(wanted), owned(draining));
-        let running: Vec<NamespacedName> = running.iter().map(|text| name(text)).collect();
-        plan(&Facts {
+    fn planned(wanted: &Listed, running: &Listed, draining: &Listed) -> LifecyclePlan {
+        let [wanted, running, draining] = [wanted, running, draining].map(owned);
+        plan(&LifecycleFacts {
             wanted: borrowed(&wanted),
-            running: running.iter().collect(),
+            running: borrowed(&running),
             draining: borrowed(&draining),
         })
     }
@@ -103,14 +104,15 @@ mod tests {
     fn a_wanted_gateway_starts_and_one_that_runs_stays() {
         let wanted: &Listed = &[("a", &["10.0.0.1"]), ("b", &["10.0.0.2"])];
         assert_eq!(planned(wanted, &[], &[]).start, names(&["a", "b"]));
-        let second = planned(wanted, &["a"], &[]);
+        let second = planned(wanted, &[("a", &["10.0.0.1"])], &[]);
         assert_eq!(second.start, names(&["b"]));
-        assert_eq!(planned(wanted, &["a", "b"], &[]), Plan::default());
+        assert_eq!(planned(wanted, wanted, &[]), LifecyclePlan::default());
     }
 
     #[test]
     fn a_gateway_that_is_no_longer_wanted_is_withdrawn() {
-        let plan = planned(&[("a", &["10.0.0.1"])], &["a", "b"], &[]);
+        let running: &Listed = &[("a", &["10.0.0.1"]), ("b", &["10.0.0.2"])];
+        let plan = planned(&[("a", &["10.0.0.1"])], running, &[]);
         assert_eq!((plan.start, plan.withdraw), (vec![], names(&["b"])));
     }
 
@@ -139,17 +141,18 @@ mod tests {
 
     #[test]
     fn a_gateway_that_runs_is_not_disturbed_by_one_that_drains_beside_it() {
-        let plan = planned(&[("a", &["0.0.0.0"])], &["a"], &[("b", &["0.0.0.0"])]);
-        assert_eq!(plan, Plan::default());
+        let all: &Listed = &[("a", &["0.0.0.0"])];
+        let plan = planned(all, all, &[("b", &["0.0.0.0"])]);
+        assert_eq!(plan, LifecyclePlan::default());
     }
 
     #[test]
-    fn a_gateway_that_takes_the_place_of_another_in_one_change_does_not_wait() {
-        let plan = planned(&[("new", &["10.0.0.1"])], &["old"], &[]);
-        assert_eq!(
-            (plan.start, plan.withdraw),
-            (names(&["new"]), names(&["old"]))
-        );
-        assert_eq!(plan.wait, BTreeMap::new());
+    fn a_gateway_that_takes_the_address_of_another_in_one_change_waits_for_its_end() {
+        let old: &Listed = &[("old", &["10.0.0.1"])];
+        let plan = planned(&[("new", &["10.0.0.1"])], old, &[]);
+        assert_eq!((plan.start, plan.withdraw), (vec![], names(&["old"])));
+        assert_eq!(plan.wait, BTreeMap::from([(name("new"), name("old"))]));
+        let elsewhere = planned(&[("new", &["10.0.0.2"])], old, &[]);
+        assert_eq!(elsewhere.start, names(&["new"]));
     }
 }

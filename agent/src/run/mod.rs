@@ -8,6 +8,7 @@
 //! - `agent` is the loop: `lifecycle` plans which Gateways start, wait and go, and `gateways` carries that out.
 //! - `instance` is the task of one Gateway: it brings an Envoy to its target. Its observations are `observed`.
 //! - `services` answer and report: `server` on the agent's socket, `cluster` in the cluster, both from a `report`.
+//! - `reload` reads the settings again while the agent runs.
 //! - `unit` tells a service manager whether the agent is ready and alive.
 //! - `accepted`, `history` and `directories` are what is on disk; `shutdown` is the end.
 
@@ -25,9 +26,11 @@ mod directories;
 mod engine;
 mod gateways;
 pub mod history;
+pub(crate) mod inspect;
 mod instance;
 mod lifecycle;
 mod observed;
+pub mod reload;
 pub mod report;
 mod server;
 mod services;
@@ -42,10 +45,12 @@ mod withdrawal;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::addresses::host::in_networks;
 pub use self::directories::DirectoriesError;
+use self::reload::{ReadSettings, SettingsReading};
 pub use self::shutdown::OnStop;
 pub use self::source::Source;
 
@@ -105,12 +110,13 @@ pub struct RunOptions {
     pub takeover: Duration,
 }
 
-/// Serves until it is told to stop. Envoys keep serving, unless they are to be drained and ended.
-pub fn run(options: RunOptions) -> anyhow::Result<()> {
+/// Serves until it is told to stop. Envoys keep serving, unless they are to be drained and ended. Settings are read again by
+/// `reader`.
+pub fn run(reading: SettingsReading, reader: Arc<dyn ReadSettings>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .thread_name("agent")
         .build()?;
-    runtime.block_on(agent::run(options))
+    runtime.block_on(agent::run(reading, reader))
 }

@@ -1,17 +1,16 @@
 //! Stands in for `cluster` in an agent that is built without it: there are no values of these types, so nothing here runs.
 
-use std::net::IpAddr;
-
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
-use super::engine::Known;
+use super::engine::SourceState;
 use super::observed::AllObserved;
+use super::reload::LiveSettings;
 use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
 
 /// No cluster.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Settings {}
 
 /// No way to a cluster.
@@ -35,14 +34,15 @@ pub(super) fn start(
 impl Reporter {
     pub(super) fn start(
         settings: &Settings,
-        _: &[IpAddr],
+        _: watch::Receiver<LiveSettings>,
         _: Clients,
-        _: watch::Receiver<Known>,
+        _: watch::Receiver<SourceState>,
         _: watch::Receiver<AllObserved>,
     ) -> Self {
         match *settings {}
     }
 
+    #[expect(clippy::unused_async, reason = "the real one waits")]
     pub(super) async fn finish(self) {
         match self.0 {}
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,6 +9,7 @@ use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
 
+use super::report::EnvoyReport;
 use super::target::Target;
 use crate::apply::Report;
 use crate::envoy::State;
@@ -49,14 +49,8 @@ pub(super) struct Observed {
     pub(super) held: Option<String>,
     /// Progress of a drain, if there is one.
     pub(super) draining: Option<String>,
-    /// Envoy's state in words.
-    pub(super) envoy_state: String,
-    /// Process id of Envoy; 0 if there is no process.
-    pub(super) envoy_pid: u32,
-    /// Version of Envoy.
-    pub(super) envoy_version: String,
-    /// Admin socket of Envoy.
-    pub(super) admin: PathBuf,
+    /// Envoy itself; whether it serves is reported from the rest.
+    pub(super) envoy: EnvoyReport,
     /// Target that Envoy accepted last, as a whole or reduced.
     pub(super) applied: Option<Arc<Target>>,
     /// Target that the accepted one is the whole of, or the rest of.
@@ -98,11 +92,16 @@ impl Observed {
 
     /// Returns why there is no Envoy, where nothing is wrong.
     pub(super) fn why_not_running(&self) -> &'static str {
-        if self.envoy_state == STOPPED {
+        if self.envoy.state == STOPPED {
             "the agent was stopped"
         } else {
             "Envoy is not running yet"
         }
+    }
+
+    /// Returns whether the newest target is refused, or something else is in its way.
+    pub(super) fn is_in_trouble(&self) -> bool {
+        !self.refusal.is_empty() || self.trouble.is_some()
     }
 
     /// Returns the trouble, or `otherwise` if there is none.
@@ -114,28 +113,19 @@ impl Observed {
     pub(super) fn note_state(&mut self, state: &State) {
         self.live = state.is_live();
         self.loaded = matches!(state, State::Live { loaded: true, .. });
-        self.envoy_pid = 0;
-        let (words, trouble) = match state {
-            State::Starting { pid } => {
-                self.envoy_pid = pid.unwrap_or(0);
-                ("Starting", None)
+        self.trouble = None;
+        let (words, pid) = match state {
+            State::Starting { pid } => ("Starting", pid.unwrap_or(0)),
+            State::Live { pid, .. } => ("Live", *pid),
+            State::Backoff { deaths, reason } => {
+                self.trouble = Some(format!("Envoy died {deaths} times in a row: {reason}"));
+                ("Backoff", 0)
             }
-            State::Live { pid, .. } => {
-                self.envoy_pid = *pid;
-                ("Live", None)
-            }
-            State::Backoff { deaths, reason, .. } => (
-                "Backoff",
-                Some(format!("Envoy died {deaths} times in a row: {reason}")),
-            ),
-            State::Stopping { pid } => {
-                self.envoy_pid = *pid;
-                ("Stopping", None)
-            }
-            State::Stopped => (STOPPED, None),
+            State::Stopping { pid } => ("Stopping", *pid),
+            State::Stopped => (STOPPED, 0),
         };
-        words.clone_into(&mut self.envoy_state);
-        self.trouble = trouble;
+        words.clone_into(&mut self.envoy.state);
+        self.envoy.pid = pid;
     }
 
     /// Takes note that Envoy accepted `served`, which is `wanted` or what is left of it.
@@ -171,16 +161,10 @@ impl Observed {
                 .map(|cluster| format!("cluster {cluster} is still warming")),
         );
         self.unusable_addresses = wanted
-            .packed
+            .encoded
             .addresses()
             .iter()
-            .filter(|asked| {
-                !wanted
-                    .assignment
-                    .addresses
-                    .iter()
-                    .any(|ip| ip.to_string() == **asked)
-            })
+            .filter(|asked| !self.addresses.iter().any(|ip| ip.to_string() == **asked))
             .map(|asked| (asked.clone(), "this host does not offer it".to_owned()))
             .collect();
     }

@@ -19,22 +19,20 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use sesame_http_server::Lasting;
 use tokio::net::UnixListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::commands::{CommandRequest, QueuedCommand, ReplySink};
 use super::history;
-use super::report::Report;
-use super::report::health;
+use super::reload::{LiveSettings, ReloadRequest};
+use super::report::{ReportSource, health};
 use super::shutdown::StopRequest;
+use crate::host::remove_if_there;
 
 const MAX_COMMAND: usize = 64 << 10;
 
 /// Listens on `path`, replacing a socket that a dead agent left.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(path)?;
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
     Ok(listener)
@@ -43,34 +41,48 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
 /// (which are many), and `GET /history` and `GET /diff` from the state directory, until the task is dropped.
 /// Commands (`POST /orders`) go to the `queues` of their Gateways; the answer is one JSON object a line, as things happen.
-/// `POST /stop` goes to `stops`: the agent ends, and its Envoys with it.
-pub(super) async fn serve<F>(
+/// `POST /stop` goes to `stops`: the agent ends, and its Envoys with it. `POST /reload` goes to `reloads`: the settings are read
+/// again, and `GET /settings` shows them.
+pub(super) async fn serve(
     listener: UnixListener,
-    report: Arc<F>,
+    report: ReportSource,
     state_dir: PathBuf,
-    queues: watch::Receiver<CommandQueues>,
-    stops: mpsc::Sender<Duration>,
-) where
-    F: Fn(bool) -> Report + Send + Sync + 'static,
-{
+    doors: Doors,
+) {
     let answer = move |request: Request<Incoming>| {
         let (report, state_dir) = (Arc::clone(&report), state_dir.clone());
-        let (queues, stops) = (queues.clone(), stops.clone());
+        let Doors {
+            queues,
+            stops,
+            reloads,
+            live,
+        } = doors.clone();
         async move {
             match (request.method(), request.uri().path()) {
                 (&Method::POST, "/orders") => return commands(request, &queues).await,
                 (&Method::POST, "/stop") => return stop(request, &stops).await,
+                (&Method::POST, "/reload") => return reload(&reloads).await,
+                (&Method::GET, "/settings") => return settings(&live),
                 _ => {}
             }
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-            let answer = move || answer(&method, &path, &*report, &state_dir);
+            let answer = move || answer(&method, &path, &report, &state_dir);
             match tokio::task::spawn_blocking(answer).await {
                 Ok(response) => response,
-                Err(error) => failed(&error.to_string()),
+                Err(error) => failed(&error),
             }
         }
     };
     sesame_http_server::serve(listener, answer).await;
+}
+
+/// The ways from a caller to the tasks of the agent.
+#[derive(Clone)]
+pub(super) struct Doors {
+    pub(super) queues: watch::Receiver<CommandQueues>,
+    pub(super) stops: mpsc::Sender<Duration>,
+    pub(super) reloads: mpsc::Sender<ReloadRequest>,
+    pub(super) live: watch::Receiver<LiveSettings>,
 }
 
 /// The queue of each instance, by `namespace/name`.
@@ -100,6 +112,33 @@ async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Res
             json(StatusCode::ACCEPTED, b"{}".to_vec())
         }
         Err(why) => refuse(StatusCode::BAD_REQUEST, &why),
+    }
+}
+
+async fn reload(reloads: &mpsc::Sender<ReloadRequest>) -> Response<Body> {
+    let (sender, outcome) = oneshot::channel();
+    let outcome = match reloads.send(sender).await {
+        Ok(()) => outcome.await.ok(),
+        Err(_) => None,
+    };
+    match outcome {
+        Some(Ok(reloaded)) => match serde_json::to_vec(&reloaded) {
+            Ok(body) => json(StatusCode::OK, body),
+            Err(error) => failed(&error),
+        },
+        Some(Err(why)) => refuse(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &format!("the settings stay as they were: {why}"),
+        ),
+        None => refuse(StatusCode::INTERNAL_SERVER_ERROR, "the agent is stopping"),
+    }
+}
+
+fn settings(live: &watch::Receiver<LiveSettings>) -> Response<Body> {
+    let settings = Arc::clone(&live.borrow().settings);
+    match serde_json::to_vec(&*settings) {
+        Ok(body) => json(StatusCode::OK, body),
+        Err(error) => failed(&error),
     }
 }
 
@@ -157,12 +196,7 @@ async fn commands(
     response
 }
 
-fn answer<F: Fn(bool) -> Report>(
-    method: &Method,
-    path: &str,
-    report: &F,
-    state_dir: &Path,
-) -> Response<Body> {
+fn answer(method: &Method, path: &str, report: &ReportSource, state_dir: &Path) -> Response<Body> {
     if let Some((status, text)) = health::answer(method, path, || report(false)) {
         let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
         *response.status_mut() = status;
@@ -173,32 +207,25 @@ fn answer<F: Fn(bool) -> Report>(
     {
         return match answer {
             Ok(body) => json(StatusCode::OK, body),
-            Err(error) => {
-                let body = serde_json::json!({ "error": format!("{error:#}") }).to_string();
-                json(StatusCode::NOT_FOUND, body.into_bytes())
-            }
+            Err(error) => refuse(StatusCode::NOT_FOUND, &format!("{error:#}")),
         };
     }
-    let (status, body) = match (method, path) {
-        (&Method::GET, path @ ("/status" | "/gateways")) => {
+    match (method, path) {
+        (&Method::GET, "/status" | "/gateways") => {
             match serde_json::to_vec(&report(path == "/status")) {
-                Ok(body) => (StatusCode::OK, body),
-                Err(error) => return failed(&error.to_string()),
+                Ok(body) => json(StatusCode::OK, body),
+                Err(error) => failed(&error),
             }
         }
-        _ => (
+        _ => refuse(
             StatusCode::NOT_FOUND,
-            br#"{"error":"not found; try GET /status, POST /orders, POST /stop"}"#.to_vec(),
+            "not found; try GET /status, GET /settings, POST /orders, POST /reload, POST /stop",
         ),
-    };
-    json(status, body)
+    }
 }
 
-fn failed(error: &str) -> Response<Body> {
-    let body = serde_json::json!({ "error": error })
-        .to_string()
-        .into_bytes();
-    json(StatusCode::INTERNAL_SERVER_ERROR, body)
+fn failed(error: &dyn std::error::Error) -> Response<Body> {
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
 }
 
 fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {

@@ -17,23 +17,27 @@ use tokio::task::JoinSet;
 use super::addresses::host as host_addresses;
 use super::cluster::{Clients, Reporter};
 use super::directories::Directories;
-use super::engine::Known;
+use super::engine::SourceState;
 use super::observed::{AllObserved, newest};
-use super::report::compose::{self, Facts};
-use super::report::{AgentReport, Report, expiry, health};
+use super::reload::{LiveSettings, ReloadRequest};
+use super::report::compose::{self, ReportFacts};
+use super::report::{AgentReport, Report, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
 use super::{AGENT_SOCKET, RunOptions, Source};
 use crate::envoy::restart;
 
 /// The newest values that services answer from.
-pub(super) struct Inputs {
-    pub(super) known: watch::Receiver<Known>,
+pub(super) struct ServiceInputs {
+    pub(super) known: watch::Receiver<SourceState>,
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
     /// True once the agent was told to stop.
     pub(super) stopping: Arc<AtomicBool>,
     /// Takes requests to end the agent together with its Envoys, with the time that connections have.
     pub(super) stops: mpsc::Sender<Duration>,
+    /// Takes requests to read the settings again.
+    pub(super) reloads: mpsc::Sender<ReloadRequest>,
+    pub(super) live: watch::Receiver<LiveSettings>,
     /// Ways to the API server, where the source is a cluster.
     pub(super) clients: Option<Clients>,
 }
@@ -41,7 +45,7 @@ pub(super) struct Inputs {
 /// Services that have been started.
 pub(super) struct Services {
     tasks: JoinSet<()>,
-    report: Arc<dyn Fn(bool) -> Report + Send + Sync>,
+    report: ReportSource,
     socket: PathBuf,
     reporter: Option<Reporter>,
 }
@@ -51,22 +55,29 @@ impl Services {
     pub(super) async fn start(
         options: &RunOptions,
         directories: &Directories,
-        inputs: Inputs,
+        inputs: ServiceInputs,
     ) -> anyhow::Result<Self> {
-        let Inputs {
+        let ServiceInputs {
             known,
             observed,
             queues,
             stopping,
             stops,
+            reloads,
+            live,
             clients,
         } = inputs;
         let mut tasks = JoinSet::new();
         let socket = directories.runtime().join(AGENT_SOCKET);
         let listener = server::bind(&socket)
             .with_context(|| format!("cannot listen on {}", socket.display()))?;
-        let report = reports(options, known.clone(), observed.clone(), stopping);
-        let report = Arc::new(report);
+        let report = reports(
+            options,
+            known.clone(),
+            observed.clone(),
+            stopping,
+            live.clone(),
+        );
         if let Some(address) = options.health_address {
             let listener = TcpListener::bind(address)
                 .await
@@ -74,15 +85,18 @@ impl Services {
             tasks.spawn(health::serve(listener, Arc::clone(&report)));
         }
         let state_dir = directories.state().to_owned();
+        let doors = server::Doors {
+            queues,
+            stops,
+            reloads,
+            live: live.clone(),
+        };
         let serving = Arc::clone(&report);
-        tasks.spawn(server::serve(listener, serving, state_dir, queues, stops));
+        tasks.spawn(server::serve(listener, serving, state_dir, doors));
         tasks.spawn(expiry::log(observed.clone()));
         let reporter = match (&options.source, clients) {
             (Source::Cluster(settings), Some(clients)) => {
-                let addresses = host_addresses::usable(&options.report_addresses);
-                Some(Reporter::start(
-                    settings, &addresses, clients, known, observed,
-                ))
+                Some(Reporter::start(settings, live, clients, known, observed))
             }
             _ => None,
         };
@@ -113,10 +127,11 @@ impl Services {
 /// Returns a function that makes a report of the newest values, with the statuses of all objects if it is told so.
 fn reports(
     options: &RunOptions,
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<SourceState>,
     observed: watch::Receiver<AllObserved>,
     stopping: Arc<AtomicBool>,
-) -> impl Fn(bool) -> Report + Send + Sync + 'static {
+    live: watch::Receiver<LiveSettings>,
+) -> ReportSource {
     let agent = AgentReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -125,30 +140,35 @@ fn reports(
     };
     let source = options.source.report();
     let resolve = options.resolve.clone();
-    let host_addresses: Vec<String> = host_addresses::usable(&options.report_addresses)
-        .iter()
-        .map(IpAddr::to_string)
-        .collect();
-    move |with_objects| {
+    let reported = |told: &[IpAddr]| -> Vec<String> {
+        let usable = host_addresses::usable(told).into_iter();
+        usable.map(|ip| ip.to_string()).collect()
+    };
+    let told = options.report_addresses.clone();
+    let host_addresses = reported(&told);
+    Arc::new(move |with_objects| {
+        let live = live.borrow().clone();
+        let changed = (live.report_addresses != told).then(|| reported(&live.report_addresses));
         // Copied out, so that a slow caller holds nothing up.
         let known = known.borrow().clone();
         let observed: BTreeMap<_, _> = newest(&observed);
         compose::report(
-            &Facts {
+            &ReportFacts {
                 agent: AgentReport {
                     stopping: stopping.load(Ordering::Relaxed),
                     ..agent.clone()
                 },
                 source: source.clone(),
-                transitions: &known.transitions,
                 known: &known,
                 resolve: &resolve,
                 observed: &observed,
-                host_addresses: &host_addresses,
+                host_addresses: changed.as_ref().unwrap_or(&host_addresses),
+                hints: live.hints(),
+                warnings: live.warnings(),
                 moves_connections: restart::moves_connections(),
                 now: Timestamp::now(),
             },
             with_objects,
         )
-    }
+    })
 }

@@ -12,12 +12,14 @@ use bytes::Bytes;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::RunOptions;
+use super::reload::LiveSettings;
 use crate::envoy::process::launch::{self, Launcher};
 use crate::envoy::process::launcher::{self, LAUNCHER_SOCKET};
 use crate::envoy::{Supervisor, SupervisorConfig};
+use crate::host::entries;
 use crate::host::lock::{Lock, LockError};
 
 /// Time that an agent has to end once its Envoys have ended.
@@ -69,23 +71,28 @@ pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<O
 /// Returns the ending that a signal to stop asks for. Where Envoys are to be ended, it first waits until the loss of readiness
 /// has got around.
 pub(super) async fn signalled(
-    options: &RunOptions,
+    drain: Duration,
+    settings: &watch::Receiver<LiveSettings>,
     launcher: &Launcher,
     stopping: &AtomicBool,
 ) -> Ending {
     // The kernel ends every process of a namespace with its first one: better with a drain than without.
     let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
-    match options.on_stop {
-        OnStop::Leave if is_end_of_all => Ending::Drain(options.drain),
+    let (on_stop, lame_duck) = {
+        let live = settings.borrow();
+        (live.on_stop, live.lame_duck)
+    };
+    match on_stop {
+        OnStop::Leave if is_end_of_all => Ending::Drain(drain),
         OnStop::Leave if !ends_them(launcher).await => Ending::Leave,
-        OnStop::Leave => Ending::Drain(options.drain),
+        OnStop::Leave => Ending::Drain(drain),
         OnStop::Drain => {
             stopping.store(true, Ordering::Relaxed);
-            if !options.lame_duck.is_zero() {
-                tracing::info!("no longer ready; stopping in {:?}", options.lame_duck);
-                tokio::time::sleep(options.lame_duck).await;
+            if !lame_duck.is_zero() {
+                tracing::info!("no longer ready; stopping in {lame_duck:?}");
+                tokio::time::sleep(lame_duck).await;
             }
-            Ending::Drain(options.drain)
+            Ending::Drain(drain)
         }
     }
 }
@@ -162,24 +169,17 @@ pub async fn end_left(
 
 /// Drains and ends every Envoy of the runtime directory. Returns their number.
 pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError> {
-    let directories = match std::fs::read_dir(runtime.join("gateways")) {
-        Ok(directories) => directories,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(source) => {
-            let directory = runtime.display().to_string();
-            return Err(EndError::Envoy { directory, source });
-        }
+    let failed = |directory: &Path, source| EndError::Envoy {
+        directory: directory.display().to_string(),
+        source,
     };
-    let ends = directories.flatten().map(|entry| async move {
-        let directory = entry.path();
+    let directories = entries(&runtime.join("gateways")).map_err(|error| failed(runtime, error))?;
+    let ends = directories.into_iter().map(|directory| async move {
         let socket = directory.join("admin.sock");
         // Only the place where it runs matters.
         let config = SupervisorConfig::new("envoy", &directory, socket, Bytes::new());
         let ended = Supervisor::end_running(&config, grace).await;
-        ended.map_err(|source| EndError::Envoy {
-            directory: directory.display().to_string(),
-            source,
-        })
+        ended.map_err(|error| failed(&directory, error))
     });
     let mut count = 0;
     for ended in futures::future::join_all(ends).await {

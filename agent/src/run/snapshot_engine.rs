@@ -10,15 +10,15 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
-use super::engine::{Known, note_busy, report_changes};
-use super::report::ProblemReport;
-use super::target::{HostSettings, Origin, Targets, render_all};
+use super::engine::{SourceState, note_busy, report_changes};
+use super::target::{HostSettings, Origin, Targets, keep, render_all};
+use crate::source::problem::SourceProblem;
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate};
 
 /// Everything the engine's thread owns.
 pub(super) struct SnapshotEngine {
     pub(super) host: HostSettings,
-    pub(super) known: watch::Sender<Known>,
+    pub(super) known: watch::Sender<SourceState>,
 }
 
 impl SnapshotEngine {
@@ -52,16 +52,8 @@ impl SnapshotEngine {
             incomplete,
         } = merge(gateways, lists_all, &before);
         let mut targets = render_all(&revisions, &self.host, &before, Origin::Source(&cause));
-        for name in &kept {
-            // Nothing newer is known than what was accepted before the start.
-            if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))
-                && old.assignment == new.assignment
-            {
-                *new = Arc::clone(old);
-            }
-        }
+        keep(&kept, &before, &mut targets);
         report_changes(&before, &targets);
-        let problems: Vec<ProblemReport> = problems.iter().map(ProblemReport::from).collect();
         self.report(&incomplete, &problems);
         self.known.send_modify(|known| {
             known.gateways = targets;
@@ -77,7 +69,7 @@ impl SnapshotEngine {
     fn report(
         &self,
         incomplete: &BTreeMap<NamespacedName, IncompleteRevision>,
-        problems: &[ProblemReport],
+        problems: &[SourceProblem],
     ) {
         let known = self.known.borrow();
         for (gateway, now) in incomplete {

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::bundles;
 use super::cluster::{self, Clients};
-use super::engine::{Engine, Known, note_polling};
+use super::engine::{Engine, SourceState, note_polling};
 use super::report::SourceReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::target::HostSettings;
@@ -34,12 +34,12 @@ pub enum Source {
 }
 
 /// Everything that an engine is started with.
-pub(super) struct Inputs {
+pub(super) struct EngineInputs {
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     /// Limits of a directory of manifests.
     pub(super) limits: Limits,
     pub(super) host: HostSettings,
-    pub(super) known: watch::Sender<Known>,
+    pub(super) known: watch::Sender<SourceState>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
     /// Decision on Gateways that may have gone by mistake.
@@ -75,7 +75,7 @@ impl Source {
     }
 
     /// Starts the engine in a thread of its own. Returns the ways to the API server, if the source is a cluster.
-    pub(super) fn start(&self, inputs: Inputs) -> anyhow::Result<Option<Clients>> {
+    pub(super) fn start(&self, inputs: EngineInputs) -> anyhow::Result<Option<Clients>> {
         match self {
             Self::Manifests(dir) => start_manifests(dir, inputs).map(|()| None),
             Self::SnapshotDir(dir, trusted) => {
@@ -83,38 +83,29 @@ impl Source {
             }
             Self::Bundles(settings) => bundles::start(settings, inputs).map(|()| None),
             Self::Cluster(settings) => {
-                let Inputs {
-                    host,
-                    known,
-                    accepted,
-                    ..
-                } = inputs;
-                cluster::start(settings, SnapshotEngine { host, known }, accepted).map(Some)
+                let engine = SnapshotEngine {
+                    host: inputs.host,
+                    known: inputs.known,
+                };
+                cluster::start(settings, engine, inputs.accepted).map(Some)
             }
         }
     }
 }
 
-fn start_manifests(dir: &Path, inputs: Inputs) -> anyhow::Result<()> {
-    let Inputs {
-        resolve,
-        limits,
-        host,
-        known,
-        accepted,
-        withdrawal,
-    } = inputs;
+fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
+    let EngineInputs { limits, host, .. } = inputs;
     let last_good = LastGood::new(host.directories.last_good());
     let engine = Engine {
         manifests: Manifests::with_limits(dir, last_good, limits),
         resolver: Resolver::default(),
         incremental: Resolver::default(),
-        resolve,
+        resolve: inputs.resolve,
         host,
-        known,
-        accepted,
+        known: inputs.known,
+        accepted: inputs.accepted,
         found: Vec::new(),
-        withdrawal,
+        withdrawal: inputs.withdrawal,
         runtime: tokio::runtime::Handle::current(),
     };
     let watch = Watch::start(dir, limits, Timing::default(), tree::is_manifest)
@@ -122,15 +113,14 @@ fn start_manifests(dir: &Path, inputs: Inputs) -> anyhow::Result<()> {
     thread(move || engine.run(watch))
 }
 
-fn start_snapshots(dir: &Path, trusted: Trusted, inputs: Inputs) -> anyhow::Result<()> {
-    let Inputs {
+fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow::Result<()> {
+    // Snapshots are resolved already, and a source that lists none of them takes none away.
+    let EngineInputs {
         limits,
         host,
         known,
         accepted,
-        // Snapshots are resolved already, and a source that lists none of them takes none away.
-        resolve: _,
-        withdrawal: _,
+        ..
     } = inputs;
     let engine = SnapshotEngine { host, known };
     let mut dirs = SnapshotDirs::new(dir, trusted);

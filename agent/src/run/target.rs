@@ -54,7 +54,7 @@ pub(super) struct HostSettings {
 #[derive(Debug)]
 pub(super) struct Target {
     /// The Gateway, its snapshot and its keys.
-    pub(super) packed: Arc<EncodedSnapshot>,
+    pub(super) encoded: Arc<EncodedSnapshot>,
     /// Options that it was rendered with.
     pub(super) options: sesame_render::RenderOptions,
     /// Addresses where it listens, and those that it could not have.
@@ -81,9 +81,9 @@ impl Target {
 
     /// Returns what is left of it where Envoy accepts no more than `reduced`.
     pub(super) fn reduced_to(&self, reduced: Reduced) -> Self {
-        let Reduced { packed, rendered } = reduced;
+        let Reduced { encoded, rendered } = reduced;
         Self {
-            packed,
+            encoded,
             options: self.options.clone(),
             assignment: self.assignment.clone(),
             rendered,
@@ -100,7 +100,7 @@ impl Target {
     pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
         Self {
             rendered: sesame_render::render(&resolved.snapshot, &resolved.keys, &self.options),
-            packed: Arc::new(EncodedSnapshot::new(
+            encoded: Arc::new(EncodedSnapshot::new(
                 &resolved.snapshot,
                 resolved.keys.clone(),
             )),
@@ -118,14 +118,14 @@ impl Target {
     /// Returns the hex SHA-256 of the snapshot with its endpoints and the digests of its keys. Computed when it is first asked
     /// for: nothing on the way to Envoy needs it.
     pub(super) fn revision(&self) -> &str {
-        self.revision.get_or_init(|| self.packed.digest())
+        self.revision.get_or_init(|| self.encoded.digest())
     }
 
     /// Returns it as the revision of a Gateway, to be rendered again.
     pub(super) fn to_revision(&self, gateway: &NamespacedName) -> GatewayRevision {
         GatewayRevision {
             gateway: gateway.clone(),
-            packed: Arc::clone(&self.packed),
+            encoded: Arc::clone(&self.encoded),
             snapshot: None,
             manifest_revision: self.manifest_revision.clone(),
         }
@@ -133,7 +133,7 @@ impl Target {
 
     /// Returns the times for which its certificates are valid. Read when first asked for, as the revision is.
     pub(super) fn expiries(&self) -> &[Expiry] {
-        let read = || self.packed.keys().iter().filter_map(Expiry::of).collect();
+        let read = || self.encoded.keys().iter().filter_map(Expiry::of).collect();
         self.expiries.get_or_init(read)
     }
 }
@@ -184,7 +184,7 @@ pub(super) fn render_all(
             let last = before.get(&name);
             let unchanged = last.filter(|wanted| {
                 wanted.manifest_revision == offer.manifest_revision
-                    && wanted.packed == offer.packed
+                    && wanted.encoded == offer.encoded
                     && wanted.assignment == assignment
                     && wanted.options.endpoints == rules
                     && !wanted.restored
@@ -203,6 +203,18 @@ pub(super) fn render_all(
         .collect()
 }
 
+/// Takes over the targets of these Gateways as they were `before`, where their addresses are the same: what was accepted before the
+/// agent started is nothing newer.
+pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, targets: &mut Targets) {
+    for name in gateways {
+        if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))
+            && old.assignment == new.assignment
+        {
+            *new = Arc::clone(old);
+        }
+    }
+}
+
 fn render_one(
     offer: &GatewayRevision,
     (assignment, endpoints): (Assignment, EndpointRules),
@@ -213,7 +225,7 @@ fn render_one(
 ) -> Target {
     let GatewayRevision {
         gateway,
-        packed,
+        encoded,
         snapshot,
         manifest_revision,
     } = offer;
@@ -231,16 +243,16 @@ fn render_one(
     };
     let values = || match snapshot {
         Some(snapshot) => Cow::Borrowed(snapshot),
-        None => Cow::Owned(packed.snapshot()),
+        None => Cow::Owned(encoded.snapshot()),
     };
     let rendered = before
         .filter(|before| before.options == options)
         .and_then(|before| render_difference(before, offer, &options))
-        .unwrap_or_else(|| sesame_render::render(&values(), packed.keys(), &options));
+        .unwrap_or_else(|| sesame_render::render(&values(), encoded.keys(), &options));
     Target {
         rendered,
         bootstrap: sesame_render::bootstrap(&options),
-        packed: Arc::clone(packed),
+        encoded: Arc::clone(encoded),
         options,
         assignment,
         restored: matches!(origin, Origin::Accepted),
@@ -263,24 +275,24 @@ fn render_difference(
     options: &sesame_render::RenderOptions,
 ) -> Option<Rendered> {
     let GatewayRevision {
-        packed, snapshot, ..
+        encoded, snapshot, ..
     } = offer;
-    let unchanged = packed.unchanged_since(&before.packed);
+    let unchanged = encoded.unchanged_since(&before.encoded);
     if unchanged.only_endpoints_changed() {
         let snapshot = match snapshot {
             Some(snapshot) => Cow::Borrowed(snapshot),
-            None => Cow::Owned(packed.without_route_tables()),
+            None => Cow::Owned(encoded.without_route_tables()),
         };
-        let endpoints = before.packed.endpoints();
+        let endpoints = before.encoded.endpoints();
         sesame_render::endpoints_after(
             &before.rendered,
             &endpoints,
             &snapshot,
-            packed.keys(),
+            encoded.keys(),
             options,
         )
     } else if unchanged.only_route_tables_changed() {
-        sesame_render::routes_after(&before.rendered, &before.packed, packed, options)
+        sesame_render::routes_after(&before.rendered, &before.encoded, encoded, options)
     } else {
         None
     }
@@ -332,12 +344,12 @@ fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> Addres
         (*transport, *host.port_map.get(port).unwrap_or(port))
     };
     let GatewayRevision {
-        gateway, packed, ..
+        gateway, encoded, ..
     } = offer;
     AddressRequest {
         gateway: gateway.clone(),
-        ports: packed.ports().iter().map(bound).collect(),
-        requested: packed
+        ports: encoded.ports().iter().map(bound).collect(),
+        requested: encoded
             .addresses()
             .iter()
             .filter_map(|address| address.parse().ok())

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sesame_gateway_api::api::NamespacedName;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::engine::Known;
+use super::engine::SourceState;
 use super::observed::Observed;
 use super::report::Report;
 use super::report::health::unready;
@@ -63,7 +63,7 @@ impl Unit {
     pub(super) fn tell(
         &mut self,
         report: &Report,
-        known: &Known,
+        known: &SourceState,
         observed: &BTreeMap<NamespacedName, Observed>,
     ) {
         let status = status(report);
@@ -96,7 +96,7 @@ fn is_started(report: &Report, since: Duration) -> bool {
 
 /// Returns which loop has worked on one thing for too long.
 fn stuck(
-    known: &Known,
+    known: &SourceState,
     observed: &BTreeMap<NamespacedName, Observed>,
     now: Instant,
     drain: Duration,
@@ -234,9 +234,9 @@ mod tests {
     fn a_loop_that_works_on_one_thing_for_too_long_is_stuck() {
         let begun = Instant::now();
         let drain = Duration::from_secs(30);
-        let mut known = Known {
+        let mut known = SourceState {
             busy_since: Some(begun),
-            ..Known::default()
+            ..SourceState::default()
         };
         let mut observed = BTreeMap::new();
         assert_eq!(

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::host::until;
+
 /// A withdrawal that may be held.
-#[derive(Debug)]
 pub(super) struct Withdrawal {
-    /// Time for which a withdrawal is held; none if nothing is ever held.
-    pause: Option<Duration>,
+    /// Returns the time for which a withdrawal is held; none if nothing is ever held.
+    pause: Box<dyn Fn() -> Option<Duration> + Send>,
     /// Counts how often somebody has accepted a withdrawal.
     accepted: watch::Receiver<u64>,
     waits: Option<Waits>,
@@ -24,9 +25,12 @@ struct Waits {
 }
 
 impl Withdrawal {
-    pub(super) fn new(pause: Option<Duration>, accepted: watch::Receiver<u64>) -> Self {
+    pub(super) fn new(
+        pause: impl Fn() -> Option<Duration> + Send + 'static,
+        accepted: watch::Receiver<u64>,
+    ) -> Self {
         Self {
-            pause,
+            pause: Box::new(pause),
             accepted,
             waits: None,
         }
@@ -53,7 +57,7 @@ impl Withdrawal {
 
     /// Returns why nothing is withdrawn, unless `lost`, what has happened to the manifests, is let through by now.
     pub(super) fn holds(&mut self, lost: Option<&str>) -> Option<String> {
-        let (Some(pause), Some(lost)) = (self.pause, lost) else {
+        let (Some(pause), Some(lost)) = ((self.pause)(), lost) else {
             self.waits = None;
             return None;
         };
@@ -73,17 +77,11 @@ impl Withdrawal {
 
     /// Waits until a withdrawal that is held may be let through.
     pub(super) async fn decided(&mut self) {
-        let Some(Waits { until }) = &self.waits else {
+        let Some(waits) = &self.waits else {
             return std::future::pending().await;
         };
-        let over = async {
-            match until {
-                Some(until) => tokio::time::sleep_until((*until).into()).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            () = over => {}
+            () = until(waits.until) => {}
             said = async { self.accepted.clone().changed().await } => {
                 if said.is_err() {
                     // Nobody is left who could accept it.
@@ -103,7 +101,7 @@ mod tests {
         let (sender, receiver) = watch::channel(0u64);
         // An acceptance before anything is held means nothing.
         sender.send_modify(|count| *count += 1);
-        let mut long = Withdrawal::new(Some(Duration::from_secs(300)), receiver.clone());
+        let mut long = Withdrawal::new(|| Some(Duration::from_secs(300)), receiver.clone());
         assert!(long.holds(Some("lost")).is_some());
         assert!(long.holds(Some("lost")).is_some());
         sender.send_modify(|count| *count += 1);
@@ -114,9 +112,9 @@ mod tests {
         );
         assert!(long.holds(None).is_none());
 
-        let mut short = Withdrawal::new(Some(Duration::ZERO), receiver.clone());
+        let mut short = Withdrawal::new(|| Some(Duration::ZERO), receiver.clone());
         assert!(short.holds(Some("lost")).is_none());
-        let mut never = Withdrawal::new(None, receiver);
+        let mut never = Withdrawal::new(|| None, receiver);
         assert!(never.holds(Some("lost")).is_none());
         assert!(!never.begin(None), "an empty directory is always held");
     }

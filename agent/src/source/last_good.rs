@@ -4,6 +4,7 @@
 //! Texts are written after a change is served, never before. Files are private because manifests may hold Secrets, and
 //! named by digest, because a name is never used as a path.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
 
-use crate::host::{create_directory, replace_file};
+use crate::host::{create_directory, entries, remove_if_there, replace_file};
 
 /// A directory of last good texts, or no directory.
 #[derive(Debug)]
@@ -63,10 +64,7 @@ impl LastGood {
         let Some(dir) = &self.dir else {
             return Ok(());
         };
-        match fs::remove_file(dir.join(name(manifest))) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        remove_if_there(&dir.join(name(manifest)))
     }
 
     /// Removes the texts of all manifests but these.
@@ -75,18 +73,10 @@ impl LastGood {
             return Ok(());
         };
         let keep: std::collections::HashSet<String> = manifests.map(name).collect();
-        let entries = match fs::read_dir(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            if !entry
-                .file_name()
-                .to_str()
-                .is_some_and(|name| keep.contains(name))
-            {
-                fs::remove_file(entry.path())?;
+        for path in entries(dir)? {
+            let name = path.file_name().and_then(OsStr::to_str);
+            if !name.is_some_and(|name| keep.contains(name)) {
+                fs::remove_file(path)?;
             }
         }
         Ok(())

@@ -1,25 +1,53 @@
 //! Problems of a source: values that the CLI prints and the report carries.
 
 use std::fmt;
+use std::path::Path;
 
-use serde::{Deserialize, Serialize, Serializer};
-use sesame_gateway_api::world::ObjectKey;
+use serde::{Deserialize, Serialize};
+use sesame_gateway_api::resolve;
 
-/// Something wrong in a file, with its place. Never quotes a Secret.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Problem {
-    /// File, relative to the directory; empty for the directory itself.
+/// Something wrong in a source, with its place. Never quotes a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceProblem {
+    /// File, relative to the directory, or the cluster's object; empty when it concerns all of the source.
     pub file: String,
-    /// Line in the file, from 1, if the problem has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub line: Option<usize>,
-    /// Object, if its kind and name could be read.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
-    pub object: Option<ObjectKey>,
+    /// Line in the file, from 1; 0 when it concerns the whole file.
+    pub line: usize,
     /// Severity of the problem.
     pub severity: Severity,
+    /// `Kind/namespace/name`, if the kind and name of the object could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
     /// Description of the problem, and of what was done about it.
     pub message: String,
+}
+
+impl SourceProblem {
+    /// Returns a problem of a whole file.
+    pub fn of_file(severity: Severity, file: impl Into<String>, message: String) -> Self {
+        Self {
+            file: file.into(),
+            line: 0,
+            object: None,
+            severity,
+            message,
+        }
+    }
+
+    /// Returns a problem that resolution found, at the place of its object if that is known.
+    pub fn of_object(problem: &resolve::Problem, place: Option<(&Path, usize)>) -> Self {
+        let (file, line) = place.map_or((String::new(), 0), |(file, line)| {
+            (file.display().to_string(), line)
+        });
+        Self {
+            file,
+            line,
+            object: Some(problem.object.to_string()),
+            severity: Severity::Warning,
+            message: problem.message.clone(),
+        }
+    }
 }
 
 /// The severity of a problem.
@@ -38,7 +66,7 @@ impl fmt::Display for Severity {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SourceProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             file,
@@ -48,21 +76,13 @@ impl fmt::Display for Problem {
             message,
         } = self;
         f.write_str(if file.is_empty() { "." } else { file })?;
-        if let Some(line) = line {
+        if *line > 0 {
             write!(f, ":{line}")?;
         }
         write!(f, ": {severity}: ")?;
-        if let Some(ObjectKey { kind, name }) = object {
+        if let Some((kind, name)) = object.as_ref().and_then(|object| object.split_once('/')) {
             write!(f, "{kind} {name}: ")?;
         }
         f.write_str(message)
-    }
-}
-
-#[allow(clippy::ref_option, reason = "serde passes the field by reference")]
-fn as_text<S: Serializer>(object: &Option<ObjectKey>, serializer: S) -> Result<S::Ok, S::Error> {
-    match object {
-        Some(object) => serializer.collect_str(object),
-        None => serializer.serialize_none(),
     }
 }

@@ -13,7 +13,7 @@ use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 use sesame_proto::signature::TrustedKeys;
 
-use super::problem::Problem;
+use super::problem::SourceProblem;
 use sesame_proto::encoded::EncodedSnapshot;
 
 /// The keys whose signatures are required; none if everybody is trusted who can write where a source reads.
@@ -29,7 +29,7 @@ pub struct SourceUpdate {
     /// True if a Gateway that is not listed was withdrawn. Otherwise nothing is known of it.
     pub lists_all: bool,
     /// Problems of the source, other than incomplete revisions.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SourceProblem>,
     /// Cause of the update, for the history.
     pub cause: String,
 }
@@ -49,7 +49,7 @@ pub struct GatewayRevision {
     /// The Gateway.
     pub gateway: NamespacedName,
     /// The snapshot and its keys.
-    pub packed: Arc<EncodedSnapshot>,
+    pub encoded: Arc<EncodedSnapshot>,
     /// The snapshot as values, where it was resolved just now.
     pub snapshot: Option<Snapshot>,
     /// The revision that the manifest names, where there is a manifest.
@@ -61,11 +61,11 @@ impl GatewayRevision {
     pub fn of_manifest(
         gateway: NamespacedName,
         revision: String,
-        packed: Arc<EncodedSnapshot>,
+        encoded: Arc<EncodedSnapshot>,
     ) -> Self {
         Self {
             gateway,
-            packed,
+            encoded,
             snapshot: None,
             manifest_revision: Some(revision),
         }
@@ -81,7 +81,7 @@ impl From<ResolvedGateway> for GatewayRevision {
         } = resolved;
         Self {
             gateway,
-            packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
+            encoded: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
             snapshot: Some(snapshot),
             manifest_revision: None,
         }

@@ -10,5 +10,5 @@ mod version_texts;
 
 pub(crate) use listener_name::parse_listener_name;
 pub use listener_name::tcp_addresses;
-pub use subscription::{Kind, Subscription};
+pub use subscription::{Subscription, XdsKind};
 pub use version_texts::VersionTexts;

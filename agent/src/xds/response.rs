@@ -1,31 +1,64 @@
-//! Bytes of an xDS file: one `DiscoveryResponse`, built by appending, read by scanning.
+//! Bytes of an xDS file: one `DiscoveryResponse`.
 //!
-//! Resources arrive encoded and leave encoded: five thousand clusters never exist as a tree of structures.
-//! Files that are read back come from a disk, so nothing here trusts a length or panics.
+//! Resources arrive encoded and leave encoded: five thousand clusters never exist as a tree of structures. So the messages
+//! here say only what is needed of Envoy's. Files that are read back come from a disk: whatever is in them, they are read or they
+//! are not.
 
 use bytes::Bytes;
-use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
+use prost::Message;
 use sha2::{Digest as _, Sha256};
 
-use super::Kind;
+use super::XdsKind;
 use sesame_render::Resource;
 
-const VERSION_INFO: u32 = 1;
-const RESOURCES: u32 = 2;
-const TYPE_URL: u32 = 4;
-const ANY_TYPE_URL: u32 = 1;
-const ANY_VALUE: u32 = 2;
-/// `name` (of a CLA `cluster_name`) is field 1 of all five resource types.
-const NAME: u32 = 1;
-/// `envoy.config.listener.v3.Listener.address`.
-const LISTENER_ADDRESS: u32 = 2;
-/// `envoy.config.listener.v3.Listener.additional_addresses`, each with its `address` in field 1.
-const LISTENER_ADDITIONAL_ADDRESSES: u32 = 33;
-const ADDITIONAL_ADDRESS: u32 = 1;
+const RUNTIME: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
+
+/// `envoy.service.discovery.v3.DiscoveryResponse`.
+#[derive(Clone, PartialEq, Message)]
+struct Response {
+    #[prost(string, tag = "1")]
+    version_info: String,
+    #[prost(message, repeated, tag = "2")]
+    resources: Vec<AnyResource>,
+    #[prost(bytes = "bytes", tag = "4")]
+    type_url: Bytes,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Message)]
+struct AnyResource {
+    #[prost(bytes = "bytes", tag = "1")]
+    type_url: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    value: Bytes,
+}
+
+/// Name of a resource (of a CLA `cluster_name`), which is field 1 of all five types.
+#[derive(Clone, PartialEq, Message)]
+struct NamedResource {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+/// Addresses of an `envoy.config.listener.v3.Listener`.
+#[derive(Clone, PartialEq, Message)]
+struct ListenerAddresses {
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    address: Option<Bytes>,
+    #[prost(message, repeated, tag = "33")]
+    additional_addresses: Vec<AdditionalAddress>,
+}
+
+/// `envoy.config.listener.v3.AdditionalAddress`.
+#[derive(Clone, PartialEq, Message)]
+struct AdditionalAddress {
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    address: Option<Bytes>,
+}
 
 /// Encoded file and the version that it carries.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Encoded {
+pub(crate) struct EncodedFile {
     /// Version that Envoy reports as `version_text` once it accepted the file: a digest of the content.
     pub(crate) version: String,
     /// Bytes of the file.
@@ -33,7 +66,7 @@ pub(crate) struct Encoded {
 }
 
 /// Returns the version of a file: 32 hexadecimal digits over its type and its resources, whose names are in their bytes.
-pub(crate) fn version(kind: Kind, resources: &[Resource]) -> String {
+pub(crate) fn version(kind: XdsKind, resources: &[Resource]) -> String {
     let mut hash = Sha256::new();
     hash.update(kind.type_url().as_bytes());
     for resource in resources {
@@ -44,40 +77,38 @@ pub(crate) fn version(kind: Kind, resources: &[Resource]) -> String {
 }
 
 /// Encodes one file.
-pub(crate) fn encode(kind: Kind, resources: &[Resource]) -> Encoded {
+pub(crate) fn encode(kind: XdsKind, resources: &[Resource]) -> EncodedFile {
     response(kind.type_url(), version(kind, resources), resources)
 }
 
 /// Encodes the file of the shares.
-pub(crate) fn encode_shares(runtime: &Bytes) -> Encoded {
-    let url = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
-    let version = hex16(&Sha256::digest(runtime));
+pub(crate) fn encode_shares(runtime: &Bytes) -> EncodedFile {
     let resource = Resource {
         name: String::new(),
         bytes: runtime.clone(),
     };
-    response(url, version, &[resource])
+    response(RUNTIME, hex16(&Sha256::digest(runtime)), &[resource])
 }
 
-fn response(url: &str, version: String, resources: &[Resource]) -> Encoded {
-    let body: usize = resources.iter().map(|r| any_len(url, &r.bytes) + 12).sum();
-    let mut out = Vec::with_capacity(body + version.len() + url.len() + 16);
-    put_bytes(&mut out, VERSION_INFO, version.as_bytes());
-    for resource in resources {
-        put_key(&mut out, RESOURCES);
-        encode_varint(any_len(url, &resource.bytes) as u64, &mut out);
-        put_bytes(&mut out, ANY_TYPE_URL, url.as_bytes());
-        put_bytes(&mut out, ANY_VALUE, &resource.bytes);
-    }
-    put_bytes(&mut out, TYPE_URL, url.as_bytes());
-    Encoded {
-        version,
-        bytes: out,
+fn response(url: &'static str, version: String, resources: &[Resource]) -> EncodedFile {
+    let type_url = Bytes::from_static(url.as_bytes());
+    let any = |resource: &Resource| AnyResource {
+        type_url: type_url.clone(),
+        value: resource.bytes.clone(),
+    };
+    let response = Response {
+        version_info: version,
+        resources: resources.iter().map(any).collect(),
+        type_url: type_url.clone(),
+    };
+    EncodedFile {
+        bytes: response.encode_to_vec(),
+        version: response.version_info,
     }
 }
 
 /// File as found on disk.
-pub(crate) struct Decoded {
+pub(crate) struct DecodedFile {
     /// Version, proven to be the digest of the content.
     pub(crate) version: String,
     /// Resources, in the order of the file.
@@ -85,69 +116,38 @@ pub(crate) struct Decoded {
 }
 
 /// Reads a file that [`encode`] wrote; `None` for anything else, also for a file whose digest is wrong.
-pub(crate) fn decode(kind: Kind, file: &Bytes) -> Option<Decoded> {
-    let mut version_info = None;
-    let mut resources = Vec::new();
-    let mut url_seen = false;
-    for field in Fields::of(file) {
-        let (number, value) = field?;
-        match number {
-            VERSION_INFO => version_info = Some(String::from_utf8(value.to_vec()).ok()?),
-            TYPE_URL => url_seen = value == kind.type_url().as_bytes(),
-            RESOURCES => {
-                let (mut url, mut bytes) = (None, None);
-                for field in Fields::of(&value) {
-                    match field? {
-                        (ANY_TYPE_URL, value) => url = Some(value),
-                        (ANY_VALUE, value) => bytes = Some(value),
-                        _ => return None,
-                    }
-                }
-                if url? != kind.type_url().as_bytes() {
-                    return None;
-                }
-                let bytes = bytes?;
-                resources.push(Resource {
-                    name: name(&bytes)?,
-                    bytes,
-                });
-            }
-            _ => return None,
-        }
+pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
+    let response = Response::decode(file.clone()).ok()?;
+    let is_of_kind = |url: &Bytes| url == kind.type_url();
+    // What else is in the file would make it longer.
+    if response.encoded_len() != file.len() || !is_of_kind(&response.type_url) {
+        return None;
     }
-    let found = version_info?;
-    (url_seen && found == version(kind, &resources)).then_some(Decoded {
-        version: found,
-        resources,
-    })
+    let resource = |any: AnyResource| {
+        let NamedResource { name } = NamedResource::decode(any.value.clone()).ok()?;
+        is_of_kind(&any.type_url).then_some(Resource {
+            name,
+            bytes: any.value,
+        })
+    };
+    let resources: Vec<Resource> = response
+        .resources
+        .into_iter()
+        .map(resource)
+        .collect::<Option<_>>()?;
+    let version = response.version_info;
+    (version == self::version(kind, &resources)).then_some(DecodedFile { version, resources })
 }
 
-/// Returns the name inside an encoded resource.
-fn name(resource: &Bytes) -> Option<String> {
-    for field in Fields::of(resource) {
-        let (number, value) = field?;
-        if number == NAME {
-            return String::from_utf8(value.to_vec()).ok();
-        }
-    }
-    None
-}
-
-/// Returns the encoded addresses of a listener; fewer where it does not parse.
+/// Returns the encoded addresses of a listener; none where it does not parse.
 pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
-    let mut addresses = Vec::new();
-    for (number, value) in Fields::of(listener).map_while(|field| field) {
-        match number {
-            LISTENER_ADDRESS => addresses.push(value),
-            LISTENER_ADDITIONAL_ADDRESSES => addresses.extend(
-                Fields::of(&value)
-                    .map_while(|field| field)
-                    .filter_map(|(number, value)| (number == ADDITIONAL_ADDRESS).then_some(value)),
-            ),
-            _ => {}
-        }
-    }
-    addresses
+    let ListenerAddresses {
+        address,
+        additional_addresses,
+    } = ListenerAddresses::decode(listener.clone()).unwrap_or_default();
+    let additional = additional_addresses.into_iter();
+    let additional = additional.filter_map(|additional| additional.address);
+    address.into_iter().chain(additional).collect()
 }
 
 /// Returns the first 16 bytes in lower-case hexadecimal.
@@ -161,80 +161,6 @@ fn hex16(digest: &[u8]) -> String {
     text
 }
 
-fn any_len(url: &str, value: &[u8]) -> usize {
-    let part = |len: usize| 1 + encoded_len_varint(len as u64) + len;
-    part(url.len()) + part(value.len())
-}
-
-fn put_key(out: &mut Vec<u8>, field: u32) {
-    encode_varint(u64::from(field << 3 | 2), out);
-}
-
-fn put_bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
-    put_key(out, field);
-    encode_varint(value.len() as u64, out);
-    out.extend_from_slice(value);
-}
-
-/// Length-delimited fields of a message; other fields are skipped, and an item is `None` where the message does not parse.
-struct Fields {
-    rest: Bytes,
-    broken: bool,
-}
-
-impl Fields {
-    fn of(message: &Bytes) -> Self {
-        Self {
-            rest: message.clone(),
-            broken: false,
-        }
-    }
-
-    fn take(&mut self, len: u64) -> Option<Bytes> {
-        let len = usize::try_from(len).ok()?;
-        (len <= self.rest.len()).then(|| self.rest.split_to(len))
-    }
-
-    /// Reads one field; `None` where it does not parse.
-    fn step(&mut self) -> Option<Field> {
-        let key = decode_varint(&mut self.rest).ok()?;
-        let number = u32::try_from(key >> 3).ok().filter(|n| *n > 0)?;
-        match key & 7 {
-            0 => decode_varint(&mut self.rest).ok().map(|_| Field::Other),
-            1 => self.take(8).map(|_| Field::Other),
-            5 => self.take(4).map(|_| Field::Other),
-            2 => {
-                let len = decode_varint(&mut self.rest).ok()?;
-                self.take(len).map(|value| Field::Bytes(number, value))
-            }
-            _ => None,
-        }
-    }
-}
-
-enum Field {
-    Bytes(u32, Bytes),
-    Other,
-}
-
-impl Iterator for Fields {
-    type Item = Option<(u32, Bytes)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while !self.broken && !self.rest.is_empty() {
-            match self.step() {
-                Some(Field::Bytes(number, value)) => return Some(Some((number, value))),
-                Some(Field::Other) => {}
-                None => {
-                    self.broken = true;
-                    return Some(None);
-                }
-            }
-        }
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use envoy_types::pb::envoy::config::cluster::v3::Cluster;
@@ -244,7 +170,6 @@ mod tests {
     use envoy_types::pb::envoy::config::listener::v3::{AdditionalAddress, Listener};
     use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
     use proptest::prelude::*;
-    use prost::Message as _;
 
     use super::*;
 
@@ -263,16 +188,16 @@ mod tests {
     #[test]
     fn a_file_is_what_prost_would_have_encoded() {
         let resources = [cluster("a"), cluster(&"b".repeat(300))];
-        let file = encode(Kind::Clusters, &resources);
+        let file = encode(XdsKind::Clusters, &resources);
         let response = DiscoveryResponse::decode(file.bytes.as_slice()).unwrap();
         assert_eq!(response.version_info, file.version);
-        assert_eq!(response.type_url, Kind::Clusters.type_url());
+        assert_eq!(response.type_url, XdsKind::Clusters.type_url());
         assert_eq!(response.resources.len(), 2);
         assert!(
             response
                 .resources
                 .iter()
-                .all(|any| any.type_url == Kind::Clusters.type_url())
+                .all(|any| any.type_url == XdsKind::Clusters.type_url())
         );
         assert_eq!(response.resources[1].value, resources[1].bytes);
         assert_eq!(response.encode_to_vec(), file.bytes);
@@ -281,21 +206,21 @@ mod tests {
     #[test]
     fn a_file_reads_back_and_a_damaged_one_does_not() {
         let resources = vec![cluster("a"), cluster("b")];
-        let file = encode(Kind::Clusters, &resources);
+        let file = encode(XdsKind::Clusters, &resources);
         let bytes = Bytes::from(file.bytes.clone());
-        let back = decode(Kind::Clusters, &bytes).unwrap();
+        let back = decode(XdsKind::Clusters, &bytes).unwrap();
         assert_eq!((back.version, back.resources), (file.version, resources));
-        assert!(decode(Kind::Listeners, &bytes).is_none());
+        assert!(decode(XdsKind::Listeners, &bytes).is_none());
         for cut in 0..bytes.len() {
             assert!(
-                decode(Kind::Clusters, &bytes.slice(..cut)).is_none(),
+                decode(XdsKind::Clusters, &bytes.slice(..cut)).is_none(),
                 "cut at {cut}"
             );
         }
         let mut altered = file.bytes;
         let middle = altered.len() / 2;
         altered[middle] ^= 1;
-        assert!(decode(Kind::Clusters, &altered.into()).is_none());
+        assert!(decode(XdsKind::Clusters, &altered.into()).is_none());
     }
 
     #[test]
@@ -325,7 +250,7 @@ mod tests {
         #[test]
         fn junk_never_panics(junk in proptest::collection::vec(any::<u8>(), 0..200)) {
             let junk = Bytes::from(junk);
-            prop_assert!(decode(Kind::Clusters, &junk).is_none());
+            prop_assert!(decode(XdsKind::Clusters, &junk).is_none());
             let _ = listener_addresses(&junk);
         }
     }

@@ -7,7 +7,7 @@ use sesame_render::layout::XdsLayout;
 
 /// Kinds of file that Envoy watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum XdsKind {
     /// LDS: all listeners in one file.
     Listeners,
     /// CDS: all clusters in one file.
@@ -20,7 +20,10 @@ pub enum Kind {
     Secret,
 }
 
-impl Kind {
+impl XdsKind {
+    /// Kinds whose resources are all in one file.
+    pub(crate) const LISTS: [Self; 2] = [Self::Listeners, Self::Clusters];
+
     /// Kinds that have a file for each resource.
     pub(crate) const LEAVES: [Self; 3] = [Self::Secret, Self::Endpoints, Self::RouteTable];
 
@@ -46,17 +49,19 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of a directory; the inverse of [`Kind::directory`].
+    /// Returns the kind of a directory; the inverse of [`XdsKind::directory`].
     pub(crate) fn from_directory(name: &str) -> Option<Self> {
-        [Self::Listeners, Self::Clusters]
-            .into_iter()
-            .chain(Self::LEAVES)
-            .find(|kind| kind.directory() == name)
+        Self::all().find(|kind| kind.directory() == name)
+    }
+
+    /// Returns all kinds.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::LISTS.into_iter().chain(Self::LEAVES)
     }
 
     /// Tells whether all resources of the kind are in one file.
     pub(crate) fn is_list(self) -> bool {
-        matches!(self, Self::Listeners | Self::Clusters)
+        Self::LISTS.contains(&self)
     }
 }
 
@@ -64,14 +69,14 @@ impl Kind {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subscription {
     /// Kind of the resources in the file.
-    pub kind: Kind,
+    pub kind: XdsKind,
     /// Name of the resource; empty for LDS and CDS.
     pub name: String,
 }
 
 impl Subscription {
     /// Makes the subscription of a resource; the name is dropped where all resources of the kind are in one file.
-    pub fn new(kind: Kind, name: &str) -> Self {
+    pub fn new(kind: XdsKind, name: &str) -> Self {
         let name = if kind.is_list() { "" } else { name };
         Self {
             kind,
@@ -82,11 +87,11 @@ impl Subscription {
     /// Returns the path of the file.
     pub fn path(&self, layout: &XdsLayout) -> PathBuf {
         match self.kind {
-            Kind::Listeners => layout.lds(),
-            Kind::Clusters => layout.cds(),
-            Kind::RouteTable => layout.rds(&self.name),
-            Kind::Endpoints => layout.eds(&self.name),
-            Kind::Secret => layout.sds(&self.name),
+            XdsKind::Listeners => layout.lds(),
+            XdsKind::Clusters => layout.cds(),
+            XdsKind::RouteTable => layout.rds(&self.name),
+            XdsKind::Endpoints => layout.eds(&self.name),
+            XdsKind::Secret => layout.sds(&self.name),
         }
     }
 
@@ -94,11 +99,11 @@ impl Subscription {
     /// a route table, whose statistics have the stat prefix of a listener in the middle.
     pub fn stat_scope(&self) -> Option<String> {
         match self.kind {
-            Kind::Listeners => Some("listener_manager.lds".to_owned()),
-            Kind::Clusters => Some("cluster_manager.cds".to_owned()),
-            Kind::Endpoints => Some(format!("cluster.{}", stat_name(&self.name))),
-            Kind::Secret => Some(format!("sds.{}", stat_name(&self.name))),
-            Kind::RouteTable => None,
+            XdsKind::Listeners => Some("listener_manager.lds".to_owned()),
+            XdsKind::Clusters => Some("cluster_manager.cds".to_owned()),
+            XdsKind::Endpoints => Some(format!("cluster.{}", stat_name(&self.name))),
+            XdsKind::Secret => Some(format!("sds.{}", stat_name(&self.name))),
+            XdsKind::RouteTable => None,
         }
     }
 
@@ -146,29 +151,29 @@ mod tests {
     #[test]
     fn a_subscription_knows_its_statistics_as_envoy_1_40_names_them() {
         let owns = |kind, name: &str, scope: &str| Subscription::new(kind, name).owns_stat(scope);
-        assert!(owns(Kind::Clusters, "", "cluster_manager.cds"));
-        assert!(owns(Kind::Listeners, "", "listener_manager.lds"));
+        assert!(owns(XdsKind::Clusters, "", "cluster_manager.cds"));
+        assert!(owns(XdsKind::Listeners, "", "listener_manager.lds"));
         assert!(owns(
-            Kind::Endpoints,
+            XdsKind::Endpoints,
             "Service/ns/name:80/abc.def",
             "cluster.Service/ns/name_80/abc.def"
         ));
         assert!(owns(
-            Kind::Secret,
+            XdsKind::Secret,
             "Secret/ns/na.me:x@é",
             "sds.Secret/ns/na.me_x@é"
         ));
         let table = "https/443/Gateway/ns/na.me/listeners/https";
         assert!(owns(
-            Kind::RouteTable,
+            XdsKind::RouteTable,
             table,
             &format!("http.http_80/x.y.rds.{table}")
         ));
         assert!(!owns(
-            Kind::RouteTable,
+            XdsKind::RouteTable,
             "https",
             &format!("http.http_80/x.y.rds.{table}")
         ));
-        assert!(!owns(Kind::Endpoints, "a", "cluster.b"));
+        assert!(!owns(XdsKind::Endpoints, "a", "cluster.b"));
     }
 }

@@ -46,6 +46,11 @@ const MAX_WORD: usize = 253;
     printcolumn = r#"{"name":"Wanted","type":"string","jsonPath":".status.wantedRevision"}"#,
     printcolumn = r#"{"name":"Applied","type":"string","jsonPath":".status.appliedRevision"}"#,
     printcolumn = r#"{"name":"Envoy","type":"string","jsonPath":".status.envoyVersion"}"#,
+    printcolumn = r#"{"name":"Zone","type":"string","jsonPath":".status.zone"}"#,
+    printcolumn = r#"{"name":"Addresses","type":"string","jsonPath":".status.addresses","priority":1}"#,
+    printcolumn = r#"{"name":"Agent","type":"string","jsonPath":".status.agentVersion","priority":1}"#,
+    printcolumn = r#"{"name":"Cores","type":"integer","jsonPath":".status.cores","priority":1}"#,
+    printcolumn = r#"{"name":"MiB","type":"integer","jsonPath":".status.memoryMiB","priority":1}"#,
     printcolumn = r#"{"name":"Certificate-Expiry","type":"date","jsonPath":".status.nextCertificateExpiry"}"#,
     printcolumn = r#"{"name":"Heartbeat","type":"date","jsonPath":".status.heartbeat"}"#
 )]
@@ -92,6 +97,15 @@ pub struct GatewayAgentStatus {
     /// Version of the agent.
     #[schemars(length(max = MAX_WORD))]
     pub agent_version: String,
+    /// Zone that the host is in, as its operator calls it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = MAX_WORD))]
+    pub zone: String,
+    /// Number of processor cores that the host's Envoys may use.
+    pub cores: u32,
+    /// Memory that the host's Envoys may use, in MiB.
+    #[serde(rename = "memoryMiB")]
+    pub memory_mib: u64,
     /// IP addresses on which the Gateway is served.
     #[schemars(length(max = MAX_REPORTED_ADDRESSES), inner(length(max = MAX_WORD)))]
     pub addresses: Vec<String>,

@@ -42,6 +42,21 @@ pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     })
 }
 
+/// Returns the file of the token that the current context uses; none if it uses no such file, or cannot be read.
+pub fn token_file(path: &Path) -> Option<PathBuf> {
+    open::open(path, Rule::Named).ok()?;
+    let file = Kubeconfig::read_from(path).ok()?;
+    let current = file.current_context.as_deref()?;
+    let mut contexts = file.contexts.into_iter();
+    let user = contexts
+        .find(|context| context.name == current)?
+        .context?
+        .user?;
+    let mut users = file.auth_infos.into_iter();
+    let user = users.find(|named| named.name == user)?.auth_info?;
+    user.token_file.map(PathBuf::from)
+}
+
 /// Returns the kubeconfigs that are used where none is named.
 pub fn usual() -> Vec<PathBuf> {
     match std::env::var_os("KUBECONFIG") {

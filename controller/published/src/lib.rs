@@ -4,7 +4,10 @@
 //! All published objects live in one namespace of Sesame's own, so that a controller writes ConfigMaps and
 //! Secrets nowhere else, and an agent reads nobody else's.
 
+pub mod credential;
 mod gateway_agent;
+pub mod host_access;
+pub mod join_token;
 pub mod kubeconfig;
 pub mod names;
 

@@ -25,6 +25,7 @@ const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
 const DEFAULT_LEASE_SECONDS: u64 = 15;
+const DEFAULT_HOST_LOST_SECONDS: u64 = 180;
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
@@ -77,6 +78,10 @@ struct Given {
         value_name = "CIDR"
     )]
     host_addresses: Option<Vec<String>>,
+    /// Seconds of silence after which a host is lost and its addresses leave its Gateways: 90 to 86400. Hosts report at
+    /// least every 75 seconds [default: 180]
+    #[arg(long, env = "SESAME_HOST_LOST_SECONDS", value_name = "SECONDS")]
+    host_lost_seconds: Option<u64>,
     /// Kubeconfig for the API server [default: $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount]
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -146,6 +151,7 @@ impl Given {
             allow_local_endpoints,
             gateway_services,
             host_addresses,
+            host_lost_seconds,
             kubeconfig,
             signing_key_file,
             listen,
@@ -176,6 +182,13 @@ impl Given {
             (3..=600).contains(&lease),
             "lease-seconds {lease}: expected 3 to 600"
         );
+        let host_lost = host_lost_seconds
+            .or(file.host_lost_seconds)
+            .unwrap_or(DEFAULT_HOST_LOST_SECONDS);
+        ensure!(
+            (90..=86_400).contains(&host_lost),
+            "host-lost-seconds {host_lost}: expected 90 to 86400"
+        );
         let host_addresses = host_addresses.or(file.host_addresses).unwrap_or_default();
         let host_addresses = host_addresses
             .iter()
@@ -201,6 +214,7 @@ impl Given {
             lease_duration: Duration::from_secs(lease),
             gateway_services: gateway_services.or(file.gateway_services).unwrap_or(true),
             host_addresses,
+            host_lost: Duration::from_secs(host_lost),
         };
         let log = log.or(file.log).unwrap_or_else(|| "info".to_owned());
         let format = log_format.or(file.log_format).unwrap_or(LogFormat::Text);
@@ -279,6 +293,7 @@ mod tests {
         assert!(error("mood: single").contains("mood"));
         assert!(error("namespace: ../x").contains("../x"));
         assert!(error("lease-seconds: 1").contains("3 to 600"));
+        assert!(error("host-lost-seconds: 60").contains("90 to 86400"));
         assert!(error("host-addresses: [192.0.2.1]").contains("192.0.2.0/24"));
         assert!(error("controller-name: ours").contains("example.com/controller"));
         assert!(parse("# nothing\n").is_ok());

@@ -5,6 +5,7 @@
 mod args;
 mod crds;
 mod export;
+mod hosts;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use tracing_subscriber::filter::Directive;
 
 use self::args::{LogFormat, RunArgs};
 use self::export::ExportArgs;
+use self::hosts::HostsArgs;
 
 /// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
@@ -35,6 +37,8 @@ enum Command {
     Run(Box<RunArgs>),
     /// Print the definitions of Sesame's own kinds, to be applied to the cluster.
     Crds,
+    /// Hosts outside the cluster: invite, list and revoke them.
+    Hosts(Box<HostsArgs>),
     /// Make a bundle of what is published of a Gateway: a signed file for hosts that are connected to nothing.
     Export(Box<ExportArgs>),
 }
@@ -52,6 +56,10 @@ pub fn main() -> ExitCode {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(_) => ExitCode::from(EXIT_FAILED),
             },
+            Err(error) => fail(&error, EXIT_FAILED),
+        },
+        Command::Hosts(args) => match hosts::main(*args) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, EXIT_FAILED),
         },
     }

@@ -66,6 +66,8 @@ pub(super) struct Agents {
     revisions: BTreeMap<NamespacedName, Revisions>,
     fleets: BTreeMap<NamespacedName, FleetSummary>,
     liveness: AgentLiveness,
+    /// Silence after which a host is lost.
+    lost_after: Duration,
     /// Agents that were stale at the last look: the first look may be too early.
     stale: BTreeSet<String>,
     /// Agents that no host may have written, with the reason. They count for nothing.
@@ -80,10 +82,12 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// Starts the watches. Hosts of any name may serve at the `declared` addresses.
+    /// Starts the watches. Hosts of any name may serve at the `declared` addresses; one that is silent for longer than
+    /// `lost_after` is lost.
     pub(super) fn watch(
         replica: &Replica,
         declared: Vec<Network>,
+        lost_after: Duration,
     ) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
@@ -96,6 +100,7 @@ impl Agents {
             revisions: BTreeMap::new(),
             fleets: BTreeMap::new(),
             liveness: AgentLiveness::default(),
+            lost_after,
             stale: BTreeSet::new(),
             refused: BTreeMap::new(),
             of_host: BTreeMap::new(),
@@ -290,14 +295,30 @@ impl Agents {
             let agents = self.by_gateway.get(&gateway);
             let agents = agents.into_iter().flatten();
             let reports = agents.map(|(name, agent)| (agent, self.liveness.of(name, now)));
-            let summary =
-                fleet::summarize(reports, revisions, |host, ip| self.nodes.allow(host, ip));
+            let summary = fleet::summarize(reports, revisions, self.lost_after, |host, ip| {
+                self.nodes.allow(host, ip)
+            });
             let before = self.fleets.remove(&gateway).unwrap_or_default();
             if summary.foreign_addresses != before.foreign_addresses
                 && !summary.foreign_addresses.is_empty()
             {
                 let addresses = summary.foreign_addresses.join(", ");
                 tracing::warn!(%gateway, addresses, "addresses that hosts report are left out: {FOREIGN_ADDRESS}");
+            }
+            for host in summary
+                .lost
+                .iter()
+                .filter(|host| !before.lost.contains(host))
+            {
+                let seconds = self.lost_after.as_secs();
+                tracing::warn!(%gateway, host, seconds, "a host is lost: nothing was heard of it for that long, and its addresses leave the Gateway");
+            }
+            for host in before
+                .lost
+                .iter()
+                .filter(|host| !summary.lost.contains(host))
+            {
+                tracing::info!(%gateway, host, "a host that was lost is heard of again, or gone");
             }
             if summary != before {
                 touched.insert(ObjectKey {
@@ -313,6 +334,9 @@ impl Agents {
                 self.by_gateway.remove(&gateway);
             }
         }
+        let lost = self.fleets.values().flat_map(|fleet| &fleet.lost);
+        let lost: BTreeSet<&String> = lost.collect();
+        self.metrics.hosts_lost(lost.len());
         touched
     }
 }

@@ -82,6 +82,7 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     let FleetSummary {
         programmed,
         lost,
+        lost_after,
         foreign_addresses,
         refused: _,
     } = fleet;
@@ -91,7 +92,11 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
             0 => first.clone(),
             more => format!("{first} and {more} more"),
         };
-        notes.push(format!("nothing was heard for 3 minutes of {hosts}"));
+        let silence = match (lost_after.as_secs() / 60, lost_after.as_secs() % 60) {
+            (minutes, 0) => format!("{minutes} minutes"),
+            _ => format!("{} seconds", lost_after.as_secs()),
+        };
+        notes.push(format!("nothing was heard for {silence} of {hosts}"));
     }
     if key.kind == Kind::Gateway && !foreign_addresses.is_empty() {
         let all = foreign_addresses.join(", ");

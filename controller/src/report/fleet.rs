@@ -8,8 +8,6 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
 use sesame_published::{GatewayAgent, GatewayAgentStatus, RefusedRule};
 
-/// Silence after which a host is lost.
-const LOST_AFTER: Duration = Duration::from_secs(3 * 60);
 /// Silence after which a host is forgotten.
 const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Largest number of addresses that `status.addresses` holds.
@@ -31,6 +29,8 @@ pub(super) struct FleetSummary {
     pub(super) programmed: Programmed,
     /// Names of the hosts that are lost.
     pub(super) lost: Vec<String>,
+    /// Silence after which a host is lost.
+    pub(super) lost_after: Duration,
     /// Addresses that are not the reporting host's, as `ADDRESS of HOST`.
     pub(super) foreign_addresses: Vec<String>,
     /// Refused parts of routes, by `HTTPRoute/namespace/name`.
@@ -67,13 +67,18 @@ impl Revisions {
     }
 }
 
-/// Sums up the agents of one Gateway, each with the time since its last report.
+/// Sums up the agents of one Gateway, each with the time since its last report. A host that is silent for longer than
+/// `lost_after` is lost.
 pub(super) fn summarize<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
+    lost_after: Duration,
     allow: impl Fn(&str, IpAddr) -> bool,
 ) -> FleetSummary {
-    let mut all = FleetSummary::default();
+    let mut all = FleetSummary {
+        lost_after,
+        ..FleetSummary::default()
+    };
     let mut addresses: Vec<Vec<IpAddr>> = Vec::new();
     let mut listeners: Reasons<'_, String> = Reasons::default();
     let mut unusable: Reasons<'_, String> = Reasons::default();
@@ -85,7 +90,7 @@ pub(super) fn summarize<'a>(
         let Some(status) = &agent.status else {
             continue;
         };
-        if silence > LOST_AFTER {
+        if silence > lost_after {
             all.lost.push(host.to_owned());
             continue;
         }
@@ -244,6 +249,8 @@ mod tests {
     use super::*;
     use sesame_published::{GatewayAgentSpec, RefusedListener, RefusedRoute};
 
+    const LOST_AFTER: Duration = Duration::from_secs(180);
+
     fn agent(host: &str, revision: &str) -> GatewayAgent {
         let mut agent = GatewayAgent::new(
             host,
@@ -295,7 +302,7 @@ mod tests {
             (2, "aaaaaaaaaaaaaa"),
             (2, "bbbbbbbbbbbbbb"),
         ]);
-        let summary = summarize(agents, &known, |_, _| true);
+        let summary = summarize(agents, &known, LOST_AFTER, |_, _| true);
         assert_eq!(
             (summary.programmed.hosts_ready, summary.programmed.hosts),
             (2, 4)
@@ -328,7 +335,7 @@ mod tests {
             refused(agent("bb", "aaaaaaaaaaaa"), "no rights", false),
         ];
         let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
-        let both = summarize(heard(&agents), &known, |_, _| true);
+        let both = summarize(heard(&agents), &known, LOST_AFTER, |_, _| true);
         let listeners = &both.programmed.refused_listeners;
         let http = listeners.get("Gateway/ns/edge/listeners/http");
         assert_eq!(
@@ -340,7 +347,12 @@ mod tests {
         assert!(!route.works);
 
         let well = agent("ccc", "aaaaaaaaaaaa");
-        let most = summarize(heard(&agents).chain(heard([&well])), &known, |_, _| true);
+        let most = summarize(
+            heard(&agents).chain(heard([&well])),
+            &known,
+            LOST_AFTER,
+            |_, _| true,
+        );
         assert!(most.refused["HTTPRoute/ns/app"].works);
         assert_eq!(
             most.refused["HTTPRoute/ns/app"].rules[&0],
@@ -358,6 +370,7 @@ mod tests {
         let summary = summarize(
             heard([&forger, &agent("bb", "aaaaaaaaaaaa")]),
             &known,
+            LOST_AFTER,
             allow,
         );
         assert_eq!(summary.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);

@@ -31,6 +31,8 @@ pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
     /// Networks where hosts may serve that are no Nodes.
     pub(crate) host_addresses: Vec<Network>,
+    /// Silence after which a host is lost.
+    pub(crate) host_lost: Duration,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
     pub(crate) without_service: watch::Receiver<GatewayProblems>,
@@ -43,7 +45,7 @@ impl StatusReporter {
         let mut backlog = Backlog::default();
         let mut writes: JoinSet<(ObjectKey, WriteOutcome)> = JoinSet::new();
         let declared = std::mem::take(&mut self.host_addresses);
-        let (mut agents, mut heard) = Agents::watch(&self.replica, declared);
+        let (mut agents, mut heard) = Agents::watch(&self.replica, declared, self.host_lost);
         let mut ticks = tokio::time::interval(TICK);
         loop {
             let wait = self.start_writes(&mut backlog, &agents, &mut writes);

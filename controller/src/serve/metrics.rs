@@ -44,6 +44,7 @@ pub(crate) struct Metrics {
     published: Family<OfPart, Counter>,
     statuses: Family<OfKind, Counter>,
     reports_refused: Gauge,
+    hosts_lost: Gauge,
     leader: Gauge,
     api_server: Gauge,
 }
@@ -60,6 +61,9 @@ impl Metrics {
         let certificates = add(all, "certificate_expiry_timestamp_seconds", help);
         let help = "GatewayAgents that count for nothing: no host may have written them";
         let reports_refused = add(all, "reports_refused", help);
+        let help =
+            "Hosts that have been silent for too long: their addresses have left their Gateways";
+        let hosts_lost = add(all, "hosts_lost", help);
         let help = "Watches that failed and were started again";
         let watch_failures = add(all, "watch_failures", help);
         let help = "1 while the API server answers this replica";
@@ -75,6 +79,7 @@ impl Metrics {
             published: add(all, "publish_writes", "Writes of ConfigMaps and Secrets"),
             statuses: add(all, "status_writes", "Writes of statuses, by kind"),
             reports_refused,
+            hosts_lost,
             leader: add(all, "leader", "1 while this replica writes"),
             api_server,
             registry,
@@ -153,6 +158,11 @@ impl Metrics {
     /// Replaces the number of GatewayAgents that are ignored.
     pub(crate) fn reports_refused(&self, now: usize) {
         self.reports_refused.set(count(now));
+    }
+
+    /// Replaces the number of hosts that are lost.
+    pub(crate) fn hosts_lost(&self, now: usize) {
+        self.hosts_lost.set(count(now));
     }
 
     /// Notes whether this replica leads.

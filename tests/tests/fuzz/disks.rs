@@ -98,14 +98,14 @@ fn snapshot_directory() {
             let Some(complete) = &supplied.complete else {
                 continue;
             };
-            let found = digest::revision(&complete.packed.snapshot());
+            let found = digest::revision(&complete.encoded.snapshot());
             if complete.manifest_revision.as_ref() != Some(&found) {
                 return Err(format!(
                     "revision {found} is taken for {:?}",
                     complete.manifest_revision
                 ));
             }
-            if complete.packed.keys() != gateway.keys {
+            if complete.encoded.keys() != gateway.keys {
                 return Err("other keys are taken".to_owned());
             }
             return Ok(true);

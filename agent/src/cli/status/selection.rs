@@ -3,7 +3,8 @@
 use anyhow::bail;
 use sesame_gateway_api::world::Kind;
 
-use crate::run::report::{ObjectReport, ProblemReport, Report};
+use crate::run::report::{ObjectReport, Report};
+use crate::source::problem::SourceProblem;
 
 /// The kinds that have a status.
 const KINDS: [Kind; 9] = [
@@ -21,7 +22,7 @@ const KINDS: [Kind; 9] = [
 /// The objects that are shown, and how much of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
-    wanted: Vec<Wanted>,
+    wanted: Vec<Selector>,
     namespace: Option<String>,
     gateway: Option<String>,
     /// True if every condition is shown.
@@ -30,7 +31,7 @@ pub(super) struct Selection {
 
 /// A kind, or one object of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
+struct Selector {
     kind: Kind,
     namespace: Option<String>,
     name: Option<String>,
@@ -52,21 +53,21 @@ impl Selection {
                     let Some((kind, name)) = object.split_once('/') else {
                         bail!("{object:?}: expected KIND/NAME, as in the object before it");
                     };
-                    wanted.push(Wanted::named(self::kind(kind)?, name)?);
+                    wanted.push(Selector::named(self::kind(kind)?, name)?);
                 }
             }
             [first, names @ ..] => {
                 let kinds: Vec<Kind> = first.split(',').map(kind).collect::<Result<_, _>>()?;
                 for kind in kinds {
                     if names.is_empty() {
-                        wanted.push(Wanted {
+                        wanted.push(Selector {
                             kind,
                             namespace: None,
                             name: None,
                         });
                     }
                     for name in names {
-                        wanted.push(Wanted::named(kind, name)?);
+                        wanted.push(Selector::named(kind, name)?);
                     }
                 }
             }
@@ -98,7 +99,7 @@ impl Selection {
 
     /// Returns whether every condition of the object is shown.
     pub(super) fn shows_all_of(&self, object: &ObjectReport) -> bool {
-        let named = |wanted: &Wanted| wanted.name.is_some() && wanted.is(object);
+        let named = |wanted: &Selector| wanted.name.is_some() && wanted.is(object);
         self.all || self.wanted.iter().any(named)
     }
 
@@ -124,7 +125,7 @@ impl Selection {
     }
 
     /// Returns whether a problem of the source is about something that was asked for.
-    pub(super) fn concerns(&self, problem: &ProblemReport, report: &Report) -> bool {
+    pub(super) fn concerns(&self, problem: &SourceProblem, report: &Report) -> bool {
         let name = |object: &ObjectReport| {
             let parts = [&object.kind, &object.namespace, &object.name];
             let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();
@@ -147,7 +148,7 @@ impl Selection {
             .iter()
             .filter(|wanted| !report.objects.iter().any(|object| wanted.is(object)))
             .filter_map(|wanted| {
-                let Wanted {
+                let Selector {
                     kind,
                     namespace,
                     name,
@@ -162,7 +163,7 @@ impl Selection {
     }
 }
 
-impl Wanted {
+impl Selector {
     fn named(kind: Kind, name: &str) -> anyhow::Result<Self> {
         let (namespace, name) = match name.split('/').collect::<Vec<_>>().as_slice() {
             [name] if !name.is_empty() => (None, *name),

@@ -119,6 +119,12 @@ fn wrong(report: &Report, selection: &Selection) -> String {
             }
         }
     }
+    faults(report, selection, &mut text);
+    text
+}
+
+/// Adds the conditions of objects that say that something is wrong.
+fn faults(report: &Report, selection: &Selection, text: &mut String) {
     let mut listed: BTreeMap<&str, usize> = BTreeMap::new();
     for object in report.objects.iter().filter(|object| is_wrong(object)) {
         let count = listed.entry(object.kind.as_str()).or_default();
@@ -155,7 +161,6 @@ fn wrong(report: &Report, selection: &Selection) -> String {
             );
         }
     }
-    text
 }
 
 fn gateways(report: &Report) -> String {

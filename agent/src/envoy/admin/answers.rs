@@ -72,9 +72,6 @@ pub struct ServerInfo {
     pub version: String,
     /// State of Envoy.
     pub state: Readiness,
-    /// Time since the start, as in `12s`.
-    #[serde(default)]
-    pub uptime_current_epoch: String,
     /// Version of the hot restart protocol, as in `11.104`, or `disabled`.
     #[serde(default)]
     pub hot_restart_version: String,
@@ -114,21 +111,5 @@ impl ServerInfo {
             base_id,
             epoch: *restart_epoch,
         })
-    }
-}
-
-/// Number of resources that are still warming: received, but not used yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Warming {
-    /// Clusters that wait for endpoints, secrets or a first health check.
-    pub clusters: u64,
-    /// Listeners that wait for route tables or secrets.
-    pub listeners: u64,
-}
-
-impl Warming {
-    /// Tells whether nothing is warming.
-    pub fn is_empty(self) -> bool {
-        self == Self::default()
     }
 }

@@ -14,14 +14,16 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 mod answers;
 
-pub use self::answers::{AdminError, Readiness, ServerInfo, Warming};
+pub use self::answers::{AdminError, Readiness, ServerInfo};
 use crate::xds::VersionTexts;
 
 /// Size in bytes beyond which an answer is refused: a dump of everything belongs into a support bundle.
@@ -84,18 +86,13 @@ impl Admin {
         let path = "/ready";
         let (_, body) = self.request(Method::GET, path).await?;
         let text = text(path, &body)?.trim();
-        serde_json::from_value(serde_json::Value::from(text)).map_err(|error| AdminError::Answer {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })
+        serde_json::from_value(text.into()).map_err(|error| unexpected(path, error))
     }
 
     /// Asks for `/server_info` on a fresh connection.
     pub async fn server_info(&self) -> Result<ServerInfo, AdminError> {
         self.reconnect().await;
-        let path = "/server_info";
-        let body = self.get(path).await?;
-        parse(path, &body)
+        self.json("/server_info").await
     }
 
     /// Returns the accepted version of every subscription: 1 ms at a thousand clusters.
@@ -125,17 +122,14 @@ impl Admin {
         self.numbers("Gauges", filter).await
     }
 
-    /// Returns the number of clusters and listeners that have not finished warming.
-    pub async fn warming(&self) -> Result<Warming, AdminError> {
+    /// Returns whether clusters or listeners have not finished warming: clusters wait for endpoints, secrets or a first health
+    /// check, listeners for route tables or secrets.
+    pub async fn warming(&self) -> Result<bool, AdminError> {
         const CLUSTERS: &str = "cluster_manager.warming_clusters";
         const LISTENERS: &str = "listener_manager.total_listeners_warming";
         let filter = format!("^({CLUSTERS}|{LISTENERS})$");
         let gauges = self.gauges(&filter).await?;
-        let gauge = |name| gauges.get(name).copied().unwrap_or(0);
-        Ok(Warming {
-            clusters: gauge(CLUSTERS),
-            listeners: gauge(LISTENERS),
-        })
+        Ok(gauges.into_values().any(|count| count > 0))
     }
 
     /// Returns the names of clusters that are warming: for people, 10 ms at five thousand clusters.
@@ -156,8 +150,7 @@ impl Admin {
             name: String,
         }
         let path = "/config_dump?resource=dynamic_warming_clusters&mask=cluster.name";
-        let body = self.get(path).await?;
-        let dump: Dump = parse(path, &body)?;
+        let dump: Dump = self.json(path).await?;
         Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
     }
 
@@ -178,9 +171,7 @@ impl Admin {
             #[serde(default)]
             serial_number: String,
         }
-        let path = "/certs";
-        let body = self.get(path).await?;
-        let certs: Certs = parse(path, &body)?;
+        let certs: Certs = self.json("/certs").await?;
         let all = certs.certificates.into_iter().flat_map(|c| c.cert_chain);
         Ok(all.map(|cert| serial(&cert.serial_number)).collect())
     }
@@ -209,14 +200,17 @@ impl Admin {
 
     /// Sends a request that changes something, such as `/drain_listeners?graceful`.
     pub async fn post(&self, path: &str) -> Result<Bytes, AdminError> {
-        let (status, body) = self.request(Method::POST, path).await?;
-        expect_ok(path, status, body)
+        self.expect_ok(Method::POST, path).await
     }
 
     /// Sends a request that reads something.
     pub async fn get(&self, path: &str) -> Result<Bytes, AdminError> {
-        let (status, body) = self.request(Method::GET, path).await?;
-        expect_ok(path, status, body)
+        self.expect_ok(Method::GET, path).await
+    }
+
+    async fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
+        let body = self.get(path).await?;
+        serde_json::from_slice(&body).map_err(|error| unexpected(path, error))
     }
 
     async fn numbers(&self, kind: &str, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
@@ -234,6 +228,16 @@ impl Admin {
             }
         }
         Ok(numbers)
+    }
+
+    async fn expect_ok(&self, method: Method, path: &str) -> Result<Bytes, AdminError> {
+        let (status, body) = self.request(method, path).await?;
+        if status == StatusCode::OK {
+            return Ok(body);
+        }
+        let words: String = String::from_utf8_lossy(&body).chars().take(200).collect();
+        let reason = format!("status {status}: {}", words.trim());
+        Err(unexpected(path, reason))
     }
 
     async fn request(&self, method: Method, path: &str) -> Result<(StatusCode, Bytes), AdminError> {
@@ -299,10 +303,7 @@ async fn send(
         .uri(path)
         .header("host", "envoy")
         .body(Empty::new())
-        .map_err(|error| AdminError::Answer {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
+        .map_err(|error| unexpected(path, error))?;
     connection.ready().await.map_err(|error| broken(&error))?;
     let response = connection
         .send_request(request)
@@ -316,29 +317,15 @@ async fn send(
     Ok((status, body.to_bytes()))
 }
 
-fn expect_ok(path: &str, status: StatusCode, body: Bytes) -> Result<Bytes, AdminError> {
-    if status == StatusCode::OK {
-        return Ok(body);
-    }
-    let words: String = String::from_utf8_lossy(&body).chars().take(200).collect();
-    Err(AdminError::Answer {
-        path: path.to_owned(),
-        reason: format!("status {status}: {}", words.trim()),
-    })
-}
-
 fn text<'a>(path: &str, body: &'a Bytes) -> Result<&'a str, AdminError> {
-    std::str::from_utf8(body).map_err(|error| AdminError::Answer {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })
+    std::str::from_utf8(body).map_err(|error| unexpected(path, error))
 }
 
-fn parse<'a, T: Deserialize<'a>>(path: &str, body: &'a Bytes) -> Result<T, AdminError> {
-    serde_json::from_slice(body).map_err(|error| AdminError::Answer {
+fn unexpected(path: &str, reason: impl fmt::Display) -> AdminError {
+    AdminError::Answer {
         path: path.to_owned(),
-        reason: error.to_string(),
-    })
+        reason: reason.to_string(),
+    }
 }
 
 /// Returns a serial number as all sources agree on it: lower case, no separators, no leading zeros.
@@ -356,19 +343,9 @@ pub fn serial(text: &str) -> String {
     }
 }
 
-/// Percent-encodes what is not unreserved.
+/// Percent-encodes all but letters and digits.
 fn encode_query(text: &str) -> String {
-    use fmt::Write as _;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
 
 use super::launch::{LAUNCH, ORPHAN_OF};
-use super::{CommandLine, Lineage, Process, shared_memory};
+use super::{CommandLine, Lineage, Process};
 use crate::host::durable;
 use crate::host::processes::{arguments, is_alive, start_time};
 
@@ -117,7 +117,7 @@ impl Identity {
 
     /// Reads a pid file; `None` if there is none that makes sense.
     pub fn read(path: &Path) -> Option<Self> {
-        read_pid_file(path)
+        serde_json::from_slice(&open::read(path, Rule::Own, MAX_PID_FILE).ok()?).ok()
     }
 
     /// Writes the pid file by rename.
@@ -129,21 +129,18 @@ impl Identity {
 
 /// Envoy that runs.
 #[derive(Clone, Debug)]
-pub struct Running {
+pub struct RunningEnvoy {
     /// Identity of the Envoy.
     pub identity: Identity,
     /// Process, held so that its number cannot be taken by another.
     pub process: Process,
 }
 
-impl Running {
+impl RunningEnvoy {
     /// Removes the sockets and the shared memory of an Envoy that has ended.
     pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
-            shared_memory::remove(line);
-            for socket in line.sockets(directory) {
-                let _ = fs::remove_file(socket);
-            }
+            line.remove(directory);
         }
     }
 }
@@ -151,7 +148,7 @@ impl Running {
 /// Finds the Envoys that run in a directory, the newest last: one, or two if the agent died while one replaced the
 /// other. Their identity is known from the pid files; without a usable one, from a process that runs with exactly
 /// this bootstrap path, because the agent may have died between start and note.
-pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<Running>> {
+pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<RunningEnvoy>> {
     let mut found = Vec::new();
     let noted = [PID_FILE, NEXT_PID_FILE]
         .iter()
@@ -163,16 +160,12 @@ pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<R
             continue;
         }
         if let Some(process) = Process::adopt(identity.pid, identity.start_time)? {
-            found.push(Running { identity, process });
+            found.push(RunningEnvoy { identity, process });
         }
     }
     found.sort_by_key(|running| (running.identity.start_time, running.identity.pid));
     found.dedup_by_key(|running| running.identity.pid);
     Ok(found)
-}
-
-fn read_pid_file(path: &Path) -> Option<Identity> {
-    serde_json::from_slice(&open::read(path, Rule::Own, MAX_PID_FILE).ok()?).ok()
 }
 
 /// Looks for processes of this user with `--config-path <bootstrap>` among their arguments that are not noted.

@@ -16,16 +16,18 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::identity::Executable;
 use super::{Process, launch};
 use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
-use crate::host::limits;
+use crate::host::{limits, remove_if_there};
 
 /// Name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
@@ -34,14 +36,13 @@ const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
 /// Time from the answer to the word that lets Envoy begin; without one it begins too.
 const HELD: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(10);
 /// Number of callers at a time; an agent asks for one thing at a time for each of its Envoys.
-const MAX_CALLERS: usize = 64;
+const MAX_CALLERS: u32 = 64;
 
 /// Request to a launcher.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "ask")]
-enum Request {
+enum LauncherRequest {
     /// Starts an Envoy.
     Launch {
         /// Directory of its log, relative to the runtime directory.
@@ -55,7 +56,7 @@ enum Request {
 /// Answer of a launcher.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Answer {
+struct LauncherAnswer {
     /// Number of the process that will be Envoy.
     pid: Option<u32>,
     /// Number of the process namespace in which that number counts.
@@ -79,7 +80,7 @@ impl StartSignal {
     /// Lets the Envoy begin; returns when it has been told.
     pub(super) fn send(self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Write)?;
-        let answer: Answer = receive(&self.0)?;
+        let answer: LauncherAnswer = receive(&self.0)?;
         answer
             .error
             .map_or(Ok(()), |error| Err(io::Error::other(error)))
@@ -104,12 +105,12 @@ pub(super) fn ask(
     };
     let lossless = |argument: &OsString| argument.clone().into_string();
     let arguments = arguments.iter().map(lossless).collect::<Result<_, _>>();
-    let request = Request::Launch {
+    let request = LauncherRequest::Launch {
         directory: directory.to_owned(),
         arguments: arguments.map_err(|_| io::Error::other("an argument is not UTF-8"))?,
     };
     // Before anything is started that nobody could find again.
-    let (_, state) = exchange(socket, &Request::State)?;
+    let (_, state) = exchange(socket, &LauncherRequest::State)?;
     if state.process_namespace != process_namespace()? {
         return Err(io::Error::other(
             "the launcher is in another process namespace, so Envoys could not be looked after; let both share one (hostPID: true, or shareProcessNamespace: true)",
@@ -125,23 +126,23 @@ pub(super) fn ask(
 
 /// Asks whether the launcher at this socket is ending its Envoys; an error if there is no launcher.
 pub fn is_stopping(socket: &Path) -> io::Result<bool> {
-    exchange(socket, &Request::State).map(|(_, answer)| answer.stopping)
+    exchange(socket, &LauncherRequest::State).map(|(_, answer)| answer.stopping)
 }
 
 /// Asks the launcher at this socket which program it would start now; none if it does not know.
 pub(crate) fn executable(socket: &Path) -> Option<Executable> {
-    exchange(socket, &Request::State).ok()?.1.executable
+    exchange(socket, &LauncherRequest::State).ok()?.1.executable
 }
 
 /// Asks the launcher at this socket for the number of files that each of its Envoys may open, and for the bytes of memory
 /// that they may use: its unit or container is not the agent's.
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
-    let (_, answer) = exchange(socket, &Request::State)?;
+    let (_, answer) = exchange(socket, &LauncherRequest::State)?;
     let known = answer.open_files.zip(answer.memory);
     known.ok_or_else(|| io::Error::other("the launcher is older than its answer to this question"))
 }
 
-fn exchange(socket: &Path, request: &Request) -> io::Result<(UnixStream, Answer)> {
+fn exchange(socket: &Path, request: &LauncherRequest) -> io::Result<(UnixStream, LauncherAnswer)> {
     let stream = UnixStream::connect(socket).map_err(|error| {
         io::Error::new(
             error.kind(),
@@ -180,7 +181,8 @@ pub struct Server {
     binary: PathBuf,
     runtime: PathBuf,
     stopping: AtomicBool,
-    callers: AtomicUsize,
+    /// Permits of callers.
+    callers: Arc<Semaphore>,
 }
 
 impl Server {
@@ -193,17 +195,14 @@ impl Server {
                 socket.display()
             )));
         }
-        match std::fs::remove_file(&socket) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_if_there(&socket)?;
         let listener = UnixListener::bind(&socket)?;
         std::fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
         let server = Arc::new(Self {
             binary: binary.to_owned(),
             runtime: runtime.to_owned(),
             stopping: AtomicBool::new(false),
-            callers: AtomicUsize::new(0),
+            callers: Arc::new(Semaphore::new(MAX_CALLERS as usize)),
         });
         let serving = Arc::clone(&server);
         thread::Builder::new()
@@ -220,10 +219,8 @@ impl Server {
 
     /// Waits until the Envoys that were asked for have been started.
     pub async fn answered(&self) {
-        let begun = tokio::time::Instant::now();
-        while self.callers.load(Ordering::SeqCst) > 0 && begun.elapsed() < HELD {
-            tokio::time::sleep(POLL).await;
-        }
+        // With all permits nobody is left who calls.
+        let _ = timeout(HELD, self.callers.acquire_many(MAX_CALLERS)).await;
     }
 
     fn serve(self: &Arc<Self>, listener: &UnixListener) {
@@ -237,26 +234,23 @@ impl Server {
                     continue;
                 }
             };
-            if self.callers.fetch_add(1, Ordering::SeqCst) >= MAX_CALLERS {
-                self.callers.fetch_sub(1, Ordering::SeqCst);
+            let Ok(permit) = Arc::clone(&self.callers).try_acquire_owned() else {
                 continue;
-            }
+            };
             let serving = Arc::clone(self);
-            let spawned = thread::Builder::new().spawn(move || {
+            // Without a thread the caller hears nothing, and asks again.
+            let _ = thread::Builder::new().spawn(move || {
+                let _permit = permit;
                 if let Err(error) = serving.answer(&caller) {
-                    let why = Answer {
+                    let why = LauncherAnswer {
                         error: Some(error.to_string()),
-                        ..Answer::default()
+                        ..LauncherAnswer::default()
                     };
                     // Whoever asked may be gone.
                     let _ = send(&caller, &why);
                     tracing::warn!(%error, "an Envoy was not started");
                 }
-                serving.callers.fetch_sub(1, Ordering::SeqCst);
             });
-            if spawned.is_err() {
-                self.callers.fetch_sub(1, Ordering::SeqCst);
-            }
         }
     }
 
@@ -264,17 +258,17 @@ impl Server {
         caller.set_read_timeout(Some(ANSWER))?;
         caller.set_write_timeout(Some(ANSWER))?;
         let request = receive(caller)?;
-        let state = Answer {
+        let state = LauncherAnswer {
             process_namespace: process_namespace()?,
             stopping: self.stopping.load(Ordering::SeqCst),
             open_files: Some(limits::open_files()),
             memory: Some(limits::memory()),
             executable: Executable::at(&self.binary).ok(),
-            ..Answer::default()
+            ..LauncherAnswer::default()
         };
         let (directory, arguments) = match request {
-            Request::State => return send(caller, &state),
-            Request::Launch {
+            LauncherRequest::State => return send(caller, &state),
+            LauncherRequest::Launch {
                 directory,
                 arguments,
             } => (directory, arguments),
@@ -296,7 +290,7 @@ impl Server {
         let pid = held.process().pid();
         send(
             caller,
-            &Answer {
+            &LauncherAnswer {
                 pid: Some(pid),
                 ..state
             },
@@ -306,6 +300,6 @@ impl Server {
         let _ = (&*caller).read(&mut [0]);
         held.release()?;
         tracing::info!(pid, "started an Envoy");
-        send(caller, &Answer::default())
+        send(caller, &LauncherAnswer::default())
     }
 }

@@ -4,6 +4,7 @@
 //! Envoy's own directory, because sockets without a file would be open to every user of the host.
 
 use std::ffi::OsString;
+use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -105,8 +106,22 @@ impl Lineage {
         ))
     }
 
+    /// Removes the sockets of this Envoy, which has ended.
+    pub(crate) fn remove_sockets(self, directory: &Path) {
+        for socket in self.sockets(directory) {
+            let _ = fs::remove_file(socket);
+        }
+    }
+
+    /// Removes the sockets of this Envoy, and the shared memory of the line, which has ended with it. Envoy does not, and a line
+    /// that starts anew has another name.
+    pub(crate) fn remove(self, directory: &Path) {
+        self.remove_sockets(directory);
+        let _ = fs::remove_file(self.shared_memory());
+    }
+
     /// Returns the paths of the sockets of this Envoy.
-    pub(crate) fn sockets(self, directory: &Path) -> [PathBuf; 4] {
+    fn sockets(self, directory: &Path) -> [PathBuf; 4] {
         ["child", "parent", "udp_child", "udp_parent"].map(|role| self.socket(directory, role))
     }
 

@@ -25,12 +25,16 @@ use rustix::process::{
     pidfd_send_signal, waitid,
 };
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::log::{self, EnvoyLog};
 use crate::host::processes;
 
 pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
 pub use self::lineage::Lineage;
+
+/// Time from the request to end to the end by force.
+const KILL_AFTER: Duration = Duration::from_secs(5);
 
 /// Command line of an Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +106,16 @@ pub enum Exit {
     Signal(i32),
     /// It is gone; only its parent could know how.
     Unknown,
+}
+
+impl Exit {
+    fn of(code: Option<i32>, signal: Option<i32>) -> Self {
+        match (code, signal) {
+            (Some(code), _) => Self::Code(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            (None, None) => Self::Unknown,
+        }
+    }
 }
 
 impl fmt::Display for Exit {
@@ -246,6 +260,16 @@ impl Process {
         self.signal(Signal::KILL);
     }
 
+    /// Ends the process, by force if it does not end soon.
+    pub(crate) async fn end(&self) -> Exit {
+        self.terminate();
+        if let Ok(exit) = timeout(KILL_AFTER, self.wait()).await {
+            return exit;
+        }
+        self.kill();
+        self.wait().await
+    }
+
     fn signal(&self, signal: Signal) {
         // The only failure is that it is gone, which is what was wanted.
         let _ = pidfd_send_signal(&self.handle, signal);
@@ -267,22 +291,14 @@ fn reap_orphan(handle: &OwnedFd) -> Exit {
         return Exit::Unknown;
     }
     match waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED) {
-        Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => Exit::Code(code),
-            (None, Some(signal)) => Exit::Signal(signal),
-            (None, None) => Exit::Unknown,
-        },
+        Ok(Some(status)) => Exit::of(status.exit_status(), status.terminating_signal()),
         _ => Exit::Unknown,
     }
 }
 
 fn reap(mut child: Child) -> Exit {
     match child.wait() {
-        Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => Exit::Code(code),
-            (None, Some(signal)) => Exit::Signal(signal),
-            (None, None) => Exit::Unknown,
-        },
+        Ok(status) => Exit::of(status.code(), status.signal()),
         Err(_) => Exit::Unknown,
     }
 }

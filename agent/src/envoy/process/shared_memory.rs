@@ -12,6 +12,7 @@ use std::path::Path;
 use sesame_files::open::{self, Rule};
 
 use super::lineage::Lineage;
+use crate::host::PathError;
 
 /// Layout that is known: size, version, two mutexes, flags.
 const SIZE: u64 = 104;
@@ -23,13 +24,8 @@ const INITIALIZING: u64 = 1;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedMemoryError {
     /// File that does not exist, or cannot be opened.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file.
-        path: String,
-        /// Error of the system.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// File that belongs to another user.
     #[error("{path}: belongs to user {owner}, and this agent runs as {user}")]
     Owner {
@@ -63,34 +59,26 @@ pub(crate) fn is_initializing(line: Lineage) -> Result<bool, SharedMemoryError> 
 pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     let path = line.shared_memory();
     let left = flags(&path, true)? & !INITIALIZING;
-    open::open_with(OpenOptions::new().write(true), &path, Rule::Own)
+    let written = open::open_with(OpenOptions::new().write(true), &path, Rule::Own)
         .map_err(io::Error::from)
-        .and_then(|(file, _)| file.write_all_at(&left.to_ne_bytes(), FLAGS_AT))
-        .map_err(|source| at(&path, source))
-}
-
-/// Removes the shared memory of a line that has ended.
-pub(crate) fn remove(line: Lineage) {
-    // Envoy does not, and a line that starts anew has another name.
-    let _ = fs::remove_file(line.shared_memory());
+        .and_then(|(file, _)| file.write_all_at(&left.to_ne_bytes(), FLAGS_AT));
+    Ok(written.map_err(PathError::at(&path))?)
 }
 
 /// Checks that a new line could be made.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let path = Lineage::fresh().shared_memory();
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&path)
-        .and_then(|_| fs::remove_file(&path))
-        .map_err(|source| at(&path, source))
+    let made = OpenOptions::new().write(true).create_new(true).open(&path);
+    let removed = made.and_then(|_| fs::remove_file(&path));
+    Ok(removed.map_err(PathError::at(&path))?)
 }
 
 fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
-    let failed = |source| at(path, source);
     // Anybody may make a file, or a link, in this directory.
     let opened = open::open_with(OpenOptions::new().read(true).write(write), path, Rule::Own);
-    let (file, meta) = opened.map_err(|error| failed(error.into()))?;
+    let (file, meta) = opened
+        .map_err(io::Error::from)
+        .map_err(PathError::at(path))?;
     let user = rustix::process::geteuid().as_raw();
     if meta.uid() != user {
         return Err(SharedMemoryError::Owner {
@@ -103,7 +91,7 @@ fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
     let mut read = |offset| {
         file.read_exact_at(&mut word, offset)
             .map(|()| u64::from_ne_bytes(word))
-            .map_err(|source| at(path, source))
+            .map_err(PathError::at(path))
     };
     let (size, version) = (read(0)?, read(8)?);
     if meta.len() != SIZE || size != SIZE || version != VERSION {
@@ -113,14 +101,7 @@ fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
             version,
         });
     }
-    read(FLAGS_AT)
-}
-
-fn at(path: &Path, source: io::Error) -> SharedMemoryError {
-    SharedMemoryError::Io {
-        path: path.display().to_string(),
-        source,
-    }
+    Ok(read(FLAGS_AT)?)
 }
 
 #[cfg(test)]
@@ -154,7 +135,7 @@ mod tests {
             fs::read(line.shared_memory()).unwrap(),
             image(VERSION + 1, 1)
         );
-        remove(line);
+        line.remove(Path::new(""));
         assert!(!line.shared_memory().exists());
     }
 }

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::{Sink, Way};
-use crate::envoy::admin::ServerInfo;
-use crate::envoy::admin::{Admin, Readiness};
-use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
+use crate::envoy::admin::{Admin, Readiness, ServerInfo};
+use crate::envoy::log::Mark;
+use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, RunningEnvoy};
 use crate::envoy::process::launch::launch;
 use crate::envoy::process::{Lineage, shared_memory};
 use crate::envoy::settings::SupervisorConfig;
-use crate::host::{durable, listening};
+use crate::host::{durable, listening, remove_if_there};
 
 /// Name of the first Envoy's admin socket while a second one has its place; no longer than the name of the other.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
@@ -31,7 +31,7 @@ pub(crate) struct Attempt<'a> {
     /// Admin interface of both.
     pub(crate) admin: &'a Admin,
     /// First Envoy.
-    pub(crate) parent: &'a Running,
+    pub(crate) parent: &'a RunningEnvoy,
     /// Way in which it takes over.
     pub(crate) way: Way,
 }
@@ -48,13 +48,13 @@ pub(crate) struct Failed {
 
 impl Attempt<'_> {
     /// Starts the second Envoy and waits until it has taken over.
-    pub(crate) async fn run(&self) -> Result<Running, Failed> {
+    pub(crate) async fn run(&self) -> Result<RunningEnvoy, Failed> {
         let lineage = match (self.way, self.parent.identity.lineage) {
             (Way::Hot, Some(lineage)) => Some(lineage.next()),
             _ => self.config.new_lineage(),
         };
         let before = fs::read(self.config.command(None).bootstrap);
-        let listened = listening::count(self.parent.process.pid());
+        let listened = listening::of(self.parent.process.pid()).count();
         let mark = self.config.log().mark();
         let child = match self.start(lineage) {
             Ok(child) => child,
@@ -67,47 +67,43 @@ impl Attempt<'_> {
                 });
             }
         };
-        match self.took_over(&child, listened).await {
-            Ok(()) => Ok(self.commit(child)),
-            Err(reason) => {
-                let words = self.config.log().last_words(mark);
-                let (parent_serves, sink) = self.abandon(&child, before, listened).await;
-                Err(Failed {
-                    reason: format!("{}: {reason}: {words}", self.way),
-                    parent_serves,
-                    sink,
-                })
-            }
-        }
+        self.finish(child, before, listened, mark).await
     }
 
     /// Goes on with an attempt of an agent that has died.
-    pub(crate) async fn resume(&self, child: Running) -> Result<Running, Failed> {
-        // How many there were before is not known; none are left when they were given away.
-        let listened = 1;
-        match self.took_over(&child, listened).await {
-            Ok(()) => Ok(self.commit(child)),
-            Err(reason) => {
-                let bootstrap = fs::read(self.config.command(None).bootstrap);
-                let (parent_serves, sink) = self.abandon(&child, bootstrap, listened).await;
-                Err(Failed {
-                    reason: format!("{}: {reason}", self.way),
-                    parent_serves,
-                    sink,
-                })
-            }
-        }
+    pub(crate) async fn resume(&self, child: RunningEnvoy) -> Result<RunningEnvoy, Failed> {
+        // Their number before is not known; none are left when they were given away.
+        let (listened, mark) = (1, self.config.log().mark());
+        let bootstrap = fs::read(self.config.command(None).bootstrap);
+        self.finish(child, bootstrap, listened, mark).await
     }
 
-    fn start(&self, lineage: Option<Lineage>) -> io::Result<Running> {
+    /// Waits until the second Envoy has taken over; one that does not is ended, and `bootstrap` is put back.
+    async fn finish(
+        &self,
+        child: RunningEnvoy,
+        bootstrap: io::Result<Vec<u8>>,
+        listened: usize,
+        mark: Mark,
+    ) -> Result<RunningEnvoy, Failed> {
+        let Err(reason) = self.took_over(&child, listened).await else {
+            return Ok(self.commit(child));
+        };
+        let words = self.config.log().last_words(mark);
+        let (parent_serves, sink) = self.abandon(&child, bootstrap, listened).await;
+        Err(Failed {
+            reason: format!("{}: {reason}: {words}", self.way),
+            parent_serves,
+            sink,
+        })
+    }
+
+    fn start(&self, lineage: Option<Lineage>) -> io::Result<RunningEnvoy> {
         let command = self.config.command(lineage);
         if self.way == Way::Handover {
             // The second one puts its own socket there; the first stays reachable by another name.
             let old = self.old_admin();
-            match fs::remove_file(&old) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_if_there(&old)?;
             match fs::hard_link(&self.config.admin_socket, &old) {
                 // It has lost its socket before.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -122,14 +118,14 @@ impl Attempt<'_> {
         )?;
         let identity = Identity::of(held.process(), &command, &self.config.bootstrap);
         identity.write(&self.config.runtime_dir.join(NEXT_PID_FILE))?;
-        Ok(Running {
+        Ok(RunningEnvoy {
             identity,
             process: held.release()?,
         })
     }
 
     /// Waits until the second Envoy answers in the place of the first, live. The error says why it does not.
-    async fn took_over(&self, child: &Running, listened: usize) -> Result<(), String> {
+    async fn took_over(&self, child: &RunningEnvoy, listened: usize) -> Result<(), String> {
         let mut deadline = Instant::now() + self.config.takeover;
         let mut extended = false;
         let admin = self.admin.with_timeout(ASK);
@@ -159,7 +155,7 @@ impl Attempt<'_> {
     }
 
     /// Tells whether it is the second Envoy that says this of itself.
-    fn is_child(&self, child: &Running, info: &ServerInfo) -> bool {
+    fn is_child(&self, child: &RunningEnvoy, info: &ServerInfo) -> bool {
         if let Some(lineage) = child.identity.lineage {
             return info.lineage() == Some(lineage);
         }
@@ -168,7 +164,7 @@ impl Attempt<'_> {
     }
 
     /// Makes the second Envoy the one that is supervised.
-    fn commit(&self, mut child: Running) -> Running {
+    fn commit(&self, mut child: RunningEnvoy) -> RunningEnvoy {
         child.identity.refresh();
         let noted = child
             .identity
@@ -184,7 +180,7 @@ impl Attempt<'_> {
     /// Ends the second Envoy and removes its traces; `true` if the first still takes connections.
     async fn abandon(
         &self,
-        child: &Running,
+        child: &RunningEnvoy,
         bootstrap: io::Result<Vec<u8>>,
         listened: usize,
     ) -> (bool, Option<Sink>) {
@@ -209,7 +205,7 @@ impl Attempt<'_> {
 
     /// Tells whether the first Envoy has closed its ports, which it does when the second one has told it to.
     fn has_given_away(&self, listened: usize) -> bool {
-        self.way == Way::Hot && listening::count(self.parent.process.pid()) < listened
+        self.way == Way::Hot && listening::of(self.parent.process.pid()).count() < listened
     }
 
     fn put_back(&self, lineage: Option<Lineage>, bootstrap: io::Result<Vec<u8>>) {
@@ -219,10 +215,7 @@ impl Attempt<'_> {
                     tracing::warn!(%error, "the shared memory cannot be put right");
                 }
             } else {
-                for socket in line.sockets(&self.config.runtime_dir) {
-                    let _ = fs::remove_file(socket);
-                }
-                shared_memory::remove(line);
+                line.remove(&self.config.runtime_dir);
             }
         }
         if self.way == Way::Handover {

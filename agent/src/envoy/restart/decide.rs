@@ -16,7 +16,7 @@ pub enum Answers {
 
 /// Facts about the Envoy that runs, the one that is to come, and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct RestartFacts {
     /// Place of the running Envoy in its line; none if it was started without hot restart.
     pub lineage: Option<Lineage>,
     /// Answers of its main thread.
@@ -39,7 +39,7 @@ pub struct Facts {
 
 /// Plan of a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct RestartPlan {
     /// Ways in order; the next is tried when one fails.
     pub ways: Vec<Way>,
     /// True if the shared memory is to be put right first.
@@ -50,7 +50,7 @@ pub struct Plan {
 
 /// Reason why nothing is tried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RestartRefused {
     /// Two Envoys would watch too many files, and one of them would abort.
     #[error(
         "two Envoys at once would watch {needed} files more, and {free} are free; raise fs.inotify.max_user_instances"
@@ -75,42 +75,42 @@ pub enum Refused {
 const SPARE: usize = 2;
 
 /// Decides how to replace the running Envoy.
-pub fn decide(strategy: Strategy, facts: &Facts) -> Result<Plan, Refused> {
+pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, RestartRefused> {
     if facts.answers == Answers::No {
-        return Err(Refused::Silent);
+        return Err(RestartRefused::Silent);
     }
     if facts.watches + SPARE > facts.free_watches {
-        return Err(Refused::Watches {
+        return Err(RestartRefused::Watches {
             needed: facts.watches,
             free: facts.free_watches,
         });
     }
     let hot = hot(facts);
     match (strategy, hot) {
-        (Strategy::Handover, _) => Ok(Plan {
+        (Strategy::Handover, _) => Ok(RestartPlan {
             ways: vec![Way::Handover],
-            ..Plan::default()
+            ..RestartPlan::default()
         }),
-        (Strategy::Hot, Ok(repair)) => Ok(Plan {
+        (Strategy::Hot, Ok(repair)) => Ok(RestartPlan {
             ways: vec![Way::Hot],
             repair,
             not_hot: None,
         }),
-        (Strategy::Hot, Err(why)) => Err(Refused::NotHot(why)),
+        (Strategy::Hot, Err(why)) => Err(RestartRefused::NotHot(why)),
         // The sockets of the other workers would be closed at once, with what waits there.
-        (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(Plan {
+        (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(RestartPlan {
             ways: vec![Way::Handover],
             repair: false,
             not_hot: Some("the new Envoy has fewer workers".to_owned()),
         }),
         // A failed hot restart may have cost the first Envoy its admin socket, and with it the way to drain: so hot
         // is tried twice.
-        (Strategy::Auto, Ok(repair)) => Ok(Plan {
+        (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
             ways: vec![Way::Hot, Way::Hot, Way::Handover],
             repair,
             not_hot: None,
         }),
-        (Strategy::Auto, Err(why)) => Ok(Plan {
+        (Strategy::Auto, Err(why)) => Ok(RestartPlan {
             ways: vec![Way::Handover],
             repair: false,
             not_hot: Some(why),
@@ -119,8 +119,8 @@ pub fn decide(strategy: Strategy, facts: &Facts) -> Result<Plan, Refused> {
 }
 
 /// Tells whether the shared memory is to be put right; the error says why hot is not possible.
-fn hot(facts: &Facts) -> Result<bool, String> {
-    let Facts {
+fn hot(facts: &RestartFacts) -> Result<bool, String> {
+    let RestartFacts {
         lineage,
         answers: _,
         protocol,
@@ -152,8 +152,8 @@ fn hot(facts: &Facts) -> Result<bool, String> {
 mod tests {
     use super::*;
 
-    fn good() -> Facts {
-        Facts {
+    fn good() -> RestartFacts {
+        RestartFacts {
             lineage: Some(Lineage {
                 base_id: 1,
                 epoch: 0,
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    fn ways(strategy: Strategy, facts: &Facts) -> Vec<Way> {
+    fn ways(strategy: Strategy, facts: &RestartFacts) -> Vec<Way> {
         decide(strategy, facts).unwrap().ways
     }
 
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn each_missing_condition_leaves_the_handover_and_says_why() {
-        type Spoil = fn(&mut Facts);
+        type Spoil = fn(&mut RestartFacts);
         let cases: [(&str, Spoil); 5] = [
             ("without it", |f| f.lineage = None),
             ("version 11.104", |f| {
@@ -233,13 +233,13 @@ mod tests {
     fn nothing_is_tried_that_would_harm_the_one_that_serves() {
         let mut facts = good();
         facts.answers = Answers::No;
-        assert_eq!(decide(Strategy::Auto, &facts), Err(Refused::Silent));
+        assert_eq!(decide(Strategy::Auto, &facts), Err(RestartRefused::Silent));
         let mut facts = good();
         facts.free_watches = 6;
         for strategy in [Strategy::Auto, Strategy::Hot, Strategy::Handover] {
             assert!(matches!(
                 decide(strategy, &facts),
-                Err(Refused::Watches { needed: 5, free: 6 })
+                Err(RestartRefused::Watches { needed: 5, free: 6 })
             ));
         }
     }

@@ -11,6 +11,7 @@ mod attempt;
 mod decide;
 mod facts;
 mod park;
+mod probe;
 mod retire;
 mod reuseport;
 mod sink;
@@ -19,19 +20,21 @@ mod steer;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 pub(crate) use self::attempt::{Attempt, OLD_ADMIN};
-pub use self::decide::{Answers, Facts, Plan, Refused, decide};
-pub(crate) use self::facts::{gather, moves_connections};
+pub use self::decide::{Answers, RestartFacts, RestartPlan, RestartRefused, decide};
+pub(crate) use self::facts::{gather, moves_connections, protocol_of};
 pub(crate) use self::park::Parked;
+pub(crate) use self::probe::can_steer;
 pub(crate) use self::retire::Retiring;
 pub(crate) use self::sink::Sink;
 pub(crate) use self::steer::{Steering, any as leave_to_the_kernel};
 
 /// Strategy for replacing an Envoy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
     /// Hot if its conditions hold, else, or if it fails, by handover.
@@ -105,7 +108,7 @@ pub struct Restarted {
 pub enum RestartError {
     /// The conditions do not hold.
     #[error("{0}")]
-    Refused(#[from] Refused),
+    Refused(#[from] RestartRefused),
     /// The new Envoy would not start, or not serve what is served.
     #[error("the new Envoy refuses its {what}: {envoy_words}")]
     Invalid {

@@ -4,19 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{OLD_ADMIN, Steering, Way};
 use crate::envoy::admin::Admin;
-use crate::envoy::process::Process;
-use crate::envoy::process::identity::Running;
-use crate::envoy::process::{Lineage, shared_memory};
+use crate::envoy::process::identity::RunningEnvoy;
+use crate::envoy::process::{Lineage, Process};
 
 /// Time that the first Envoy gets beyond the one at which it ends by itself after a hot restart.
 const LATE: Duration = Duration::from_secs(10);
 /// Time for which connections may go on after the drain.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
-const KILL_AFTER: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -30,7 +28,7 @@ pub(crate) struct Retiring {
 impl Retiring {
     /// Starts to see the first Envoy off; after a handover new connections are steered if that is possible.
     pub(crate) fn start(
-        parent: Running,
+        parent: RunningEnvoy,
         successor: &Process,
         way: Way,
         directory: PathBuf,
@@ -41,17 +39,14 @@ impl Retiring {
         let task = tokio::spawn(async move {
             match way {
                 Way::Hot => ends_by_itself(&parent.process, &successor, drain_time).await,
-                Way::Handover => {
-                    drains(&parent.process, &directory, drain_time, steering).await;
-                    if let Some(line) = parent.identity.lineage {
-                        shared_memory::remove(line);
-                    }
-                }
+                Way::Handover => drains(&parent.process, &directory, drain_time, steering).await,
             }
             let _ = std::fs::remove_file(directory.join(OLD_ADMIN));
             if let Some(line) = parent.identity.lineage {
-                for socket in line.sockets(&directory) {
-                    let _ = std::fs::remove_file(socket);
+                match way {
+                    // The line goes on.
+                    Way::Hot => line.remove_sockets(&directory),
+                    Way::Handover => line.remove(&directory),
                 }
             }
             tracing::info!(pid = parent.process.pid(), "the Envoy before has ended");
@@ -77,7 +72,7 @@ impl Retiring {
 
     /// Ends it now, because its successor has ended.
     pub(crate) async fn end(self) {
-        end(&self.process).await;
+        self.process.end().await;
         let _ = self.task.await;
     }
 }
@@ -100,7 +95,7 @@ async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Dura
             );
         }
     }
-    end(process).await;
+    process.end().await;
 }
 
 async fn drains(
@@ -111,7 +106,7 @@ async fn drains(
 ) {
     let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
     let start = Instant::now();
-    // Where nothing new comes to it, its ports are closed when it ends: by us, at the right moment. Elsewhere it closes
+    // If nothing new comes to it, its ports are closed when it ends: by us, at the right moment. Elsewhere it closes
     // them first, so that what has come last can go on.
     let how = match steering {
         Some(_) => "/drain_listeners?graceful&skip_exit",
@@ -125,7 +120,7 @@ async fn drains(
             !error.is_gone()
         }
     };
-    // What nothing new comes to may go on with what it has, even if its clients are not told to leave.
+    // One that nothing new comes to may go on with what it has, even if its clients are not told to leave.
     if drains || steering.is_some() {
         let drained = async {
             // Until then it takes connections.
@@ -142,7 +137,7 @@ async fn drains(
         }
     }
     let narrowed = steering.map(Steering::narrow);
-    end(process).await;
+    process.end().await;
     if let Some(narrowed) = narrowed {
         narrowed.release();
     }
@@ -150,16 +145,8 @@ async fn drains(
 
 async fn is_idle(admin: &Admin, steering: Option<&Steering>) -> bool {
     let is_without = async || matches!(admin.active_connections().await, Ok(0));
-    // What waited may have been taken since the first look.
+    // Connections that waited may have been taken since the first look.
     is_without().await
         && steering.is_none_or(|steering| !steering.is_awaited())
         && is_without().await
-}
-
-async fn end(process: &Process) {
-    process.terminate();
-    if timeout(KILL_AFTER, process.wait()).await.is_err() {
-        process.kill();
-        process.wait().await;
-    }
 }

@@ -17,7 +17,7 @@ use crate::host::listening::Listening;
 
 /// Sockets of two processes at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Group {
+pub(super) struct SocketGroup {
     /// Address at which they listen.
     pub(super) address: SocketAddr,
     /// Number of sockets of the process that came first.
@@ -28,7 +28,7 @@ pub(super) struct Group {
     pub(super) others: u32,
 }
 
-impl Group {
+impl SocketGroup {
     /// Returns the number of sockets to add, so that no socket of the second process moves when those of the first go
     /// and the one that is the last to stay in its place is not the only one.
     pub(super) fn missing(&self) -> u32 {
@@ -45,10 +45,10 @@ pub(super) fn groups(
     all: &[Listening],
     before: &BTreeMap<u64, i32>,
     after: &BTreeMap<u64, i32>,
-) -> Vec<Group> {
-    let mut by_address: BTreeMap<SocketAddr, Group> = BTreeMap::new();
+) -> Vec<SocketGroup> {
+    let mut by_address: BTreeMap<SocketAddr, SocketGroup> = BTreeMap::new();
     for socket in all {
-        let group = by_address.entry(socket.address).or_insert(Group {
+        let group = by_address.entry(socket.address).or_insert(SocketGroup {
             address: socket.address,
             before: 0,
             after: 0,
@@ -61,7 +61,7 @@ pub(super) fn groups(
             (true, true) | (false, false) => group.others += 1,
         }
     }
-    let both = |group: &Group| group.before > 0 && group.after > 0;
+    let both = |group: &SocketGroup| group.before > 0 && group.after > 0;
     by_address.into_values().filter(both).collect()
 }
 
@@ -148,7 +148,7 @@ mod tests {
             having(&[1, 2, 3, 4, 5, 6, 1000]),
             having(&[6, 11, 12, 13, 14]),
         );
-        let group = |address: &str, before, after, others| Group {
+        let group = |address: &str, before, after, others| SocketGroup {
             address: address.parse().unwrap(),
             before,
             after,
@@ -164,11 +164,11 @@ mod tests {
         );
     }
 
-    /// What the kernel does: the last one takes the place of one that goes.
+    /// Does as the kernel does: the last one takes the place of one that goes.
     #[test]
     fn the_first_of_the_second_process_stays_until_all_of_the_first_are_gone() {
         for (before, after) in [(1, 1), (2, 2), (4, 4), (2, 3), (1, 4), (4, 1), (3, 2)] {
-            let group = Group {
+            let group = SocketGroup {
                 address: "127.0.0.1:80".parse().unwrap(),
                 before,
                 after,

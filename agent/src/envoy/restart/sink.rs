@@ -15,16 +15,17 @@ use std::time::Duration;
 
 use tokio::net::UnixDatagram;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::envoy::admin::Admin;
 use crate::envoy::process::Lineage;
+use crate::host::remove_if_there;
 
 /// Reads the sockets of an Envoy that has ended, until dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    tasks: Vec<JoinHandle<()>>,
+    _tasks: JoinSet<()>,
     answered: watch::Receiver<bool>,
 }
 
@@ -39,23 +40,23 @@ impl Sink {
     /// Takes the place of the Envoy that was to be `lineage`.
     pub(crate) fn open(lineage: Lineage, directory: &Path) -> io::Result<Self> {
         let (answers, answered) = watch::channel(false);
-        let mut sink = Self {
-            tasks: Vec::new(),
-            answered,
-        };
+        let mut tasks = JoinSet::new();
         for path in lineage.sockets_of_child(directory) {
             let socket = bind(&path)?;
             let answers = answers.clone();
-            sink.tasks.push(tokio::spawn(async move {
+            tasks.spawn(async move {
                 // What comes with a message is closed by the kernel, because it is not asked for.
                 let mut message = vec![0; 1 << 16];
                 while let Ok(length) = socket.recv(&mut message).await {
                     tracing::debug!(length, "an Envoy has answered one that is dead");
                     answers.send_replace(true);
                 }
-            }));
+            });
         }
-        Ok(sink)
+        Ok(Self {
+            _tasks: tasks,
+            answered,
+        })
     }
 
     /// Waits until the first Envoy has given the answer that it may owe. The thread that gives it is the one that
@@ -83,21 +84,10 @@ impl Sink {
     }
 }
 
-impl Drop for Sink {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
-    }
-}
-
 /// Binds a socket so that the path is never without one.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
-    match fs::remove_file(&staged) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(&staged)?;
     let socket = UnixDatagram::bind(&staged)?;
     fs::rename(staged, path)?;
     Ok(socket)

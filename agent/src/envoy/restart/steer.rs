@@ -17,7 +17,7 @@ use nix::libc::{BPF_K, BPF_RET, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, SockFilter, Socket, Type};
 
-use super::reuseport::{Choice, Group, groups, instruction};
+use super::reuseport::{Choice, SocketGroup, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
@@ -26,7 +26,7 @@ use crate::host::listening::{self, Listening};
 pub(crate) struct Steering {
     before: Process,
     after: Process,
-    groups: Vec<Group>,
+    groups: Vec<SocketGroup>,
 }
 
 /// Steering to one socket that stays in its place whatever else is closed. To be let go when the first process is gone.
@@ -84,7 +84,7 @@ impl Steering {
 
     /// Tells whether a connection still waits for the first process.
     pub(crate) fn is_awaited(&self) -> bool {
-        listening::waiting(self.before.pid()) > 0
+        listening::of(self.before.pid()).any(|socket| socket.waiting > 0)
     }
 
     /// To be called right before the first process closes its sockets, which changes the places of others. What has
@@ -151,7 +151,7 @@ impl<'a> Sight<'a> {
         }
     }
 
-    fn groups(&self) -> Vec<Group> {
+    fn groups(&self) -> Vec<SocketGroup> {
         groups(&self.all, &self.before, &self.after)
     }
 
@@ -174,7 +174,7 @@ impl<'a> Sight<'a> {
     }
 }
 
-fn narrow(sight: &Sight<'_>, group: &Group, is_as_known: bool) -> io::Result<Member> {
+fn narrow(sight: &Sight<'_>, group: &SocketGroup, is_as_known: bool) -> io::Result<Member> {
     let socket = sight.member(group.address)?;
     let mut more = Vec::new();
     let choice = if is_as_known {

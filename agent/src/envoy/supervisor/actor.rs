@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -11,14 +11,14 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::stop;
 use crate::envoy::admin::{Admin, Readiness};
 use crate::envoy::log::{EnvoyLog, Mark};
-use crate::envoy::process::identity::{Identity, PID_FILE, Running};
+use crate::envoy::process::identity::{Identity, PID_FILE, RunningEnvoy};
 use crate::envoy::process::launch::launch;
 use crate::envoy::process::{Exit, Process};
 use crate::envoy::restart::{self, Parked, RestartError, Restarted, Retiring, Sink};
 use crate::envoy::settings::{State, SupervisorConfig};
-use crate::host::durable;
 use crate::host::processes::is_ending;
-use crate::xds::{Kind, Subscription};
+use crate::host::{durable, until};
+use crate::xds::{Subscription, XdsKind};
 
 /// Interval at which the size of the log and the binary's file are checked.
 const CHECK: Duration = Duration::from_secs(5);
@@ -28,11 +28,11 @@ const SLOWEST_POLL: Duration = Duration::from_millis(20);
 /// Time for which new connections wait for the next Envoy; then they are to know that nobody serves them.
 const WAIT: Duration = Duration::from_secs(5);
 /// Number of times that connections may come to a parked socket of a living Envoy before it has none any more.
-const MOST_STRAYS: u32 = 3;
+const MAX_STRAYS: u32 = 3;
 
 /// Command to the task.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum SupervisorCommand {
     /// Ends Envoy.
     Stop(Stop),
     /// Replaces Envoy.
@@ -55,7 +55,7 @@ pub(super) struct Actor {
     pub(super) admin: Admin,
     pub(super) log: EnvoyLog,
     pub(super) state: watch::Sender<State>,
-    pub(super) inbox: mpsc::Receiver<Command>,
+    pub(super) inbox: mpsc::Receiver<SupervisorCommand>,
     pub(super) deaths: u32,
     pub(super) retiring: Option<Retiring>,
     /// Sockets of the last failed attempt to replace the Envoy.
@@ -69,7 +69,7 @@ pub(super) struct Actor {
 }
 
 /// Event that ended a wait.
-enum Event {
+enum ProcessEvent {
     Died(Exit),
     Stop(Stop),
     /// The handle was dropped.
@@ -77,7 +77,7 @@ enum Event {
 }
 
 impl Actor {
-    pub(super) async fn run(mut self, found: Vec<Running>) {
+    pub(super) async fn run(mut self, found: Vec<RunningEnvoy>) {
         let mut next = self.take_over(found).await;
         loop {
             let mark = self.log.mark();
@@ -87,13 +87,13 @@ impl Actor {
             };
             let (reason, lived) = match running {
                 Ok(mut running) => match self.supervise(&mut running, adopted).await {
-                    (Event::Died(exit), lived) => {
+                    (ProcessEvent::Died(exit), lived) => {
                         self.parked_until.get_or_insert(Instant::now() + WAIT);
                         running.forget(&self.config.runtime_dir);
                         (self.reason(exit, mark), lived)
                     }
-                    (Event::Stop(stop), _) => return self.stop(running, stop).await,
-                    (Event::Abandoned, _) => return,
+                    (ProcessEvent::Stop(stop), _) => return self.stop(running, stop).await,
+                    (ProcessEvent::Abandoned, _) => return,
                 },
                 Err(error) => (format!("cannot start Envoy: {error}"), Duration::ZERO),
             };
@@ -106,7 +106,6 @@ impl Actor {
             tracing::error!(deaths = self.deaths, ?pause, %reason, "Envoy died");
             self.state.send_replace(State::Backoff {
                 deaths: self.deaths,
-                until: SystemTime::now() + pause,
                 reason,
             });
             let pause = sleep(pause);
@@ -114,13 +113,13 @@ impl Actor {
             loop {
                 tokio::select! {
                     () = &mut pause => break,
-                    () = over(self.parked_until) => self.let_go(),
+                    () = until(self.parked_until) => self.let_go(),
                     request = self.inbox.recv() => match request {
-                        Some(Command::Restart(_, done)) => {
+                        Some(SupervisorCommand::Restart(_, done)) => {
                             // Whoever asked may be gone.
                             let _ = done.send(Err(RestartError::NotLive));
                         }
-                        Some(Command::Stop(stop)) => {
+                        Some(SupervisorCommand::Stop(stop)) => {
                             self.end_retiring().await;
                             self.state.send_replace(State::Stopped);
                             // Whoever asked may be gone.
@@ -134,7 +133,7 @@ impl Actor {
         }
     }
 
-    fn spawn(&self) -> io::Result<Running> {
+    fn spawn(&self) -> io::Result<RunningEnvoy> {
         let lineage = self.config.new_lineage();
         let command = self.config.command(lineage);
         self.state.send_replace(State::Starting { pid: None });
@@ -142,7 +141,7 @@ impl Actor {
         let held = launch(self.config.launcher_for(lineage), &command, &self.log)?;
         let identity = Identity::of(held.process(), &command, &self.config.bootstrap);
         self.note(&identity);
-        Ok(Running {
+        Ok(RunningEnvoy {
             identity,
             process: held.release()?,
         })
@@ -150,24 +149,16 @@ impl Actor {
 
     /// Supervises until the process ends, or the supervision does; returns how long Envoy was live. One that is replaced
     /// on the way is the new one from then on.
-    async fn supervise(&mut self, running: &mut Running, adopted: bool) -> (Event, Duration) {
+    async fn supervise(
+        &mut self,
+        running: &mut RunningEnvoy,
+        adopted: bool,
+    ) -> (ProcessEvent, Duration) {
         let pid = running.process.pid();
         self.state.send_replace(State::Starting { pid: Some(pid) });
-        let admin = self.admin.clone();
-        let loading = first_load(&admin);
-        tokio::pin!(loading);
-        let loaded = loop {
-            tokio::select! {
-                loaded = &mut loading => break loaded,
-                () = over(self.parked_until) => self.let_go(),
-                event = event(&mut self.inbox, &running.process) => match event {
-                    Ok(event) => return (event, Duration::ZERO),
-                    Err((_, done)) => {
-                        // Whoever asked may be gone.
-                        let _ = done.send(Err(RestartError::NotLive));
-                    }
-                }
-            }
+        let loaded = match self.first_load(running).await {
+            Ok(loaded) => loaded,
+            Err(event) => return (event, Duration::ZERO),
         };
         running.identity.refresh();
         self.note(&running.identity);
@@ -216,6 +207,26 @@ impl Actor {
         }
     }
 
+    /// Waits until Envoy is live. Returns whether it has taken its files; the error is an event that came first.
+    async fn first_load(&mut self, running: &RunningEnvoy) -> Result<bool, ProcessEvent> {
+        let admin = self.admin.clone();
+        let loading = first_load(&admin);
+        tokio::pin!(loading);
+        loop {
+            tokio::select! {
+                loaded = &mut loading => return Ok(loaded),
+                () = until(self.parked_until) => self.let_go(),
+                event = event(&mut self.inbox, &running.process) => match event {
+                    Ok(event) => return Err(event),
+                    Err((_, done)) => {
+                        // Whoever asked may be gone.
+                        let _ = done.send(Err(RestartError::NotLive));
+                    }
+                }
+            }
+        }
+    }
+
     /// Releases waiting connections to the Envoy that listens now, or to nobody.
     fn let_go(&mut self) {
         self.parked_until = None;
@@ -223,8 +234,8 @@ impl Actor {
     }
 
     /// Parks sockets, but not beside a second Envoy, nor beside one whose sockets change time and again.
-    fn park(&mut self, running: &Running, strays: u32) {
-        if self.retiring.is_some() || strays > MOST_STRAYS {
+    fn park(&mut self, running: &RunningEnvoy, strays: u32) {
+        if self.retiring.is_some() || strays > MAX_STRAYS {
             self.parked.release();
         } else if !is_ending(running.process.pid()) {
             let ports = self.ports.borrow_and_update().clone();
@@ -232,10 +243,9 @@ impl Actor {
         }
     }
 
-    fn live(&self, running: &Running, adopted: bool, loaded: bool) {
+    fn live(&self, running: &RunningEnvoy, adopted: bool, loaded: bool) {
         self.state.send_replace(State::Live {
             pid: running.process.pid(),
-            since: SystemTime::now(),
             adopted,
             loaded,
             outdated: self.outdated(&running.identity),
@@ -244,7 +254,7 @@ impl Actor {
     }
 
     /// Checks what changes slowly.
-    fn check(&mut self, running: &Running) {
+    fn check(&mut self, running: &RunningEnvoy) {
         if let Err(error) = self.log.bound() {
             tracing::warn!(%error, log = %self.log.path().display(), "cannot bound Envoy's log");
         }
@@ -292,7 +302,7 @@ impl Actor {
         });
     }
 
-    async fn stop(mut self, running: Running, stop: Stop) {
+    async fn stop(mut self, running: RunningEnvoy, stop: Stop) {
         self.parked.release();
         self.note_stopping(running.identity.clone());
         let process = &running.process;
@@ -317,14 +327,6 @@ impl Actor {
     }
 }
 
-/// Waits until then; forever without a time.
-async fn over(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
 type RestartCommand = (
     restart::Request,
     oneshot::Sender<Result<Restarted, RestartError>>,
@@ -332,16 +334,16 @@ type RestartCommand = (
 
 /// Waits for the next event; the error is a request to restart.
 async fn event(
-    inbox: &mut mpsc::Receiver<Command>,
+    inbox: &mut mpsc::Receiver<SupervisorCommand>,
     process: &Process,
-) -> Result<Event, RestartCommand> {
+) -> Result<ProcessEvent, RestartCommand> {
     tokio::select! {
         request = inbox.recv() => match request {
-            None => Ok(Event::Abandoned),
-            Some(Command::Stop(stop)) => Ok(Event::Stop(stop)),
-            Some(Command::Restart(request, done)) => Err((request, done)),
+            None => Ok(ProcessEvent::Abandoned),
+            Some(SupervisorCommand::Stop(stop)) => Ok(ProcessEvent::Stop(stop)),
+            Some(SupervisorCommand::Restart(request, done)) => Err((request, done)),
         },
-        exit = process.wait() => Ok(Event::Died(exit)),
+        exit = process.wait() => Ok(ProcessEvent::Died(exit)),
     }
 }
 
@@ -361,7 +363,7 @@ async fn first_load(admin: &Admin) -> bool {
                         .of(&subscription, "")
                         .is_some_and(|version| !version.is_empty())
                 };
-                if taken(Kind::Clusters) && taken(Kind::Listeners) {
+                if taken(XdsKind::Clusters) && taken(XdsKind::Listeners) {
                     return true;
                 }
             }

@@ -16,13 +16,12 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::actor::{Actor, Command, Stop};
+use self::actor::{Actor, Stop, SupervisorCommand};
 use super::admin::{Admin, MAX_SOCKET_PATH};
-use super::log::EnvoyLog;
 use super::process::identity::find_running;
 use super::restart::{self, Parked, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
-use crate::host::create_directory;
+use crate::host::{PathError, create_directory};
 
 /// Reason why the supervision did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +35,8 @@ pub enum StartError {
         len: usize,
     },
     /// A file of the runtime directory could not be used.
-    #[error("{path}: {source}", path = .path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
 }
 
 /// Handle of a supervised Envoy.
@@ -50,8 +44,7 @@ pub enum StartError {
 pub struct Supervisor {
     state: watch::Receiver<State>,
     admin: Admin,
-    log: EnvoyLog,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<SupervisorCommand>,
     ports: watch::Sender<BTreeSet<SocketAddr>>,
 }
 
@@ -66,20 +59,17 @@ impl Supervisor {
                 len,
             });
         }
-        let failed = |source| StartError::Io {
-            path: config.runtime_dir.clone(),
-            source,
-        };
-        create_directory(&config.runtime_dir).map_err(failed)?;
+        let directory = &config.runtime_dir;
+        create_directory(directory).map_err(PathError::at(directory))?;
         let admin = Admin::new(&config.admin_socket);
-        let found = find_running(&config.runtime_dir, &config.command(None)).map_err(failed)?;
+        let found = find_running(directory, &config.command(None));
+        let found = found.map_err(PathError::at(directory))?;
         let (state, seen) = watch::channel(State::Starting { pid: None });
         let (commands, inbox) = mpsc::channel(1);
         let (ports, wanted_ports) = watch::channel(BTreeSet::new());
-        let log = config.log();
         let actor = Actor {
             admin: admin.clone(),
-            log: log.clone(),
+            log: config.log(),
             config,
             state,
             inbox,
@@ -94,7 +84,6 @@ impl Supervisor {
         Ok(Self {
             state: seen,
             admin,
-            log,
             commands,
             ports,
         })
@@ -153,24 +142,13 @@ impl Supervisor {
         self.admin.clone()
     }
 
-    /// Returns its log.
-    pub fn log(&self) -> EnvoyLog {
-        self.log.clone()
-    }
-
-    /// Waits until Envoy is live; `false` if it was stopped instead.
-    pub async fn live(&self) -> bool {
-        let mut state = self.state.clone();
-        let settled = state
-            .wait_for(|state| state.is_live() || *state == State::Stopped)
-            .await;
-        settled.is_ok_and(|state| state.is_live())
-    }
-
     /// Has another Envoy take over, without dropping a request. Nobody may write its files until this returns.
     pub async fn restart(&self, request: restart::Request) -> Result<Restarted, RestartError> {
         let (done, wait) = oneshot::channel();
-        let asked = self.commands.send(Command::Restart(request, done)).await;
+        let asked = self
+            .commands
+            .send(SupervisorCommand::Restart(request, done))
+            .await;
         asked.map_err(|_| RestartError::Stopping)?;
         wait.await.map_err(|_| RestartError::Stopping)?
     }
@@ -178,7 +156,7 @@ impl Supervisor {
     /// Drains for at most `grace`, ends Envoy, and returns when it is gone.
     pub async fn stop(self, grace: Duration) {
         let (done, wait) = oneshot::channel();
-        let stop = Command::Stop(Stop { grace, done });
+        let stop = SupervisorCommand::Stop(Stop { grace, done });
         if self.commands.send(stop).await.is_ok() {
             // An error means that the task has ended, and with it what was to be stopped.
             let _ = wait.await;
@@ -191,11 +169,11 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    use crate::envoy::settings::Backoff;
+    use crate::envoy::settings::RestartBackoff;
 
     #[test]
     fn the_pause_doubles_to_its_limit() {
-        let backoff = Backoff::default();
+        let backoff = RestartBackoff::default();
         let millis: Vec<u128> = [1, 2, 3, 4, 8, 9, 100]
             .map(|deaths| backoff.pause(deaths).as_millis())
             .into();

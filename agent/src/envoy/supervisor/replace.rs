@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::actor::Actor;
 use super::stop;
 use crate::envoy::admin::AdminError;
-use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
+use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, RunningEnvoy};
 use crate::envoy::process::{Process, shared_memory};
 use crate::envoy::restart::{
     self, Attempt, OLD_ADMIN, RestartError, Restarted, Retiring, Sink, Steering, Way,
@@ -23,7 +23,7 @@ const ATTEMPTS: usize = 4;
 impl Actor {
     /// Keeps an Envoy that an earlier agent left if it answers, or can be taken over; another one makes place. Of
     /// two, one was about to replace the other.
-    pub(super) async fn take_over(&mut self, mut found: Vec<Running>) -> Option<Running> {
+    pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
             self.sweep();
             return None;
@@ -61,7 +61,7 @@ impl Actor {
     }
 
     /// Goes on with a replacement over which an earlier agent died; returns the Envoy that serves from now on.
-    async fn resume(&mut self, parent: Running, child: Running) -> Running {
+    async fn resume(&mut self, parent: RunningEnvoy, child: RunningEnvoy) -> RunningEnvoy {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
         let is_hot = line.is_some() && line.map(|l| l.base_id) == next.map(|l| l.base_id);
         let way = if is_hot { Way::Hot } else { Way::Handover };
@@ -89,7 +89,7 @@ impl Actor {
     }
 
     /// Makes an Envoy that an earlier agent left this agent's own.
-    async fn adopt(&self, running: &Running) {
+    async fn adopt(&self, running: &RunningEnvoy) {
         tracing::info!(pid = running.process.pid(), "adopted a running Envoy");
         if self.retiring.is_none() {
             restart::leave_to_the_kernel(&running.process);
@@ -103,7 +103,7 @@ impl Actor {
     }
 
     /// Ends an Envoy that an earlier agent left and that cannot be used.
-    async fn end_found(&self, running: &Running) {
+    async fn end_found(&self, running: &RunningEnvoy) {
         let pid = running.process.pid();
         tracing::info!(
             pid,
@@ -125,10 +125,7 @@ impl Actor {
         for name in [PID_FILE, NEXT_PID_FILE] {
             let path = directory.join(name);
             if let Some(line) = Identity::read(&path).and_then(|identity| identity.lineage) {
-                shared_memory::remove(line);
-                for socket in line.sockets(directory) {
-                    let _ = fs::remove_file(socket);
-                }
+                line.remove(directory);
             }
             let _ = fs::remove_file(path);
         }
@@ -136,7 +133,7 @@ impl Actor {
     }
 
     /// Clears away the traces of a replacement of which only one Envoy is left.
-    fn tidy(&mut self, running: &Running) {
+    fn tidy(&mut self, running: &RunningEnvoy) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
         let answers =
             |path: &std::path::Path| std::os::unix::net::UnixStream::connect(path).is_ok();
@@ -160,7 +157,7 @@ impl Actor {
     /// Replaces the Envoy; on an error it goes on, unless it has ended, which the caller sees.
     pub(super) async fn restart(
         &mut self,
-        running: &mut Running,
+        running: &mut RunningEnvoy,
         request: restart::Request,
     ) -> Result<Restarted, RestartError> {
         let start = Instant::now();
@@ -195,21 +192,14 @@ impl Actor {
     /// Has another Envoy take over.
     async fn replace(
         &mut self,
-        parent: &Running,
+        parent: &RunningEnvoy,
         request: &restart::Request,
-    ) -> Result<(Running, Way), RestartError> {
+    ) -> Result<(RunningEnvoy, Way), RestartError> {
         let mut config = self.config.clone();
         if let Some(bootstrap) = &request.bootstrap {
             config.bootstrap.clone_from(bootstrap);
         }
-        let facts = restart::gather(
-            parent,
-            &self.admin,
-            &config.binary,
-            config.launcher.is_some(),
-            config.concurrency,
-        )
-        .await;
+        let facts = restart::gather(parent, &self.admin, &config).await;
         let plan = restart::decide(request.strategy, &facts)?;
         self.validate(&config, request).await?;
         if let Some(why) = &plan.not_hot {
@@ -288,7 +278,7 @@ impl Actor {
 
     fn retire(
         &mut self,
-        parent: Running,
+        parent: RunningEnvoy,
         successor: &Process,
         way: Way,
         request: &restart::Request,

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::envoy::admin::Admin;
 use crate::envoy::process::{Exit, Process};
 
-/// Time from the request to end to the end by force.
-const KILL_AFTER: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(100);
 /// Limit for the admin interface, which must not hold up a stop.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,12 +25,7 @@ pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> E
         })
         .await;
     }
-    process.terminate();
-    if let Ok(exit) = timeout(KILL_AFTER, process.wait()).await {
-        return exit;
-    }
-    process.kill();
-    process.wait().await
+    process.end().await
 }
 
 async fn drain(admin: &Admin) {

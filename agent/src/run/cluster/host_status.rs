@@ -16,17 +16,30 @@ use crate::source::update::IncompleteRevision;
 /// Message of a host whose agent was stopped.
 const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 
+/// Facts that a host tells of itself in each of its reports.
+#[derive(Clone, Debug)]
+pub(super) struct HostFacts {
+    /// Addresses of a host that listens on all of them.
+    pub(super) addresses: Vec<String>,
+    /// Zone that it is in; empty if nobody said.
+    pub(super) zone: String,
+    /// Number of cores that its Envoys may use.
+    pub(super) cores: u32,
+    /// Memory that its Envoys may use.
+    pub(super) memory_mib: u64,
+}
+
 /// Returns the status, without the time at which it is written. `before` is the one that was written last.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
-    host_addresses: &[String],
+    host: &HostFacts,
     before: Option<&GatewayAgentStatus>,
 ) -> GatewayAgentStatus {
     let GatewayReport {
         gateway: _,
-        state,
-        message,
+        state: _,
+        message: _,
         addresses,
         // Includes the endpoints, which differ from host to host.
         wanted: _,
@@ -37,26 +50,12 @@ pub(super) fn host_status(
         // Reported below, by its place in the snapshot.
         refused: _,
         refusal: _,
-        draining,
+        draining: _,
         envoy: _,
     } = report;
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
-    // A change of endpoints that is on its way is not worth a report.
-    let settled = *state == AgentState::Applying
-        && !applied_revision.is_empty()
-        && wanted_revision == applied_revision
-        && message_is_plain(report);
-    let (state, message) = if let Some(draining) = draining {
-        // It serves, but not for long.
-        (
-            AgentState::Degraded,
-            text(&format!("is being drained: {draining}")),
-        )
-    } else if settled {
-        (AgentState::Serving, String::new())
-    } else {
-        (*state, text(message))
-    };
+    let is_applied = !applied_revision.is_empty() && wanted_revision == applied_revision;
+    let (state, message) = state_of(report, is_applied);
     // It still serves what it served; if no agent comes back, the host counts as lost after a while.
     let message = match (observed.left && observed.live, message.as_str()) {
         (false, _) => message,
@@ -74,63 +73,51 @@ pub(super) fn host_status(
         wanted_revision,
         applied_revision,
         applied_at: applied_at.and_then(whole_seconds),
-        envoy_version: observed.envoy_version.clone(),
+        envoy_version: observed.envoy.version.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        zone: host.zone.clone(),
+        cores: host.cores,
+        memory_mib: host.memory_mib,
         addresses: if observed.live {
             let listened = addresses.iter().filter_map(|ip| ip.parse().ok());
-            let mut all = reachable(listened, host_addresses);
+            let mut all = reachable(listened, &host.addresses);
             all.truncate(MAX_REPORTED_ADDRESSES);
             all
         } else {
             Vec::new()
         },
-        unusable_addresses: observed
-            .unusable_addresses
-            .iter()
-            .take(MAX_ENTRIES)
-            .map(|(address, reason)| UnusableAddress {
+        unusable_addresses: bounded(&observed.unusable_addresses, |(address, reason)| {
+            UnusableAddress {
                 address: address.clone(),
                 reason: text(reason),
-            })
-            .collect(),
-        refused_listeners: affected
-            .listeners
-            .iter()
-            .take(MAX_ENTRIES)
-            .map(|(name, reason)| RefusedListener {
-                name: name.clone(),
-                reason: text(reason),
-            })
-            .collect(),
-        refused_routes: affected
-            .routes
-            .iter()
-            .take(MAX_ENTRIES)
-            .map(|(route, affected)| RefusedRoute {
-                route: route.clone(),
-                rules: rules(&affected.rules),
-                backends: rules(&affected.shares),
-                works: affected.works,
-            })
-            .collect(),
-        refused: affected
-            .refused
-            .iter()
-            .take(MAX_ENTRIES)
-            .map(|refused| RefusedObject {
-                object: refused.object.clone(),
-                effect: text(&refused.effect),
-                envoy_words: text(&refused.envoy_words),
-                since: whole_seconds(refused.since),
-            })
-            .collect(),
+            }
+        }),
+        refused_listeners: bounded(&affected.listeners, |(name, reason)| RefusedListener {
+            name: name.clone(),
+            reason: text(reason),
+        }),
+        refused_routes: bounded(&affected.routes, |(route, affected)| RefusedRoute {
+            route: route.clone(),
+            rules: rules(&affected.rules),
+            backends: rules(&affected.shares),
+            works: affected.works,
+        }),
+        refused: bounded(&affected.refused, |refused| RefusedObject {
+            object: refused.object.clone(),
+            effect: text(&refused.effect),
+            envoy_words: text(&refused.envoy_words),
+            since: whole_seconds(refused.since),
+        }),
         next_certificate_expiry: next_expiry(observed),
         heartbeat: None,
     }
 }
 
 /// Returns the status of a Gateway of which no whole revision was ever read.
-pub(super) fn unserved_status(incomplete: &IncompleteRevision) -> GatewayAgentStatus {
+pub(super) fn unserved_status(
+    incomplete: &IncompleteRevision,
+    host: &HostFacts,
+) -> GatewayAgentStatus {
     GatewayAgentStatus {
         state: if incomplete.stuck {
             AgentState::Down
@@ -140,17 +127,35 @@ pub(super) fn unserved_status(incomplete: &IncompleteRevision) -> GatewayAgentSt
         message: text(&incomplete.to_string()),
         wanted_revision: short(&incomplete.revision),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        zone: host.zone.clone(),
+        cores: host.cores,
+        memory_mib: host.memory_mib,
         ..GatewayAgentStatus::default()
     }
 }
 
-fn message_is_plain(report: &GatewayReport) -> bool {
-    report.refused.is_empty() && report.refusal.is_empty()
+/// Returns the state and its message. A change of endpoints that is on its way is not worth a report.
+fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
+    if let Some(draining) = &report.draining {
+        // It serves, but not for long.
+        let message = format!("is being drained: {draining}");
+        return (AgentState::Degraded, text(&message));
+    }
+    let plain = report.refused.is_empty() && report.refusal.is_empty();
+    if report.state == AgentState::Applying && is_applied && plain {
+        return (AgentState::Serving, String::new());
+    }
+    (report.state, text(&report.message))
+}
+
+/// Returns as many entries as a report may have.
+fn bounded<I: IntoIterator, T>(all: I, entry: impl Fn(I::Item) -> T) -> Vec<T> {
+    all.into_iter().take(MAX_ENTRIES).map(entry).collect()
 }
 
 /// Returns the time at which the first certificate that Envoy serves expires.
 fn next_expiry(observed: &Observed) -> Option<Timestamp> {
-    Timestamp::from_second(observed.applied.as_ref()?.packed.first_expiry()?).ok()
+    Timestamp::from_second(observed.applied.as_ref()?.encoded.first_expiry()?).ok()
 }
 
 fn rules(rules: &std::collections::BTreeMap<usize, String>) -> Vec<RefusedRule> {

@@ -1,6 +1,7 @@
 //! A cluster as the source: the engine that follows it, and the reports of this host to it.
 
 mod host_status;
+mod renewal;
 mod reporter;
 
 use kube::Client;
@@ -40,6 +41,9 @@ pub(super) fn start(
     let (sender, mut updates) = watch::channel(SourceUpdate::default());
     let (client, clients) = watch::channel(None);
     tokio::spawn(cluster::run(settings.clone(), before, sender, client));
+    if let Some(kubeconfig) = settings.kubeconfig.clone() {
+        tokio::spawn(renewal::renew(kubeconfig, clients.clone()));
+    }
     let runtime = tokio::runtime::Handle::current();
     thread(move || {
         engine.restore(accepted);

@@ -5,7 +5,6 @@
 //! newest is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -19,12 +18,15 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Clients;
-use super::host_status::{host_status, unserved_status, whole_seconds};
-use crate::run::engine::Known;
+use super::host_status::{HostFacts, host_status, unserved_status, whole_seconds};
+use crate::host::limits;
+use crate::run::addresses::host as host_addresses;
+use crate::run::engine::SourceState;
 use crate::run::observed::AllObserved;
+use crate::run::reload::LiveSettings;
 use crate::run::report::compose::gateway_report;
 use crate::source::cluster::backoff::{Backoff, jittered};
-use crate::source::cluster::{Settings, describe_error};
+use crate::source::cluster::{Settings, describe_error, within};
 
 /// Field manager of the spec.
 const SPEC_MANAGER: &str = "sesame-agent";
@@ -44,9 +46,9 @@ pub(in crate::run) struct Reporter {
 impl Reporter {
     pub(in crate::run) fn start(
         settings: &Settings,
-        host_addresses: &[IpAddr],
+        mut live: watch::Receiver<LiveSettings>,
         clients: Clients,
-        known: watch::Receiver<Known>,
+        known: watch::Receiver<SourceState>,
         observed: watch::Receiver<AllObserved>,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
@@ -57,7 +59,13 @@ impl Reporter {
             all: observed,
             followed: BTreeMap::new(),
             told: BTreeMap::new(),
-            host_addresses: host_addresses.iter().map(IpAddr::to_string).collect(),
+            host: HostFacts {
+                addresses: reported(&mut live),
+                zone: settings.zone.clone(),
+                cores: limits::cores(),
+                memory_mib: limits::memory() >> 20,
+            },
+            live,
         };
         Self {
             stop,
@@ -77,8 +85,15 @@ impl Reporter {
     }
 }
 
+/// Returns the addresses where clients reach this host, by the settings that there are now.
+fn reported(live: &mut watch::Receiver<LiveSettings>) -> Vec<String> {
+    let told = live.borrow_and_update().report_addresses.clone();
+    let usable = host_addresses::usable(&told).into_iter();
+    usable.map(|ip| ip.to_string()).collect()
+}
+
 /// The report that was written last.
-struct Written {
+struct WrittenReport {
     status: GatewayAgentStatus,
     /// True if the cluster has taken it.
     heard: bool,
@@ -87,12 +102,13 @@ struct Written {
 struct ReportLoop {
     settings: Settings,
     clients: Clients,
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<SourceState>,
     all: watch::Receiver<AllObserved>,
     /// Receivers of its own, which remember what was looked at.
     followed: AllObserved,
-    told: BTreeMap<NamespacedName, Written>,
-    host_addresses: Vec<String>,
+    told: BTreeMap<NamespacedName, WrittenReport>,
+    live: watch::Receiver<LiveSettings>,
+    host: HostFacts,
 }
 
 impl ReportLoop {
@@ -141,6 +157,9 @@ impl ReportLoop {
 
     /// Follows the Gateways that there are now.
     fn follow(&mut self) {
+        if self.live.has_changed().unwrap_or(false) {
+            self.host.addresses = reported(&mut self.live);
+        }
         let all = self.all.borrow_and_update();
         self.followed.retain(|name, followed| {
             all.get(name)
@@ -170,9 +189,17 @@ impl ReportLoop {
             }
             futures::future::select_all(any).await;
         };
+        // Marked as seen when the loop follows it.
+        let mut live = self.live.clone();
+        let newer = async {
+            if live.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::select! {
             () = any => {}
             _ = self.known.changed() => {}
+            () = newer => {}
             _ = self.all.changed() => {}
             _ = self.clients.changed() => {}
         }
@@ -205,7 +232,7 @@ impl ReportLoop {
             // A report that is refused does not keep back another.
             outcome = outcome.and(written);
             if heard || self.told.contains_key(&gateway) {
-                self.told.insert(gateway, Written { status, heard });
+                self.told.insert(gateway, WrittenReport { status, heard });
             }
         }
         let gone: Vec<NamespacedName> = self
@@ -231,11 +258,11 @@ impl ReportLoop {
             let observed = observed.borrow_and_update().clone();
             let report = gateway_report(gateway, &observed, &known);
             let before = self.told.get(gateway).map(|told| &told.status);
-            let status = host_status(&report, &observed, &self.host_addresses, before);
+            let status = host_status(&report, &observed, &self.host, before);
             statuses.insert(gateway.clone(), status);
         }
         for (gateway, incomplete) in known.incomplete.iter() {
-            let unserved = || unserved_status(incomplete);
+            let unserved = || unserved_status(incomplete, &self.host);
             statuses.entry(gateway.clone()).or_insert_with(unserved);
         }
         statuses
@@ -253,18 +280,20 @@ impl ReportLoop {
             "kind": "GatewayAgent",
             "status": GatewayAgentStatus { heartbeat: whole_seconds(Timestamp::now()), ..status.clone() },
         });
-        let new = !self.told.contains_key(gateway);
-        if new {
-            self.write_spec(api, gateway, &name).await?;
-        }
-        match self.write_status(api, &name, &status).await {
-            Err(kube::Error::Api(error)) if error.code == 404 && !new => {
+        let known = self.told.contains_key(gateway);
+        let written = async {
+            if !known {
                 self.write_spec(api, gateway, &name).await?;
-                self.write_status(api, &name, &status).await
             }
-            result => result,
-        }
-        .map_err(|error| format!("GatewayAgent {name}: {}", describe_error(&error)))
+            match write_status(api, &name, &status).await {
+                Err(kube::Error::Api(error)) if error.code == 404 && known => {
+                    self.write_spec(api, gateway, &name).await?;
+                    write_status(api, &name, &status).await
+                }
+                result => result,
+            }
+        };
+        written.await.map_err(|error| failed(&name, &error))
     }
 
     async fn write_spec(
@@ -272,7 +301,7 @@ impl ReportLoop {
         api: &Api<GatewayAgent>,
         gateway: &NamespacedName,
         name: &str,
-    ) -> Result<(), String> {
+    ) -> kube::Result<()> {
         let object = serde_json::json!({
             "apiVersion": "projectsesame.io/v1alpha1",
             "kind": "GatewayAgent",
@@ -291,27 +320,8 @@ impl ReportLoop {
         });
         let params = PatchParams::apply(SPEC_MANAGER).force();
         let patch = Patch::Apply(&object);
-        match tokio::time::timeout(TIMEOUT, api.patch(name, &params, &patch)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(format!("GatewayAgent {name}: {}", describe_error(&error))),
-            Err(_) => Err(format!("GatewayAgent {name}: no answer within {TIMEOUT:?}")),
-        }
-    }
-
-    async fn write_status(
-        &self,
-        api: &Api<GatewayAgent>,
-        name: &str,
-        status: &serde_json::Value,
-    ) -> kube::Result<()> {
-        let params = PatchParams::apply(STATUS_MANAGER).force();
-        let patch = Patch::Apply(status);
-        match tokio::time::timeout(TIMEOUT, api.patch_status(name, &params, &patch)).await {
-            Ok(result) => result.map(|_| ()),
-            Err(_) => Err(kube::Error::Service(
-                format!("no answer within {TIMEOUT:?}").into(),
-            )),
-        }
+        let written = within(TIMEOUT, api.patch(name, &params, &patch)).await;
+        written.map(|_| ())
     }
 
     /// Deletes the report of a Gateway that was withdrawn.
@@ -321,12 +331,26 @@ impl ReportLoop {
         gateway: &NamespacedName,
     ) -> Result<(), String> {
         let name = agent_name(gateway, &self.settings.host);
-        match tokio::time::timeout(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
-            Ok(Ok(_)) => Ok(()),
+        match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
+            Ok(_) => Ok(()),
             // Not allowed, or gone already: the controller collects reports that nobody updates.
-            Ok(Err(kube::Error::Api(error))) if matches!(error.code, 403 | 404) => Ok(()),
-            Ok(Err(error)) => Err(format!("GatewayAgent {name}: {}", describe_error(&error))),
-            Err(_) => Err(format!("GatewayAgent {name}: no answer within {TIMEOUT:?}")),
+            Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
+            Err(error) => Err(failed(&name, &error)),
         }
     }
+}
+
+async fn write_status(
+    api: &Api<GatewayAgent>,
+    name: &str,
+    status: &serde_json::Value,
+) -> kube::Result<()> {
+    let params = PatchParams::apply(STATUS_MANAGER).force();
+    let patch = Patch::Apply(status);
+    let written = within(TIMEOUT, api.patch_status(name, &params, &patch)).await;
+    written.map(|_| ())
+}
+
+fn failed(name: &str, error: &kube::Error) -> String {
+    format!("GatewayAgent {name}: {}", describe_error(error))
 }

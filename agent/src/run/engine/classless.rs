@@ -2,7 +2,6 @@
 //! before it is known that this is meant. Pure.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::World;
@@ -57,18 +56,6 @@ pub(super) fn as_before<'a>(
         .iter()
         .filter_map(|name| before.get_key_value(name))
         .map(|(gateway, target)| target.to_revision(gateway))
-}
-
-/// Takes over what was wanted of them as it is, where its addresses are the same: what was accepted before the agent
-/// started is nothing newer.
-pub(super) fn keep(orphans: &BTreeSet<NamespacedName>, before: &Targets, gateways: &mut Targets) {
-    for name in orphans {
-        if let (Some(old), Some(new)) = (before.get(name), gateways.get_mut(name))
-            && old.assignment == new.assignment
-        {
-            *new = Arc::clone(old);
-        }
-    }
 }
 
 fn class_of<'w>(world: &'w World, gateway: &NamespacedName) -> Option<&'w str> {

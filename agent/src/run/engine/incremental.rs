@@ -42,16 +42,16 @@ impl Engine {
         let mut route_tables: BTreeMap<_, _> = route_tables.into_iter().collect();
         let mut offers = Vec::with_capacity(wanted.len());
         for (name, wanted) in wanted {
-            let mut packed = Arc::clone(&wanted.packed);
+            let mut encoded = Arc::clone(&wanted.encoded);
             if let Some(delta) = route_tables.remove(name) {
-                packed = Arc::new(packed.with_changed_hosts(&delta)?);
+                encoded = Arc::new(encoded.with_changed_hosts(&delta)?);
             }
             if !endpoints.is_empty() {
-                packed = Arc::new(packed.with_changed_endpoints(&endpoints)?);
+                encoded = Arc::new(encoded.with_changed_endpoints(&endpoints)?);
             }
             offers.push(GatewayRevision {
                 gateway: name.clone(),
-                packed,
+                encoded,
                 snapshot: None,
                 manifest_revision: None,
             });

@@ -172,10 +172,10 @@ impl Fixture {
                 held: BTreeMap::new(),
                 directories: directories.expect("directories"),
             },
-            known: watch::channel(Known::default()).0,
+            known: watch::channel(SourceState::default()).0,
             accepted: Vec::new(),
             found: Vec::new(),
-            withdrawal: Withdrawal::new(None, watch::channel(0).1),
+            withdrawal: Withdrawal::new(|| None, watch::channel(0).1),
             runtime: runtime.handle().clone(),
         };
         let mut fixture = Self {
@@ -251,7 +251,7 @@ impl Fixture {
         let known = known.borrow();
         assert!(known.gateways.keys().eq(expected.keys()));
         for (wanted, expected) in known.gateways.values().zip(expected.values()) {
-            assert_eq!(wanted.packed, expected.packed);
+            assert_eq!(wanted.encoded, expected.encoded);
             assert_eq!(wanted.rendered, expected.rendered);
             assert_eq!(wanted.revision(), expected.revision());
             assert_eq!(wanted.assignment, expected.assignment);
@@ -261,13 +261,8 @@ impl Fixture {
         assert_eq!(known.world.as_ref(), Some(manifests.world()));
         assert_eq!(*known.transitions, self.expected);
         let found = whole.problems.iter();
-        let found = found.map(|p| ProblemReport::of_object(p, manifests.location(&p.object)));
-        let problems: Vec<ProblemReport> = scan
-            .problems
-            .iter()
-            .map(ProblemReport::from)
-            .chain(found)
-            .collect();
+        let found = found.map(|p| SourceProblem::of_object(p, manifests.location(&p.object)));
+        let problems: Vec<SourceProblem> = scan.problems.iter().cloned().chain(found).collect();
         assert_eq!(*known.problems, problems);
         assert_eq!(known.held, None);
     }
@@ -343,7 +338,7 @@ fn changes_of_routes_and_endpoints_alone_are_resolved_incrementally() {
 fn gateways_that_lose_their_class_are_served_until_it_is_accepted() {
     let mut fixture = Fixture::new(Vec::new());
     let (accept, accepted) = watch::channel(0);
-    fixture.engine.withdrawal = Withdrawal::new(Some(Duration::from_secs(300)), accepted);
+    fixture.engine.withdrawal = Withdrawal::new(|| Some(Duration::from_secs(300)), accepted);
     let path = fixture.dir.path().join("manifests/gateways.yaml");
     let documents: Vec<&str> = GATEWAYS.split("---").collect();
     let without = |kept: &[usize]| {

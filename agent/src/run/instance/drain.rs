@@ -11,21 +11,10 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::envoy::Admin;
-use crate::run::commands::ReplySink;
+use crate::run::commands::{DrainLimits, ReplySink};
 use crate::run::observed::Observed;
 
 const POLL: Duration = Duration::from_millis(250);
-
-/// Limits of a drain.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Until {
-    /// Time between the loss of readiness and the request to clients to leave.
-    pub(super) lame_duck: Duration,
-    /// Time that the whole drain may take.
-    pub(super) timeout: Duration,
-    /// Number of connections at which the host counts as drained.
-    pub(super) connections: u64,
-}
 
 /// A drain, in progress or done. Dropping it ends it.
 #[derive(Debug)]
@@ -40,10 +29,10 @@ impl Drain {
     pub(super) fn start(
         admin: Admin,
         observed: watch::Sender<Observed>,
-        until: Until,
+        limits: DrainLimits,
         replies: ReplySink,
     ) -> Self {
-        let task = tokio::spawn(run(admin.clone(), observed.clone(), until, replies));
+        let task = tokio::spawn(run(admin.clone(), observed.clone(), limits, replies));
         Self {
             task,
             admin,
@@ -67,14 +56,21 @@ impl Drop for Drain {
     }
 }
 
-async fn run(admin: Admin, observed: watch::Sender<Observed>, until: Until, replies: ReplySink) {
+async fn run(
+    admin: Admin,
+    observed: watch::Sender<Observed>,
+    limits: DrainLimits,
+    replies: ReplySink,
+) {
+    let timeout = Duration::from_secs(limits.timeout_seconds);
+    let lame_duck = Duration::from_secs(limits.lame_duck_seconds);
     let start = Instant::now();
     let note = |text: String| {
         observed.send_modify(|observed| observed.draining = Some(text.clone()));
         text
     };
     replies.say(note("no longer ready".to_owned()));
-    sleep(until.lame_duck.min(until.timeout)).await;
+    sleep(lame_duck.min(timeout)).await;
     let mut replies = Some(replies);
     let mut last = None;
     loop {
@@ -86,17 +82,14 @@ async fn run(admin: Admin, observed: watch::Sender<Observed>, until: Until, repl
         };
         if let Some(to) = &replies {
             let end = match &left {
-                Ok(left) if *left <= until.connections => {
+                Ok(left) if *left <= limits.until_connections => {
                     Some(Ok(note(format!("drained: {left} connections are left"))))
                 }
-                _ if start.elapsed() >= until.timeout => {
+                _ if start.elapsed() >= timeout => {
                     let left = left
                         .as_ref()
                         .map_or_else(Clone::clone, |left| format!("{left} connections are left"));
-                    Some(Err(note(format!(
-                        "not drained within {:?}: {left}",
-                        until.timeout
-                    ))))
+                    Some(Err(note(format!("not drained within {timeout:?}: {left}"))))
                 }
                 Ok(left) if last != Some(*left) => {
                     last = Some(*left);

@@ -11,7 +11,6 @@ mod removal_guard;
 mod replacement;
 mod serving;
 mod start;
-mod target_receiver;
 mod target_selector;
 
 use std::path::PathBuf;
@@ -21,14 +20,15 @@ use std::time::{Duration, Instant};
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
+use self::removal_guard::RemovalGuard;
 use self::serving::Serving;
-use self::target_receiver::TargetReceiver;
 use self::target_selector::TargetSelector;
 use super::RunOptions;
 use super::commands::QueuedCommand;
 use super::directories::GatewayDirectories;
-use super::engine::Known;
+use super::engine::SourceState;
 use super::observed::Observed;
+use super::reload::LiveSettings;
 use super::shutdown::Ending;
 use super::target::Target;
 use crate::envoy::process::launch::Launcher;
@@ -40,12 +40,12 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Instance {
     pub(super) gateway: NamespacedName,
     pub(super) directories: GatewayDirectories,
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<InstanceSettings>,
     pub(super) observed: watch::Sender<Observed>,
 }
 
 /// Everything that is the same for all instances of the agent.
-pub(super) struct Settings {
+pub(super) struct InstanceSettings {
     pub(super) options: Arc<RunOptions>,
     /// Envoy to run.
     pub(super) binary: PathBuf,
@@ -54,22 +54,30 @@ pub(super) struct Settings {
     pub(super) launcher: Launcher,
     /// Counts how often somebody has accepted that no Gateway is left.
     pub(super) released: watch::Sender<u64>,
+    /// Settings that may change while the agent runs.
+    pub(super) live: watch::Receiver<LiveSettings>,
 }
 
 impl Instance {
     /// Serves until `stop` says so, then leaves its Envoy or ends it.
     pub(super) async fn run(
         self,
-        known: watch::Receiver<Known>,
+        known: watch::Receiver<SourceState>,
         first: Arc<Target>,
         commands: mpsc::Receiver<QueuedCommand>,
         mut stop: watch::Receiver<Option<Ending>>,
     ) {
-        let mut targets = TargetReceiver::new(self.gateway.clone(), known, first);
-        let state = self.directories.state.clone();
-        let options = &self.settings.options;
-        let (most_removed, hold) = (options.most_removed, options.hold);
-        let selector = TargetSelector::new(targets.newest(), state, most_removed, hold);
+        let guard = {
+            let live = self.settings.live.borrow();
+            RemovalGuard::new(live.most_removed, live.hold)
+        };
+        let selector = TargetSelector::new(
+            self.gateway.clone(),
+            known,
+            first,
+            self.directories.state.clone(),
+            guard,
+        );
         let started = loop {
             self.note_busy(true);
             match self.start(selector.selected()).await {
@@ -86,7 +94,7 @@ impl Instance {
                 }
             }
         };
-        let serving = Serving::new(self, started, selector, targets, stop);
+        let serving = Serving::new(self, started, selector, stop);
         serving.run(commands).await;
     }
 

@@ -72,28 +72,10 @@ async fn run(
             }
             () = tokio::time::sleep(AGAIN), if failed => {}
         }
-        let Some(mut wanted) = newest.borrow_and_update().clone() else {
+        let Some(wanted) = newest.borrow_and_update().clone() else {
             continue;
         };
-        let mut config = wanted.packed.config_digest();
-        if let Some((before, time)) = &last
-            && *before == config
-        {
-            let something_else = async {
-                while newest.changed().await.is_ok() {
-                    let Some(newer) = newest.borrow_and_update().clone() else {
-                        continue;
-                    };
-                    wanted = newer;
-                    config = wanted.packed.config_digest();
-                    if config != *before {
-                        return;
-                    }
-                }
-            };
-            // The wait also ends when the newest is to be stored for the last time.
-            let _ = timeout_at(*time + GATHER, something_else).await;
-        }
+        let (wanted, config) = gathered(&mut newest, wanted, last.as_ref()).await;
         let (directory, before) = (directory.clone(), kept.clone());
         let done = tokio::task::spawn_blocking(move || {
             let revision = wanted.revision().to_owned();
@@ -125,4 +107,29 @@ async fn run(
             new
         });
     }
+}
+
+/// Waits for more changes after one of endpoints alone. Returns the newest target, and its digest without endpoints. `last` is that of
+/// the last stored target, with its time.
+async fn gathered(
+    newest: &mut watch::Receiver<Option<Arc<Target>>>,
+    mut wanted: Arc<Target>,
+    last: Option<&(String, Instant)>,
+) -> (Arc<Target>, String) {
+    let mut config = wanted.encoded.config_digest();
+    if let Some((before, time)) = last
+        && *before == config
+    {
+        let something_else = async {
+            while *before == config && newest.changed().await.is_ok() {
+                if let Some(newer) = newest.borrow_and_update().clone() {
+                    config = newer.encoded.config_digest();
+                    wanted = newer;
+                }
+            }
+        };
+        // The wait also ends when the newest is to be stored for the last time.
+        let _ = timeout_at(*time + GATHER, something_else).await;
+    }
+    (wanted, config)
 }

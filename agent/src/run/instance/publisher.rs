@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use super::Instance;
 use super::persister::Persister;
 use crate::apply::{self, Applier};
 use crate::envoy::{Admin, State};
-use crate::publish::{Kept, Published, publish};
+use crate::publish::{Published, publish};
 use crate::quarantine::{self, Affected, Quarantine, Reduced, affected};
 use crate::run::observed::Observed;
 use crate::run::target::Target;
@@ -30,7 +30,7 @@ pub(super) struct Publisher {
     applier: Applier,
     admin: Admin,
     keeper: Persister,
-    quarantine: Quarantine,
+    pub(super) quarantine: Quarantine,
     /// Target that was reduced last, and what is served of it.
     reduced: Option<(Arc<Target>, Arc<Target>)>,
     /// Process id of the Envoy that was live last.
@@ -51,7 +51,7 @@ impl Publisher {
                 instance.settings.binary.clone(),
                 directories.runtime.join("validate"),
             )
-            .with_last_good_keys(first.restored.then(|| Arc::clone(&first.packed))),
+            .with_last_good_keys(first.restored.then(|| Arc::clone(&first.encoded))),
             observed: instance.observed.clone(),
             gateway,
             applier,
@@ -64,16 +64,6 @@ impl Publisher {
     /// Waits until the last accepted target is stored.
     pub(super) async fn finish(self) {
         self.keeper.finish().await;
-    }
-
-    /// Returns the time at which [`Publisher::probe`] is to be called.
-    pub(super) fn next_probe(&self) -> Option<Instant> {
-        self.quarantine.next_probe()
-    }
-
-    /// Returns whether a port has become free, so that the target is to be published again.
-    pub(super) fn probe(&mut self) -> bool {
-        self.quarantine.probe()
     }
 
     /// Follows Envoy's state. Returns whether the target is to be published again: a new process reads the files by itself,
@@ -147,8 +137,8 @@ impl Publisher {
         wanted: &Arc<Target>,
         newer: impl Fn() -> bool + Send + Sync,
     ) -> bool {
-        let target = quarantine::Target {
-            packed: &wanted.packed,
+        let target = quarantine::Configuration {
+            encoded: &wanted.encoded,
             options: &wanted.options,
             rendered: &wanted.rendered,
         };
@@ -163,19 +153,19 @@ impl Publisher {
                 self.accepted(wanted, &served, &report);
                 return true;
             }
-            Ok(Published::Kept(Kept::Refused { envoy_words })) => {
+            Ok(Published::Refused { envoy_words }) => {
                 // Nothing is gained by trying the same again: a newer configuration is waited for.
                 tracing::error!(gateway = %self.gateway, "a change is refused; what was accepted last is served: {}", envoy_words.join("; "));
                 self.observed
                     .send_modify(|observed| observed.refusal = envoy_words);
                 return true;
             }
-            Ok(Published::Kept(Kept::Searching { envoy_words })) => {
+            Ok(Published::Searching { envoy_words }) => {
                 self.observed
                     .send_modify(|observed| observed.refusal = envoy_words);
                 "the newest change is refused; what is refused of it is being looked for".to_owned()
             }
-            Ok(Published::Kept(Kept::NotYet { reason })) => reason,
+            Ok(Published::NotYet { reason }) => reason,
             Err(error) => error.to_string(),
         };
         tracing::warn!(gateway = %self.gateway, "a change is not applied yet: {trouble}");
@@ -202,7 +192,7 @@ impl Publisher {
         let affected = if culprits.is_empty() && unbound.iter().next().is_none() {
             Affected::default()
         } else {
-            affected(&wanted.packed.snapshot(), culprits, unbound, |port| {
+            affected(&wanted.encoded.snapshot(), culprits, unbound, |port| {
                 *wanted.options.port_map.get(&port).unwrap_or(&port)
             })
         };

@@ -84,6 +84,15 @@ impl RemovalGuard {
         ))
     }
 
+    /// Judges by other limits from now on; what is held waits anew. Returns whether they differ.
+    pub(super) fn set(&mut self, percent: u8, pause: Duration) -> bool {
+        if (self.percent, self.pause) == (percent, pause) {
+            return false;
+        }
+        *self = Self::new(percent, pause);
+        true
+    }
+
     /// Returns the time at which a revision that is held is let through.
     pub(super) fn next(&self) -> Option<Instant> {
         self.held.as_ref().map(|held| held.until)

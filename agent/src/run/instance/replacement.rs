@@ -87,18 +87,13 @@ impl Replacement {
             progress: Some(progress),
             ..self.request(strategy, newest, observed)
         };
-        let restart = supervisor.restart(request);
-        tokio::pin!(restart);
-        let result = loop {
-            tokio::select! {
-                biased;
-                Some(step) = steps.recv() => replies.say(step),
-                result = &mut restart => break result,
+        let told = async {
+            // Ends with the restart, which drops the other end.
+            while let Some(step) = steps.recv().await {
+                replies.say(step);
             }
         };
-        while let Ok(step) = steps.try_recv() {
-            replies.say(step);
-        }
+        let (result, ()) = tokio::join!(supervisor.restart(request), told);
         let done = result.is_ok();
         if done {
             self.bootstrap.clone_from(&newest.bootstrap);

@@ -1,23 +1,22 @@
 //! The loop of an instance whose Envoy was started: one event after the other, and in between Envoy is brought to what
 //! it is to serve.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::drain::{Drain, Until};
+use super::drain::Drain;
 use super::publisher::Publisher;
 use super::replacement::Replacement;
 use super::start::Started;
-use super::target_receiver::{EngineGone, TargetReceiver};
 use super::target_selector::TargetSelector;
 use super::{Instance, RETRY};
 use crate::envoy::{State, Supervisor, locate};
+use crate::host::until;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
 use crate::run::observed::{Observed, STOPPED};
+use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
-use crate::run::target::Target;
 use crate::xds::tcp_addresses;
 
 /// A drain asks again and again; it need not wait long.
@@ -30,7 +29,6 @@ pub(super) struct Serving {
     publisher: Publisher,
     replacement: Replacement,
     drain: Option<Drain>,
-    targets: TargetReceiver,
     selector: TargetSelector,
     /// True if the selected target is to be published.
     unpublished: bool,
@@ -38,17 +36,13 @@ pub(super) struct Serving {
     /// State of Envoy that was followed last.
     state: State,
     stop: watch::Receiver<Option<Ending>>,
+    /// Settings that may change while the agent runs.
+    live: watch::Receiver<LiveSettings>,
 }
 
 /// Something that an instance waits for.
-enum Event {
+enum InstanceEvent {
     Command(QueuedCommand),
-    /// The source wants another target.
-    Target(Arc<Target>),
-    /// The time of a target that is held is over.
-    Recheck,
-    /// Time to look whether a port has become free.
-    Probe,
     /// Anything that the next round sees by itself.
     Round,
     Stop,
@@ -59,27 +53,26 @@ impl Serving {
         instance: Instance,
         started: Started,
         selector: TargetSelector,
-        targets: TargetReceiver,
         stop: watch::Receiver<Option<Ending>>,
     ) -> Self {
-        let Started {
-            applier,
-            supervisor,
-            from_files,
-            bootstrap,
-        } = started;
+        let supervisor = started.supervisor;
         supervisor.park(tcp_addresses(&selector.selected().rendered));
         Self {
-            publisher: Publisher::new(&instance, applier, supervisor.admin(), selector.selected()),
-            replacement: Replacement::new(bootstrap),
+            publisher: Publisher::new(
+                &instance,
+                started.applier,
+                supervisor.admin(),
+                selector.selected(),
+            ),
+            replacement: Replacement::new(started.bootstrap),
             drain: None,
-            targets,
             selector,
             // What was accepted before may be older than the files: those serve until the source has been read.
-            unpublished: !from_files,
+            unpublished: !started.from_files,
             states: supervisor.state(),
             state: State::Starting { pid: None },
             stop,
+            live: instance.settings.live.clone(),
             instance,
             supervisor,
         }
@@ -98,12 +91,9 @@ impl Serving {
             let event = self.next(&mut commands, retry).await;
             self.instance.note_busy(true);
             match event {
-                Event::Command(command) => self.obey(command).await,
-                Event::Target(target) => self.unpublished |= self.selector.follow(target),
-                Event::Recheck => self.unpublished |= self.selector.recheck(),
-                Event::Probe => self.unpublished |= self.publisher.probe(),
-                Event::Round => {}
-                Event::Stop => break,
+                InstanceEvent::Command(command) => self.obey(command).await,
+                InstanceEvent::Round => {}
+                InstanceEvent::Stop => break,
             }
         }
         self.finish().await;
@@ -131,8 +121,8 @@ impl Serving {
         // What is closed is to refuse connections.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
-        let (targets, stop) = (&self.targets, &self.stop);
-        let newer = || targets.has_newer() || stop.borrow().is_some();
+        let (selector, stop) = (&self.selector, &self.stop);
+        let newer = || selector.has_newer() || stop.borrow().is_some();
         let done = self.publisher.publish(target, newer).await;
         self.unpublished = !done;
         if let Some(applied) = &self.instance.observed.borrow().applied {
@@ -158,21 +148,28 @@ impl Serving {
     }
 
     /// Waits for the next event. `retry` says that something failed which may work after a while.
-    async fn next(&mut self, commands: &mut mpsc::Receiver<QueuedCommand>, retry: bool) -> Event {
+    async fn next(
+        &mut self,
+        commands: &mut mpsc::Receiver<QueuedCommand>,
+        retry: bool,
+    ) -> InstanceEvent {
         let replace = self.replacement.next(&self.state, self.selector.selected());
-        tokio::select! {
-            Some(command) = commands.recv() => Event::Command(command),
-            () = until(replace) => Event::Round,
-            target = self.targets.changed() => match target {
-                Ok(target) => Event::Target(target),
-                Err(EngineGone) => Event::Stop,
+        let recheck = self.selector.next();
+        self.unpublished |= tokio::select! {
+            Some(command) = commands.recv() => return InstanceEvent::Command(command),
+            () = until(replace) => false,
+            selected = self.selector.changed() => match selected {
+                Some(selected) => selected,
+                None => return InstanceEvent::Stop,
             },
-            _ = self.states.changed() => Event::Round,
-            () = until(self.selector.next()) => Event::Recheck,
-            _ = self.stop.wait_for(Option::is_some) => Event::Stop,
-            () = tokio::time::sleep(RETRY), if retry => Event::Round,
-            () = until(self.publisher.next_probe()) => Event::Probe,
-        }
+            _ = self.states.changed() => false,
+            Ok(()) = self.live.changed() => take_settings(&mut self.selector, &mut self.live),
+            () = until(recheck) => self.selector.recheck(),
+            _ = self.stop.wait_for(Option::is_some) => return InstanceEvent::Stop,
+            () = tokio::time::sleep(RETRY), if retry => false,
+            () = until(self.publisher.quarantine.next_probe()) => self.publisher.quarantine.probe(),
+        };
+        InstanceEvent::Round
     }
 
     /// Carries out a command.
@@ -193,7 +190,7 @@ impl Serving {
                     self.note_replaced(Ok(())).await;
                 }
             }
-            InstanceCommand::Accept if self.targets.is_withdrawn() => {
+            InstanceCommand::Accept if self.selector.is_withdrawn() => {
                 let released = &self.instance.settings.released;
                 released.send_modify(|count| *count += 1);
                 replies.end(Ok(
@@ -212,19 +209,10 @@ impl Serving {
                 let outcome = self.selector.resume();
                 self.selected_anew(outcome, &replies);
             }
-            InstanceCommand::Drain {
-                timeout_seconds,
-                lame_duck_seconds,
-                until_connections,
-            } => {
-                let until = Until {
-                    lame_duck: Duration::from_secs(lame_duck_seconds),
-                    timeout: Duration::from_secs(timeout_seconds),
-                    connections: until_connections,
-                };
+            InstanceCommand::Drain(limits) => {
                 let admin = self.supervisor.admin().with_timeout(DRAIN_ANSWER);
                 let observed = self.instance.observed.clone();
-                self.drain = Some(Drain::start(admin, observed, until, replies));
+                self.drain = Some(Drain::start(admin, observed, limits, replies));
             }
             InstanceCommand::Undrain => match self.drain.take() {
                 Some(drain) => {
@@ -256,7 +244,7 @@ impl Serving {
             Ending::Drain(_) => {
                 observed.live = false;
                 observed.draining = None;
-                STOPPED.clone_into(&mut observed.envoy_state);
+                STOPPED.clone_into(&mut observed.envoy.state);
                 observed.trouble = None;
             }
         });
@@ -280,7 +268,7 @@ impl Serving {
         observed.send_modify(|observed| {
             observed.outdated = replaced.err();
             if let Some(version) = version {
-                observed.envoy_version = version.to_string();
+                observed.envoy.version = version.to_string();
             }
         });
     }
@@ -303,10 +291,11 @@ impl Serving {
     }
 }
 
-/// Sleeps until `instant`; for ever if there is none.
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant.into()).await,
-        None => std::future::pending().await,
-    }
+/// Judges what is held by the settings that there are now. Returns whether another target was selected.
+fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveSettings>) -> bool {
+    let (most_removed, hold) = {
+        let live = live.borrow_and_update();
+        (live.most_removed, live.hold)
+    };
+    selector.hold_by(most_removed, hold)
 }

@@ -55,8 +55,8 @@ impl Instance {
             applier.apply(desired, None).await?;
         }
         self.observed.send_modify(|observed| {
-            observed.admin = self.directories.admin_socket();
-            observed.envoy_version.clone_from(&self.settings.version);
+            observed.envoy.admin = self.directories.admin_socket();
+            observed.envoy.version.clone_from(&self.settings.version);
             observed.trouble = None;
         });
         Ok(Started {

@@ -5,12 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sesame_gateway_api::api::NamespacedName;
+use tokio::sync::watch;
+
 use super::removal_guard::RemovalGuard;
+use crate::run::engine::SourceState;
 use crate::run::target::Target;
 use crate::run::{accepted, history};
 
 /// The selection for one Gateway, and the reason for it.
 pub(super) struct TargetSelector {
+    gateway: NamespacedName,
+    known: watch::Receiver<SourceState>,
     directory: PathBuf,
     guard: RemovalGuard,
     /// Newest target of the source.
@@ -25,15 +31,18 @@ pub(super) struct TargetSelector {
 
 impl TargetSelector {
     /// Starts with the generation that the Gateway was rolled back to, or with `source`, the first target of the source; where
-    /// that is held, with what was accepted last. Holds for `pause` what removes more than `most_removed` percent.
+    /// that is held by `guard`, with what was accepted last.
     pub(super) fn new(
+        gateway: NamespacedName,
+        known: watch::Receiver<SourceState>,
         source: Arc<Target>,
         directory: PathBuf,
-        most_removed: u8,
-        pause: Duration,
+        guard: RemovalGuard,
     ) -> Self {
         let mut selector = Self {
-            guard: RemovalGuard::new(most_removed, pause),
+            gateway,
+            known,
+            guard,
             selected: Arc::clone(&source),
             source,
             pinned: None,
@@ -79,10 +88,33 @@ impl TargetSelector {
         self.guard.next().filter(|_| self.pinned.is_none())
     }
 
-    /// Takes a new target of the source. Returns whether it was selected.
-    pub(super) fn follow(&mut self, source: Arc<Target>) -> bool {
-        self.source = source;
-        self.recheck()
+    /// Waits for a newer target of the source. Returns whether it was selected; none when the engine has ended. There is no newer
+    /// target of a Gateway that is gone, whose instance is ended from outside. May be cancelled.
+    pub(super) async fn changed(&mut self) -> Option<bool> {
+        loop {
+            self.known.changed().await.ok()?;
+            if let Some(newer) = self.newer() {
+                self.source = newer;
+                return Some(self.recheck());
+            }
+        }
+    }
+
+    /// Returns whether the source has a target that is newer than the one that was taken last.
+    pub(super) fn has_newer(&self) -> bool {
+        self.newer().is_some()
+    }
+
+    fn newer(&self) -> Option<Arc<Target>> {
+        let known = self.known.borrow();
+        let newest = known.gateways.get(&self.gateway)?;
+        (!Arc::ptr_eq(newest, &self.source)).then(|| Arc::clone(newest))
+    }
+
+    /// Returns whether the source has lost this Gateway, and its withdrawal is held.
+    pub(super) fn is_withdrawn(&self) -> bool {
+        let known = self.known.borrow();
+        known.withdrawn && known.held(&self.gateway).is_some()
     }
 
     /// Selects the target of the source, if nothing holds it any more. Returns whether it did.
@@ -96,6 +128,14 @@ impl TargetSelector {
             self.selected = Arc::clone(&self.source);
         }
         lets
+    }
+
+    /// Holds by other limits from now on. Returns whether that lets the target of the source through.
+    pub(super) fn hold_by(&mut self, most_removed: u8, pause: Duration) -> bool {
+        if !self.guard.set(most_removed, pause) {
+            return false;
+        }
+        self.recheck()
     }
 
     /// Selects the target that is held. Returns the reply.
@@ -140,7 +180,7 @@ impl TargetSelector {
     }
 
     fn is_let_through(&mut self, served: Option<&Target>) -> bool {
-        let size = |wanted: &Target| wanted.packed.counts();
+        let size = |wanted: &Target| wanted.encoded.counts();
         let source = &self.source;
         let checked = self.guard.check(
             served.map(size),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::status::{
     AgentState, Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
 };
@@ -12,23 +13,26 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 
 use super::expiry;
 use super::objects::objects;
-use super::transitions::Transitions;
 use super::{AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport};
-use crate::run::engine::Known;
+use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
 use crate::source::problem::Severity;
+use crate::source::update::IncompleteRevision;
 
 /// Everything that a report is composed from.
-pub(in crate::run) struct Facts<'a> {
+pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) agent: AgentReport,
     /// The source, without its state.
     pub(in crate::run) source: SourceReport,
-    pub(in crate::run) known: &'a Known,
+    pub(in crate::run) known: &'a SourceState,
     pub(in crate::run) resolve: &'a sesame_gateway_api::resolve::Options,
-    pub(in crate::run) transitions: &'a Transitions,
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
     /// Addresses of the host, for listeners on all of them.
     pub(in crate::run) host_addresses: &'a [String],
+    /// Hints on the settings.
+    pub(in crate::run) hints: Vec<String>,
+    /// Warnings of the settings.
+    pub(in crate::run) warnings: Vec<String>,
     /// True if the kernel moves the waiting connections of a socket that closes to another socket of its port.
     pub(in crate::run) moves_connections: bool,
     /// Time of the report, for certificates that expire.
@@ -40,15 +44,16 @@ const NOT_PARKED: &str = "if Envoy died, new connections would be refused until 
 
 /// Composes the report. Without objects, which take long where there are many, their conditions do not
 /// count for its health either.
-pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
-    let Facts {
+pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
+    let ReportFacts {
         agent,
         source,
         known,
         resolve,
-        transitions,
         observed,
         host_addresses,
+        hints: hints_on_settings,
+        warnings: warnings_of_settings,
         moves_connections,
         now,
     } = facts;
@@ -56,59 +61,22 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         .iter()
         .map(|(name, observed)| gateway_report(name, observed, known))
         .collect();
-    let mut reasons: Vec<String> = Vec::new();
-    if let Some(held) = &known.held {
-        reasons.push(held.clone());
-    } else if !known.available {
-        reasons.push("the source has not been read yet".to_owned());
-    }
-    if let Some(why) = &known.polling {
-        reasons.push(format!(
-            "changes of {} are polled for once a second, because inotify is not available: {why}",
-            source.title()
-        ));
-    }
-    let not_begun = known
-        .gateways
-        .keys()
-        .filter(|name| !observed.contains_key(*name));
+    let all = known.gateways.keys();
+    let not_begun = all.filter(|name| !observed.contains_key(*name));
     let starting: Vec<String> = not_begun.map(ToString::to_string).collect();
+    let mut reasons = source_reasons(known, source);
     let being_started = starting.iter();
     reasons.extend(being_started.map(|name| format!("Gateway {name} is being started")));
-    for gateway in &gateways {
-        if gateway.state != AgentState::Serving {
-            reasons.push(format!(
-                "Gateway {} is {}: {}",
-                gateway.gateway, gateway.state, gateway.message
-            ));
-        }
-    }
-    for (name, observed) in *observed {
-        if let Some(why) = &observed.outdated {
-            reasons.push(format!("Gateway {name}: {why}"));
-        }
-        if let Some(why) = &observed.unkept {
-            reasons.push(format!(
-                "the configuration of Gateway {name} cannot be stored for the next start: {why}"
-            ));
-        }
-    }
-    let expiring = expiry::warnings(*observed, *now);
-    let (refused, warnings): (Vec<_>, Vec<_>) = expiring
-        .into_iter()
-        .map(|(name, warning)| {
-            (
-                warning.refused,
-                format!("Gateway {name}: {}", warning.message),
-            )
-        })
-        .partition(|(refused, _)| *refused);
-    reasons.extend(refused.into_iter().map(|(_, message)| message));
-    let errors = known
-        .problems
-        .iter()
-        .filter(|problem| problem.severity == Severity::Error)
-        .count();
+    reasons.extend(gateway_reasons(&gateways, observed));
+    let expiring = expiry::warnings(*observed, *now).into_iter();
+    let (refused, warnings): (Vec<_>, Vec<_>) = expiring.partition(|(_, w)| w.refused);
+    let message = |(name, warning): (NamespacedName, Warning)| {
+        let message = warning.message;
+        format!("Gateway {name}: {message}")
+    };
+    reasons.extend(refused.into_iter().map(message));
+    let errors = known.problems.iter();
+    let errors = errors.filter(|p| p.severity == Severity::Error).count();
     if errors > 0 {
         let kind = match (&source.manifests, &source.bundle_dir) {
             (Some(_), _) => "the manifests",
@@ -134,7 +102,11 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     Report {
         healthy: reasons.is_empty(),
         reasons,
-        warnings: warnings.into_iter().map(|(_, message)| message).collect(),
+        warnings: warnings
+            .into_iter()
+            .map(message)
+            .chain(warnings_of_settings.iter().cloned())
+            .collect(),
         starting,
         agent: agent.clone(),
         source: SourceReport {
@@ -144,25 +116,69 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
             bundles: known.bundles.to_vec(),
             ..source.clone()
         },
-        hints: if *moves_connections || gateways.is_empty() {
-            Vec::new()
-        } else {
-            vec![NOT_PARKED.to_owned()]
-        },
+        hints: (!*moves_connections && !gateways.is_empty())
+            .then(|| NOT_PARKED.to_owned())
+            .into_iter()
+            .chain(hints_on_settings.iter().cloned())
+            .collect(),
         gateways,
         objects: if with_objects {
-            objects(&programmed, transitions, observed)
+            objects(&programmed, &known.transitions, observed)
         } else {
             Vec::new()
         },
     }
 }
 
+/// Returns what is wrong with the source as a whole.
+fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if let Some(held) = &known.held {
+        reasons.push(held.clone());
+    } else if !known.available {
+        reasons.push("the source has not been read yet".to_owned());
+    }
+    if let Some(why) = &known.polling {
+        reasons.push(format!(
+            "changes of {} are polled for once a second, because inotify is not available: {why}",
+            source.title()
+        ));
+    }
+    reasons
+}
+
+/// Returns what is wrong with Gateways and their Envoys.
+fn gateway_reasons(
+    gateways: &[GatewayReport],
+    observed: &BTreeMap<NamespacedName, Observed>,
+) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for gateway in gateways {
+        if gateway.state != AgentState::Serving {
+            reasons.push(format!(
+                "Gateway {} is {}: {}",
+                gateway.gateway, gateway.state, gateway.message
+            ));
+        }
+    }
+    for (name, observed) in observed {
+        if let Some(why) = &observed.outdated {
+            reasons.push(format!("Gateway {name}: {why}"));
+        }
+        if let Some(why) = &observed.unkept {
+            reasons.push(format!(
+                "the configuration of Gateway {name} cannot be stored for the next start: {why}"
+            ));
+        }
+    }
+    reasons
+}
+
 /// Composes the report of one Gateway.
 pub(in crate::run) fn gateway_report(
     name: &NamespacedName,
     observed: &Observed,
-    known: &Known,
+    known: &SourceState,
 ) -> GatewayReport {
     let newest = known.gateways.get(name);
     let incomplete = known.incomplete.get(name);
@@ -176,50 +192,22 @@ pub(in crate::run) fn gateway_report(
     let serves = observed.live && (observed.loaded || observed.applied.is_some());
     let refused: Vec<RefusedReport> = observed.affected.refused.iter().map(Into::into).collect();
     let (state, message) = if !observed.live {
-        (
-            AgentState::Down,
-            observed.trouble_or(observed.why_not_running()),
-        )
-    } else if !serves && observed.refusal.is_empty() && observed.trouble.is_none() {
-        (
-            AgentState::Applying,
-            "Envoy has not taken its first configuration yet".to_owned(),
-        )
+        let why = observed.trouble_or(observed.why_not_running());
+        (AgentState::Down, why)
+    } else if !serves && !observed.is_in_trouble() {
+        let why = "Envoy has not taken its first configuration yet";
+        (AgentState::Applying, why.to_owned())
     } else if let Some(held) = &observed.held {
         (AgentState::Degraded, held.clone())
-    } else if let Some(held) = known.held(name).filter(|_| answered) {
-        (AgentState::Degraded, held.clone())
-    } else if let Some(incomplete) = incomplete.filter(|_| answered) {
-        (
-            if incomplete.stuck {
-                AgentState::Degraded
-            } else {
-                AgentState::Applying
-            },
-            incomplete.to_string(),
-        )
-    } else if let (true, [first, ..]) = (answered, refused.as_slice()) {
-        (
-            AgentState::Degraded,
-            format!(
-                "the rest is served, but Envoy refuses this ({} in all): {first}",
-                refused.len()
-            ),
-        )
-    } else if answered && observed.leaves_out() {
-        (AgentState::Degraded, observed.notes.join("; "))
     } else if answered {
-        (AgentState::Serving, observed.notes.join("; "))
-    } else if observed.refusal.is_empty() && observed.trouble.is_none() {
-        (
-            AgentState::Applying,
-            "the newest change is on its way".to_owned(),
-        )
+        let held = known.held(name).map(String::as_str);
+        answered_state(held, incomplete, &refused, observed)
+    } else if observed.is_in_trouble() {
+        let refused = "Envoy refused the newest change; what it accepted last is served";
+        (AgentState::Degraded, observed.trouble_or(refused))
     } else {
-        (
-            AgentState::Degraded,
-            observed.trouble_or("Envoy refused the newest change; what it accepted last is served"),
-        )
+        let why = "the newest change is on its way";
+        (AgentState::Applying, why.to_owned())
     };
     GatewayReport {
         gateway: name.to_string(),
@@ -248,12 +236,40 @@ pub(in crate::run) fn gateway_report(
         draining: observed.draining.clone(),
         envoy: EnvoyReport {
             serves,
-            state: observed.envoy_state.clone(),
-            pid: observed.envoy_pid,
-            version: observed.envoy_version.clone(),
-            admin: observed.admin.clone(),
+            ..observed.envoy.clone()
         },
     }
+}
+
+/// Returns the state of a Gateway of which Envoy serves the newest target, as a whole or without what it refuses.
+fn answered_state(
+    held: Option<&str>,
+    incomplete: Option<&IncompleteRevision>,
+    refused: &[RefusedReport],
+    observed: &Observed,
+) -> (AgentState, String) {
+    if let Some(held) = held {
+        return (AgentState::Degraded, held.to_owned());
+    }
+    if let Some(incomplete) = incomplete {
+        let state = if incomplete.stuck {
+            AgentState::Degraded
+        } else {
+            AgentState::Applying
+        };
+        return (state, incomplete.to_string());
+    }
+    if let [first, ..] = refused {
+        let all = refused.len();
+        let why = format!("the rest is served, but Envoy refuses this ({all} in all): {first}");
+        return (AgentState::Degraded, why);
+    }
+    let state = if observed.leaves_out() {
+        AgentState::Degraded
+    } else {
+        AgentState::Serving
+    };
+    (state, observed.notes.join("; "))
 }
 
 /// Adds the verdicts of this host's Envoys to the statuses.
@@ -262,28 +278,19 @@ fn with_hosts(
     observed: &BTreeMap<NamespacedName, Observed>,
     host_addresses: &[String],
 ) -> Statuses {
+    let programmed = |gateway: &NamespacedName, kind, name: &NamespacedName| {
+        let programmed = programmed(observed.get(gateway)?, host_addresses);
+        let name = name.clone();
+        Some(programmed.of_object(&ObjectKey { kind, name }))
+    };
     for (name, status) in &mut statuses.gateways {
-        if let Some(observed) = observed.get(name) {
-            let object = ObjectKey {
-                kind: Kind::Gateway,
-                name: name.clone(),
-            };
-            program(
-                status,
-                &programmed(observed, host_addresses).of_object(&object),
-            );
+        if let Some(programmed) = programmed(name, Kind::Gateway, name) {
+            program(status, &programmed);
         }
     }
     for (name, status) in &mut statuses.listener_sets {
-        if let Some(observed) = observed.get(&status.gateway) {
-            let object = ObjectKey {
-                kind: Kind::ListenerSet,
-                name: name.clone(),
-            };
-            program_listener_set(
-                status,
-                &programmed(observed, host_addresses).of_object(&object),
-            );
+        if let Some(programmed) = programmed(&status.gateway, Kind::ListenerSet, name) {
+            program_listener_set(status, &programmed);
         }
     }
     for (gateway, observed) in observed {

@@ -3,15 +3,13 @@
 //! A host is ready if its Envoys serve what was proven to be accepted: the newest configuration, or the last good one
 //! while the newest is on its way, was refused in part, or its source cannot be reached. A host that drains is not ready.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 
-use super::Report;
+use super::{Report, ReportSource};
 
 /// Returns why the host is not ready, one sentence for each reason; none if it is ready.
 pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
@@ -61,10 +59,7 @@ pub(in crate::run) fn answer(
 }
 
 /// Answers these two, and nothing else, to everybody who can reach the address.
-pub(in crate::run) async fn serve<F>(listener: TcpListener, report: Arc<F>)
-where
-    F: Fn(bool) -> Report + Send + Sync + 'static,
-{
+pub(in crate::run) async fn serve(listener: TcpListener, report: ReportSource) {
     let answer = move |request: Request<Incoming>| {
         let found = answer(request.method(), request.uri().path(), || report(false));
         let (status, text) = found.unwrap_or((StatusCode::NOT_FOUND, "not found\n".to_owned()));

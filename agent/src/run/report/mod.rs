@@ -7,7 +7,8 @@ mod objects;
 pub(super) mod transitions;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use sesame_proto::provenance::Provenance;
 
 use crate::quarantine::Refused;
 use crate::source::bundles::BundleReport;
-use crate::source::problem::{Problem, Severity};
+use crate::source::problem::SourceProblem;
 
 /// The whole report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +46,9 @@ pub struct Report {
     /// The objects with a status, by kind, namespace and name.
     pub objects: Vec<ObjectReport>,
 }
+
+/// Makes a report of the newest values, with the statuses of all objects if it is told so.
+pub(super) type ReportSource = Arc<dyn Fn(bool) -> Report + Send + Sync>;
 
 /// The agent's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +92,7 @@ pub struct SourceReport {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Everything that is wrong in it.
-    pub problems: Vec<ProblemReport>,
+    pub problems: Vec<SourceProblem>,
 }
 
 /// A cluster, and the part of it that is for this host.
@@ -128,61 +132,6 @@ impl SourceReport {
         match self.snapshot_dir {
             Some(_) => format!("the snapshots in {dir}"),
             None => format!("the manifests in {dir}"),
-        }
-    }
-}
-
-/// One thing wrong in the source.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ProblemReport {
-    /// Severity of the problem.
-    pub severity: Severity,
-    /// The file, relative to the directory, or the cluster's object; empty when it concerns all of the source.
-    pub file: String,
-    /// The line, from 1; 0 when it concerns the whole file.
-    pub line: usize,
-    /// `Kind/namespace/name`, when it could be told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub object: Option<String>,
-    /// Description of the problem, and of what to do.
-    pub message: String,
-}
-
-impl ProblemReport {
-    /// Returns the report of a problem that resolution found, with the place of its object if that is known.
-    pub(super) fn of_object(
-        problem: &sesame_gateway_api::resolve::Problem,
-        place: Option<(&Path, usize)>,
-    ) -> Self {
-        let (file, line) = place.map_or((String::new(), 0), |(file, line)| {
-            (file.display().to_string(), line)
-        });
-        Self {
-            severity: Severity::Warning,
-            file,
-            line,
-            object: Some(problem.object.to_string()),
-            message: problem.message.clone(),
-        }
-    }
-}
-
-impl From<&Problem> for ProblemReport {
-    fn from(problem: &Problem) -> Self {
-        let Problem {
-            file,
-            line,
-            object,
-            severity,
-            message,
-        } = problem;
-        Self {
-            severity: *severity,
-            file: file.clone(),
-            line: line.unwrap_or(0),
-            object: object.as_ref().map(ToString::to_string),
-            message: message.clone(),
         }
     }
 }

@@ -9,7 +9,7 @@ use sesame_proto::signature::TrustedKeys;
 use super::state::{BundleState, BundleStateError};
 use super::{BundleSettings, problem};
 use crate::source::manifests::tree::{self, Found, Stamp};
-use crate::source::problem::Problem;
+use crate::source::problem::SourceProblem;
 use crate::source::snapshots::read_keys;
 
 /// The conditions; if they change, every file is examined again.
@@ -67,7 +67,7 @@ impl Conditions {
     }
 
     /// Returns what is wrong with them.
-    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
+    pub(super) fn problems(&self) -> impl Iterator<Item = SourceProblem> {
         let faults = self.faults.iter();
         faults.map(|(file, why)| problem(file, why.clone()))
     }

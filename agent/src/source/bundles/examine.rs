@@ -85,7 +85,7 @@ fn check(file: &BundleFile<'_>, rules: &Rules<'_>) -> Result<GoodBundle, String>
     // From here on its content is that of somebody who is trusted, and still not for certain well-formed.
     let snapshot = file.snapshot().map_err(told)?;
     let keys = keys(file, &snapshot, &gateway, rules)?;
-    let packed = Arc::new(EncodedSnapshot::new(&snapshot, keys));
+    let encoded = Arc::new(EncodedSnapshot::new(&snapshot, keys));
     let revision = file.manifest().revision.clone();
     Ok(GoodBundle {
         sequence: file.label().sequence,
@@ -95,7 +95,7 @@ fn check(file: &BundleFile<'_>, rules: &Rules<'_>) -> Result<GoodBundle, String>
         revision: Some(GatewayRevision::of_manifest(
             gateway.clone(),
             revision,
-            packed,
+            encoded,
         )),
         gateway,
     })

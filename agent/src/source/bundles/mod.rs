@@ -29,7 +29,7 @@ use self::conditions::Conditions;
 use self::examine::{BadBundle, GoodBundle, Rules, examine};
 use self::state::{BundleState, BundleStateError, TakenBundle};
 use super::manifests::tree::{self, Found, Stamp};
-use super::problem::{Problem, Severity};
+use super::problem::{SourceProblem, Severity};
 use super::update::{GatewayRevision, GatewayUpdate, SourceUpdate};
 
 pub use self::report::{BundleFileState, BundleReport};
@@ -153,7 +153,7 @@ impl BundleDirectory {
     }
 
     /// Reads whom to trust, the identity and the keys beside the bundles.
-    fn look_at_conditions(&mut self, problems: &mut Vec<Problem>) -> Result<(), BundleStateError> {
+    fn look_at_conditions(&mut self, problems: &mut Vec<SourceProblem>) -> Result<(), BundleStateError> {
         let changed = self.conditions.changed(&self.settings, &self.state)?;
         if let Some(conditions) = changed {
             self.files.clear();
@@ -215,7 +215,7 @@ impl BundleDirectory {
     fn keys_of(&self, gateway: &NamespacedName) -> Vec<KeyPair> {
         let mut keys = self.conditions.keys.clone();
         if let Some((_, revision)) = self.held.get(gateway) {
-            keys.extend(revision.packed.keys().to_vec());
+            keys.extend(revision.encoded.keys().to_vec());
         }
         keys.extend(self.accepted.get(gateway).into_iter().flatten().cloned());
         keys
@@ -379,12 +379,6 @@ fn text(name: &OsStr) -> String {
     name.to_string_lossy().into_owned()
 }
 
-fn problem(file: &str, message: String) -> Problem {
-    Problem {
-        file: file.to_owned(),
-        line: None,
-        object: None,
-        severity: Severity::Error,
-        message,
-    }
+fn problem(file: &str, message: String) -> SourceProblem {
+    SourceProblem::of_file(Severity::Error, file, message)
 }

@@ -296,30 +296,23 @@ impl RevisionAssembler {
         } = named;
         let revision = manifest.revision.clone();
         let before = self.complete.as_ref();
-        let moved = |packed: &EncodedSnapshot| {
+        let moved = |encoded: &EncodedSnapshot| {
             if self.endpoints_moved {
-                moved_endpoints(gateway, manifest, &self.live, packed)
+                moved_endpoints(gateway, manifest, &self.live, encoded)
             } else {
                 Ok(None)
             }
         };
-        if let Some(held) = before.filter(|held| held.manifest_revision.as_ref() == Some(&revision))
-        {
-            if let Some(packed) = moved(&held.packed)? {
-                let packed = Arc::new(packed);
-                self.complete = Some(GatewayRevision::of_manifest(
-                    gateway.clone(),
-                    revision,
-                    packed,
-                ));
-            }
+        let same = before.filter(|held| held.manifest_revision.as_ref() == Some(&revision));
+        let encoded = if let Some(held) = same {
+            moved(&held.encoded)?
         } else {
             let next = match &mut self.next {
                 Some(next) => next,
                 next => {
                     let base = before.zip(self.base.as_ref());
                     let patched = base.and_then(|(held, base)| {
-                        base.patch(gateway, &held.packed, named, &self.shards)
+                        base.patch(gateway, &held.encoded, named, &self.shards)
                     });
                     next.insert(match patched {
                         Some(patched) => patched,
@@ -327,18 +320,18 @@ impl RevisionAssembler {
                     })
                 }
             };
-            let packed = match &mut next.config {
-                Config::Patched(packed) => match moved(packed)? {
-                    Some(packed) => packed,
-                    None => packed.clone(),
+            let encoded = match &mut next.config {
+                Config::Patched(encoded) => match moved(encoded)? {
+                    Some(encoded) => encoded,
+                    None => encoded.clone(),
                 },
                 Config::Joined(config) => {
-                    let held = before.into_iter().flat_map(|held| held.packed.keys());
+                    let held = before.into_iter().flat_map(|held| held.encoded.keys());
                     let keys = keys_of(config, self.keys.iter().chain(held))
                         .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
                     let backends = &config.backends;
                     let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
-                    let earlier = before.map(|held| held.packed.endpoints());
+                    let earlier = before.map(|held| held.encoded.endpoints());
                     let shards = live_shards(gateway, manifest, &self.live)?;
                     let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
                     let mut snapshot = std::mem::take(config);
@@ -347,12 +340,12 @@ impl RevisionAssembler {
                 }
             };
             self.base = self.next.take().map(|next| next.base);
-            let packed = Arc::new(packed);
-            self.complete = Some(GatewayRevision::of_manifest(
-                gateway.clone(),
-                revision,
-                packed,
-            ));
+            Some(encoded)
+        };
+        if let Some(encoded) = encoded {
+            let gateway = gateway.clone();
+            let revision = GatewayRevision::of_manifest(gateway, revision, Arc::new(encoded));
+            self.complete = Some(revision);
         }
         self.endpoints_moved = false;
         self.tidy();

@@ -27,6 +27,8 @@ pub struct Settings {
     pub fleet: String,
     /// Name of this host.
     pub host: String,
+    /// Zone that this host is in; empty if nobody said.
+    pub zone: String,
     /// Keys whose signatures are required, if any.
     pub trusted: Trusted,
 }
@@ -57,7 +59,7 @@ impl Settings {
 }
 
 /// Returns a client made of the files as they are now: tokens and authorities change.
-pub(super) async fn connect(settings: &Settings) -> Result<Client, String> {
+pub(crate) async fn connect(settings: &Settings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         Some(path) => {
             let at = |error| {
@@ -94,8 +96,21 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
         kube::Error::Api(status) if !status.message.is_empty() => {
             format!("{} ({})", status.message, status.code)
         }
+        kube::Error::Service(error) => describe_chain(&**error),
         error => describe_chain(error),
     }
+}
+
+/// Waits for an answer of the API server, but not for ever.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = kube::Result<T>>,
+) -> kube::Result<T> {
+    let answer = tokio::time::timeout(limit, request).await;
+    answer.unwrap_or_else(|_| {
+        let why = format!("the API server has not answered within {limit:?}");
+        Err(kube::Error::Service(why.into()))
+    })
 }
 
 /// Describes an error with its causes, each once.

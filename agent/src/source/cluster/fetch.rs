@@ -14,7 +14,7 @@ use sesame_published::names::{
     KEYS_ENTRY, SHARD_ENTRY, key_secret_name, manifest_name, shard_name,
 };
 
-use super::connect::describe_error;
+use super::connect::{describe_error, within};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// Number of concurrent requests for one Gateway.
@@ -40,16 +40,6 @@ pub(super) struct Fetched {
     pub(super) faults: Vec<String>,
 }
 
-enum Request {
-    Shard(ShardRef),
-    Keys(usize),
-}
-
-enum Fetch {
-    Shard(String, Vec<u8>),
-    Keys(Vec<KeyPair>),
-}
-
 /// Fetches all of these pieces. Failures are part of the outcome.
 pub(super) async fn fetch(
     client: Client,
@@ -61,26 +51,21 @@ pub(super) async fn fetch(
         shards,
         key_secrets,
     } = missing;
-    let shards = shards.into_iter().map(Request::Shard);
-    let requests = shards.chain((0..key_secrets).map(Request::Keys));
-    let mut results = stream::iter(requests)
-        .map(|request| {
-            let client = client.clone();
-            async move {
-                match request {
-                    Request::Shard(reference) => {
-                        one_shard(client, namespace, gateway, reference).await
-                    }
-                    Request::Keys(index) => one_secret(client, namespace, gateway, index).await,
-                }
-            }
-        })
-        .buffer_unordered(AT_ONCE);
+    let shard = |reference| one_shard(client.clone(), namespace, gateway, reference);
+    let shards = stream::iter(shards).map(shard).buffer_unordered(AT_ONCE);
+    let secret = |index| one_secret(client.clone(), namespace, gateway, index);
+    let secrets = stream::iter(0..key_secrets).map(secret);
     let mut fetched = Fetched::default();
-    while let Some(result) = results.next().await {
-        match result {
-            Ok(Fetch::Shard(digest, bytes)) => fetched.shards.push((digest, bytes)),
-            Ok(Fetch::Keys(keys)) => fetched.keys.extend(keys),
+    for shard in shards.collect::<Vec<_>>().await {
+        match shard {
+            Ok(shard) => fetched.shards.push(shard),
+            Err(fault) => fetched.faults.push(fault),
+        }
+    }
+    let secrets = secrets.buffer_unordered(AT_ONCE);
+    for keys in secrets.collect::<Vec<_>>().await {
+        match keys {
+            Ok(keys) => fetched.keys.extend(keys),
             Err(fault) => fetched.faults.push(fault),
         }
     }
@@ -93,7 +78,7 @@ async fn one_shard(
     namespace: &str,
     gateway: &NamespacedName,
     reference: ShardRef,
-) -> Result<Fetch, String> {
+) -> Result<(String, Vec<u8>), String> {
     let name = shard_name(gateway, &reference.name);
     let at = |why: String| format!("ConfigMap {namespace}/{name}: {why}");
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
@@ -105,7 +90,7 @@ async fn one_shard(
         .ok_or_else(|| at(format!("has no binaryData entry {SHARD_ENTRY}")))?
         .0;
     shard::check_digest(&reference, &bytes).map_err(|error| at(error.to_string()))?;
-    Ok(Fetch::Shard(reference.sha256, bytes))
+    Ok((reference.sha256, bytes))
 }
 
 async fn one_secret(
@@ -113,7 +98,7 @@ async fn one_secret(
     namespace: &str,
     gateway: &NamespacedName,
     index: usize,
-) -> Result<Fetch, String> {
+) -> Result<Vec<KeyPair>, String> {
     let name = key_secret_name(gateway, index);
     let at = |why: String| format!("Secret {namespace}/{name}: {why}");
     let api: Api<Secret> = Api::namespaced(client, namespace);
@@ -124,9 +109,7 @@ async fn one_secret(
         .and_then(|mut data| data.remove(KEYS_ENTRY))
         .ok_or_else(|| at(format!("has no data entry {KEYS_ENTRY}")))?
         .0;
-    keys::decode(&bytes)
-        .map(Fetch::Keys)
-        .map_err(|error| at(error.to_string()))
+    keys::decode(&bytes).map_err(|error| at(error.to_string()))
 }
 
 /// Reads a Gateway's manifest by name. Returns none if it is really gone.
@@ -148,10 +131,6 @@ async fn get<K>(api: &Api<K>, name: &str) -> Result<Option<K>, String>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    match tokio::time::timeout(TIMEOUT, api.get_opt(name)).await {
-        Ok(result) => result.map_err(|error| describe_error(&error)),
-        Err(_) => Err(format!(
-            "the API server has not answered within {TIMEOUT:?}"
-        )),
-    }
+    let found = within(TIMEOUT, api.get_opt(name)).await;
+    found.map_err(|error| describe_error(&error))
 }

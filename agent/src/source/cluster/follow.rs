@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
 use super::backoff::{Backoff, jittered};
-use super::connect::{Settings, connect, describe_error};
+use super::connect::{Settings, connect, describe_error, within};
 
 /// Number of objects in a page of a list: each ConfigMap can hold a mebibyte.
 const PAGE: u32 = 50;
@@ -199,23 +199,8 @@ impl From<kube::Error> for Failure {
 /// Checks that the API server answers at all. A refusal is an answer.
 async fn answers(api: &Api<ConfigMap>) -> Result<(), Failure> {
     let client = api.clone().into_client();
-    match tokio::time::timeout(PROBE_TIMEOUT, client.apiserver_version()).await {
-        Ok(Ok(_) | Err(kube::Error::Api(_))) => Ok(()),
-        Ok(Err(error)) => Err(Failure::Lost(describe_error(&error))),
-        Err(_) => Err(unanswered(PROBE_TIMEOUT)),
+    match within(PROBE_TIMEOUT, client.apiserver_version()).await {
+        Ok(_) | Err(kube::Error::Api(_)) => Ok(()),
+        Err(error) => Err(error.into()),
     }
-}
-
-async fn within<T>(
-    limit: Duration,
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Failure> {
-    match tokio::time::timeout(limit, request).await {
-        Ok(result) => Ok(result?),
-        Err(_) => Err(unanswered(limit)),
-    }
-}
-
-fn unanswered(limit: Duration) -> Failure {
-    Failure::Lost(format!("the API server has not answered within {limit:?}"))
 }

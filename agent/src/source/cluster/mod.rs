@@ -24,7 +24,7 @@ use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
 pub use self::connect::Settings;
-pub(crate) use self::connect::describe_error;
+pub(crate) use self::connect::{connect, describe_error, within};
 use self::store::ClusterStore;
 use super::update::SourceUpdate;
 

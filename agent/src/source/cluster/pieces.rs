@@ -173,14 +173,14 @@ pub(super) fn moved_endpoints(
     gateway: &NamespacedName,
     manifest: &Manifest,
     live: &BTreeMap<String, EndpointShard>,
-    packed: &EncodedSnapshot,
+    encoded: &EncodedSnapshot,
 ) -> Result<Option<EncodedSnapshot>, Blocked> {
     let shards = live_shards(gateway, manifest, live)?;
-    let earlier = packed.endpoints();
+    let earlier = encoded.endpoints();
     // A whole revision has the sets that it uses, and no others.
     let used = earlier.iter().map(|set| set.name.as_str()).collect();
     let sets = endpoints(&shards, used, &earlier)?;
-    Ok((sets != earlier).then(|| packed.with_endpoints(&sets)))
+    Ok((sets != earlier).then(|| encoded.with_endpoints(&sets)))
 }
 
 /// Reads a manifest, and checks it against the name, label and signature of its object.

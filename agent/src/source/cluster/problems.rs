@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::manifest_name;
 
-use crate::source::problem::{Problem, Severity};
+use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::GatewayUpdate;
 
 /// Number of Gateways that one host serves at most.
 pub(super) const MAX_GATEWAYS: usize = 500;
 
 /// Returns the problem of a manifest or shard of one Gateway too many.
-pub(super) fn too_many(namespace: &str, name: &str) -> Problem {
+pub(super) fn too_many(namespace: &str, name: &str) -> SourceProblem {
     problem(
         format!("ConfigMap/{namespace}/{name}"),
         format!("not served: this host serves {MAX_GATEWAYS} Gateways already"),
@@ -20,7 +20,7 @@ pub(super) fn too_many(namespace: &str, name: &str) -> Problem {
 }
 
 /// Returns the problem of a Gateway that was asked for by name and is not published.
-pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> Problem {
+pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> SourceProblem {
     problem(
         format!("ConfigMap/{namespace}/{}", manifest_name(gateway)),
         format!("Gateway {gateway} is not published"),
@@ -30,7 +30,7 @@ pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> Problem 
 /// Returns the problems of Gateways of which no whole revision was ever read.
 pub(super) fn unserved(
     gateways: &BTreeMap<NamespacedName, GatewayUpdate>,
-) -> impl Iterator<Item = Problem> {
+) -> impl Iterator<Item = SourceProblem> {
     gateways.iter().filter_map(|(gateway, update)| {
         let incomplete = update
             .incomplete
@@ -41,12 +41,6 @@ pub(super) fn unserved(
     })
 }
 
-fn problem(file: String, message: String) -> Problem {
-    Problem {
-        file,
-        line: None,
-        object: None,
-        severity: Severity::Error,
-        message,
-    }
+fn problem(file: String, message: String) -> SourceProblem {
+    SourceProblem::of_file(Severity::Error, file, message)
 }

@@ -18,7 +18,7 @@ use super::fetch_state::FetchState;
 use super::follow::ClusterEvent;
 use super::pieces::part;
 use super::problems::{MAX_GATEWAYS, too_many, unpublished, unserved};
-use crate::source::problem::Problem;
+use crate::source::problem::SourceProblem;
 use crate::source::update::SourceUpdate;
 
 /// All Gateways, and the requests for each.
@@ -33,7 +33,7 @@ pub(super) struct ClusterStore {
     /// True once all objects were listed.
     listed: bool,
     /// Problems of Gateways that are too many.
-    refused: Vec<Problem>,
+    refused: Vec<SourceProblem>,
     /// Labels of Gateways that have new pieces.
     touched: BTreeSet<String>,
     changed: bool,

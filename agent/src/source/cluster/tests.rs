@@ -164,7 +164,7 @@ fn pieces_make_the_snapshot_in_any_order() {
             assembler.advance();
         }
         let whole = complete(&assembler).expect("all pieces");
-        assert_eq!(whole.packed.snapshot(), original);
+        assert_eq!(whole.encoded.snapshot(), original);
         assert_eq!(
             whole.manifest_revision.as_ref(),
             Some(&sharded.manifest.revision)
@@ -182,7 +182,7 @@ fn endpoints_ahead_of_the_manifest_or_behind_it_take_nothing_away() {
     take_live(&mut assembler, &live(&ahead));
     assert_eq!(assembler.advance(), None);
     let now = complete(&assembler).expect("complete");
-    assert_eq!(now.packed.endpoints(), [set("a", "10.0.0.1")]);
+    assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.1")]);
 
     // The shards are behind: the new backend has no endpoints yet.
     take_live(&mut assembler, &live(&first));
@@ -203,7 +203,7 @@ fn endpoints_ahead_of_the_manifest_or_behind_it_take_nothing_away() {
     take_live(&mut assembler, &live(&ahead));
     assembler.advance();
     let now = complete(&assembler).expect("complete");
-    assert_eq!(now.packed.endpoints(), [set("b", "10.0.0.2")]);
+    assert_eq!(now.encoded.endpoints(), [set("b", "10.0.0.2")]);
     assert_eq!(reason(&assembler), "");
 }
 
@@ -216,7 +216,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     take_live(&mut assembler, &live(&second));
     assert_eq!(assembler.advance(), None);
     let now = complete(&assembler).expect("complete");
-    assert_eq!(now.packed.endpoints(), [set("a", "10.0.0.9")]);
+    assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.9")]);
     // A shard of other bytes, and one that is gone, change nothing.
     let name = live(&first).metadata.name.expect("a name");
     assembler.take_live(
@@ -232,7 +232,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     assembler.drop_live(&name);
     assembler.advance();
     let now = complete(&assembler).expect("complete");
-    assert_eq!(now.packed.endpoints(), [set("a", "10.0.0.9")]);
+    assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.9")]);
     // A shard may hold nothing but endpoints.
     let config = &first.shards[0];
     let hostile = object(name.clone(), SHARD_ENTRY, config.bytes.to_vec());
@@ -310,7 +310,7 @@ fn keys_are_asked_for_once_and_only_when_there_are_secrets() {
     let keys = |assembler: &RevisionAssembler| {
         complete(assembler)
             .expect("complete")
-            .packed
+            .encoded
             .keys()
             .to_vec()
     };
@@ -394,6 +394,7 @@ async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
         gateways: Vec::new(),
         fleet: "default".to_owned(),
         host: "host-1".to_owned(),
+        zone: String::new(),
     };
     let other = NamespacedName::new("default", "other");
     // Without a client nobody can be asked.

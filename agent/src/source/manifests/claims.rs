@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Manifests;
-use super::objects::Named;
-use crate::source::problem::{Problem, Severity};
+use super::objects::KeyedObject;
+use crate::source::problem::{Severity, SourceProblem};
 
 impl Manifests {
     /// Settles which file declares the objects, after `path` changed its own declarations.
     pub(super) fn claim(
         &mut self,
         path: &Arc<Path>,
-        objects: Vec<Named>,
-        changed: &mut BTreeSet<Named>,
+        objects: Vec<KeyedObject>,
+        changed: &mut BTreeSet<KeyedObject>,
     ) {
         for object in objects {
             let holds = self.held(path, &object).is_some();
@@ -53,13 +53,13 @@ impl Manifests {
     }
 
     /// Returns the object of that kind and name that the file declares.
-    fn held(&self, path: &Path, object: &Named) -> Option<&Named> {
+    fn held(&self, path: &Path, object: &KeyedObject) -> Option<&KeyedObject> {
         let (held, _) = self.files.get(path)?.objects.get(object)?;
         Some(held)
     }
 
     /// Returns the problems of the tree, of all files, and of objects that several files hold.
-    pub(super) fn problems(&self) -> Vec<Problem> {
+    pub(super) fn problems(&self) -> Vec<SourceProblem> {
         let mut problems = self.tree_problems.clone();
         for file in self.files.values() {
             problems.extend(file.problems.iter().cloned());
@@ -70,10 +70,10 @@ impl Manifests {
             };
             let line = |path| Some(self.files.get(path)?.objects.get(object)?.1);
             for other in others {
-                problems.push(Problem {
+                problems.push(SourceProblem {
                     file: other.to_string_lossy().into_owned(),
-                    line: line(other),
-                    object: Some(object.key()),
+                    line: line(other).unwrap_or(0),
+                    object: Some(object.key().to_string()),
                     severity: Severity::Error,
                     message: format!(
                         "is already declared in {}:{}, which is used; remove one",

@@ -9,9 +9,9 @@ use sesame_gateway_api::decode::{self, DecodeError, Decoded, decode, split};
 use sesame_gateway_api::world::ObjectKey;
 use sha2::{Digest as _, Sha256};
 
-use super::objects::{Held, Named, Objects, Reading};
+use super::objects::{DeclaredObject, FileObjects, KeyedObject, Reading};
 use super::tree::Stamp;
-use crate::source::problem::{Problem, Severity};
+use crate::source::problem::{Severity, SourceProblem};
 
 /// Part of a SHA-256 that is long enough to tell texts apart.
 pub(super) type TextDigest = [u8; 16];
@@ -23,7 +23,7 @@ pub(super) fn digest(text: &str) -> TextDigest {
 }
 
 /// The content of one document.
-type Outcomes = Vec<Result<Decoded, DecodeError>>;
+type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
 /// Number of documents below which a file is parsed again as a whole, which costs less than remembering them.
 const WORTH_REMEMBERING: usize = 16;
@@ -31,7 +31,7 @@ const WORTH_REMEMBERING: usize = 16;
 /// Documents of large files by digest: a document that did not change is not parsed again, wherever it moved.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
-    known: HashMap<TextDigest, Weak<Outcomes>>,
+    known: HashMap<TextDigest, Weak<DecodedDocument>>,
     limits: decode::Limits,
 }
 
@@ -43,7 +43,7 @@ impl Documents {
         }
     }
 
-    fn decode(&mut self, text: &str, remember: bool) -> Arc<Outcomes> {
+    fn decode(&mut self, text: &str, remember: bool) -> Arc<DecodedDocument> {
         if !remember {
             return Arc::new(decode(text, &self.limits));
         }
@@ -78,16 +78,16 @@ pub(super) struct ManifestFile {
     /// Size in bytes.
     pub(super) size: u64,
     /// Objects in use: the first of each key, and those that stay of documents that broke.
-    pub(super) objects: Objects,
+    pub(super) objects: FileObjects,
     /// True if everything in it is good.
     pub(super) good: bool,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<SourceProblem>,
     /// Documents of a large file, which are remembered as long as they are here.
-    documents: Vec<Arc<Outcomes>>,
+    documents: Vec<Arc<DecodedDocument>>,
 }
 
 /// The outcome of reading a file.
-pub(super) enum Content<'a> {
+pub(super) enum FileContent<'a> {
     Text(&'a str),
     /// The reason.
     Unreadable(String),
@@ -110,90 +110,22 @@ impl ManifestFile {
     pub(super) fn update(
         &mut self,
         path: &Path,
-        content: &Content<'_>,
+        content: &FileContent<'_>,
         cache: &mut Documents,
-        before: impl FnOnce(&mut Documents) -> Objects,
-    ) -> Vec<Named> {
-        let name = path.to_string_lossy();
-        let report = |line, object, severity, message| Problem {
-            file: name.clone().into_owned(),
-            line,
-            object,
-            severity,
-            message,
-        };
+        before: impl FnOnce(&mut Documents) -> FileObjects,
+    ) -> Vec<KeyedObject> {
+        let file = path.to_string_lossy();
         let previous = std::mem::take(&mut self.objects);
-        let mut now = Reading::new();
-        let mut problems = Vec::new();
-        let mut documents = Vec::new();
-        let mut failures: Vec<(usize, Option<ObjectKey>, String)> = Vec::new();
-        let mut keep_all = None;
-        match content {
-            Content::Unreadable(reason) => keep_all = Some((Severity::Error, reason.clone())),
-            Content::Text("") => keep_all = Some((Severity::Warning, "is empty".to_owned())),
-            Content::Text(text) => {
-                let split: Vec<_> = split(text).into_iter().collect();
-                let remember = split.len() >= WORTH_REMEMBERING;
-                for document in split {
-                    let outcomes = cache.decode(document.text, remember);
-                    for outcome in outcomes.iter() {
-                        let at = |line: usize| document.line + line - 1;
-                        match outcome {
-                            Ok(decoded) => {
-                                let Decoded {
-                                    object,
-                                    line,
-                                    unknown_fields,
-                                } = decoded;
-                                let line = at(*line);
-                                let key = object.key();
-                                if let Some(first) = now.get(&key) {
-                                    let message = format!(
-                                        "is already declared in line {} of this file, which is used; remove one",
-                                        first.line
-                                    );
-                                    problems.push(report(
-                                        Some(line),
-                                        Some(key),
-                                        Severity::Error,
-                                        message,
-                                    ));
-                                    continue;
-                                }
-                                for (line, field) in unknown_fields {
-                                    let (severity, message) = unknown(field);
-                                    let (line, key) = (Some(at(*line)), Some(key.clone()));
-                                    problems.push(report(line, key, severity, message));
-                                }
-                                let object = match previous.find(&key) {
-                                    Some(before) if before == object => before.clone(),
-                                    _ => object.clone(),
-                                };
-                                now.insert(key, Held { object, line });
-                            }
-                            Err(error) if error.is_unsupported() => {
-                                let message = error.reason.to_string();
-                                problems.push(report(
-                                    Some(at(error.line)),
-                                    None,
-                                    Severity::Warning,
-                                    message,
-                                ));
-                            }
-                            Err(error) => failures.push((
-                                at(error.line),
-                                error.object.clone(),
-                                error.reason.to_string(),
-                            )),
-                        }
-                    }
-                    if remember {
-                        documents.push(outcomes);
-                    }
-                }
+        let mut reading = FileReading::new(&file);
+        let keep_all = match content {
+            FileContent::Unreadable(reason) => Some((Severity::Error, reason.clone())),
+            FileContent::Text("") => Some((Severity::Warning, "is empty".to_owned())),
+            FileContent::Text(text) => {
+                reading.read(text, &previous, cache);
+                None
             }
-        }
-        self.good = failures.is_empty() && keep_all.is_none();
+        };
+        self.good = reading.failures.is_empty() && keep_all.is_none();
         let stored;
         let earlier = if !self.good && self.digest.is_none() && previous.is_empty() {
             stored = before(cache);
@@ -201,29 +133,11 @@ impl ManifestFile {
         } else {
             &previous
         };
-        if let Some((severity, reason)) = keep_all {
-            now = earlier.at(None).collect();
-            let message = match (earlier.len(), severity) {
-                (0, Severity::Warning) => None,
-                (0, Severity::Error) => Some(reason),
-                (count, _) => Some(format!(
-                    "{reason}; {count} objects of its last good version stay in use"
-                )),
-            };
-            problems.extend(message.map(|message| report(None, None, severity, message)));
+        match keep_all {
+            Some((severity, reason)) => reading.keep_all(earlier, severity, reason),
+            None => reading.keep_broken(earlier),
         }
-        for (line, key, reason) in failures {
-            let kept = keep(&mut now, earlier, key.as_ref(), line);
-            let message = match kept {
-                Kept::Itself => format!("{reason}; the last good version stays in use"),
-                Kept::Others(0) => format!("{reason}; it is not served"),
-                Kept::Others(count) => format!(
-                    "{reason}; it is not served, and {count} objects that the file held before stay in use"
-                ),
-            };
-            problems.push(report(Some(line), key, Severity::Error, message));
-        }
-        let now = Objects::from(now);
+        let now = FileObjects::from(reading.objects);
         let mut changed: Vec<_> = now
             .iter()
             .filter(|object| !previous.holds(object))
@@ -236,14 +150,129 @@ impl ManifestFile {
                 .cloned(),
         );
         self.objects = now;
-        self.problems = problems;
-        documents.shrink_to_fit();
-        self.documents = documents;
+        self.problems = reading.problems;
+        reading.documents.shrink_to_fit();
+        self.documents = reading.documents;
         self.digest = match content {
-            Content::Text(text) => Some(digest(text)),
-            Content::Unreadable(_) => self.digest,
+            FileContent::Text(text) => Some(digest(text)),
+            FileContent::Unreadable(_) => self.digest,
         };
         changed
+    }
+}
+
+/// One file while it is being read.
+struct FileReading<'a> {
+    file: &'a str,
+    objects: Reading,
+    problems: Vec<SourceProblem>,
+    /// Documents that broke: the line, the object if it could be told, the reason.
+    failures: Vec<(usize, Option<ObjectKey>, String)>,
+    documents: Vec<Arc<DecodedDocument>>,
+}
+
+impl<'a> FileReading<'a> {
+    fn new(file: &'a str) -> Self {
+        Self {
+            file,
+            objects: Reading::new(),
+            problems: Vec::new(),
+            failures: Vec::new(),
+            documents: Vec::new(),
+        }
+    }
+
+    fn report(
+        &mut self,
+        line: usize,
+        object: Option<&ObjectKey>,
+        severity: Severity,
+        message: String,
+    ) {
+        self.problems.push(SourceProblem {
+            file: self.file.to_owned(),
+            line,
+            object: object.map(ToString::to_string),
+            severity,
+            message,
+        });
+    }
+
+    /// Reads all documents. Objects that are as they were `previous`ly are those very objects.
+    fn read(&mut self, text: &str, previous: &FileObjects, cache: &mut Documents) {
+        let split: Vec<_> = split(text).into_iter().collect();
+        let remember = split.len() >= WORTH_REMEMBERING;
+        for document in split {
+            let outcomes = cache.decode(document.text, remember);
+            for outcome in outcomes.iter() {
+                let at = |line: usize| document.line + line - 1;
+                match outcome {
+                    Ok(decoded) => self.take(decoded, at, previous),
+                    Err(error) => {
+                        let (line, reason) = (at(error.line), error.reason.to_string());
+                        if error.is_unsupported() {
+                            self.report(line, None, Severity::Warning, reason);
+                        } else {
+                            self.failures.push((line, error.object.clone(), reason));
+                        }
+                    }
+                }
+            }
+            if remember {
+                self.documents.push(outcomes);
+            }
+        }
+    }
+
+    /// Takes an object, unless one of its kind and name comes before it. `at` turns a line of its document into one of the file.
+    fn take(&mut self, decoded: &Decoded, at: impl Fn(usize) -> usize, previous: &FileObjects) {
+        let Decoded {
+            object,
+            line,
+            unknown_fields,
+        } = decoded;
+        let (line, key) = (at(*line), object.key());
+        if let Some(first) = self.objects.get(&key) {
+            let message = format!(
+                "is already declared in line {} of this file, which is used; remove one",
+                first.line
+            );
+            return self.report(line, Some(&key), Severity::Error, message);
+        }
+        for (line, field) in unknown_fields {
+            let (severity, message) = unknown(field);
+            self.report(at(*line), Some(&key), severity, message);
+        }
+        let same = previous.find(&key).filter(|before| *before == object);
+        let object = same.unwrap_or(object).clone();
+        self.objects.insert(key, DeclaredObject { object, line });
+    }
+
+    /// Keeps all objects of the last good version, because there is no text.
+    fn keep_all(&mut self, earlier: &FileObjects, severity: Severity, reason: String) {
+        self.objects = earlier.at(None).collect();
+        let message = match (earlier.len(), severity) {
+            (0, Severity::Warning) => return,
+            (0, Severity::Error) => reason,
+            (count, _) => {
+                format!("{reason}; {count} objects of its last good version stay in use")
+            }
+        };
+        self.report(0, None, severity, message);
+    }
+
+    /// Keeps what the documents that broke may have held.
+    fn keep_broken(&mut self, earlier: &FileObjects) {
+        for (line, key, reason) in std::mem::take(&mut self.failures) {
+            let message = match keep(&mut self.objects, earlier, key.as_ref(), line) {
+                Kept::Itself => format!("{reason}; the last good version stays in use"),
+                Kept::Others(0) => format!("{reason}; it is not served"),
+                Kept::Others(count) => format!(
+                    "{reason}; it is not served, and {count} objects that the file held before stay in use"
+                ),
+            };
+            self.report(line, key.as_ref(), Severity::Error, message);
+        }
     }
 }
 
@@ -253,14 +282,14 @@ enum Kept {
 }
 
 /// Keeps the objects of `earlier` that a broken document may have held.
-fn keep(now: &mut Reading, earlier: &Objects, key: Option<&ObjectKey>, line: usize) -> Kept {
+fn keep(now: &mut Reading, earlier: &FileObjects, key: Option<&ObjectKey>, line: usize) -> Kept {
     if let Some(key) = key {
         if now.contains_key(key) {
             return Kept::Others(0);
         }
         if let Some(object) = earlier.find(key) {
             let object = object.clone();
-            now.insert(key.clone(), Held { object, line });
+            now.insert(key.clone(), DeclaredObject { object, line });
             return Kept::Itself;
         }
     }
@@ -275,11 +304,11 @@ fn keep(now: &mut Reading, earlier: &Objects, key: Option<&ObjectKey>, line: usi
 }
 
 /// Returns the objects of a text that was good.
-pub(super) fn objects(text: &str, cache: &mut Documents) -> Objects {
+pub(super) fn objects(text: &str, cache: &mut Documents) -> FileObjects {
     let mut objects = Reading::new();
     for document in split(text) {
         for decoded in cache.decode(document.text, false).iter().flatten() {
-            let held = Held {
+            let held = DeclaredObject {
                 object: decoded.object.clone(),
                 line: document.line,
             };

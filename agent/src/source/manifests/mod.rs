@@ -24,11 +24,11 @@ use sesame_gateway_api::world::{LastGoodKeys, ObjectKey, World};
 
 pub use self::limits::Limits;
 
-use self::file::{Content, Documents, ManifestFile};
-use self::objects::Named;
+use self::file::{Documents, FileContent, ManifestFile};
+use self::objects::KeyedObject;
 use self::tree::{Found, Stamp, Tree};
 use super::last_good::LastGood;
-use super::problem::{Problem, Severity};
+use super::problem::{Severity, SourceProblem};
 
 /// The outcome of a look at the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct ScanReport {
     /// Objects that were added, removed or changed, sorted; empty if the world is the same.
     pub changed: Vec<ObjectKey>,
     /// Problems of all files now, sorted; not only those that this look found.
-    pub problems: Arc<[Problem]>,
+    pub problems: Arc<[SourceProblem]>,
 }
 
 /// The directory as it was last seen.
@@ -52,12 +52,12 @@ pub struct Manifests {
     files: BTreeMap<Arc<Path>, Box<ManifestFile>>,
     total_bytes: u64,
     /// Objects in use, and the file that declares each: the first by path, if there are several.
-    owners: BTreeMap<Named, Arc<Path>>,
+    owners: BTreeMap<KeyedObject, Arc<Path>>,
     /// Objects that more than one file declares, with these files, sorted.
-    contested: BTreeMap<Named, Vec<Arc<Path>>>,
+    contested: BTreeMap<KeyedObject, Vec<Arc<Path>>>,
     world: World,
     /// Problems of the directory rather than of a file's content.
-    tree_problems: Vec<Problem>,
+    tree_problems: Vec<SourceProblem>,
     /// Good files that are not stored, and files that went, which may still be stored.
     unsaved: BTreeSet<Arc<Path>>,
     /// True if the store may hold files that were removed while nobody looked.
@@ -110,7 +110,7 @@ impl Manifests {
 
     /// Returns the file, relative to the directory, and the line where an object in use is declared.
     pub fn location(&self, object: &ObjectKey) -> Option<(&Path, usize)> {
-        let object = Named(self.world.get(object)?);
+        let object = KeyedObject(self.world.get(object)?);
         let path = self.owners.get(&object)?;
         let (_, line) = self.files.get(path)?.objects.get(&object)?;
         Some((path, *line))
@@ -133,11 +133,11 @@ impl Manifests {
         let mut read = BTreeSet::new();
         for path in paths {
             match self.judge(path) {
-                Scope::Manifest(path) => {
+                PathScope::Manifest(path) => {
                     read.insert(path);
                 }
-                Scope::Nothing => {}
-                Scope::Tree => all = true,
+                PathScope::Nothing => {}
+                PathScope::Tree => all = true,
             }
         }
         let mut changed = BTreeSet::new();
@@ -189,21 +189,25 @@ impl Manifests {
         }
     }
 
-    fn judge(&self, path: &Path) -> Scope {
+    fn judge(&self, path: &Path) -> PathScope {
         let relative = path.strip_prefix(&self.root).unwrap_or(path);
         let mut parts = relative.components();
         for part in parts.clone() {
             let Component::Normal(name) = part else {
-                return Scope::Tree;
+                return PathScope::Tree;
             };
             if tree::is_hidden(name) {
                 // `..data` moved, or something that is not looked at.
                 let swap = name.as_encoded_bytes().starts_with(b"..");
-                return if swap { Scope::Tree } else { Scope::Nothing };
+                return if swap {
+                    PathScope::Tree
+                } else {
+                    PathScope::Nothing
+                };
             }
         }
         let Some(Component::Normal(name)) = parts.next_back() else {
-            return Scope::Tree;
+            return PathScope::Tree;
         };
         let known = relative
             .parent()
@@ -216,14 +220,14 @@ impl Manifests {
                 .iter()
                 .any(|problem| problem.file == shown)
         {
-            return Scope::Tree;
+            return PathScope::Tree;
         }
         if tree::is_manifest(name) {
-            return Scope::Manifest(relative.into());
+            return PathScope::Manifest(relative.into());
         }
         match tree::look(&self.root.join(relative)) {
-            Found::Dir(_) => Scope::Tree,
-            _ => Scope::Nothing,
+            Found::Dir(_) => PathScope::Tree,
+            _ => PathScope::Nothing,
         }
     }
 
@@ -238,7 +242,11 @@ impl Manifests {
     }
 
     /// Looks at the whole directory and reads what changed, and `read` in any case.
-    fn look(&mut self, read: &BTreeSet<Arc<Path>>, mut changed: BTreeSet<Named>) -> ScanReport {
+    fn look(
+        &mut self,
+        read: &BTreeSet<Arc<Path>>,
+        mut changed: BTreeSet<KeyedObject>,
+    ) -> ScanReport {
         let tree = match tree::walk(&self.root, &self.limits) {
             Ok(tree) => tree,
             Err(error) => {
@@ -248,13 +256,8 @@ impl Manifests {
                 } else {
                     "; what it held before stays in use"
                 };
-                self.tree_problems = vec![Problem {
-                    file: String::new(),
-                    line: None,
-                    object: None,
-                    severity: Severity::Error,
-                    message: format!("{} cannot be read: {error}{stays}", self.root.display()),
-                }];
+                let message = format!("{} cannot be read: {error}{stays}", self.root.display());
+                self.tree_problems = vec![SourceProblem::of_file(Severity::Error, "", message)];
                 return self.report(&changed);
             }
         };
@@ -309,27 +312,27 @@ impl Manifests {
     }
 
     /// Reads the manifest and takes what it holds.
-    fn read(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<Named>) {
+    fn read(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<KeyedObject>) {
         let place = self.root.join(path);
         let outcome = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
         let file = self.files.entry(path.clone()).or_default();
         let others = self.total_bytes - file.size;
         let (content, stamp) = match &outcome {
             Ok((text, stamp)) if others + stamp.size <= self.limits.total_bytes => {
-                (Content::Text(text), Some(*stamp))
+                (FileContent::Text(text), Some(*stamp))
             }
             Ok((_, stamp)) => {
                 let reason = format!(
                     "would make more than {} bytes of manifests; it is not read",
                     self.limits.total_bytes
                 );
-                (Content::Unreadable(reason), Some(*stamp))
+                (FileContent::Unreadable(reason), Some(*stamp))
             }
-            Err(reason) => (Content::Unreadable(reason.clone()), None),
+            Err(reason) => (FileContent::Unreadable(reason.clone()), None),
         };
         // What cannot be read, or may change again without a trace, is read again at the next look.
         file.stamp = stamp.filter(|stamp| !stamp.is_fresh());
-        if let Content::Text(text) = content {
+        if let FileContent::Text(text) = content {
             let size = u64::try_from(text.len()).unwrap_or(u64::MAX);
             self.total_bytes = others.saturating_add(size);
             file.size = size;
@@ -344,7 +347,7 @@ impl Manifests {
             text.map(|text| file::objects(&text, documents))
                 .unwrap_or_default()
         };
-        file.unread = matches!(content, Content::Unreadable(_));
+        file.unread = matches!(content, FileContent::Unreadable(_));
         let keys = file.update(path, &content, &mut self.documents, before);
         if file.good {
             self.unsaved.insert(path.clone());
@@ -353,7 +356,7 @@ impl Manifests {
     }
 
     /// Drops a manifest that is gone, with its objects.
-    fn forget(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<Named>) {
+    fn forget(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<KeyedObject>) {
         let Some(file) = self.files.remove(path) else {
             return;
         };
@@ -362,19 +365,19 @@ impl Manifests {
         self.claim(path, file.objects.iter().cloned().collect(), changed);
     }
 
-    fn report(&mut self, changed: &BTreeSet<Named>) -> ScanReport {
+    fn report(&mut self, changed: &BTreeSet<KeyedObject>) -> ScanReport {
         let held = self.files.values().map(|file| file.documents()).sum();
         self.documents.collect(held);
         ScanReport {
             available: self.available,
-            changed: changed.iter().map(Named::key).collect(),
+            changed: changed.iter().map(KeyedObject::key).collect(),
             problems: self.problems().into(),
         }
     }
 }
 
 /// The work that an event at a path asks for.
-enum Scope {
+enum PathScope {
     /// Read this manifest.
     Manifest(Arc<Path>),
     /// Look at everything.

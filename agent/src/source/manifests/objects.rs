@@ -9,9 +9,9 @@ use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
 /// An object as the key of itself: its kind and name are compared, nothing else.
 #[derive(Clone, Debug)]
-pub(super) struct Named(pub(super) AnyObject);
+pub(super) struct KeyedObject(pub(super) AnyObject);
 
-impl Named {
+impl KeyedObject {
     pub(super) fn key(&self) -> ObjectKey {
         self.0.key()
     }
@@ -22,49 +22,53 @@ impl Named {
     }
 }
 
-impl Ord for Named {
+impl Ord for KeyedObject {
     fn cmp(&self, other: &Self) -> Ordering {
         self.parts().cmp(&other.parts())
     }
 }
 
-impl PartialOrd for Named {
+impl PartialOrd for KeyedObject {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Named {
+impl PartialEq for KeyedObject {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Named {}
+impl Eq for KeyedObject {}
 
 /// An object that a file holds.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct DeclaredObject {
     pub(super) object: AnyObject,
     /// Line, from 1.
     pub(super) line: usize,
 }
 
 /// The objects of a file while it is being read.
-pub(super) type Reading = BTreeMap<ObjectKey, Held>;
+pub(super) type Reading = BTreeMap<ObjectKey, DeclaredObject>;
 
 /// The objects of one file, sorted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Objects(Box<[(Named, usize)]>);
+pub(super) struct FileObjects(Box<[(KeyedObject, usize)]>);
 
-impl From<Reading> for Objects {
+impl From<Reading> for FileObjects {
     fn from(reading: Reading) -> Self {
         let sorted = reading.into_values();
-        Self(sorted.map(|held| (Named(held.object), held.line)).collect())
+        Self(
+            sorted
+                .map(|held| (KeyedObject(held.object), held.line))
+                .collect(),
+        )
     }
 }
 
-impl Objects {
+impl FileObjects {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -73,12 +77,12 @@ impl Objects {
         self.0.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Named> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &KeyedObject> {
         self.0.iter().map(|(object, _)| object)
     }
 
     /// Returns the object of the same kind and name as this one, and its line.
-    pub(super) fn get(&self, object: &Named) -> Option<&(Named, usize)> {
+    pub(super) fn get(&self, object: &KeyedObject) -> Option<&(KeyedObject, usize)> {
         let at = self.0.binary_search_by(|(held, _)| held.cmp(object));
         at.ok().and_then(|at| self.0.get(at))
     }
@@ -99,14 +103,17 @@ impl Objects {
     }
 
     /// Returns whether the very same object is among them.
-    pub(super) fn holds(&self, object: &Named) -> bool {
+    pub(super) fn holds(&self, object: &KeyedObject) -> bool {
         self.get(object).is_some_and(|(held, _)| held.0 == object.0)
     }
 
     /// Returns all of them, as the content of a file where each is in `line`.
-    pub(super) fn at(&self, line: Option<usize>) -> impl Iterator<Item = (ObjectKey, Held)> {
+    pub(super) fn at(
+        &self,
+        line: Option<usize>,
+    ) -> impl Iterator<Item = (ObjectKey, DeclaredObject)> {
         self.0.iter().map(move |(object, own)| {
-            let held = Held {
+            let held = DeclaredObject {
                 object: object.0.clone(),
                 line: line.unwrap_or(*own),
             };

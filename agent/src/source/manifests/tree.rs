@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sesame_files::open::{self, Rule};
 
 use super::Limits;
-use crate::source::problem::{Problem, Severity};
+use crate::source::problem::{Severity, SourceProblem};
 
 /// The stamp of a file: tells one state of it from another without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(crate) struct Tree {
     /// Files and directories that are there but could not be looked at.
     pub(crate) unreadable: Vec<PathBuf>,
     /// Problems of what was skipped.
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<SourceProblem>,
 }
 
 /// The kind of what is at a path.
@@ -297,14 +297,8 @@ impl Walk<'_> {
     fn problem(&mut self, path: &Path, severity: Severity, message: String) {
         // A hostile tree must not fill the report.
         if self.tree.problems.len() < 1000 {
-            let file = path.to_string_lossy().into_owned();
-            self.tree.problems.push(Problem {
-                file,
-                line: None,
-                object: None,
-                severity,
-                message,
-            });
+            let problem = SourceProblem::of_file(severity, path.to_string_lossy(), message);
+            self.tree.problems.push(problem);
         }
     }
 }

@@ -18,7 +18,7 @@ use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::signature::{self, TrustedKeys};
 
 use super::manifests::tree::{self, Found, Stamp};
-use super::problem::{Problem, Severity};
+use super::problem::{Severity, SourceProblem};
 use sesame_proto::encoded::EncodedSnapshot;
 
 use super::update::{
@@ -104,13 +104,10 @@ impl SnapshotDirs {
         }
         let mut gateways: BTreeMap<NamespacedName, GatewayUpdate> = BTreeMap::new();
         for path in &strays {
-            problems.push(Problem {
-                severity: Severity::Warning,
-                ..problem(
-                    path,
-                    format!("has no {MANIFEST}; until it has, or is gone, no Gateway is withdrawn"),
-                )
-            });
+            let message =
+                format!("has no {MANIFEST}; until it has, or is gone, no Gateway is withdrawn");
+            let file = path.to_string_lossy();
+            problems.push(SourceProblem::of_file(Severity::Warning, file, message));
         }
         let mut lists_all = away.is_none() && strays.is_empty();
         for (path, held) in &self.held {
@@ -209,7 +206,7 @@ impl SnapshotDir {
     /// Returns the revision that is already held, if it is the same.
     fn same_or(&self, complete: GatewayRevision) -> GatewayRevision {
         match &self.update.complete {
-            Some(held) if held.packed == complete.packed => held.clone(),
+            Some(held) if held.encoded == complete.encoded => held.clone(),
             _ => complete,
         }
     }
@@ -285,8 +282,8 @@ fn read(
             missing.join(", ")
         )
     })?;
-    let packed = EncodedSnapshot::new(&snapshot, keys);
-    let complete = GatewayRevision::of_manifest(gateway, manifest.revision, Arc::new(packed));
+    let encoded = EncodedSnapshot::new(&snapshot, keys);
+    let complete = GatewayRevision::of_manifest(gateway, manifest.revision, Arc::new(encoded));
     Ok((complete, stamp))
 }
 
@@ -324,14 +321,8 @@ fn stamps(dir: &Path) -> io::Result<BTreeMap<OsString, PieceStamp>> {
     Ok(stamps)
 }
 
-fn problem(path: &Path, message: String) -> Problem {
-    Problem {
-        file: path.display().to_string(),
-        line: None,
-        object: None,
-        severity: Severity::Error,
-        message,
-    }
+fn problem(path: &Path, message: String) -> SourceProblem {
+    SourceProblem::of_file(Severity::Error, path.to_string_lossy(), message)
 }
 
 #[cfg(test)]

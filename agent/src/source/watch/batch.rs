@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::{Change, Timing};
 
 /// Number of paths above which a change is `All`.
-pub(super) const MOST: usize = 1000;
+pub(super) const MAX_PATHS: usize = 1000;
 
 /// The events since the last change that was sent.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Batch {
     /// Takes note that the path changed.
     pub(super) fn path(&mut self, path: &Path, now: Instant) {
         self.touch(now);
-        if self.paths.len() < MOST {
+        if self.paths.len() < MAX_PATHS {
             self.paths.insert(path.to_owned());
         } else {
             self.all = true;
@@ -150,7 +150,7 @@ mod tests {
     fn too_many_paths_are_all() {
         let start = Instant::now();
         let mut batch = Batch::new(Timing::default());
-        for number in 0..=MOST {
+        for number in 0..=MAX_PATHS {
             batch.path(Path::new(&format!("/{number}")), start);
         }
         assert_eq!(batch.take(), Change::All);

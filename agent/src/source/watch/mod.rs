@@ -356,7 +356,7 @@ impl WatchThread {
         };
         if let Err(TrySendError::Full(change)) = self.sender.try_send(change) {
             self.waiting = Some(match change {
-                Change::Paths(paths) if paths.len() > batch::MOST => Change::All,
+                Change::Paths(paths) if paths.len() > batch::MAX_PATHS => Change::All,
                 change => change,
             });
         }

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use sesame_tests::envoy::workspace;
+use sesame_tests::processes;
 
 use crate::inside::Inside;
 use crate::packages::Packages;
@@ -65,6 +66,7 @@ impl Machine {
     pub(crate) fn start(name: &str) -> Self {
         let all = workspace().join("target/hosts");
         let directory = all.join(format!("machine-{name}"));
+        end(name);
         clear(&directory);
         for part in ["upper", "work", "root"] {
             fs::create_dir_all(directory.join(part)).expect("a directory for the machine");
@@ -129,12 +131,27 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // Its first process goes with it, and everything else with that.
-        let _ = self.nspawn.kill();
+        end(&self.name);
         let _ = self.nspawn.wait();
         clear(&self.directory);
         for group in groups(&self.name) {
-            remove_group(&group);
+            // The kernel is still at the end of its processes.
+            let begun = Instant::now();
+            while group.exists() && begun.elapsed() < Duration::from_secs(10) {
+                remove_group(&group);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+}
+
+/// Ends the machine of this name, also one that an earlier run left: the kernel ends every process of a namespace with
+/// its first one. To end nspawn is not enough, because the machine lives on.
+fn end(name: &str) {
+    for group in groups(name) {
+        let first = fs::read_to_string(group.join("payload/init.scope/cgroup.procs"));
+        for pid in first.unwrap_or_default().lines() {
+            processes::kill9(pid.parse().expect("a number"));
         }
     }
 }

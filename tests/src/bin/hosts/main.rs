@@ -37,11 +37,13 @@ struct Arguments {
     init: Option<i32>,
 }
 
-/// A scenario, or a part of one, by name; it panics if something is wrong.
-type Named<T> = (&'static str, fn(&T));
+/// Scenario, which panics if something is wrong.
+type Scenario = fn(&Packages);
+/// Part of a scenario, in the network of its machine.
+type ScenarioPart = fn(&Inside);
 
 /// Scenarios by name.
-const SCENARIOS: &[Named<Packages>] = &[
+const SCENARIOS: &[(&str, Scenario)] = &[
     ("packages", checks::packages),
     ("units", checks::units),
     ("life", life::scenario),
@@ -50,7 +52,7 @@ const SCENARIOS: &[Named<Packages>] = &[
 ];
 
 /// The parts of scenarios that send requests.
-const PARTS: &[Named<Inside>] = &[
+const PARTS: &[(&str, ScenarioPart)] = &[
     ("life", life::inside),
     ("full-disk", life::full_disk),
     ("serve", reboot::serve),

@@ -380,7 +380,7 @@ impl Both {
         prop_assert_eq!(fast.is_some(), whole.is_some());
         if let (Some((_, fast)), Some((_, whole))) = (fast, whole) {
             prop_assert_eq!(fast.incomplete, whole.incomplete);
-            let parts = |c: GatewayRevision| (c.manifest_revision, c.packed);
+            let parts = |c: GatewayRevision| (c.manifest_revision, c.encoded);
             prop_assert_eq!(fast.complete.map(parts), whole.complete.map(parts));
         }
         Ok(need)
@@ -498,6 +498,6 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
         let place = hosts.iter().position(|host| host.domain == changed.domain);
         hosts[place.expect("its place")] = changed.clone();
         let expected = EncodedSnapshot::new(&expected, Vec::new());
-        assert_eq!(*now.packed, expected);
+        assert_eq!(*now.encoded, expected);
     }
 }

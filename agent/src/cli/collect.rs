@@ -1,0 +1,134 @@
+//! `sesame-agent collect`: one file for a bug report, with nothing secret in it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::agent::{self, AgentArgs};
+use super::doctor::{Examined, examine};
+use super::output::Format;
+use super::settings::LoadedSettings;
+use crate::collect::redact::Secrets;
+use crate::collect::{ReportPart, ReportPartSummary, archive, gather};
+use crate::doctor::findings;
+use crate::host::credentials;
+use crate::run::history::History;
+use crate::run::inspect::{self, InspectedGateway};
+
+/// Collects the findings of the doctor, the status and history, settings, what Envoy says of itself, the ends of logs and the kernel's limits, as
+/// .tar.zst of mode 0600. Private keys, tokens and passwords are taken out; names, addresses and certificates are not.
+#[derive(Debug, Args)]
+pub(crate) struct CollectArgs {
+    /// File to write, which must not be there; sesame-TIME.tar.zst by default.
+    #[arg(long, short = 'o', value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Format of the answer.
+    #[arg(long, default_value = "table")]
+    output: Format,
+}
+
+/// The outcome.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Collected {
+    file: PathBuf,
+    contents: Vec<ReportPartSummary>,
+}
+
+pub(crate) fn main(
+    agent: &AgentArgs,
+    args: &CollectArgs,
+    loaded: &LoadedSettings,
+) -> anyhow::Result<u8> {
+    let now = Timestamp::now();
+    let file = args.file.clone().unwrap_or_else(|| {
+        PathBuf::from(format!("sesame-{}.tar.zst", now.strftime("%Y%m%dT%H%M%SZ")))
+    });
+    let Examined { facts, settings } = examine(agent, loaded)?;
+    let value = |key: &str| {
+        let found = settings.iter().find(|setting| setting.key == key);
+        found
+            .and_then(|setting| setting.values.first())
+            .map(PathBuf::from)
+    };
+    let state_dir = value("state-dir").unwrap_or_default();
+    let gateways = inspect::accepted(&state_dir);
+    // Without the credentials of the service manager nothing of them can be in what is read either.
+    let kubeconfig = value("kubeconfig").and_then(|path| credentials::resolve(path).ok());
+    let secrets = Secrets::new(gather::secrets(&gateways, kubeconfig.as_deref()))?;
+    let versions = serde_json::json!({
+        "agent": env!("CARGO_PKG_VERSION"),
+        "envoy": facts.envoy.as_ref().map(|envoy| &envoy.version).ok(),
+        "collectedAt": now,
+    });
+    let mut parts = vec![
+        part("doctor.json", &findings(&facts)),
+        part("settings.json", &settings),
+        part("versions.json", &versions),
+        ReportPart {
+            name: "status.json".to_owned(),
+            content: status(agent).map_err(|error| format!("{error:#}")),
+        },
+    ];
+    parts.extend(histories(&state_dir, &gateways));
+    parts.extend(gather::snapshots(&gateways));
+    parts.extend(gather::host());
+    parts.extend(agent::runtime()?.block_on(gather::envoys(&agent.runtime_dir)));
+    let contents = archive::write(&file, parts, &secrets, now)
+        .with_context(|| format!("{} cannot be written", file.display()))?;
+    let collected = Collected { file, contents };
+    args.output.write(&collected, || text(&collected))?;
+    Ok(0)
+}
+
+fn part(name: &str, value: &impl Serialize) -> ReportPart {
+    ReportPart {
+        name: name.to_owned(),
+        content: serde_json::to_string_pretty(value).map_err(|error| error.to_string()),
+    }
+}
+
+/// Returns what the agent says of itself and every object.
+fn status(agent: &AgentArgs) -> anyhow::Result<String> {
+    let socket = agent.socket();
+    let answer = agent::ask(&socket, "/status")?.ok_or_else(|| agent::not_running(&socket))?;
+    let value: Value = serde_json::from_slice(&answer)?;
+    Ok(serde_json::to_string_pretty(&value)?)
+}
+
+fn histories(state_dir: &Path, gateways: &[InspectedGateway]) -> Vec<ReportPart> {
+    let histories = gateways.iter().map(|gateway| {
+        let name = &gateway.gateway;
+        let listed = History::open(state_dir, Some(name)).and_then(|history| history.list());
+        ReportPart {
+            name: format!("gateways/{}.{}/history.json", name.namespace, name.name),
+            content: listed
+                .and_then(|listed| Ok(serde_json::to_string_pretty(&listed)?))
+                .map_err(|error| format!("{error:#}")),
+        }
+    });
+    histories.collect()
+}
+
+fn text(collected: &Collected) -> String {
+    let Collected { file, contents } = collected;
+    let mut text = String::new();
+    for part in contents {
+        // Writing to a String cannot fail.
+        let _ = match &part.missing {
+            Some(why) => writeln!(text, "{:>10} {}: {why}", "-", part.name),
+            None => writeln!(text, "{:>10} {}", part.bytes, part.name),
+        };
+    }
+    let _ = writeln!(
+        text,
+        "{} was written; it names hosts, addresses and objects, so have a look at it before you hand it on",
+        file.display()
+    );
+    text
+}

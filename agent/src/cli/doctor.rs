@@ -1,0 +1,332 @@
+//! `sesame-agent doctor`: tells whether this host is fit to serve, and what to do if it is not.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, CommandFactory as _};
+use serde::Serialize;
+
+use super::agent::{self, AgentArgs};
+use super::settings::LoadedSettings;
+use super::settings::arguments::in_one_line;
+use super::settings::effective::effective;
+use super::{Cli, Command, EXIT_WRONG, options, run};
+use crate::doctor::facts::{AgentFacts, ClusterFacts, HostFacts};
+use crate::doctor::gather::{Inquiry, gather};
+use crate::doctor::{HostFinding, Weight, findings, fix};
+use crate::host::processes;
+use crate::run::inspect::{self, InspectedGateway};
+use crate::run::reload::{Setting, SettingOrigin};
+use crate::run::report::Report;
+use crate::run::{RunOptions, Source};
+use crate::source::last_good::LastGood;
+use crate::source::manifests::Manifests;
+
+/// Works while the agent runs or not, as root or as the agent's user. The exit code is 0 if nothing stops this host from serving, and
+/// 1 if something does.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Mend what is safe to mend: modes and directories of Sesame's own, and kernel settings by the file of its package.
+    #[arg(long)]
+    fix: bool,
+    /// Show what is as it should be, too.
+    #[arg(long)]
+    all: bool,
+}
+
+/// The outcome.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Examination {
+    /// True if nothing stops this host from serving.
+    healthy: bool,
+    findings: Vec<HostFinding>,
+    /// Changes that were made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fixed: Vec<String>,
+    /// Changes that could not be made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_fixed: Vec<String>,
+}
+
+pub(crate) fn main(
+    agent: &AgentArgs,
+    args: &DoctorArgs,
+    loaded: &LoadedSettings,
+) -> anyhow::Result<u8> {
+    let mut found = findings(&examine(agent, loaded)?.facts);
+    let (mut fixed, mut not_fixed) = (Vec::new(), Vec::new());
+    if args.fix {
+        for outcome in fix::mend(&found) {
+            match outcome {
+                Ok(done) => fixed.push(done),
+                Err(why) => not_fixed.push(why),
+            }
+        }
+        found = findings(&examine(agent, loaded)?.facts);
+    }
+    let examination = Examination {
+        healthy: found.iter().all(|finding| finding.severity < Weight::Error),
+        findings: found,
+        fixed,
+        not_fixed,
+    };
+    agent
+        .output
+        .write(&examination, || text(&examination, args.all))?;
+    Ok(if examination.healthy { 0 } else { EXIT_WRONG })
+}
+
+/// Facts of this host, and the settings that it has.
+pub(crate) struct Examined {
+    pub(crate) facts: HostFacts,
+    pub(crate) settings: Vec<Setting>,
+}
+
+/// Returns everything that is known of this host.
+pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Result<Examined> {
+    let (facts, settings) = ask(agent);
+    let path = loaded.path.clone().unwrap_or_default();
+    let mut faults: Vec<String> = loaded.faults.iter().map(|fault| fault.at(&path)).collect();
+    let line: Vec<OsString> = match &settings {
+        Some(settings) => command_line(settings),
+        None => ["sesame-agent", "run"].map(OsString::from).to_vec(),
+    };
+    let from_file = if settings.is_some() {
+        &[][..]
+    } else {
+        &loaded.accepted
+    };
+    let options = options::parse_with(line.clone(), from_file)
+        .map_err(|error| in_one_line(&error))
+        .and_then(|cli| match cli.command {
+            Command::Run(args) => run::options(*args).map_err(|error| format!("{error:#}")),
+            _ => Err("not the options of `run`".to_owned()),
+        });
+    let settings = settings.unwrap_or_else(|| effective(&Cli::command(), line, loaded));
+    let options = match options {
+        Ok(options) => Some(options),
+        Err(why) => {
+            // Without a file the options are those of a command line that nobody has told; those of an agent that runs it has
+            // taken; and only its unit has the credentials of the service manager.
+            let credentials = settings.iter().flat_map(|setting| &setting.values);
+            let foreign = credentials
+                .into_iter()
+                .any(|value| value.starts_with("%d/"));
+            if loaded.path.is_some() && facts.pid.is_none() && !foreign {
+                faults.push(format!("`sesame-agent run` would not start: {why}"));
+            }
+            None
+        }
+    };
+    let runtime = agent::runtime()?;
+    let cluster = options
+        .as_ref()
+        .and_then(|options| cluster(&runtime, options));
+    let value = |key: &str| {
+        let found = settings.iter().find(|setting| setting.key == key);
+        found.and_then(|setting| setting.values.first())
+    };
+    let state_dir = value("state-dir").map(PathBuf::from).unwrap_or_default();
+    let inquiry = Inquiry {
+        settings: (loaded.path.clone(), faults),
+        gateways: gateways(&state_dir, options.as_ref()),
+        state_dir,
+        runtime_dir: agent.runtime_dir.clone(),
+        envoy: value("envoy").map(Into::into),
+        heap: options.as_ref().and_then(|options| options.heap),
+        port_map: options
+            .as_ref()
+            .map(|options| options.port_map.clone())
+            .unwrap_or_default(),
+        addresses: options.map(|options| options.addresses).unwrap_or_default(),
+        agent: facts,
+        cluster,
+    };
+    let facts = runtime.block_on(gather(inquiry));
+    Ok(Examined { facts, settings })
+}
+
+/// Asks the agent how it is, and for its settings.
+fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
+    let socket = agent.socket();
+    let report = match agent::ask(&socket, "/gateways") {
+        Ok(Some(answer)) => serde_json::from_slice::<Report>(&answer),
+        Ok(None) => {
+            let pid = holder(agent);
+            let silent = pid.map(|_| "it has no socket".to_owned());
+            let facts = AgentFacts {
+                pid,
+                silent,
+                ..AgentFacts::default()
+            };
+            return (facts, None);
+        }
+        Err(error) => {
+            let (pid, silent) = (holder(agent), Some(format!("{error:#}")));
+            let facts = AgentFacts {
+                pid,
+                silent,
+                ..AgentFacts::default()
+            };
+            return (facts, None);
+        }
+    };
+    match report {
+        Ok(report) => {
+            let settings = agent::ask(&socket, "/settings").ok().flatten();
+            let facts = AgentFacts {
+                pid: Some(report.agent.pid),
+                silent: None,
+                reasons: report.reasons,
+                warnings: report.warnings,
+            };
+            // An older agent does not tell them.
+            (
+                facts,
+                settings.and_then(|answer| serde_json::from_slice(&answer).ok()),
+            )
+        }
+        Err(error) => {
+            let silent = Some(format!("its answer is not understood: {error}"));
+            let pid = holder(agent);
+            (
+                AgentFacts {
+                    pid,
+                    silent,
+                    ..AgentFacts::default()
+                },
+                None,
+            )
+        }
+    }
+}
+
+/// Returns the agent that holds the lock of the runtime directory, if it lives.
+fn holder(agent: &AgentArgs) -> Option<u32> {
+    let text = std::fs::read_to_string(agent.runtime_dir.join("agent.lock")).ok()?;
+    let pid = text.trim().parse().ok()?;
+    let runs = processes::arguments(pid).is_some_and(|all| all.iter().any(|one| one == "run"));
+    runs.then_some(pid)
+}
+
+/// Returns the command line that makes these settings.
+fn command_line(settings: &[Setting]) -> Vec<OsString> {
+    let program = Cli::command();
+    let switches: Vec<&str> = super::settings::arguments::options(&program)
+        .filter(|option| matches!(option.get_action(), clap::ArgAction::SetTrue))
+        .filter_map(clap::Arg::get_long)
+        .collect();
+    let mut line = vec!["sesame-agent".into(), "run".into()];
+    for setting in settings
+        .iter()
+        .filter(|setting| setting.origin != SettingOrigin::Default)
+    {
+        let key = &setting.key;
+        if switches.contains(&key.as_str()) {
+            let on = setting.values.first().is_some_and(|value| value == "true");
+            line.extend(on.then(|| format!("--{key}").into()));
+        } else {
+            line.extend(
+                setting
+                    .values
+                    .iter()
+                    .map(|value| format!("--{key}={value}").into()),
+            );
+        }
+    }
+    line
+}
+
+/// Returns what was accepted, and what manifests say in its place.
+fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGateway> {
+    let mut gateways = inspect::accepted(state_dir);
+    let Some(RunOptions {
+        source: Source::Manifests(dir),
+        resolve,
+        limits,
+        ..
+    }) = options
+    else {
+        return gateways;
+    };
+    if !dir.is_dir() {
+        return gateways;
+    }
+    let mut manifests = Manifests::with_limits(dir, LastGood::none(), *limits);
+    manifests.scan();
+    let resolved = sesame_gateway_api::resolve::resolve(manifests.world(), resolve).gateways;
+    for gateway in resolved.into_iter().map(InspectedGateway::of) {
+        match gateways
+            .iter_mut()
+            .find(|before| before.gateway == gateway.gateway)
+        {
+            Some(before) => {
+                *before = InspectedGateway {
+                    addresses: std::mem::take(&mut before.addresses),
+                    accepted_at: before.accepted_at,
+                    ..gateway
+                };
+            }
+            None => gateways.push(gateway),
+        }
+    }
+    gateways
+}
+
+#[cfg(feature = "cluster")]
+fn cluster(runtime: &tokio::runtime::Runtime, options: &RunOptions) -> Option<ClusterFacts> {
+    match &options.source {
+        Source::Cluster(settings) => Some(runtime.block_on(crate::doctor::cluster::ask(settings))),
+        _ => None,
+    }
+}
+
+#[cfg(not(feature = "cluster"))]
+fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions) -> Option<ClusterFacts> {
+    None
+}
+
+fn text(examination: &Examination, all: bool) -> String {
+    let mut text = String::new();
+    let count = |weight| {
+        let found = examination.findings.iter();
+        found.filter(|finding| finding.severity == weight).count()
+    };
+    for finding in &examination.findings {
+        if finding.severity == Weight::Ok && !all {
+            continue;
+        }
+        let weight = match finding.severity {
+            Weight::Ok => "ok",
+            Weight::Note => "note",
+            Weight::Warning => "warning",
+            Weight::Error => "error",
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{weight}: {}: {}", finding.check, finding.found);
+        if !finding.expected.is_empty() {
+            let _ = writeln!(text, "    expected: {}", finding.expected);
+        }
+        if !finding.remedy.is_empty() {
+            let by = if finding.fixable { " (or --fix)" } else { "" };
+            let _ = writeln!(text, "    to mend it: {}{by}", finding.remedy);
+        }
+    }
+    for done in &examination.fixed {
+        let _ = writeln!(text, "mended: {done}");
+    }
+    for why in &examination.not_fixed {
+        let _ = writeln!(text, "not mended: {why}");
+    }
+    let _ = writeln!(
+        text,
+        "{} checks: {} errors, {} warnings, {} notes",
+        examination.findings.len(),
+        count(Weight::Error),
+        count(Weight::Warning),
+        count(Weight::Note)
+    );
+    text
+}

@@ -1,0 +1,297 @@
+//! `sesame-agent join`: makes this host one of a cluster's, and starts its service.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+use sesame_files::open::{self, Rule};
+use sesame_published::credential::Credential;
+use sesame_published::host_access::HostScope;
+use sesame_published::join_token::{JoinToken, MAX_JOIN_TOKEN_BYTES};
+
+use super::EXIT_WRONG;
+use super::agent::{self, AgentArgs};
+use crate::join::credentials::{self, Stored};
+use crate::join::settings_file::DEFAULT_CONFIG;
+use crate::join::{exchange, owner, service, settings_file};
+use crate::run::DEFAULT_STATE_DIR;
+use crate::run::report::Report;
+
+/// Time between two questions to an agent that starts.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// Joins a cluster with a token of `sesame-controller hosts token`: gets credentials for this host alone, stores them, writes
+/// the settings and starts the service, where systemd runs it.
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    /// The token. Everybody on this host can read a command line: give it on standard input or in a file instead.
+    #[arg(value_name = "TOKEN", conflicts_with = "token_file")]
+    token: Option<String>,
+    /// File that holds the token, which only you may read; `-` is standard input, which is also the default.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Zone that this host is in, shown in the cluster's inventory.
+    #[arg(long, value_name = "NAME", value_parser = super::cluster::label)]
+    zone: Option<String>,
+    #[command(flatten)]
+    places: Places,
+    /// Join although this host has joined before.
+    #[arg(long)]
+    replace: bool,
+    /// Time to wait until the started service serves.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    wait_seconds: u64,
+}
+
+/// Places where a host that has joined keeps what it needs.
+#[derive(Debug, Args)]
+pub(super) struct Places {
+    /// Directory that keeps the agent's state, and the credentials.
+    #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
+    pub(super) state_dir: PathBuf,
+    /// Settings file of the agent.
+    #[arg(long, env = "SESAME_CONFIG", default_value = DEFAULT_CONFIG, value_name = "FILE")]
+    pub(super) config: PathBuf,
+    /// Leave the service alone, where systemd runs this host.
+    #[arg(long)]
+    pub(super) no_service: bool,
+}
+
+/// The answer.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Joined {
+    host: String,
+    server: String,
+    config: PathBuf,
+    /// Time at which the credential expires, unless it is renewed.
+    credential_expires: Option<Timestamp>,
+    /// True if the service was started.
+    started: bool,
+    /// True if everything is served; none if it was not waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serving: Option<bool>,
+    /// Reasons why it is not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<String>,
+}
+
+pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
+    let JoinArgs {
+        token,
+        token_file,
+        zone,
+        places,
+        replace,
+        wait_seconds,
+    } = args;
+    let Places {
+        state_dir,
+        config,
+        no_service,
+    } = places;
+    let token = JoinToken::parse(&read_token(token.as_deref(), token_file.as_deref())?)?;
+    let now = Timestamp::now();
+    let invitation = Credential::parse(&token.bearer);
+    if let Some(at) = invitation
+        .map(|claims| claims.expires)
+        .filter(|at| *at <= now)
+    {
+        bail!(
+            "this join token expired at {at}; ask for another one (`sesame-controller hosts token`)"
+        );
+    }
+    let before = credentials::read(state_dir).filter(|before| before.expires > now);
+    if before.is_some() && !replace {
+        let host = credentials::host(state_dir).unwrap_or_default();
+        bail!(
+            "this host has joined already, as {host}; `sesame-agent leave` first, or --replace to join anew"
+        );
+    }
+    // Whatever can fail on this host does so before the token is used up.
+    let owner = owner::of(state_dir)?;
+    if owner.is_none() {
+        crate::host::create_directory(state_dir)
+            .with_context(|| format!("--state-dir {}", state_dir.display()))?;
+    }
+    let state = state_dir
+        .canonicalize()
+        .with_context(|| format!("--state-dir {}", state_dir.display()))?;
+    let other_dir = (state_dir != Path::new(DEFAULT_STATE_DIR)).then_some(state.as_path());
+    let kubeconfig = credentials::kubeconfig_path(&state);
+    let settings = settings_file::settings(&token, &kubeconfig, zone.as_deref(), other_dir);
+    let at = || format!("--config {}", config.display());
+    let text = settings_file::read(config).with_context(at)?;
+    let joined = settings_file::with(&text, &settings).with_context(at)?;
+    settings_file::write(config, &text).with_context(at)?;
+
+    let runtime = agent::runtime()?;
+    let (client, credential) = runtime.block_on(exchange::exchange(&token))?;
+    let expires = Credential::parse(&credential).map(|claims| claims.expires);
+    let stored = credentials::of(&token, credential, &state)?;
+    match owner {
+        None => credentials::store(&state, &stored)?,
+        Some(owner) => owner.run(
+            &["store-credentials", "--state-dir", &state.to_string_lossy()],
+            &serde_json::to_vec(&stored)?,
+        )?,
+    }
+    settings_file::write(config, &joined).with_context(at)?;
+    if let Err(error) = runtime.block_on(exchange::end_invitation(client, &token)) {
+        // Its token is of no use any more; only the list of hosts shows it until it expires.
+        tracing::warn!("{error}");
+    }
+
+    let mut answer = Joined {
+        host: token.host.clone(),
+        server: token.server.clone(),
+        config: config.clone(),
+        credential_expires: expires,
+        started: false,
+        serving: None,
+        reasons: Vec::new(),
+    };
+    if !no_service && service::is_there() {
+        service::start()?;
+        answer.started = true;
+        let reasons = wait(agent, Duration::from_secs(*wait_seconds));
+        answer.serving = Some(reasons.is_empty());
+        answer.reasons = reasons;
+    }
+    agent
+        .output
+        .write(&answer, || text_of(&answer, &token.scope, &settings))?;
+    Ok(if answer.serving == Some(false) {
+        EXIT_WRONG
+    } else {
+        0
+    })
+}
+
+/// Reads the token from the argument, a file or standard input.
+fn read_token(argument: Option<&str>, file: Option<&Path>) -> anyhow::Result<String> {
+    let limit = MAX_JOIN_TOKEN_BYTES as u64;
+    if let Some(token) = argument {
+        return Ok(token.to_owned());
+    }
+    if let Some(path) = file.filter(|path| *path != Path::new("-")) {
+        return open::read_text(path, Rule::Named, limit)
+            .with_context(|| format!("--token-file {}", path.display()));
+    }
+    let stdin = std::io::stdin();
+    ensure!(
+        file.is_some() || !stdin.is_terminal(),
+        "no join token: give it on standard input, or with --token-file"
+    );
+    let mut text = String::new();
+    stdin.take(limit).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Waits until the agent serves everything; returns what is wrong at the end of the time.
+fn wait(agent: &AgentArgs, limit: Duration) -> Vec<String> {
+    let until = Instant::now() + limit;
+    loop {
+        let reasons = match agent::ask(&agent.socket(), "/status") {
+            Ok(Some(answer)) => match serde_json::from_slice::<Report>(&answer) {
+                Ok(report) if report.healthy && !report.gateways.is_empty() => return Vec::new(),
+                Ok(report) if report.reasons.is_empty() => {
+                    vec!["there is no Gateway to serve yet".to_owned()]
+                }
+                Ok(report) => report.reasons,
+                Err(error) => vec![format!("the agent's answer is not understood: {error}")],
+            },
+            Ok(None) => {
+                vec!["the agent does not run yet; see `journalctl -u sesame-agent`".to_owned()]
+            }
+            Err(error) => vec![format!("{error:#}")],
+        };
+        if Instant::now() >= until {
+            return reasons;
+        }
+        std::thread::sleep(EVERY);
+    }
+}
+
+fn text_of(
+    answer: &Joined,
+    scope: &HostScope,
+    settings: &[(&'static str, serde_json::Value)],
+) -> String {
+    let Joined {
+        host,
+        server,
+        config,
+        credential_expires: _,
+        started,
+        serving,
+        reasons,
+    } = answer;
+    let scope = match scope {
+        HostScope::Gateways(all) => {
+            let names: Vec<String> = all.iter().map(|name| format!("Gateway {name}")).collect();
+            names.join(", ")
+        }
+        HostScope::Fleet(fleet) => format!("the Gateways of fleet {fleet}"),
+    };
+    let mut text = format!("Host {host} has joined the cluster at {server}, for {scope}.\n");
+    match (started, serving) {
+        (true, Some(true)) => text.push_str("Its service is started, and serves.\n"),
+        (true, _) => {
+            text.push_str("Its service is started, and does not serve everything yet:\n");
+            for reason in reasons {
+                text.extend(["  ", reason, "\n"]);
+            }
+            text.push_str("`sesame-agent status` shows how it goes on.\n");
+        }
+        (false, _) => {
+            let all: Vec<String> = settings
+                .iter()
+                .map(|(name, value)| option(name, value))
+                .collect();
+            let next = format!(
+                "Its settings are in {}. Start the agent:\n  sesame-agent run {}\n",
+                config.display(),
+                all.join(" ")
+            );
+            text.push_str(&next);
+        }
+    }
+    text
+}
+
+/// Returns a setting as an option of `run`.
+fn option(name: &str, value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => format!("--{name} {text}"),
+        serde_json::Value::Array(all) => {
+            let all: Vec<String> = all.iter().map(|value| option(name, value)).collect();
+            all.join(" ")
+        }
+        _ => format!("--{name}"),
+    }
+}
+
+/// Stores credentials that come on standard input, for `join` of root.
+#[derive(Debug, Args)]
+pub(crate) struct StoreArgs {
+    /// State directory of the agent.
+    #[arg(long, value_name = "DIR")]
+    state_dir: PathBuf,
+}
+
+pub(crate) fn store(args: &StoreArgs) -> anyhow::Result<u8> {
+    let mut text = String::new();
+    let limit = 4 * MAX_JOIN_TOKEN_BYTES as u64;
+    std::io::stdin().take(limit).read_to_string(&mut text)?;
+    // The error of a text with secrets in it would hold some of them.
+    let stored: Stored = serde_json::from_str(&text)
+        .map_err(|_| anyhow::anyhow!("expected credentials on standard input"))?;
+    credentials::store(&args.state_dir, &stored)
+        .with_context(|| format!("--state-dir {}", args.state_dir.display()))?;
+    Ok(0)
+}

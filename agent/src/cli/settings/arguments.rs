@@ -1,0 +1,234 @@
+//! Entries of a settings file as arguments of the command line, so that the same parsers judge both. Pure.
+
+use clap::builder::Resettable;
+use clap::{Arg, ArgAction, Command, Id};
+
+use super::file::{SettingEntry, SettingFault, SettingValue};
+
+/// Least likeness of a name that is meant instead of an unknown one.
+const LIKENESS: f64 = 0.75;
+
+/// An entry whose value is valid, with the arguments that say the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AcceptedSetting {
+    /// Option's name, without dashes.
+    pub(crate) key: String,
+    /// Line in the file.
+    pub(crate) line: u64,
+    /// Arguments, none for a switch that is off.
+    pub(crate) arguments: Vec<String>,
+}
+
+/// Returns the options of which a file may hold values: those of `run` and those of logging.
+pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
+    let run = program.find_subcommand("run");
+    let own = run.into_iter().flat_map(Command::get_arguments);
+    let logging = program.get_arguments().filter(|option| {
+        option
+            .get_long()
+            .is_some_and(|name| name.starts_with("log"))
+    });
+    own.chain(logging).filter(|option| {
+        option
+            .get_long()
+            .is_some_and(|name| !NOT_HERE.contains(&name))
+    })
+}
+
+/// Options that a file cannot hold.
+const NOT_HERE: [&str; 3] = ["config", "help", "version"];
+
+/// Judges every entry by the parser of its option. Returns the valid ones and everything that is wrong with the others.
+pub(crate) fn judge(
+    program: &Command,
+    entries: &[SettingEntry],
+) -> (Vec<AcceptedSetting>, Vec<SettingFault>) {
+    let (mut accepted, mut faults) = (Vec::new(), Vec::new());
+    for SettingEntry { key, line, value } in entries {
+        let option = options(program).find(|option| option.get_long() == Some(key));
+        let outcome = option
+            .ok_or_else(|| unknown(program, key))
+            .and_then(|option| {
+                let arguments = arguments(option, key, value)?;
+                judge_value(option, &arguments)?;
+                Ok(arguments)
+            });
+        match outcome {
+            Ok(arguments) => accepted.push(AcceptedSetting {
+                key: key.clone(),
+                line: *line,
+                arguments,
+            }),
+            Err(message) => faults.push(SettingFault {
+                line: *line,
+                message: format!("{key}: {message}"),
+            }),
+        }
+    }
+    (accepted, faults)
+}
+
+fn unknown(program: &Command, key: &str) -> String {
+    if key == "config" {
+        return "a settings file cannot name another one; remove the key".to_owned();
+    }
+    let names = options(program)
+        .filter(|option| !option.is_hide_set())
+        .filter_map(Arg::get_long);
+    let likely = names
+        .map(|name| (strsim::jaro_winkler(name, &key.replace('_', "-")), name))
+        .max_by(|(one, _), (other, _)| one.total_cmp(other));
+    match likely {
+        Some((likeness, name)) if likeness >= LIKENESS => {
+            format!("there is no such setting; is `{name}` meant?")
+        }
+        _ => "there is no such setting; `sesame-agent run --help` lists them, without their dashes here".to_owned(),
+    }
+}
+
+/// Returns the arguments that give the option this value.
+fn arguments(option: &Arg, key: &str, value: &SettingValue) -> Result<Vec<String>, String> {
+    let with = |text: String| format!("--{key}={text}");
+    match (option.get_action(), value) {
+        (_, SettingValue::Nothing) => Err("has no value; give one, or remove the key".to_owned()),
+        (ArgAction::SetTrue, SettingValue::Switch(on)) => {
+            Ok(on.then(|| format!("--{key}")).into_iter().collect())
+        }
+        (ArgAction::SetTrue, _) => Err("expected `true` or `false`".to_owned()),
+        (ArgAction::Append, SettingValue::List(items)) => {
+            items.iter().map(|item| Ok(with(scalar(item)?))).collect()
+        }
+        // The map of ports is one value, of pairs that commas separate.
+        (_, SettingValue::List(items)) if takes_pairs(option) => {
+            let pairs: Result<Vec<String>, String> = items.iter().map(scalar).collect();
+            Ok(vec![with(pairs?.join(","))])
+        }
+        (_, SettingValue::Pairs(pairs)) if takes_pairs(option) => {
+            let pair = |(from, to): &(String, SettingValue)| Ok(format!("{from}:{}", scalar(to)?));
+            let pairs: Result<Vec<String>, String> = pairs.iter().map(pair).collect();
+            Ok(vec![with(pairs?.join(","))])
+        }
+        (_, SettingValue::List(_)) => Err("expected one value, not a list".to_owned()),
+        (_, SettingValue::Pairs(_)) => Err("expected a value, not a mapping".to_owned()),
+        (_, one) => Ok(vec![with(scalar(one)?)]),
+    }
+}
+
+fn takes_pairs(option: &Arg) -> bool {
+    let names = option.get_value_names().into_iter().flatten();
+    names.into_iter().any(|name| name.contains(':')) && option.get_id() == "port_map"
+}
+
+fn scalar(value: &SettingValue) -> Result<String, String> {
+    match value {
+        SettingValue::Text(text) => Ok(text.clone()),
+        SettingValue::Switch(on) => Ok(on.to_string()),
+        SettingValue::Fraction => {
+            Err("YAML takes this for a number and would change it; put it in quotes".to_owned())
+        }
+        SettingValue::Nothing | SettingValue::List(_) | SettingValue::Pairs(_) => {
+            Err("expected text or a number as each value".to_owned())
+        }
+    }
+}
+
+/// Has the option's own parser judge the arguments, without any other option.
+fn judge_value(option: &Arg, arguments: &[String]) -> Result<(), String> {
+    let option = option
+        .clone()
+        .conflicts_with(Resettable::<Id>::Reset)
+        .requires(Resettable::<Id>::Reset)
+        .required(false)
+        .global(false)
+        .env(Resettable::<clap::builder::OsStr>::Reset);
+    let command = Command::new("settings")
+        .no_binary_name(true)
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .arg(option);
+    match command.try_get_matches_from(arguments) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(in_one_line(&error)),
+    }
+}
+
+/// Returns the parser's words without its title and the advice to read the help.
+pub(crate) fn in_one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::parse;
+    use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory as _;
+
+    fn outcome(text: &str) -> (Vec<AcceptedSetting>, Vec<SettingFault>) {
+        judge(&Cli::command(), &parse(text).unwrap())
+    }
+
+    #[test]
+    fn valid_entries_become_the_arguments_that_say_the_same() {
+        let (accepted, faults) = outcome(
+            "manifests: /m\nallow-local-endpoints: true\nfollow-links: false\naddress: [192.0.2.1, '::1']\nport-map:\n  80: 8080\n  443: 8443\nlog: debug\nreport-address: 192.0.2.9\n",
+        );
+        assert_eq!(faults, []);
+        let arguments: Vec<String> = accepted.into_iter().flat_map(|a| a.arguments).collect();
+        assert_eq!(
+            arguments,
+            [
+                "--manifests=/m",
+                "--allow-local-endpoints",
+                "--address=192.0.2.1",
+                "--address=::1",
+                "--port-map=80:8080,443:8443",
+                "--log=debug",
+                "--report-address=192.0.2.9"
+            ]
+        );
+    }
+
+    #[test]
+    fn every_fault_names_its_line_its_key_and_what_to_do() {
+        for (text, line, words) in [
+            ("\ndrain-second: 3\n", 2, "is `drain-seconds` meant?"),
+            ("drain_seconds: 3\n", 1, "is `drain-seconds` meant?"),
+            ("colour: red\n", 1, "sesame-agent run --help"),
+            ("config: /other\n", 1, "cannot name another"),
+            (
+                "drain-seconds: soon\n",
+                1,
+                "drain-seconds: invalid value 'soon'",
+            ),
+            ("drain-seconds: [1, 2]\n", 1, "not a list"),
+            ("drain-seconds:\n", 1, "has no value"),
+            ("launcher: 'yes'\n", 1, "expected `true` or `false`"),
+            ("on-stop: explode\n", 1, "possible values: leave, drain"),
+            ("controller-name: 1.10\n", 1, "put it in quotes"),
+            (
+                "port-map: {80: 8080, 81: 8080}\n",
+                1,
+                "port 8080 is bound twice",
+            ),
+            ("max-removal-share: 101\n", 1, "101 is not in 0..=100"),
+            ("address: [here]\n", 1, "address: invalid value 'here'"),
+            ("controller-name: {a: b}\n", 1, "not a mapping"),
+        ] {
+            let (accepted, faults) = outcome(text);
+            assert_eq!(accepted, [], "{text}");
+            let [fault] = faults.as_slice() else {
+                panic!("{text}: {faults:?}");
+            };
+            assert_eq!(fault.line, line, "{text}");
+            assert!(fault.message.contains(words), "{text}: {}", fault.message);
+        }
+    }
+}

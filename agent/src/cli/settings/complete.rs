@@ -1,0 +1,243 @@
+//! Completes a command line by the settings that neither it nor the environment gives. Pure but for the environment, which
+//! the command line's own parser reads.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
+
+use super::arguments::{AcceptedSetting, options};
+use crate::cli::options::WITHOUT_AGENT;
+
+/// Settings that mean the same to every command that has an option of the name.
+const SHARED: [&str; 15] = [
+    "address",
+    "allow-local-endpoints",
+    "bundle-dir",
+    "controller-name",
+    "drain-seconds",
+    "envoy",
+    "follow-links",
+    "kubeconfig",
+    "log",
+    "log-format",
+    "manifests",
+    "port-map",
+    "runtime-dir",
+    "state-dir",
+    "trusted-hops",
+];
+
+/// A completed command line.
+#[derive(Debug)]
+pub(crate) struct Completed {
+    /// Program and arguments.
+    pub(crate) arguments: Vec<OsString>,
+    /// Names of the settings that were added.
+    pub(crate) added: BTreeSet<String>,
+}
+
+/// Returns what can be told from a command line that is incomplete or wrong; none if it asks for help.
+pub(crate) fn look(program: &Command, arguments: &[OsString]) -> Option<ArgMatches> {
+    let program = program.clone().ignore_errors(true);
+    program.try_get_matches_from(arguments).ok()
+}
+
+/// Adds the settings that the command has options for, and that nothing on the command line contradicts.
+pub(crate) fn complete(
+    program: &Command,
+    arguments: Vec<OsString>,
+    accepted: &[AcceptedSetting],
+) -> Completed {
+    let mut completed = Completed {
+        arguments,
+        added: BTreeSet::new(),
+    };
+    if accepted.is_empty() {
+        return completed;
+    }
+    let Some(found) = look(program, &completed.arguments) else {
+        return completed;
+    };
+    let (command, found) = leaf(program, &found);
+    let explicit = |option: &Arg| is_explicit(found, option.get_id().as_str());
+    let mut more: Vec<OsString> = Vec::new();
+    for entry in accepted {
+        let option = options(program).find(|option| option.get_long() == Some(&entry.key));
+        let Some(option) = option else { continue };
+        if reads(program, command, &entry.key)
+            && !explicit(option)
+            && !rivals(command, option).into_iter().any(explicit)
+        {
+            more.extend(entry.arguments.iter().map(OsString::from));
+            completed.added.insert(entry.key.clone());
+        }
+    }
+    // Nothing behind `--` is an option.
+    let end = completed.arguments.iter().position(|part| part == "--");
+    let end = end.unwrap_or(completed.arguments.len());
+    completed.arguments.splice(end..end, more);
+    completed
+}
+
+/// Returns the command that is called in the end, and what is known of its options.
+fn leaf<'a>(program: &'a Command, found: &'a ArgMatches) -> (&'a Command, &'a ArgMatches) {
+    let (mut command, mut found) = (program, found);
+    while let Some((name, more)) = found.subcommand() {
+        let Some(next) = command.find_subcommand(name) else {
+            break;
+        };
+        (command, found) = (next, more);
+    }
+    (command, found)
+}
+
+/// Returns whether the option stands on the command line, or in a variable.
+fn is_explicit(found: &ArgMatches, id: &str) -> bool {
+    matches!(found.try_contains_id(id), Ok(true))
+        && matches!(
+            found.value_source(id),
+            Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+        )
+}
+
+/// Returns whether a command takes this setting.
+fn reads(program: &Command, command: &Command, key: &str) -> bool {
+    let has = |command: &Command, is_global: bool| {
+        let mut options = command.get_arguments();
+        options.any(|option| option.get_long() == Some(key) && option.is_global_set() == is_global)
+    };
+    let name = command.get_name();
+    let logs = key == "log" || key == "log-format";
+    match name {
+        "run" => true,
+        // Theirs says where to read instead of asking the agent.
+        "history" | "diff" if key == "state-dir" => false,
+        _ => {
+            SHARED.contains(&key)
+                && (has(command, false)
+                    || (has(program, true) && (logs || !WITHOUT_AGENT.contains(&name))))
+        }
+    }
+}
+
+/// Returns the options that cannot stand beside this one.
+fn rivals<'a>(command: &'a Command, option: &Arg) -> Vec<&'a Arg> {
+    let find = |id: &clap::Id| command.get_arguments().find(|arg| arg.get_id() == id);
+    let Some(option) = find(option.get_id()) else {
+        return Vec::new();
+    };
+    let mut rivals = command.get_arg_conflicts_with(option);
+    let others = command.get_arguments().filter(|other| {
+        let conflicts = command.get_arg_conflicts_with(other);
+        !other.is_global_set() && conflicts.iter().any(|one| one.get_id() == option.get_id())
+    });
+    rivals.extend(others);
+    for group in command.get_groups() {
+        let exclusive = !group.clone().is_multiple();
+        if exclusive && group.get_args().any(|id| id == option.get_id()) {
+            rivals.extend(
+                group
+                    .get_args()
+                    .filter(|id| *id != option.get_id())
+                    .filter_map(find),
+            );
+        }
+    }
+    rivals
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::super::arguments::judge;
+    use super::super::file::parse;
+    use super::*;
+    use crate::cli::Cli;
+
+    fn completed(line: &[&str], file: &str) -> Vec<String> {
+        let (accepted, faults) = judge(&Cli::command(), &parse(file).unwrap());
+        assert_eq!(faults, []);
+        let line = line.iter().map(OsString::from).collect();
+        let completed = complete(&Cli::command(), line, &accepted);
+        let text = |part: &OsString| part.to_string_lossy().into_owned();
+        completed.arguments.iter().map(text).skip(1).collect()
+    }
+
+    #[test]
+    fn what_the_command_line_gives_goes_before_the_file() {
+        let file = "manifests: /file\nstate-dir: /file\nlog: debug\n";
+        assert_eq!(
+            completed(&["agent", "run", "--state-dir", "/line"], file),
+            [
+                "run",
+                "--state-dir",
+                "/line",
+                "--manifests=/file",
+                "--log=debug"
+            ]
+        );
+        assert_eq!(
+            completed(
+                &["agent", "--log", "warn", "run", "--manifests=/line"],
+                file
+            ),
+            [
+                "--log",
+                "warn",
+                "run",
+                "--manifests=/line",
+                "--state-dir=/file"
+            ]
+        );
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn another_source_on_the_command_line_replaces_that_of_the_file_with_all_that_belongs_to_it() {
+        let file = "kube: true\nkubeconfig: /k\nfleet: edge\nstate-dir: /s\n";
+        assert_eq!(
+            completed(&["agent", "run", "--manifests", "/m"], file),
+            ["run", "--manifests", "/m", "--state-dir=/s"]
+        );
+        assert_eq!(
+            completed(&["agent", "run", "--kube"], "manifests: /m\n"),
+            ["run", "--kube"]
+        );
+    }
+
+    #[test]
+    fn other_commands_take_what_means_the_same_to_them() {
+        let file = "manifests: /m\nruntime-dir: /r\nstate-dir: /s\ndrain-seconds: 5\n";
+        for (line, more) in [
+            (&["status"][..], &["--runtime-dir=/r"][..]),
+            (&["drain", "--stop"], &["--runtime-dir=/r"]),
+            (&["history"], &["--runtime-dir=/r"]),
+            (&["render"], &["--manifests=/m"]),
+            (&["validate"], &["--manifests=/m"]),
+            (&["launcher"], &["--runtime-dir=/r", "--drain-seconds=5"]),
+        ] {
+            let line = [&["agent"][..], line].concat();
+            assert_eq!(completed(&line, file), [&line[1..], more].concat());
+        }
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn options_of_the_same_name_with_another_meaning_are_left_alone() {
+        let file = "kube: true\ngateway: a/b\nnamespace: sesame\n";
+        for line in [&["agent", "status"], &["agent", "render"]] {
+            assert_eq!(completed(line, file), line[1..]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_added_behind_the_end_of_the_options() {
+        assert_eq!(
+            completed(&["agent", "status", "--", "gateway"], "runtime-dir: /r\n"),
+            ["status", "--runtime-dir=/r", "--", "gateway"]
+        );
+    }
+}

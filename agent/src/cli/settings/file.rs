@@ -1,0 +1,222 @@
+//! The text of a settings file: keys, their lines, and values as YAML gives them. Pure.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{MessageFormatter as _, Options, Spanned, UserMessageFormatter};
+
+/// One key of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SettingEntry {
+    /// Name of the option, without its dashes.
+    pub(crate) key: String,
+    /// Line of the key, from 1.
+    pub(crate) line: u64,
+    /// SettingValue of the option.
+    pub(crate) value: SettingValue,
+}
+
+/// The value of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SettingValue {
+    /// Nothing stands after the key.
+    Nothing,
+    /// `true` or `false`.
+    Switch(bool),
+    /// Text or a whole number.
+    Text(String),
+    /// A number with a point, of which YAML loses digits: `1.10` is the same to it as `1.1`.
+    Fraction,
+    /// A list.
+    List(Vec<SettingValue>),
+    /// A mapping.
+    Pairs(Vec<(String, SettingValue)>),
+}
+
+/// One thing that is wrong in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SettingFault {
+    /// Line in the file, from 1; 0 where the whole file is meant.
+    pub(crate) line: u64,
+    /// Description, which names the key.
+    pub(crate) message: String,
+}
+
+/// Reads the entries of a file. An empty file has none.
+pub(super) fn parse(text: &str) -> Result<Vec<SettingEntry>, SettingFault> {
+    let entries: Result<Option<Entries>, _> = serde_saphyr::from_str_with_options(text, options());
+    match entries {
+        Ok(entries) => Ok(entries.unwrap_or_default().0),
+        Err(error) => {
+            let error = error.without_snippet();
+            let message: String = UserMessageFormatter
+                .format_message(error)
+                .chars()
+                .take(500)
+                .collect();
+            Err(SettingFault {
+                line: error.location().map_or(1, |location| location.line()),
+                message,
+            })
+        }
+    }
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        strict_booleans: true,
+        with_snippet: false,
+    }
+}
+
+/// All entries of a file, in its order.
+#[derive(Default)]
+struct Entries(Vec<SettingEntry>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a mapping of options to values, as in `drain-seconds: 30`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Entries, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(key) = fields.next_key::<Spanned<String>>()? {
+            entries.push(SettingEntry {
+                line: key.referenced.line(),
+                key: key.value,
+                value: fields.next_value()?,
+            });
+        }
+        Ok(Entries(entries))
+    }
+}
+
+impl<'de> Deserialize<'de> for SettingValue {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = SettingValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value, a list or a mapping")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<SettingValue, E> {
+        Ok(SettingValue::Nothing)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<SettingValue, E> {
+        Ok(SettingValue::Nothing)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<SettingValue, E> {
+        Ok(SettingValue::Switch(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<SettingValue, E> {
+        Ok(SettingValue::Text(value.to_string()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<SettingValue, E> {
+        Ok(SettingValue::Text(value.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<SettingValue, E> {
+        Ok(SettingValue::Fraction)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<SettingValue, E> {
+        Ok(SettingValue::Text(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<SettingValue, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(SettingValue::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<SettingValue, A::Error> {
+        let mut pairs = Vec::new();
+        while let Some(key) = fields.next_key::<String>()? {
+            pairs.push((key, fields.next_value()?));
+        }
+        Ok(SettingValue::Pairs(pairs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_with_their_lines_and_every_kind_of_value() {
+        let text = "# A host.\nmanifests: /m\nkube: true\n\ndrain-seconds: 30\naddress:\n  - 192.0.2.1\n  - '::1'\nport-map:\n  80: 8080\nhost: 1.10\nfleet:\n";
+        let entries = parse(text).unwrap();
+        let texts = |items: &[&str]| {
+            items
+                .iter()
+                .map(|i| SettingValue::Text((*i).to_owned()))
+                .collect()
+        };
+        let expected = [
+            ("manifests", 2, SettingValue::Text("/m".to_owned())),
+            ("kube", 3, SettingValue::Switch(true)),
+            ("drain-seconds", 5, SettingValue::Text("30".to_owned())),
+            (
+                "address",
+                6,
+                SettingValue::List(texts(&["192.0.2.1", "::1"])),
+            ),
+            (
+                "port-map",
+                9,
+                SettingValue::Pairs(vec![(
+                    "80".to_owned(),
+                    SettingValue::Text("8080".to_owned()),
+                )]),
+            ),
+            ("host", 11, SettingValue::Fraction),
+            ("fleet", 12, SettingValue::Nothing),
+        ];
+        let expected = expected.map(|(key, line, value)| SettingEntry {
+            key: key.to_owned(),
+            line,
+            value,
+        });
+        assert_eq!(entries, expected);
+        assert_eq!(parse("").unwrap(), []);
+        assert_eq!(parse("# Nothing yet.\n").unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_no_mapping_or_names_a_key_twice_is_refused_with_its_line() {
+        for (text, line) in [
+            ("- manifests\n", 1),
+            ("manifests: /m\nmanifests: /n\n", 2),
+            ("manifests: /m\nfleet: [\n", 2),
+        ] {
+            let fault = parse(text).unwrap_err();
+            assert!(fault.line >= line, "{text}: {fault:?}");
+            assert!(!fault.message.is_empty());
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Keeps the table of settings in `docs/settings.md` what the command line says.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use clap::{ArgAction, CommandFactory as _};
+
+use super::arguments::options;
+use crate::cli::Cli;
+use crate::run::reload::LIVE;
+
+const BEGIN: &str = "<!-- The table is written by a test; see CONTRIBUTING.md. -->\n";
+
+/// Returns the table.
+fn table() -> String {
+    let program = Cli::command();
+    let mut rows: Vec<String> = options(&program)
+        .filter(|option| !option.is_hide_set())
+        .map(|option| {
+            let key = option.get_long().unwrap_or_default();
+            let names = option.get_value_names().unwrap_or_default();
+            let name = names.first().map(ToString::to_string).unwrap_or_default();
+            let value = match option.get_action() {
+                ArgAction::SetTrue => "`true` or `false`".to_owned(),
+                ArgAction::Append => format!("list of `{name}`"),
+                _ => {
+                    let possible: Vec<String> = option
+                        .get_possible_values()
+                        .iter()
+                        .map(|value| format!("`{}`", value.get_name()))
+                        .collect();
+                    if possible.is_empty() {
+                        format!("`{name}`")
+                    } else {
+                        possible.join(", ")
+                    }
+                }
+            };
+            let defaults = option.get_default_values();
+            let defaults: Vec<String> = defaults
+                .iter()
+                .map(|value| format!("`{}`", value.to_string_lossy()))
+                .filter(|value| value != "``")
+                .collect();
+            let variable = option
+                .get_env()
+                .map(|name| name.to_string_lossy().into_owned());
+            let change = if LIVE.contains(&key) {
+                "reload"
+            } else {
+                "restart"
+            };
+            let help = option
+                .get_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let help = help.replace('|', "\\|").replace('\n', " ");
+            format!(
+                "| `{key}` | {value} | {} | `{}` | {change} | {help} |\n",
+                defaults.join(", "),
+                variable.unwrap_or_default()
+            )
+        })
+        .collect();
+    rows.sort();
+    let mut table = "| setting | value | default | variable | changes by | meaning |\n|---|---|---|---|---|---|\n".to_owned();
+    for row in rows {
+        let _ = write!(table, "{row}");
+    }
+    table
+}
+
+/// `SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference` writes the table anew.
+#[test]
+#[cfg(feature = "cluster")]
+fn the_page_of_settings_says_what_the_command_line_says() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/settings.md");
+    let text = std::fs::read_to_string(&page).unwrap();
+    let (before, _) = text
+        .split_once(BEGIN)
+        .expect("the page has a place for the table");
+    let wanted = format!("{before}{BEGIN}{}", table());
+    if std::env::var_os("SESAME_SET_SETTINGS").is_some() {
+        std::fs::write(&page, wanted).unwrap();
+        return;
+    }
+    assert!(
+        text == wanted,
+        "docs/settings.md is not what the options say: SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference"
+    );
+}
+
+#[test]
+fn every_live_setting_is_an_option() {
+    let program = Cli::command();
+    for key in LIVE {
+        let found = options(&program).any(|option| option.get_long() == Some(key));
+        assert!(found, "{key}");
+    }
+}

@@ -1,0 +1,212 @@
+//! Reads what goes into the archive. Everything that reads the host for it is here.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::ReportPart;
+use crate::doctor::systemd::output;
+use crate::envoy::Admin;
+use crate::envoy::log::ENVOY_LOG;
+use crate::host::entries;
+use crate::run::inspect::InspectedGateway;
+
+/// Bytes of the end of a log that are taken.
+const LOG_TAIL: u64 = 1 << 20;
+/// Bytes of a file that may hold secrets.
+const MAX_SECRET: u64 = 256 << 10;
+/// Time that Envoy has for one answer.
+const ANSWER: Duration = Duration::from_secs(20);
+/// Questions to Envoy, and the files of its answers; it leaves out private keys by itself, and `redact` those that it forgets.
+const ADMIN: [(&str, &str); 6] = [
+    ("certs.json", "/certs"),
+    ("clusters.txt", "/clusters"),
+    ("config_dump.json", "/config_dump?include_eds"),
+    ("listeners.txt", "/listeners"),
+    ("server_info.json", "/server_info"),
+    ("stats.txt", "/stats?usedonly"),
+];
+/// Files of the kernel.
+const KERNEL: [&str; 12] = [
+    "/etc/os-release",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/net/sockstat",
+    "/proc/self/cgroup",
+    "/proc/self/limits",
+    "/proc/sys/fs/inotify/max_user_instances",
+    "/proc/sys/fs/inotify/max_user_watches",
+    "/proc/sys/net/ipv4/ip_local_port_range",
+    "/proc/sys/net/ipv4/ip_unprivileged_port_start",
+    "/proc/sys/net/ipv4/tcp_migrate_req",
+    "/proc/version",
+];
+
+/// Reads what the kernel says, the names of variables, and the journal.
+pub(crate) fn host() -> Vec<ReportPart> {
+    let mut parts: Vec<ReportPart> = KERNEL
+        .iter()
+        .map(|path| ReportPart {
+            name: format!("host{path}"),
+            content: fs::read_to_string(path).map_err(|error| error.to_string()),
+        })
+        .collect();
+    // A value may be a secret; a name is none.
+    let mut names: Vec<String> = std::env::vars_os()
+        .map(|(name, _)| name.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    parts.push(ReportPart {
+        name: "host/variables.txt".to_owned(),
+        content: Ok(names.join("\n") + "\n"),
+    });
+    let journal = output(
+        "journalctl",
+        &[
+            "--no-pager",
+            "-o",
+            "short-iso",
+            "-n",
+            "5000",
+            "-u",
+            "sesame-agent",
+            "-u",
+            "sesame-envoy",
+        ],
+    );
+    parts.push(ReportPart {
+        name: "host/journal.txt".to_owned(),
+        content: journal.ok_or_else(|| "there is no journal that can be read".to_owned()),
+    });
+    parts
+}
+
+/// Reads the accepted snapshots; they name keys by digest.
+pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<ReportPart> {
+    let parts = gateways.iter().map(|gateway| {
+        let value = sesame_proto::json::to_value(&gateway.resolved.snapshot);
+        ReportPart {
+            name: format!(
+                "gateways/{}.{}/snapshot.json",
+                gateway.gateway.namespace, gateway.gateway.name
+            ),
+            content: serde_json::to_string_pretty(&value).map_err(|error| error.to_string()),
+        }
+    });
+    parts.collect()
+}
+
+/// Asks every Envoy, and reads the ends of their logs.
+pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<ReportPart> {
+    let mut parts = Vec::new();
+    let directories = match entries(&runtime_dir.join("gateways")) {
+        Ok(directories) => directories,
+        Err(error) => {
+            return vec![ReportPart {
+                name: "envoys".to_owned(),
+                content: Err(error.to_string()),
+            }];
+        }
+    };
+    for directory in directories {
+        let name = directory
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let admin = Admin::new(directory.join("admin.sock")).with_timeout(ANSWER);
+        for (file, path) in ADMIN {
+            let answer = admin.get(path).await;
+            parts.push(ReportPart {
+                name: format!("envoys/{name}/{file}"),
+                content: answer
+                    .map(|body| String::from_utf8_lossy(&body).into_owned())
+                    .map_err(|error| error.to_string()),
+            });
+        }
+        parts.push(ReportPart {
+            name: format!("envoys/{name}/{ENVOY_LOG}"),
+            content: tail(&directory.join(ENVOY_LOG)).map_err(|error| error.to_string()),
+        });
+        parts.push(ReportPart {
+            name: format!("envoys/{name}/files.txt"),
+            content: Ok(listing(&directory)),
+        });
+    }
+    parts
+}
+
+/// Returns the end of a file.
+fn tail(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let from = file.metadata()?.len().saturating_sub(LOG_TAIL);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(LOG_TAIL).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Lists the files of a directory, two levels deep, with their sizes.
+fn listing(directory: &Path) -> String {
+    let mut lines = Vec::new();
+    let mut paths = entries(directory).unwrap_or_default();
+    let below: Vec<PathBuf> = paths
+        .iter()
+        .filter_map(|path| entries(path).ok())
+        .flatten()
+        .collect();
+    paths.extend(below);
+    paths.sort();
+    for path in paths {
+        let size = fs::symlink_metadata(&path).map_or(0, |meta| meta.len());
+        let name = path.strip_prefix(directory).unwrap_or(&path);
+        lines.push(format!("{size:>10} {}", name.display()));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Returns every secret of this host that could be in what was read: keys that are served, and tokens.
+pub(crate) fn secrets(gateways: &[InspectedGateway], kubeconfig: Option<&Path>) -> Vec<Vec<u8>> {
+    let keys = gateways.iter().flat_map(|gateway| &gateway.resolved.keys);
+    let mut secrets: Vec<Vec<u8>> = keys.map(|pair| pair.private_key.clone()).collect();
+    // Those that are named so.
+    let named = std::env::vars_os().filter(|(name, _)| {
+        let name = name.to_string_lossy().to_uppercase();
+        ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"]
+            .iter()
+            .any(|word| name.contains(word))
+            && !name.ends_with("_DIRECTORY")
+    });
+    secrets.extend(named.map(|(_, value)| value.to_string_lossy().into_owned().into_bytes()));
+    let mut files = vec![PathBuf::from(
+        "/var/run/secrets/kubernetes.io/serviceaccount/token",
+    )];
+    if let Some(directory) = std::env::var_os("CREDENTIALS_DIRECTORY") {
+        files.extend(entries(Path::new(&directory)).unwrap_or_default());
+    }
+    secrets.extend(files.iter().filter_map(|path| read(path)));
+    let kubeconfig = kubeconfig.and_then(read).unwrap_or_default();
+    for line in String::from_utf8_lossy(&kubeconfig).lines() {
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
+        let value = value.trim().trim_matches(['"', '\'']);
+        match key.trim().trim_start_matches("- ").trim_matches('"') {
+            "token" | "password" | "client-key-data" => secrets.push(value.as_bytes().to_vec()),
+            "tokenFile" | "client-key" => secrets.extend(read(Path::new(value))),
+            _ => {}
+        }
+    }
+    secrets
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .ok()?
+        .take(MAX_SECRET)
+        .read_to_end(&mut bytes)
+        .ok()?;
+    Some(bytes)
+}

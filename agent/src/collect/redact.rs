@@ -1,0 +1,199 @@
+//! Takes secrets out of text: those that are known, wherever they stand, and what looks like one. Pure.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use regex::Regex;
+
+/// Text that stands in the place of a secret.
+const REDACTED: &str = "<redacted>";
+/// Characters below which a text is too common to be looked for.
+const SHORTEST: usize = 8;
+
+/// Shapes that secrets have, and their replacements.
+const SHAPES: [(&str, &str); 5] = [
+    // Also where it is escaped in JSON, or cut off.
+    (
+        r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
+        REDACTED,
+    ),
+    (
+        r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{8,}",
+        "$1 <redacted>",
+    ),
+    // A token of a ServiceAccount.
+    (
+        r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*",
+        REDACTED,
+    ),
+    (
+        r#"(?i)\b(token|password|passwd|client-key-data|client_secret|authorization|cookie)("?\s*[:=]\s*"?)[^\s",]{4,}"#,
+        "$1$2<redacted>",
+    ),
+    // User and password of a URL.
+    (r"://[^/\s:@]+:[^/\s@]+@", "://<redacted>@"),
+];
+
+/// Everything that is to be taken out.
+#[derive(Debug)]
+pub(crate) struct Secrets {
+    /// Texts, the longest first.
+    known: Vec<String>,
+    shapes: Vec<(Regex, &'static str)>,
+}
+
+impl Secrets {
+    /// Takes secrets as they are: keys in PEM, tokens, passwords.
+    pub(crate) fn new(secrets: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, regex::Error> {
+        let known: BTreeSet<String> = secrets
+            .into_iter()
+            .flat_map(|secret| forms(&secret))
+            .collect();
+        let mut known: Vec<String> = known.into_iter().collect();
+        known.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        let shapes = SHAPES
+            .iter()
+            .map(|(shape, instead)| Ok((Regex::new(shape)?, *instead)));
+        Ok(Self {
+            known,
+            shapes: shapes.collect::<Result<_, regex::Error>>()?,
+        })
+    }
+
+    /// Returns the text without secrets.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (shape, instead) in &self.shapes {
+            if let std::borrow::Cow::Owned(changed) = shape.replace_all(&text, *instead) {
+                text = changed;
+            }
+        }
+        for secret in &self.known {
+            if text.contains(secret) {
+                text = text.replace(secret, REDACTED);
+            }
+        }
+        text
+    }
+}
+
+/// Returns the forms in which a secret may stand in text: itself, its lines, and what is in it as base64 and hex.
+fn forms(secret: &[u8]) -> BTreeSet<String> {
+    let mut forms = BTreeSet::new();
+    let mut binary = vec![secret.to_vec()];
+    if let Ok(text) = std::str::from_utf8(secret) {
+        let text = text.trim();
+        forms.insert(text.to_owned());
+        binary.push(text.as_bytes().to_vec());
+        let lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with("-----"));
+        let body: String = lines.clone().collect();
+        forms.extend(lines.map(str::to_owned));
+        // The key itself, without PEM around it.
+        if text.starts_with("-----BEGIN ") {
+            forms.insert(body.clone());
+            binary.extend(STANDARD.decode(&body));
+        }
+    }
+    for bytes in binary {
+        // A base64 text that the secret stands within has one of three forms of it; the ends depend on what is around.
+        for skip in 0..3 {
+            let Some(rest) = bytes.get(skip..) else {
+                continue;
+            };
+            let whole = rest.get(..rest.len() - rest.len() % 3).unwrap_or_default();
+            forms.insert(STANDARD.encode(whole));
+            forms.insert(URL_SAFE_NO_PAD.encode(whole));
+        }
+        forms.insert(
+            bytes
+                .iter()
+                .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}")),
+        );
+    }
+    forms.retain(|form| form.len() >= SHORTEST);
+    forms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DER: &[u8] = b"this is a private key, or at least as secret as one is, and long enough";
+
+    fn pem() -> String {
+        let body = STANDARD.encode(DER);
+        let lines: Vec<String> = body
+            .as_bytes()
+            .chunks(64)
+            .map(|line| String::from_utf8_lossy(line).into_owned())
+            .collect();
+        format!(
+            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+            lines.join("\n")
+        )
+    }
+
+    #[test]
+    fn a_known_key_is_taken_out_in_every_form() {
+        let secrets = Secrets::new([pem().into_bytes()]).unwrap();
+        let pem = pem().trim().to_owned();
+        let line = pem.lines().nth(1).unwrap().to_owned();
+        let hex = DER
+            .iter()
+            .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+        for (form, rest) in [
+            (pem.clone(), 0),
+            (pem.replace('\n', "\\n"), 0),
+            (line, 0),
+            (STANDARD.encode(DER), 4),
+            (STANDARD.encode(&pem), 4),
+            // Within something else, at each of three places.
+            (STANDARD.encode(format!("a{pem}")), 8),
+            (STANDARD.encode(format!("ab{pem}z")), 8),
+            (hex, 0),
+        ] {
+            let text = secrets.redact(&format!("before {form} after"));
+            assert!(
+                text.starts_with("before ") && text.ends_with(" after"),
+                "{text}"
+            );
+            assert!(text.contains(REDACTED), "{form}: {text}");
+            let left = text.len() - "before  after".len() - REDACTED.len();
+            assert!(left <= rest, "{form}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_secret_is_taken_out_and_nothing_else() {
+        let secrets = Secrets::new([b"s3cr3t-t0ken".to_vec()]).unwrap();
+        for (before, after) in [
+            (
+                "Authorization: Bearer abcdefgh12345",
+                "Authorization: <redacted> <redacted>",
+            ),
+            ("token: abcdefgh", "token: <redacted>"),
+            (
+                "\"password\":\"hunter22\",\"a\":1",
+                "\"password\":\"<redacted>\",\"a\":1",
+            ),
+            ("x eyJhbGciOiJSUzI1.eyJzdWIiOiJ4.abc-_ y", "x <redacted> y"),
+            ("https://user:pass@host/", "https://<redacted>@host/"),
+            ("a s3cr3t-t0ken b", "a <redacted> b"),
+            ("-----BEGIN EC PRIVATE KEY-----\nabc", "<redacted>"),
+            (
+                "listener 0.0.0.0:443 is fine",
+                "listener 0.0.0.0:443 is fine",
+            ),
+            (
+                "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----",
+                "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----",
+            ),
+        ] {
+            assert_eq!(secrets.redact(before), after);
+        }
+    }
+}

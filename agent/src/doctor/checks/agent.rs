@@ -1,0 +1,59 @@
+//! The agent itself and its settings.
+
+use crate::doctor::facts::{AgentFacts, HostFacts};
+use crate::doctor::{HostFinding, Weight};
+
+/// Checks the settings file.
+pub(super) fn settings(facts: &HostFacts) -> HostFinding {
+    let finding = |weight, found: String| HostFinding::new("settings", weight, found);
+    match &facts.settings {
+        (None, faults) if faults.is_empty() => finding(
+            Weight::Ok,
+            "there is no settings file; defaults and variables count".to_owned(),
+        ),
+        (Some(path), faults) if faults.is_empty() => {
+            finding(Weight::Ok, format!("{} is valid", path.display()))
+        }
+        (_, faults) => finding(Weight::Error, faults.join("; "))
+            .expected("settings that `sesame-agent run` takes")
+            .remedy("mend the file, then `sesame-agent validate --config FILE`, then `sesame-agent reload`"),
+    }
+}
+
+/// Checks whether an agent runs, and what it says of itself.
+pub(super) fn agent(facts: &HostFacts) -> HostFinding {
+    let AgentFacts {
+        pid,
+        silent,
+        reasons,
+        warnings,
+    } = &facts.agent;
+    let finding = |weight, found: String| HostFinding::new("agent", weight, found);
+    match (pid, silent) {
+        (Some(pid), Some(why)) => finding(
+            Weight::Error,
+            format!("process {pid} does not answer: {why}"),
+        )
+        .expected("an agent that answers on its socket")
+        .remedy("systemctl restart sesame-agent.service; Envoy serves on meanwhile"),
+        (None, Some(why)) => finding(Weight::Note, format!("cannot be asked: {why}"))
+            .remedy("run doctor as root, or as the user of the agent"),
+        (None, None) => finding(Weight::Note, "no agent runs".to_owned())
+            .remedy("systemctl start sesame.target, or `sesame-agent run`"),
+        (Some(pid), None) if !reasons.is_empty() => finding(
+            Weight::Error,
+            format!("process {pid} says: {}", reasons.join("; ")),
+        )
+        .expected("an agent with which nothing is wrong")
+        .remedy("sesame-agent status"),
+        (Some(pid), None) if !warnings.is_empty() => finding(
+            Weight::Warning,
+            format!("process {pid} says: {}", warnings.join("; ")),
+        )
+        .remedy("sesame-agent status"),
+        (Some(pid), None) => finding(
+            Weight::Ok,
+            format!("process {pid} says that nothing is wrong"),
+        ),
+    }
+}

@@ -1,0 +1,165 @@
+//! The state and the runtime directory: owners, modes, room.
+
+use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
+use crate::doctor::{HostFinding, HostFix, Weight};
+
+/// Bytes of a file system below which a change cannot be stored.
+const LEAST_BYTES: u64 = 16 << 20;
+/// Bytes below which the accepted generations may not fit.
+const FEW_BYTES: u64 = 320 << 20;
+/// Bytes below which the files of a large Gateway may not fit into the runtime directory.
+const FEW_RUNTIME_BYTES: u64 = 64 << 20;
+/// Inodes below which files cannot be counted on.
+const LEAST_INODES: u64 = 256;
+/// Number of paths that a finding lists.
+const SHOWN: usize = 5;
+
+/// Checks that the directories are there and that nobody else gets at what is in them.
+pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
+    let mut findings: Vec<HostFinding> = facts
+        .missing
+        .iter()
+        .map(|(path, owner)| {
+            let path = path.clone();
+            let command = format!("install -d -m 0700 -o {owner} {}", path.display());
+            HostFinding::new(
+                "directories",
+                Weight::Note,
+                format!("{} is missing", path.display()),
+            )
+            .expected("a directory of mode 0700; the agent makes it where it may")
+            .remedy(command)
+            .fixes(vec![HostFix::CreateDirectory {
+                path,
+                owner: *owner,
+            }])
+        })
+        .collect();
+    let (foreign, open): (Vec<&PathFacts>, Vec<_>) = facts
+        .misplaced
+        .iter()
+        .partition(|path| path.owner != path.wanted_owner);
+    if let Some(first) = foreign.first() {
+        let found =
+            |path: &&PathFacts| format!("{} belongs to user {}", path.path.display(), path.owner);
+        findings.push(
+            HostFinding::new("owners", Weight::Error, listed(&foreign, found))
+                .expected(format!(
+                    "user {}, as whom the agent runs",
+                    first.wanted_owner
+                ))
+                .remedy(format!(
+                    "chown {} {}, after a look at what is in it",
+                    first.wanted_owner,
+                    first.path.display()
+                )),
+        );
+    }
+    if let Some(first) = open.first() {
+        let found =
+            |path: &&PathFacts| format!("{} has mode {:04o}", path.path.display(), path.mode);
+        findings.push(
+            HostFinding::new("modes", weight(&open), listed(&open, found))
+                .expected("nothing for other users: private keys are in there")
+                .remedy(format!(
+                    "chmod {:04o} {}",
+                    first.mode & first.wanted_mode,
+                    first.path.display()
+                ))
+                .fixes(
+                    open.iter()
+                        .map(|path| HostFix::SetMode {
+                            path: path.path.clone(),
+                            mode: path.mode & path.wanted_mode,
+                        })
+                        .collect(),
+                ),
+        );
+    }
+    if findings.is_empty() {
+        findings.push(HostFinding::new(
+            "directories",
+            Weight::Ok,
+            "owners and modes are right",
+        ));
+    }
+    findings
+}
+
+/// Weighs modes: an open directory whose files are closed gives nothing away.
+fn weight(open: &[&PathFacts]) -> Weight {
+    /// Mode that only a directory may have at most.
+    const DIRECTORY: u32 = 0o700;
+    let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
+    if open.iter().all(harmless) {
+        Weight::Warning
+    } else {
+        Weight::Error
+    }
+}
+
+fn listed(paths: &[&PathFacts], found: impl Fn(&&PathFacts) -> String) -> String {
+    let mut words: Vec<String> = paths.iter().take(SHOWN).map(found).collect();
+    if let Some(more) = paths.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        words.push(format!("and {more} more"));
+    }
+    words.join("; ")
+}
+
+/// Checks the room on the file systems, and that runtime files are in memory.
+pub(super) fn disks(facts: &HostFacts) -> Vec<HostFinding> {
+    facts.disks.iter().flat_map(disk).collect()
+}
+
+fn disk(disk: &DiskFacts) -> Vec<HostFinding> {
+    let DiskFacts {
+        option,
+        path,
+        free,
+        inodes,
+        in_memory,
+    } = disk;
+    let is_runtime = *option == "runtime-dir";
+    let few = if is_runtime {
+        FEW_RUNTIME_BYTES
+    } else {
+        FEW_BYTES
+    };
+    let scarce = inodes.is_some_and(|inodes| inodes < LEAST_INODES);
+    let severity = match free {
+        _ if scarce => Weight::Error,
+        free if *free < LEAST_BYTES => Weight::Error,
+        free if *free < few => Weight::Warning,
+        _ => Weight::Ok,
+    };
+    let counted = inodes.map_or_else(String::new, |inodes| format!(" and {inodes} inodes"));
+    let found = format!(
+        "{}: {} MiB{counted} free ({option})",
+        path.display(),
+        free >> 20
+    );
+    let mut room = HostFinding::new("disk", severity, found);
+    if severity != Weight::Ok {
+        room = room
+            .expected(format!("{} MiB and {LEAST_INODES} inodes", few >> 20))
+            .remedy(format!(
+                "df -h {0}; df -i {0}; then remove what is not needed, or name another --{option}",
+                path.display()
+            ));
+    }
+    let mut findings = vec![room];
+    if is_runtime && !in_memory {
+        findings.push(
+            HostFinding::new(
+                "runtime-tmpfs",
+                Weight::Warning,
+                format!("{} is on a disk", path.display()),
+            )
+            .expected(
+                "a file system in memory, which keeps private keys off disks and changes fast",
+            )
+            .remedy("name a directory below /run with --runtime-dir"),
+        );
+    }
+    findings
+}

@@ -1,0 +1,39 @@
+//! The Envoy that would run.
+
+use crate::doctor::facts::{EnvoyFacts, HostFacts};
+use crate::doctor::{HostFinding, Weight};
+
+/// Checks that there is one.
+pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
+    match &facts.envoy {
+        Ok(EnvoyFacts { path, version, .. }) => HostFinding::new(
+            "envoy",
+            Weight::Ok,
+            format!("{} is Envoy {version}", path.display()),
+        ),
+        Err(why) => HostFinding::new("envoy", Weight::Error, why.clone())
+            .expected("an Envoy that runs on this host")
+            .remedy(
+                "install the package sesame-envoy, or name a binary with `envoy:` in the settings",
+            ),
+    }
+}
+
+/// Checks that it can be hot-restarted.
+pub(super) fn hot_restart(facts: &HostFacts) -> HostFinding {
+    let finding = |weight, found: String| HostFinding::new("hot-restart", weight, found);
+    let Ok(EnvoyFacts {
+        hot_restart,
+        shared_memory,
+        ..
+    }) = &facts.envoy
+    else {
+        return finding(Weight::Note, "cannot be told without an Envoy".to_owned());
+    };
+    match (hot_restart, shared_memory) {
+        (Ok(protocol), Ok(())) => finding(Weight::Ok, format!("possible, protocol {protocol}")),
+        (Err(why), _) | (_, Err(why)) => finding(Weight::Warning, why.clone())
+            .expected("hot restarts; without them Envoy is replaced by handover, and its statistics begin anew")
+            .remedy("mount /dev/shm so that the user of the agent may write there; ls -ld /dev/shm"),
+    }
+}

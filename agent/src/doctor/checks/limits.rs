@@ -1,0 +1,131 @@
+//! Limits of the kernel and of the control group.
+
+use sesame_render::limits::{Limits, heap_of};
+
+use super::network::sysctl;
+use crate::doctor::facts::{HostFacts, InotifyFacts};
+use crate::doctor::{HostFinding, Weight};
+
+/// Instances of inotify below which a host with more than a few Gateways or backends is short of them.
+const USUAL_INSTANCES: usize = 1024;
+/// Watches below which large directories of manifests are polled.
+const USUAL_WATCHES: usize = 8192;
+/// Bytes of memory below which Envoy and agent have little room.
+const USUAL_MEMORY: u64 = 256 << 20;
+/// Open files below which connections are few.
+const USUAL_FILES: u64 = 65_536;
+
+/// Checks all of them.
+pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
+    vec![
+        instances(facts),
+        watches(facts),
+        memory(facts),
+        tasks(facts),
+        open_files(facts),
+    ]
+}
+
+/// Checks the number of files that Envoys may watch.
+fn instances(facts: &HostFacts) -> HostFinding {
+    let InotifyFacts {
+        instances,
+        each,
+        wanted,
+        watches: _,
+    } = facts.inotify;
+    let found = format!(
+        "fs.inotify.max_user_instances is {instances}: {each} files for each of two Envoys, and {wanted} would be used"
+    );
+    let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
+    let short = |weight| {
+        finding(weight)
+            .expected("8192; what is not a file of its own is changed more slowly")
+            .remedy("sysctl -w fs.inotify.max_user_instances=8192")
+            .fixes(sysctl(facts))
+    };
+    match each {
+        each if each < 2 => short(Weight::Error),
+        each if each < wanted || instances < USUAL_INSTANCES => short(Weight::Warning),
+        _ => finding(Weight::Ok),
+    }
+}
+
+/// Checks the number of watches.
+fn watches(facts: &HostFacts) -> HostFinding {
+    let watches = facts.inotify.watches;
+    let found = format!("fs.inotify.max_user_watches is {watches}");
+    if watches >= USUAL_WATCHES {
+        return HostFinding::new("inotify-watches", Weight::Ok, found);
+    }
+    HostFinding::new("inotify-watches", Weight::Warning, found)
+        .expected("1048576; directories that cannot be watched are polled")
+        .remedy("sysctl -w fs.inotify.max_user_watches=1048576")
+        .fixes(sysctl(facts))
+}
+
+/// Checks the memory of the control group against what each Envoy may use.
+fn memory(facts: &HostFacts) -> HostFinding {
+    let (memory, heap) = (
+        facts.memory,
+        facts.heap.unwrap_or_else(|| heap_of(facts.memory)),
+    );
+    let found = format!(
+        "{} MiB, of which an Envoy may use {} MiB",
+        memory >> 20,
+        heap >> 20
+    );
+    let finding = |weight| HostFinding::new("memory", weight, found.clone());
+    if heap > memory {
+        finding(Weight::Error)
+            .expected("a heap limit below that of the control group, which ends Envoy before it sheds load")
+            .remedy(format!("`envoy-heap-mib: {}` in the settings, or a larger MemoryMax= of the unit", heap_of(memory) >> 20))
+    } else if memory < USUAL_MEMORY {
+        finding(Weight::Warning)
+            .expected(format!("{} MiB", USUAL_MEMORY >> 20))
+            .remedy("a larger MemoryMax= of the unit")
+    } else {
+        finding(Weight::Ok)
+    }
+}
+
+/// Checks the tasks of the control group against the threads of two Envoys.
+fn tasks(facts: &HostFacts) -> HostFinding {
+    let needed = 2
+        * (u64::try_from(facts.cores)
+            .unwrap_or(u64::MAX)
+            .saturating_add(16));
+    let Some((most, used)) = facts.tasks else {
+        return HostFinding::new("tasks", Weight::Ok, "no limit of the control group");
+    };
+    let found = format!("{used} of {most} tasks of the control group are used");
+    if most.saturating_sub(used) >= needed {
+        return HostFinding::new("tasks", Weight::Ok, found);
+    }
+    HostFinding::new("tasks", Weight::Error, found)
+        .expected(format!("room for {needed} more, the threads of two Envoys"))
+        .remedy("a larger TasksMax= of the unit")
+}
+
+/// Checks the number of open files.
+fn open_files(facts: &HostFacts) -> HostFinding {
+    let files = facts.open_files;
+    let found = format!("{files} open files for each process");
+    let remedy = "LimitNOFILE=1048576 in the units, or `ulimit -Hn` of whoever starts the agent";
+    match Limits::new(files, facts.heap.unwrap_or_else(|| heap_of(facts.memory))) {
+        Err(why) => HostFinding::new("open-files", Weight::Error, format!("{found}: {why}"))
+            .expected("1048576")
+            .remedy(remedy),
+        Ok(limits) if files < USUAL_FILES => HostFinding::new(
+            "open-files",
+            Weight::Warning,
+            format!(
+                "{found}, so {} connections from clients",
+                limits.from_clients
+            ),
+        )
+        .expected("1048576")
+        .remedy(remedy),
+        Ok(_) => HostFinding::new("open-files", Weight::Ok, found),
+    }
+}

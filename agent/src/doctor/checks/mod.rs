@@ -1,0 +1,36 @@
+//! The checks: facts in, findings out. Pure.
+
+mod agent;
+mod directories;
+mod envoy;
+mod limits;
+mod network;
+mod system;
+#[cfg(test)]
+mod tests;
+
+use super::HostFinding;
+use super::facts::HostFacts;
+
+/// Runs all of them.
+pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
+    let checks: [Vec<HostFinding>; 12] = [
+        vec![agent::settings(facts), agent::agent(facts)],
+        directories::all(facts),
+        directories::disks(facts),
+        vec![envoy::envoy(facts), envoy::hot_restart(facts)],
+        network::ports(facts),
+        vec![
+            network::low_ports(facts),
+            network::migration(facts),
+            network::steering(facts),
+        ],
+        limits::all(facts),
+        vec![system::clock(facts)],
+        system::certificates(facts),
+        system::cluster(facts),
+        system::units(facts),
+        system::confinement(facts).into_iter().collect(),
+    ];
+    checks.into_iter().flatten().collect()
+}

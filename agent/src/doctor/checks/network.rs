@@ -1,0 +1,108 @@
+//! Ports, and what the kernel does with connections.
+
+use crate::doctor::facts::{HostFacts, PortFacts};
+use crate::doctor::{HostFinding, HostFix, Weight};
+
+/// Checks each socket that the configuration asks for.
+pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
+    let mut findings: Vec<HostFinding> = facts.ports.iter().filter_map(port).collect();
+    if findings.is_empty() {
+        let found = match facts.ports.len() {
+            0 => "the configuration asks for none yet".to_owned(),
+            all => format!("{all} sockets are free, or those of this host's Envoys"),
+        };
+        findings.push(HostFinding::new("ports", Weight::Ok, found));
+    }
+    findings
+}
+
+fn port(facts: &PortFacts) -> Option<HostFinding> {
+    let PortFacts {
+        gateway,
+        transport,
+        address,
+        port,
+        owner,
+        own,
+        bindable,
+    } = facts;
+    let socket = format!(
+        "{} port {port} at {address} (Gateway {gateway})",
+        transport.as_str_name()
+    );
+    let (found, remedy) = match owner {
+        _ if *own => return None,
+        Some((pid, name)) => (
+            format!("{socket} is held by process {pid} ({name})"),
+            format!(
+                "end it (`systemctl status {pid}` names its unit), or map the port with --port-map {port}:OTHER"
+            ),
+        ),
+        None if *bindable => return None,
+        None => (
+            format!(
+                "{socket} cannot be bound: a process that cannot be seen from here holds it, the address is not this host's, or this user may not"
+            ),
+            format!("`ss -lptn sport = :{port}` and `ip address`, as root"),
+        ),
+    };
+    Some(
+        HostFinding::new("ports", Weight::Error, found)
+            .expected("a free port, or an Envoy of this host")
+            .remedy(remedy),
+    )
+}
+
+/// Checks that ports below the first free one may be opened, if any is wanted.
+pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
+    let first = facts.first_free_port;
+    let low = facts
+        .ports
+        .iter()
+        .map(|facts| facts.port)
+        .find(|port| *port < first);
+    let finding = |weight, found: String| HostFinding::new("low-ports", weight, found);
+    match low {
+        _ if facts.binds_low => finding(Weight::Ok, "every port may be opened".to_owned()),
+        None => finding(Weight::Ok, format!("ports from {first} may be opened, and no lower one is wanted")),
+        Some(port) => finding(Weight::Error, format!("port {port} is wanted, and only ports from {first} may be opened"))
+            .expected("CAP_NET_BIND_SERVICE, or a lower net.ipv4.ip_unprivileged_port_start")
+            .remedy(format!("AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit, or `sysctl net.ipv4.ip_unprivileged_port_start={port}`")),
+    }
+}
+
+/// Checks that the kernel moves the connections of a socket that closes.
+pub(super) fn migration(facts: &HostFacts) -> HostFinding {
+    let finding = |weight, found| HostFinding::new("tcp-migrate-req", weight, found);
+    match facts.migrates {
+        Some(true) => finding(Weight::Ok, "net.ipv4.tcp_migrate_req is 1"),
+        Some(false) => finding(Weight::Warning, "net.ipv4.tcp_migrate_req is 0")
+            .expected(
+                "1: if Envoy dies, connections wait for the next one rather than being refused",
+            )
+            .remedy("sysctl -w net.ipv4.tcp_migrate_req=1")
+            .fixes(sysctl(facts)),
+        None => finding(Weight::Note, "the kernel has no net.ipv4.tcp_migrate_req")
+            .expected("Linux 5.14 or newer, where connections wait if Envoy dies"),
+    }
+}
+
+/// Checks that new connections can be steered to the Envoy that takes over.
+pub(super) fn steering(facts: &HostFacts) -> HostFinding {
+    match &facts.steering {
+        Ok(()) => HostFinding::new("port-steering", Weight::Ok, "the kernel steers new connections"),
+        Err(why) => HostFinding::new("port-steering", Weight::Warning, why.clone())
+            .expected("a kernel that takes a program for a group of SO_REUSEPORT sockets; without it a handover may refuse a few connections")
+            .remedy("Linux 4.5 or newer, and a sandbox that allows setsockopt(SO_ATTACH_REUSEPORT_CBPF)"),
+    }
+}
+
+/// Returns the change that loads the package's file, where there is one.
+pub(super) fn sysctl(facts: &HostFacts) -> Vec<HostFix> {
+    facts
+        .sysctl_file
+        .clone()
+        .map(HostFix::LoadSysctl)
+        .into_iter()
+        .collect()
+}

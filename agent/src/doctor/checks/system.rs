@@ -1,0 +1,156 @@
+//! The clock, certificates, the cluster and the system's own supervision.
+
+use crate::doctor::facts::{ClockFacts, ClusterFacts, HostFacts, UnitFacts};
+use crate::doctor::{HostFinding, Weight};
+
+/// Seconds by which the clock may be behind the last accepted configuration.
+const SLACK: i64 = 60;
+
+/// Checks the clock.
+pub(super) fn clock(facts: &HostFacts) -> HostFinding {
+    let ClockFacts {
+        now,
+        synchronized,
+        last_accepted,
+    } = facts.clock;
+    let remedy = "timedatectl set-ntp true; or the NTP client of this host";
+    if let Some(last) = last_accepted
+        && now.as_second() + SLACK < last.as_second()
+    {
+        return HostFinding::new(
+            "clock",
+            Weight::Error,
+            format!("it is {now}, and a configuration was accepted at {last}"),
+        )
+        .expected("a clock that does not go back: certificates are judged by it")
+        .remedy(remedy);
+    }
+    match synchronized {
+        Some(true) => HostFinding::new("clock", Weight::Ok, "synchronised"),
+        Some(false) => HostFinding::new(
+            "clock",
+            Weight::Warning,
+            format!("not synchronised; it is {now}"),
+        )
+        .expected("synchronised: certificates are judged by it")
+        .remedy(remedy),
+        None => HostFinding::new(
+            "clock",
+            Weight::Note,
+            format!("nothing tells whether it is synchronised; it is {now}"),
+        )
+        .remedy("compare it with another host's"),
+    }
+}
+
+/// Checks when certificates expire.
+pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
+    if facts.certificates.is_empty() {
+        let found = format!("none of {} expires soon", facts.certificate_count);
+        return vec![HostFinding::new("certificates", Weight::Ok, found)];
+    }
+    let findings = facts.certificates.iter().map(|(refused, message)| {
+        let severity = if *refused {
+            Weight::Error
+        } else {
+            Weight::Warning
+        };
+        HostFinding::new("certificates", severity, message.clone())
+            .expected("a certificate that clients accept for some time")
+            .remedy("replace the Secret of the listener's certificateRef")
+    });
+    findings.collect()
+}
+
+/// Checks the cluster.
+pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
+    let Some(ClusterFacts {
+        unreachable,
+        version,
+        denied,
+        unknown,
+    }) = &facts.cluster
+    else {
+        return Vec::new();
+    };
+    let finding = |weight, found: String| HostFinding::new("cluster", weight, found);
+    if let Some(why) = unreachable {
+        // The accepted configuration is served without it.
+        return vec![
+            finding(
+                Weight::Warning,
+                format!("the API server cannot be reached: {why}"),
+            )
+            .expected("an API server that answers; what was accepted last is served meanwhile")
+            .remedy(
+                "check `kubeconfig:` in the settings, the route to the server and its certificate",
+            ),
+        ];
+    }
+    let mut findings = vec![finding(
+        Weight::Ok,
+        format!("the API server answers ({version})"),
+    )];
+    if let Some(why) = unknown {
+        findings.push(HostFinding::new(
+            "cluster-rights",
+            Weight::Note,
+            format!("rights cannot be told: {why}"),
+        ));
+    } else if denied.is_empty() {
+        findings.push(HostFinding::new(
+            "cluster-rights",
+            Weight::Ok,
+            "all rights are there",
+        ));
+    } else {
+        findings.push(
+            HostFinding::new(
+                "cluster-rights",
+                Weight::Error,
+                format!("may not: {}", denied.join("; ")),
+            )
+            .expected("the rights of controller/deploy/agent/rbac.yaml")
+            .remedy("have them granted in the cluster"),
+        );
+    }
+    findings
+}
+
+/// Checks the units of systemd.
+pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
+    let units = facts.units.iter().flatten();
+    units
+        .filter_map(|unit| {
+            let UnitFacts {
+                name,
+                file_state,
+                active_state,
+            } = unit;
+            let finding = |weight, found: String| HostFinding::new("units", weight, found);
+            Some(match (file_state.as_str(), active_state.as_str()) {
+                ("", _) => return None,
+                (_, "failed") => finding(Weight::Error, format!("{name} has failed"))
+                    .expected("an active unit")
+                    .remedy(format!("journalctl -u {name}; systemctl reset-failed {name}; systemctl start {name}")),
+                ("enabled" | "static" | "indirect", state) => {
+                    finding(Weight::Ok, format!("{name} is {state}, and starts with the host"))
+                }
+                (file_state, "active") => finding(
+                    Weight::Warning,
+                    format!("{name} is active but {file_state}: it would not start with the host"),
+                )
+                .expected("an enabled unit")
+                .remedy("systemctl enable sesame.target"),
+                (file_state, state) => finding(Weight::Note, format!("{name} is {file_state} and {state}"))
+                    .remedy("systemctl enable --now sesame.target"),
+            })
+        })
+        .collect()
+}
+
+/// Tells which mandatory access control is on: it may refuse what everything else allows.
+pub(super) fn confinement(facts: &HostFacts) -> Option<HostFinding> {
+    let words = facts.confinement.as_ref()?;
+    Some(HostFinding::new("confinement", Weight::Note, words.clone()))
+}

@@ -1,0 +1,308 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use sesame_proto::schema::Transport;
+
+use crate::doctor::facts::{
+    AgentFacts, ClockFacts, ClusterFacts, DiskFacts, EnvoyFacts, HostFacts, InotifyFacts,
+    PathFacts, PortFacts, UnitFacts,
+};
+use crate::doctor::{HostFinding, HostFix, Weight, findings};
+
+/// A host with which nothing is wrong.
+fn good() -> HostFacts {
+    HostFacts {
+        settings: (Some("/etc/sesame/agent.yaml".into()), Vec::new()),
+        agent: AgentFacts {
+            pid: Some(7),
+            ..AgentFacts::default()
+        },
+        inotify: InotifyFacts {
+            instances: 8192,
+            each: 4000,
+            wanted: 20,
+            watches: 1_048_576,
+        },
+        ports: vec![PortFacts {
+            gateway: "default/edge".to_owned(),
+            transport: Transport::Tcp,
+            address: [0, 0, 0, 0].into(),
+            port: 80,
+            owner: Some((9, "envoy".to_owned())),
+            own: true,
+            bindable: false,
+        }],
+        first_free_port: 1024,
+        binds_low: true,
+        memory: 1 << 30,
+        heap: None,
+        tasks: Some((512, 20)),
+        cores: 2,
+        open_files: 1_048_576,
+        clock: ClockFacts {
+            now: "2026-11-22T21:00:00Z".parse().unwrap(),
+            synchronized: Some(true),
+            last_accepted: None,
+        },
+        disks: vec![DiskFacts {
+            option: "runtime-dir",
+            path: "/run/sesame".into(),
+            free: 1 << 30,
+            inodes: Some(10_000),
+            in_memory: true,
+        }],
+        missing: Vec::new(),
+        misplaced: Vec::new(),
+        envoy: Ok(EnvoyFacts {
+            path: "/usr/lib/sesame/envoy".into(),
+            version: "1.40.0".to_owned(),
+            hot_restart: Ok("11.104".to_owned()),
+            shared_memory: Ok(()),
+        }),
+        migrates: Some(true),
+        steering: Ok(()),
+        sysctl_file: Some("/usr/lib/sysctl.d/50-sesame.conf".into()),
+        cluster: Some(ClusterFacts {
+            version: "v1.36.3".to_owned(),
+            ..ClusterFacts::default()
+        }),
+        certificates: Vec::new(),
+        certificate_count: 3,
+        confinement: None,
+        units: Some(vec![UnitFacts {
+            name: "sesame-agent.service".to_owned(),
+            file_state: "enabled".to_owned(),
+            active_state: "active".to_owned(),
+        }]),
+    }
+}
+
+/// Returns what is wrong, by check.
+fn wrong(facts: &HostFacts) -> BTreeMap<&'static str, HostFinding> {
+    let found = findings(facts).into_iter();
+    found
+        .filter(|finding| finding.severity > Weight::Ok)
+        .map(|finding| (finding.check, finding))
+        .collect()
+}
+
+#[test]
+fn nothing_is_wrong_with_a_good_host() {
+    assert_eq!(wrong(&good()), BTreeMap::new());
+}
+
+/// A change of a good host, the check that finds it, the weight, and words of the finding.
+type Case = (fn(&mut HostFacts), &'static str, Weight, &'static str);
+
+#[test]
+fn each_fault_is_found_by_its_check_and_by_no_other() {
+    let cases: [Case; 24] = [
+        (
+            |f| f.settings.1.push("line 3".to_owned()),
+            "settings",
+            Weight::Error,
+            "line 3",
+        ),
+        (
+            |f| f.agent.pid = None,
+            "agent",
+            Weight::Note,
+            "no agent runs",
+        ),
+        (
+            |f| f.agent.silent = Some("hangs".to_owned()),
+            "agent",
+            Weight::Error,
+            "hangs",
+        ),
+        (
+            |f| f.agent.reasons.push("Gateway down".to_owned()),
+            "agent",
+            Weight::Error,
+            "Gateway down",
+        ),
+        (
+            |f| f.inotify.each = 1,
+            "inotify-instances",
+            Weight::Error,
+            "1 files",
+        ),
+        (
+            |f| f.inotify.wanted = 5000,
+            "inotify-instances",
+            Weight::Warning,
+            "5000",
+        ),
+        (
+            |f| f.inotify.watches = 100,
+            "inotify-watches",
+            Weight::Warning,
+            "100",
+        ),
+        (
+            |f| f.ports[0].own = false,
+            "ports",
+            Weight::Error,
+            "process 9 (envoy)",
+        ),
+        (
+            |f| {
+                f.ports[0].own = false;
+                f.ports[0].owner = None;
+            },
+            "ports",
+            Weight::Error,
+            "cannot be bound",
+        ),
+        (
+            |f| f.binds_low = false,
+            "low-ports",
+            Weight::Error,
+            "port 80",
+        ),
+        (
+            |f| f.heap = Some(2 << 30),
+            "memory",
+            Weight::Error,
+            "2048 MiB",
+        ),
+        (
+            |f| f.tasks = Some((30, 20)),
+            "tasks",
+            Weight::Error,
+            "20 of 30",
+        ),
+        (
+            |f| f.open_files = 20_000,
+            "open-files",
+            Weight::Warning,
+            "20000",
+        ),
+        (|f| f.open_files = 10, "open-files", Weight::Error, "10"),
+        (
+            |f| f.clock.synchronized = Some(false),
+            "clock",
+            Weight::Warning,
+            "not synchronised",
+        ),
+        (
+            |f| f.clock.last_accepted = Some("2027-01-01T00:00:00Z".parse().unwrap()),
+            "clock",
+            Weight::Error,
+            "2027",
+        ),
+        (
+            |f| f.disks[0].free = 1 << 20,
+            "disk",
+            Weight::Error,
+            "1 MiB",
+        ),
+        (
+            |f| f.disks[0].inodes = Some(3),
+            "disk",
+            Weight::Error,
+            "3 inodes",
+        ),
+        (
+            |f| f.disks[0].in_memory = false,
+            "runtime-tmpfs",
+            Weight::Warning,
+            "on a disk",
+        ),
+        (
+            |f| f.envoy = Err("no Envoy".to_owned()),
+            "envoy",
+            Weight::Error,
+            "no Envoy",
+        ),
+        (
+            |f| f.migrates = Some(false),
+            "tcp-migrate-req",
+            Weight::Warning,
+            "is 0",
+        ),
+        (
+            |f| f.steering = Err("denied".to_owned()),
+            "port-steering",
+            Weight::Warning,
+            "denied",
+        ),
+        (
+            |f| f.certificates.push((true, "expired".to_owned())),
+            "certificates",
+            Weight::Error,
+            "expired",
+        ),
+        (
+            |f| {
+                f.cluster
+                    .as_mut()
+                    .unwrap()
+                    .denied
+                    .push("list configmaps".to_owned());
+            },
+            "cluster-rights",
+            Weight::Error,
+            "list configmaps",
+        ),
+    ];
+    for (change, check, weight, words) in cases {
+        let mut facts = good();
+        change(&mut facts);
+        let mut wrong = wrong(&facts);
+        // Without an Envoy nothing is known of its hot restarts either.
+        if check == "envoy" {
+            wrong.remove("hot-restart");
+        }
+        let found = wrong
+            .remove(check)
+            .unwrap_or_else(|| panic!("{check}: {words}"));
+        assert_eq!(found.severity, weight, "{found:?}");
+        assert!(found.found.contains(words), "{found:?}");
+        assert!(
+            weight < Weight::Warning || !found.remedy.is_empty(),
+            "{found:?}"
+        );
+        assert_eq!(wrong, BTreeMap::new(), "{check}");
+    }
+}
+
+#[test]
+fn modes_and_missing_directories_are_mended_and_owners_are_not() {
+    let mut facts = good();
+    let path = |path: &str, owner, mode| PathFacts {
+        path: PathBuf::from(path),
+        owner,
+        wanted_owner: 5,
+        mode,
+        wanted_mode: 0o600,
+    };
+    facts.misplaced = vec![path("/s/a", 5, 0o644), path("/s/b", 6, 0o600)];
+    facts.missing = vec![("/r".into(), 5)];
+    let wrong = wrong(&facts);
+    assert_eq!(
+        wrong["modes"].fixes,
+        [HostFix::SetMode {
+            path: "/s/a".into(),
+            mode: 0o600
+        }]
+    );
+    assert!(wrong["modes"].fixable);
+    assert!(!wrong["owners"].fixable);
+    assert_eq!(
+        wrong["directories"].fixes,
+        [HostFix::CreateDirectory {
+            path: "/r".into(),
+            owner: 5
+        }]
+    );
+}
+
+#[test]
+fn what_the_packages_file_sets_is_mended_only_where_it_is_installed() {
+    let mut facts = good();
+    facts.migrates = Some(false);
+    assert!(wrong(&facts)["tcp-migrate-req"].fixable);
+    facts.sysctl_file = None;
+    assert!(!wrong(&facts)["tcp-migrate-req"].fixable);
+}

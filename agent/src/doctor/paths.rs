@@ -1,0 +1,119 @@
+//! Looks at the files and directories of Sesame for owners and modes that let others in.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use super::facts::PathFacts;
+
+/// Most entries that are looked at.
+const MAX_ENTRIES: usize = 100_000;
+/// Most faults that are reported.
+const MAX_FAULTS: usize = 1_000;
+/// Permissions of a directory, and of a file, at most.
+const DIRECTORY: u32 = 0o700;
+const FILE: u32 = 0o600;
+/// Permissions of a socket at most: its directory keeps others out.
+const SOCKET: u32 = 0o770;
+
+/// Returns the directories that are missing, and what is wrong in the others, which `user` is to have.
+pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, Vec<PathFacts>) {
+    let (mut missing, mut misplaced) = (Vec::new(), Vec::new());
+    let mut left = MAX_ENTRIES;
+    for directory in directories {
+        match fs::metadata(directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                missing.push(((*directory).to_owned(), user));
+            }
+            // Nothing can be told of one that cannot be looked at; the agent's own check says why.
+            Err(_) => {}
+            // It may be reached by a link that somebody made on purpose.
+            Ok(_) => walk(
+                &fs::canonicalize(directory).unwrap_or_else(|_| (*directory).to_owned()),
+                user,
+                &mut left,
+                &mut misplaced,
+            ),
+        }
+    }
+    (missing, misplaced)
+}
+
+fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>) {
+    if *left == 0 || misplaced.len() >= MAX_FAULTS {
+        return;
+    }
+    *left -= 1;
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return;
+    };
+    let kind = meta.file_type();
+    // A link has no mode of its own.
+    if kind.is_symlink() {
+        return;
+    }
+    let wanted_mode = match () {
+        () if kind.is_dir() => DIRECTORY,
+        () if kind.is_socket() => SOCKET,
+        () => FILE,
+    };
+    let mode = meta.mode() & 0o7777;
+    // Root can change everything anyway.
+    let foreign = meta.uid() != user && meta.uid() != 0;
+    if foreign || mode & 0o777 & !wanted_mode & 0o077 != 0 {
+        misplaced.push(PathFacts {
+            path: path.to_owned(),
+            owner: meta.uid(),
+            wanted_owner: if foreign { user } else { meta.uid() },
+            mode,
+            wanted_mode,
+        });
+    }
+    if kind.is_dir() {
+        let mut entries: Vec<PathBuf> = fs::read_dir(path)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        entries.sort();
+        for entry in entries {
+            walk(&entry, user, left, misplaced);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_others_may_read_or_does_not_exist_is_found_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode(root.path(), 0o700);
+        let (good, bad, missing) = (
+            root.path().join("good"),
+            root.path().join("bad"),
+            root.path().join("missing"),
+        );
+        for (path, wanted) in [(&good, 0o600), (&bad, 0o644)] {
+            fs::write(path, "").unwrap();
+            mode(path, wanted);
+        }
+        std::os::unix::fs::symlink(&bad, root.path().join("link")).unwrap();
+        let (absent, misplaced) = judge(&[root.path(), &missing], own);
+        assert_eq!(absent, [(missing, own)]);
+        let found: Vec<(&Path, u32)> = misplaced
+            .iter()
+            .map(|p| (p.path.as_path(), p.mode))
+            .collect();
+        let bad = bad.canonicalize().unwrap();
+        assert_eq!(found, [(bad.as_path(), 0o644)]);
+    }
+}

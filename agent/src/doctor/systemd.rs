@@ -1,0 +1,108 @@
+//! Questions to systemd, where it is in charge of the host. An answer that does not come is none.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use super::facts::UnitFacts;
+
+/// Units of the packages.
+const UNITS: [&str; 3] = [
+    "sesame-agent.service",
+    "sesame-envoy.service",
+    "sesame.target",
+];
+/// Directories of units, the first of which counts.
+const DIRECTORIES: [&str; 4] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+
+/// The agent's service, as its unit describes it.
+pub(super) struct ServiceUnit {
+    /// User that it runs as.
+    pub(super) user: Option<u32>,
+    /// True if it may open every port.
+    pub(super) binds_low: bool,
+}
+
+/// Reads the unit of the agent's service; none where it is not installed, or not `asked` for.
+pub(super) fn service(asked: bool) -> Option<ServiceUnit> {
+    if !asked || !is_in_charge() {
+        return None;
+    }
+    let text = DIRECTORIES
+        .iter()
+        .find_map(|directory| fs::read_to_string(format!("{directory}/{}", UNITS[0])).ok())?;
+    let value = |key: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once('='));
+        lines.find_map(|(name, value)| (name.trim() == key).then(|| value.trim().to_owned()))
+    };
+    let user = value("User").and_then(|name| nix::unistd::User::from_name(&name).ok().flatten());
+    Some(ServiceUnit {
+        user: user.map(|user| user.uid.as_raw()),
+        binds_low: value("AmbientCapabilities")
+            .is_some_and(|value| value.contains("CAP_NET_BIND_SERVICE")),
+    })
+}
+
+fn is_in_charge() -> bool {
+    fs::metadata("/run/systemd/system").is_ok()
+}
+
+/// Returns the units of the packages; none where systemd is not in charge.
+pub(super) fn units() -> Option<Vec<UnitFacts>> {
+    if !is_in_charge() {
+        return None;
+    }
+    let units = UNITS.iter().filter_map(|name| {
+        let shown = output(
+            "systemctl",
+            &["show", "-p", "UnitFileState,ActiveState", name],
+        )?;
+        let value = |key: &str| {
+            let mut lines = shown.lines().filter_map(|line| line.split_once('='));
+            lines.find_map(|(name, value)| (name == key).then(|| value.to_owned()))
+        };
+        Some(UnitFacts {
+            name: (*name).to_owned(),
+            file_state: value("UnitFileState").unwrap_or_default(),
+            active_state: value("ActiveState").unwrap_or_default(),
+        })
+    });
+    Some(units.collect())
+}
+
+/// Returns whether the clock is synchronised, as far as anybody tells: the kernel's own flag can be read only by a system call
+/// that no safe library has.
+pub(super) fn clock_is_synchronized() -> Option<bool> {
+    if fs::metadata("/run/systemd/timesync/synchronized").is_ok() {
+        return Some(true);
+    }
+    if !is_in_charge() {
+        return None;
+    }
+    let answer = output("timedatectl", &["show", "-p", "NTPSynchronized", "--value"])?;
+    match answer.trim() {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    }
+}
+
+/// Runs a program of the system, for five seconds at most. Returns what it writes.
+pub(crate) fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let answer = Command::new("timeout")
+        .args(["5", program])
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    (answer.status.success() && !text.is_empty()).then_some(text)
+}

@@ -1,0 +1,22 @@
+//! Errors of the system, with the path that they are about.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Error of the system about a file or directory.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {source}", path = .path.display())]
+pub struct PathError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Error of the system.
+    pub source: io::Error,
+}
+
+impl PathError {
+    /// Returns a function that adds the path to an error.
+    pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { path, source }
+    }
+}

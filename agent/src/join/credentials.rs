@@ -1,0 +1,116 @@
+//! The credential of a host on its disk: a kubeconfig, and beside it the token, which the agent renews.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sesame_files::open::{self, Rule};
+use sesame_published::credential::{Credential, MAX_CREDENTIAL_BYTES};
+use sesame_published::join_token::JoinToken;
+
+use crate::host::{create_directory, durable};
+
+/// Directory below the state directory.
+const DIRECTORY: &str = "cluster";
+const KUBECONFIG: &str = "kubeconfig";
+const TOKEN: &str = "token";
+/// Largest kubeconfig that is stored.
+const MAX_KUBECONFIG_BYTES: u64 = 1 << 20;
+
+/// Both files, for the process that stores them.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stored {
+    pub(crate) kubeconfig: String,
+    pub(crate) token: String,
+}
+
+/// Returns the kubeconfig below a state directory.
+pub(crate) fn kubeconfig_path(state: &Path) -> PathBuf {
+    state.join(DIRECTORY).join(KUBECONFIG)
+}
+
+/// Returns the token below a state directory.
+fn token_path(state: &Path) -> PathBuf {
+    state.join(DIRECTORY).join(TOKEN)
+}
+
+/// Returns a kubeconfig for the cluster of a join token. Its context has the host's name.
+pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
+    let JoinToken {
+        server,
+        authority,
+        server_name,
+        namespace,
+        host,
+        scope: _,
+        lifetime_seconds: _,
+        bearer: _,
+    } = token;
+    let mut cluster = json!({"server": server});
+    if !authority.is_empty() {
+        cluster["certificate-authority-data"] = json!(STANDARD.encode(authority));
+    }
+    if let Some(name) = server_name {
+        cluster["tls-server-name"] = json!(name);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cluster", "cluster": cluster}],
+        "users": [{"name": "host", "user": user}],
+        "contexts": [{"name": host, "context": {
+            "cluster": "cluster", "user": "host", "namespace": namespace,
+        }}],
+        "current-context": host,
+    })
+}
+
+/// Returns the files of a host that has joined; `state` is absolute.
+pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow::Result<Stored> {
+    let user = json!({"tokenFile": token_path(state)});
+    Ok(Stored {
+        kubeconfig: serde_saphyr::to_string(&kubeconfig(token, &user))?,
+        token: credential,
+    })
+}
+
+/// Stores the files, for this user alone. The token is last: the kubeconfig is of no use without it.
+pub(crate) fn store(state: &Path, files: &Stored) -> io::Result<()> {
+    let Stored { kubeconfig, token } = files;
+    create_directory(state)?;
+    create_directory(&state.join(DIRECTORY))?;
+    durable::replace_file(&kubeconfig_path(state), kubeconfig.as_bytes())?;
+    durable::replace_file(&token_path(state), token.as_bytes())
+}
+
+/// Returns the claims of the stored token; none if there is none.
+pub(crate) fn read(state: &Path) -> Option<Credential> {
+    // Root looks at what belongs to the agent's user; nothing is believed but how long it lives.
+    let token = open::read_text(&token_path(state), Rule::Given, MAX_CREDENTIAL_BYTES);
+    Credential::parse(&token.ok()?)
+}
+
+/// Returns true if a kubeconfig of a host that has joined is stored.
+pub(crate) fn is_there(state: &Path) -> bool {
+    kubeconfig_path(state).exists()
+}
+
+/// Returns the name of the host that has joined; none if nothing can be read.
+pub(crate) fn host(state: &Path) -> Option<String> {
+    let path = kubeconfig_path(state);
+    let text = open::read_text(&path, Rule::Given, MAX_KUBECONFIG_BYTES).ok()?;
+    let file: Value = serde_saphyr::from_str(&text).ok()?;
+    file["current-context"].as_str().map(str::to_owned)
+}
+
+/// Removes all of it.
+pub(crate) fn remove(state: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(state.join(DIRECTORY)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}

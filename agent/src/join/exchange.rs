@@ -1,0 +1,130 @@
+//! Exchanges a join token for the host's first credential.
+//!
+//! The claim is a patch that the cluster's admission policy lets through once. Its answer holds the UID of the host's
+//! Secret, without which no token of the host is given; so whoever claims second gets nothing, and learns of the first.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use sesame_published::host_access::{CLAIMED_ANNOTATION, host_account, invitation_account};
+use sesame_published::join_token::JoinToken;
+use tokio::time::Instant;
+
+use super::credentials::kubeconfig;
+use super::{JoinError, client};
+use crate::source::cluster::describe_error;
+
+/// Time in which the API server learns of rights that were granted a moment ago, or answers again.
+const PATIENCE: Duration = Duration::from_secs(20);
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Claims the token; returns a way to the cluster as the invitation, and the host's credential.
+pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), JoinError> {
+    let user = json!({"token": token.bearer});
+    let client = client(kubeconfig(token, &user)).await?;
+    let until = Instant::now() + PATIENCE;
+    let uid = loop {
+        match claim(&client, token).await {
+            Err(error) if again(&error) && Instant::now() < until => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Err(error) => return Err(judge("claim the join token", &error, &token.host)),
+            Ok(uid) => break uid,
+        }
+    };
+    let until = Instant::now() + PATIENCE;
+    let account = host_account(&token.host);
+    loop {
+        let requested = request(
+            &client,
+            &token.namespace,
+            &account,
+            &uid,
+            token.lifetime_seconds,
+        );
+        match requested.await {
+            Err(error) if again(&error) && Instant::now() < until => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Err(error) => {
+                let what =
+                    "get the host's credential (the join token is used up: ask for another one)";
+                return Err(judge(what, &error, &token.host));
+            }
+            Ok(credential) => return Ok((client, credential)),
+        }
+    }
+}
+
+/// Ends the invitation, which is of no use any more. Its end is not waited for: its token cannot be claimed again.
+pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<(), JoinError> {
+    let api: Api<ServiceAccount> = Api::namespaced(client, &token.namespace);
+    let account = invitation_account(&token.host);
+    match api.delete(&account, &DeleteParams::default()).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(judge("end the invitation", &error, &token.host)),
+    }
+}
+
+/// Requests a token of the host that ends with its Secret.
+pub(crate) async fn request(
+    client: &Client,
+    namespace: &str,
+    account: &str,
+    secret_uid: &str,
+    lifetime_seconds: i64,
+) -> kube::Result<String> {
+    let api: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Secret".to_owned()),
+                name: Some(account.to_owned()),
+                uid: Some(secret_uid.to_owned()),
+            }),
+            expiration_seconds: Some(lifetime_seconds),
+            ..TokenRequestSpec::default()
+        },
+        ..TokenRequest::default()
+    };
+    let params = PostParams::default();
+    let answer = api.create_token_request(account, &params, &request).await?;
+    Ok(answer.status.map(|status| status.token).unwrap_or_default())
+}
+
+/// Claims the host's Secret; returns its UID.
+async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), &token.namespace);
+    let now = Timestamp::now().to_string();
+    let claimed = json!({"metadata": {"annotations": {CLAIMED_ANNOTATION: now}}});
+    let patch = Patch::Merge(&claimed);
+    let name = host_account(&token.host);
+    let secret = api.patch(&name, &PatchParams::default(), &patch).await?;
+    Ok(secret.metadata.uid.unwrap_or_default())
+}
+
+/// Returns true if the same request may succeed a moment later: rights are not known yet, or the API server is away.
+fn again(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 403 || status.code >= 500 || status.code == 429,
+        _ => true,
+    }
+}
+
+fn judge(what: &'static str, error: &kube::Error, host: &str) -> JoinError {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 401 | 404) => JoinError::Unknown,
+        // The admission policy's answer to a second claim.
+        kube::Error::Api(status) if status.code == 422 => JoinError::Used(host.to_owned()),
+        error => JoinError::Refused {
+            what,
+            why: describe_error(error),
+        },
+    }
+}

@@ -1,0 +1,59 @@
+//! Leaves a cluster: removes the reports of this host, then its account, and everything else there goes with that.
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, Client};
+use sesame_published::GatewayAgent;
+use sesame_published::host_access::host_account;
+use sesame_published::kubeconfig;
+
+use std::path::Path;
+
+use super::credentials;
+use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, JoinError};
+use crate::source::cluster::describe_error;
+
+/// Removes this host from the cluster. What is gone already is no error.
+pub(crate) async fn leave(state: &Path) -> anyhow::Result<()> {
+    let mut config = kubeconfig::read(&credentials::kubeconfig_path(state))
+        .await?
+        .config;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(ANSWER_TIMEOUT);
+    config.default_retry = false;
+    let namespace = config.default_namespace.clone();
+    let host = credentials::host(state).context("the stored kubeconfig names no host")?;
+    let client = Client::try_from(config)?;
+    let reports: Api<GatewayAgent> = Api::namespaced(client.clone(), &namespace);
+    let found = match reports.list(&ListParams::default()).await {
+        // The access was ended, and the reports are whoever did it's.
+        Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Ok(()),
+        result => result.map_err(|error| refused("list the reports of this host", &error))?,
+    };
+    for report in found.items.iter().filter(|report| report.spec.host == host) {
+        let name = report.metadata.name.as_deref().unwrap_or_default();
+        let deleted = reports.delete(name, &DeleteParams::default()).await;
+        there_or_gone(deleted.map(|_| ()), "remove a report of this host")?;
+    }
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
+    let deleted = accounts
+        .delete(&host_account(&host), &DeleteParams::default())
+        .await;
+    there_or_gone(deleted.map(|_| ()), "remove the account of this host")?;
+    Ok(())
+}
+
+fn there_or_gone(result: kube::Result<()>, what: &'static str) -> Result<(), JoinError> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        result => result.map_err(|error| refused(what, &error)),
+    }
+}
+
+fn refused(what: &'static str, error: &kube::Error) -> JoinError {
+    JoinError::Refused {
+        what,
+        why: describe_error(error),
+    }
+}

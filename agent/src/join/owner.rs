@@ -1,0 +1,80 @@
+//! The user that the agent runs as, for a command that root runs.
+//!
+//! What is that user's to write root never writes itself: a link there could lead anywhere. A child process of that user
+//! does.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+use nix::unistd::{User, geteuid};
+
+/// User of the service.
+const SERVICE_USER: &str = "sesame";
+
+/// A user that is not the caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    user: u32,
+    group: u32,
+}
+
+/// Returns the owner of the state directory if the caller is root and the owner somebody else; none if the caller does
+/// everything itself. A directory that is not there yet is made for the service's user, if there is one.
+pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    let at = || format!("--state-dir {}", state.display());
+    match fs::symlink_metadata(state) {
+        Ok(found) => Ok((found.uid() != 0).then_some(Owner {
+            user: found.uid(),
+            group: found.gid(),
+        })),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let Some(user) = User::from_name(SERVICE_USER).with_context(at)? else {
+                return Ok(None);
+            };
+            let owner = Owner {
+                user: user.uid.as_raw(),
+                group: user.gid.as_raw(),
+            };
+            fs::DirBuilder::new()
+                .mode(0o700)
+                .create(state)
+                .with_context(at)?;
+            chown(state, Some(owner.user), Some(owner.group)).with_context(at)?;
+            Ok(Some(owner))
+        }
+        Err(error) => Err(error).with_context(at),
+    }
+}
+
+impl Owner {
+    /// Runs another command of this program as the owner, with this input, and returns its output.
+    pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<()> {
+        let mut child = Command::new("/proc/self/exe")
+            .args(arguments)
+            .uid(self.user)
+            .gid(self.group)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start a process of user {}", self.user))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input)?;
+        }
+        let output = child.wait_with_output()?;
+        if !output.status.success() {
+            let words = String::from_utf8_lossy(&output.stderr);
+            bail!("{}", words.trim().trim_start_matches("error: "));
+        }
+        Ok(())
+    }
+}

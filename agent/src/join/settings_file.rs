@@ -1,0 +1,161 @@
+//! The settings that `join` writes into the agent's settings file, between two lines that mark them. Pure, but for the
+//! last function.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+use sesame_files::open::{self, Rule};
+use sesame_published::host_access::HostScope;
+use sesame_published::join_token::JoinToken;
+
+/// The file that the service reads.
+pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
+const BEGIN: &str = "# From `sesame-agent join`; `sesame-agent leave` removes it:";
+const END: &str = "# End of what `sesame-agent join` wrote.";
+/// Largest file that is read.
+const MAX_BYTES: u64 = 64 << 10;
+/// Settings that would be in the way.
+const OTHERS: [&str; 4] = ["manifests", "snapshot-dir", "gateway", "fleet"];
+
+/// Returns the settings by which `run` serves what the token is for, by their names.
+pub(crate) fn settings(
+    token: &JoinToken,
+    kubeconfig: &Path,
+    zone: Option<&str>,
+    state_dir: Option<&Path>,
+) -> Vec<(&'static str, Value)> {
+    let mut all = vec![
+        ("kube", json!(true)),
+        ("kubeconfig", json!(kubeconfig)),
+        ("namespace", json!(token.namespace)),
+        ("host", json!(token.host)),
+    ];
+    match &token.scope {
+        HostScope::Gateways(gateways) => {
+            let names: Vec<String> = gateways.iter().map(ToString::to_string).collect();
+            all.push(("gateway", json!(names)));
+        }
+        HostScope::Fleet(fleet) => all.push(("fleet", json!(fleet))),
+    }
+    all.extend(zone.map(|zone| ("zone", json!(zone))));
+    all.extend(state_dir.map(|dir| ("state-dir", json!(dir))));
+    all
+}
+
+/// Returns the file's text with these settings in place of those that an earlier `join` wrote.
+pub(crate) fn with(text: &str, settings: &[(&str, Value)]) -> anyhow::Result<String> {
+    let mut new = without(text);
+    // What is set to the same already stays where it is.
+    let there: Value = serde_saphyr::from_str(&new).unwrap_or_default();
+    let (same, settings): (Vec<_>, Vec<_>) = settings
+        .iter()
+        .partition(|(name, value)| there.get(*name) == Some(value));
+    for (number, line) in (1..).zip(new.lines()) {
+        let key = line.split(':').next().unwrap_or_default().trim_end();
+        let key = key.trim_matches(['"', '\'']);
+        let is = |settings: &[&(&str, Value)]| settings.iter().any(|(name, _)| *name == key);
+        let taken = is(&settings) || OTHERS.contains(&key);
+        ensure!(
+            !taken || is(&same),
+            "line {number} sets `{key}`, which joining would set or contradict; remove that line, then join"
+        );
+    }
+    if !new.is_empty() && !new.ends_with('\n') {
+        new.push('\n');
+    }
+    new.push_str(BEGIN);
+    new.push('\n');
+    for (name, value) in &settings {
+        // JSON is YAML, and one line.
+        new.extend([*name, ": ", &value.to_string(), "\n"]);
+    }
+    new.push_str(END);
+    new.push('\n');
+    let read: Value = serde_saphyr::from_str(&new).context("is no YAML of `name: value` lines")?;
+    for (name, value) in &settings {
+        if read.get(*name) != Some(value) {
+            bail!(
+                "`{name}` would not be read back as it is written; put each setting on a line of its own"
+            );
+        }
+    }
+    Ok(new)
+}
+
+/// Returns the file's text without what `join` wrote.
+pub(crate) fn without(text: &str) -> String {
+    let mut kept = String::new();
+    let mut inside = false;
+    for line in text.split_inclusive('\n') {
+        match line.trim_end() {
+            BEGIN => inside = true,
+            END if inside => inside = false,
+            _ if !inside => kept.push_str(line),
+            _ => {}
+        }
+    }
+    kept
+}
+
+/// Returns the text of a settings file; nothing if there is none.
+pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
+    match open::read_text(path, Rule::Named, MAX_BYTES) {
+        Err(error) if error.is_not_found() => Ok(String::new()),
+        result => Ok(result?),
+    }
+}
+
+/// Replaces a settings file, which everybody may read.
+pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let at = || format!("cannot write {}", path.display());
+    std::fs::create_dir_all(directory).with_context(at)?;
+    let mut staged = tempfile::NamedTempFile::new_in(directory).with_context(at)?;
+    staged.write_all(text.as_bytes()).with_context(at)?;
+    let mode = std::fs::Permissions::from_mode(0o644);
+    staged.as_file().set_permissions(mode).with_context(at)?;
+    staged.as_file().sync_all().with_context(at)?;
+    staged.persist(path).with_context(at)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_join_writes_replaces_what_it_wrote_before_and_can_be_removed() {
+        let own = "# Ours\nport-map: 80=8080\n";
+        let first = with(own, &[("kube", json!(true)), ("host", json!("a"))]).unwrap();
+        let second = with(
+            &first,
+            &[("kube", json!(true)), ("gateway", json!(["a/b"]))],
+        )
+        .unwrap();
+        assert!(second.contains("gateway: [\"a/b\"]\n") && !second.contains("host"));
+        assert_eq!(without(&second), own);
+        assert_eq!(without(own), own);
+        let read: Value = serde_saphyr::from_str(&second).unwrap();
+        assert_eq!(read["port-map"], "80=8080");
+    }
+
+    #[test]
+    fn what_contradicts_is_told_and_nothing_is_hidden() {
+        let wanted = [("kube", json!(true)), ("host", json!("a"))];
+        for (text, word) in [
+            ("manifests: /m\n", "`manifests`"),
+            ("a: b\nhost: c\n", "line 2 sets `host`"),
+            ("{a: b}\n", "YAML"),
+            ("- a\n", "YAML"),
+        ] {
+            let error = format!("{:#}", with(text, &wanted).unwrap_err());
+            assert!(error.contains(word), "{text}: {error}");
+        }
+        assert!(with("# nothing\n", &wanted).is_ok());
+        assert!(with("host: a\n", &wanted).is_ok());
+        assert!(with("", &wanted).is_ok());
+    }
+}

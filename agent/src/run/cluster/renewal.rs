@@ -1,0 +1,142 @@
+//! Renews the credential of a host that has joined from outside: at about half of its life, by itself.
+//!
+//! Only a token that `join` stored is renewed. The new one replaces the file by rename, and clients read it again by
+//! themselves; the old one stays good until its own end. What fails is tried again, for nothing else depends on it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use sesame_files::open::{self, Rule};
+use sesame_published::credential::{Credential, MAX_CREDENTIAL_BYTES};
+use sesame_published::host_access::HOST_PREFIX;
+use sesame_published::kubeconfig;
+use tokio::time::Instant;
+
+use super::Clients;
+use crate::host::durable;
+use crate::join::exchange;
+use crate::source::cluster::backoff::{Backoff, jittered};
+use crate::source::cluster::describe_error;
+
+/// Time between two looks at the clock: it may jump, and the host may sleep.
+const LOOK: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Renews the credential of this kubeconfig for as long as the agent runs.
+pub(super) async fn renew(kubeconfig: PathBuf, clients: Clients) {
+    let mut backoff = Backoff::default();
+    let mut failing = false;
+    let mut renewed: Option<Instant> = None;
+    loop {
+        tokio::time::sleep(jittered(LOOK)).await;
+        // It may have been replaced by another `join`.
+        let Some((path, credential, uid)) = stored(&kubeconfig) else {
+            continue;
+        };
+        if !is_due(
+            &credential,
+            Timestamp::now(),
+            renewed.map(|at| at.elapsed()),
+        ) {
+            continue;
+        }
+        match request(&clients, &credential, &uid, &path).await {
+            Ok(next) => {
+                tracing::info!(until = %next.expires, "the credential of this host is renewed");
+                (failing, renewed) = (false, Some(Instant::now()));
+                backoff.reset();
+            }
+            Err(why) => {
+                let expired = credential.expires <= Timestamp::now();
+                if expired && !failing {
+                    tracing::error!(
+                        "the credential of this host expired at {} and could not be renewed: {why}. Envoy goes on serving; join again with another token (`sesame-agent join --replace`)",
+                        credential.expires
+                    );
+                } else if !failing {
+                    tracing::warn!(until = %credential.expires, "the credential of this host cannot be renewed now: {why}");
+                }
+                failing = true;
+                tokio::time::sleep(backoff.next()).await;
+            }
+        }
+    }
+}
+
+/// Returns the token's file, its claims and the UID of its Secret; none if `join` did not store it.
+fn stored(kubeconfig: &Path) -> Option<(PathBuf, Credential, String)> {
+    let path = kubeconfig::token_file(kubeconfig)?;
+    let text = open::read_text(&path, Rule::Named, MAX_CREDENTIAL_BYTES).ok()?;
+    let credential = Credential::parse(&text)?;
+    let (name, uid) = credential.secret.clone()?;
+    let is_ours = credential.account.starts_with(HOST_PREFIX) && name == credential.account;
+    is_ours.then_some((path, credential, uid))
+}
+
+/// Returns true once half of the credential's life is over, by the host's clock or by the time since it was `renewed`. Never
+/// twice in a quarter of its life, whatever the clock says.
+fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) -> bool {
+    let life = credential.lifetime_seconds();
+    let passed = renewed.map(|passed| i64::try_from(passed.as_secs()).unwrap_or(i64::MAX));
+    if passed.is_some_and(|passed| passed < life / 4) {
+        return false;
+    }
+    let half = credential
+        .issued
+        .checked_add(SignedDuration::from_secs(life / 2));
+    half.is_ok_and(|half| now >= half) || passed.is_some_and(|passed| passed >= life / 2)
+}
+
+/// Asks for the next credential and stores it.
+async fn request(
+    clients: &Clients,
+    credential: &Credential,
+    uid: &str,
+    path: &Path,
+) -> Result<Credential, String> {
+    let client = clients.borrow().clone();
+    let client = client.ok_or_else(|| "the cluster has not been reached yet".to_owned())?;
+    let Credential {
+        namespace, account, ..
+    } = credential;
+    let life = credential.lifetime_seconds();
+    let asked = exchange::request(&client, namespace, account, uid, life);
+    let token = match tokio::time::timeout(TIMEOUT, asked).await {
+        Ok(result) => result.map_err(|error| describe_error(&error))?,
+        Err(_) => return Err(format!("no answer within {TIMEOUT:?}")),
+    };
+    let next = Credential::parse(&token).ok_or("the answer is no token")?;
+    durable::replace_file(path, token.as_bytes())
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_is_renewed_at_half_of_its_life_and_not_in_a_loop() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let credential = Credential {
+            issued: at(10_000),
+            expires: at(11_000),
+            namespace: String::new(),
+            account: String::new(),
+            secret: None,
+        };
+        let due = |now, renewed: Option<u64>| {
+            is_due(&credential, at(now), renewed.map(Duration::from_secs))
+        };
+        assert!(!due(10_499, None));
+        assert!(due(10_500, None));
+        // After its end too: the clock may be wrong, and the API server knows.
+        assert!(due(20_000, None));
+        assert!(!due(20_000, Some(249)));
+        assert!(due(20_000, Some(250)));
+        // The clock was set back.
+        assert!(!due(0, Some(499)));
+        assert!(due(0, Some(500)));
+    }
+}

@@ -1,0 +1,82 @@
+//! Looks at the directories of an agent that may be running, or may not: what was accepted, and which Envoys there are.
+//! Changes nothing.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+
+use jiff::Timestamp;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::Expiry;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::schema::Transport;
+
+use super::accepted;
+use super::directories::Directories;
+use crate::apply::state::StateDir;
+
+/// One Gateway as it was accepted, or would be.
+#[derive(Clone, Debug)]
+pub(crate) struct InspectedGateway {
+    pub(crate) gateway: NamespacedName,
+    /// Ports as clients see them.
+    pub(crate) ports: BTreeSet<(Transport, u32)>,
+    /// Addresses where it was served.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Number of files that Envoy would watch if nothing limited it.
+    pub(crate) files: usize,
+    pub(crate) expiries: Vec<Expiry>,
+    pub(crate) accepted_at: Option<Timestamp>,
+    pub(crate) resolved: ResolvedGateway,
+}
+
+impl InspectedGateway {
+    /// Describes a Gateway that was resolved and never served.
+    pub(crate) fn of(resolved: ResolvedGateway) -> Self {
+        let encoded = EncodedSnapshot::new(&resolved.snapshot, resolved.keys.clone());
+        let counts = encoded.counts();
+        Self {
+            gateway: resolved.gateway.clone(),
+            ports: encoded.ports().clone(),
+            addresses: Vec::new(),
+            // Listeners and clusters, then a table or a secret for each listener and key, and the endpoints of each backend.
+            files: 2 + counts.listeners + resolved.keys.len() + counts.backends,
+            expiries: resolved.keys.iter().filter_map(Expiry::of).collect(),
+            accepted_at: None,
+            resolved,
+        }
+    }
+}
+
+/// Returns what was accepted last of every Gateway, by name. What cannot be read is left out, and logged.
+pub(crate) fn accepted(state: &Path) -> Vec<InspectedGateway> {
+    let mut found: Vec<InspectedGateway> = Directories::states_below(state)
+        .iter()
+        .filter_map(|directory| {
+            let loaded = accepted::load(directory);
+            let resolved = loaded
+                .inspect_err(|error| {
+                    tracing::warn!(directory = %directory.display(), "the accepted configuration cannot be read: {error:#}");
+                })
+                .ok()
+                .flatten()?;
+            let state = StateDir::view(directory);
+            let last = state.accepted();
+            let metas = state.list().unwrap_or_default();
+            let meta = metas.into_iter().find(|meta| Some(meta.number) == last);
+            Some(InspectedGateway {
+                addresses: meta.as_ref().map(|meta| meta.addresses.clone()).unwrap_or_default(),
+                accepted_at: meta.map(|meta| meta.time),
+                ..InspectedGateway::of(resolved)
+            })
+        })
+        .collect();
+    found.sort_by(|one, other| one.gateway.cmp(&other.gateway));
+    found
+}
+
+/// Returns the process numbers of the Envoys of a runtime directory, as their agent noted them.
+pub(crate) fn envoys(runtime: &Path) -> Vec<u32> {
+    Directories::envoys_below(runtime)
+}

@@ -1,0 +1,286 @@
+//! Settings that are read again while the agent runs, on SIGHUP or `POST /reload`.
+//!
+//! A few take effect at once. The others wait for a restart of the agent, during which Envoy serves on; which ones they are is
+//! in the answer, in the log and in `status`. Settings that are not valid change nothing.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::Signal;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{OnStop, RunOptions};
+
+/// Names of the settings that take effect without a restart of the agent.
+pub const LIVE: [&str; 6] = [
+    "lame-duck-seconds",
+    "log",
+    "max-removal-share",
+    "on-stop",
+    "removal-hold-seconds",
+    "report-address",
+];
+
+/// Place that the value of a setting comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "from")]
+pub enum SettingOrigin {
+    /// The command line.
+    Flag,
+    /// A variable.
+    Environment {
+        /// Name of the variable.
+        variable: String,
+    },
+    /// The settings file.
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Line of the key, from 1.
+        line: u64,
+    },
+    /// Nobody has set it.
+    Default,
+}
+
+/// One setting as it is in effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Setting {
+    /// Name of the option, without its dashes.
+    pub key: String,
+    /// Values; none if it is not set and has no default.
+    pub values: Vec<String>,
+    /// Place that they come from.
+    pub origin: SettingOrigin,
+}
+
+/// All settings as they were read at one moment.
+#[derive(Clone, Debug)]
+pub struct SettingsReading {
+    /// Options that they make.
+    pub options: RunOptions,
+    /// Settings by name.
+    pub settings: Vec<Setting>,
+}
+
+/// Reads the settings as they are now, and changes the log. What reads them knows the command line, which this room does not.
+pub trait ReadSettings: Send + Sync {
+    /// Reads the settings; the error says everything that is wrong with them.
+    fn read(&self) -> Result<SettingsReading, String>;
+    /// Changes what is logged.
+    fn set_log(&self, filter: &str) -> Result<(), String>;
+}
+
+/// Outcome of a reload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reloaded {
+    /// Settings that have changed and are in effect.
+    pub applied: Vec<String>,
+    /// Settings that take effect when the agent is restarted.
+    pub needs_restart: Vec<String>,
+}
+
+/// Settings that are in effect, and what is known of those that are not.
+#[derive(Clone, Debug)]
+pub(super) struct LiveSettings {
+    /// Fate of Envoys at a signal to stop.
+    pub(super) on_stop: OnStop,
+    /// Time between the loss of readiness and the drain that `on_stop` asks for.
+    pub(super) lame_duck: Duration,
+    /// Percentage of what is served that a revision may remove without being held.
+    pub(super) most_removed: u8,
+    /// Time for which such a revision is held.
+    pub(super) hold: Duration,
+    /// Addresses where clients reach the host.
+    pub(super) report_addresses: Vec<IpAddr>,
+    /// All settings as they were valid last.
+    pub(super) settings: Arc<Vec<Setting>>,
+    /// Settings that take effect when the agent is restarted.
+    pub(super) needs_restart: Vec<String>,
+    /// Reason for which the settings were not taken the last time.
+    pub(super) refused: Option<String>,
+}
+
+impl LiveSettings {
+    pub(super) fn new(reading: &SettingsReading) -> Self {
+        let SettingsReading { options, settings } = reading;
+        Self {
+            on_stop: options.on_stop,
+            lame_duck: options.lame_duck,
+            most_removed: options.most_removed,
+            hold: options.hold,
+            report_addresses: options.report_addresses.clone(),
+            settings: Arc::new(settings.clone()),
+            needs_restart: Vec::new(),
+            refused: None,
+        }
+    }
+
+    /// Returns the time for which a withdrawal is held; none if nothing is.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        (self.most_removed < 100).then_some(self.hold)
+    }
+
+    /// Returns sentences on what waits for a restart.
+    pub(super) fn hints(&self) -> Vec<String> {
+        let keys = &self.needs_restart;
+        let waits = (!keys.is_empty()).then(|| waits_for_restart(keys));
+        waits.into_iter().collect()
+    }
+
+    /// Returns sentences on faults that show when the agent starts the next time.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let refused = self.refused.iter();
+        refused
+            .map(|why| {
+                format!(
+                    "the settings were not taken, and the agent could not start with them: {why}"
+                )
+            })
+            .collect()
+    }
+}
+
+fn waits_for_restart(keys: &[String]) -> String {
+    format!(
+        "changed settings take effect when the agent is restarted, during which Envoy serves on: {}",
+        keys.join(", ")
+    )
+}
+
+/// A caller that waits for the outcome of a reload.
+pub(super) type ReloadRequest = oneshot::Sender<Result<Reloaded, String>>;
+
+/// Reloads on each SIGHUP and each request, one after the other.
+pub(super) async fn serve(
+    reader: Arc<dyn ReadSettings>,
+    started: Vec<Setting>,
+    live: watch::Sender<LiveSettings>,
+    mut hangups: Signal,
+    mut requests: mpsc::Receiver<ReloadRequest>,
+) {
+    loop {
+        let caller = tokio::select! {
+            _ = hangups.recv() => None,
+            Some(caller) = requests.recv() => Some(caller),
+        };
+        let reading = {
+            let reader = Arc::clone(&reader);
+            let read = tokio::task::spawn_blocking(move || reader.read()).await;
+            read.unwrap_or_else(|error| Err(error.to_string()))
+        };
+        let outcome = reading.and_then(|reading| take(&*reader, &started, &live, &reading));
+        match &outcome {
+            Ok(Reloaded {
+                applied,
+                needs_restart,
+            }) => {
+                tracing::info!(applied = applied.join(", "), "the settings were read again");
+                if !needs_restart.is_empty() {
+                    tracing::warn!("{}", waits_for_restart(needs_restart));
+                }
+            }
+            Err(why) => {
+                tracing::error!("the settings stay as they were: {why}");
+                live.send_modify(|live| live.refused = Some(why.clone()));
+            }
+        }
+        if let Some(caller) = caller {
+            // A caller that has left needs no answer.
+            let _ = caller.send(outcome);
+        }
+    }
+}
+
+/// Puts into effect what can be.
+fn take(
+    reader: &dyn ReadSettings,
+    started: &[Setting],
+    live: &watch::Sender<LiveSettings>,
+    reading: &SettingsReading,
+) -> Result<Reloaded, String> {
+    let before = Arc::clone(&live.borrow().settings);
+    let reloaded = compare(started, &before, &reading.settings);
+    if reloaded.applied.iter().any(|key| key == "log")
+        && let Some(log) = reading.settings.iter().find(|one| one.key == "log")
+    {
+        reader.set_log(&log.values.join(","))?;
+    }
+    live.send_replace(LiveSettings {
+        needs_restart: reloaded.needs_restart.clone(),
+        ..LiveSettings::new(reading)
+    });
+    Ok(reloaded)
+}
+
+/// Returns what differs from the settings `before` and takes effect at once, and what differs from those with which the agent
+/// `started` and does not. Pure.
+fn compare(started: &[Setting], before: &[Setting], now: &[Setting]) -> Reloaded {
+    let is_live = |key: &&str| LIVE.contains(key);
+    let (applied, _) = differences(before, now)
+        .into_iter()
+        .partition::<Vec<_>, _>(is_live);
+    let (_, waiting) = differences(started, now)
+        .into_iter()
+        .partition::<Vec<_>, _>(is_live);
+    let owned = |keys: Vec<&str>| keys.into_iter().map(str::to_owned).collect();
+    Reloaded {
+        applied: owned(applied),
+        needs_restart: owned(waiting),
+    }
+}
+
+/// Returns the names of the settings whose values differ, in order.
+fn differences<'a>(one: &'a [Setting], other: &'a [Setting]) -> BTreeSet<&'a str> {
+    let values = |settings: &'a [Setting], key: &str| {
+        let found = settings.iter().find(|setting| setting.key == key);
+        found.map(|setting| setting.values.as_slice())
+    };
+    let keys = one.iter().chain(other).map(|setting| setting.key.as_str());
+    keys.filter(|key| values(one, key) != values(other, key))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Vec<Setting> {
+        let setting = |(key, value): &(&str, &str)| Setting {
+            key: (*key).to_owned(),
+            values: vec![(*value).to_owned()],
+            origin: SettingOrigin::Default,
+        };
+        pairs.iter().map(setting).collect()
+    }
+
+    #[test]
+    fn what_can_change_does_and_the_rest_waits_until_it_is_as_it_was_at_the_start() {
+        let started = settings(&[
+            ("log", "info"),
+            ("port-map", "80:8080"),
+            ("on-stop", "leave"),
+        ]);
+        let first = settings(&[
+            ("log", "debug"),
+            ("port-map", "80:8081"),
+            ("on-stop", "leave"),
+        ]);
+        let reloaded = compare(&started, &started, &first);
+        assert_eq!(reloaded.applied, ["log"]);
+        assert_eq!(reloaded.needs_restart, ["port-map"]);
+        // Nothing new, but the restart is still to come.
+        let again = compare(&started, &first, &first);
+        assert_eq!(again.applied, [""; 0]);
+        assert_eq!(again.needs_restart, ["port-map"]);
+        let back = compare(&started, &first, &started);
+        assert_eq!(back.applied, ["log"]);
+        assert_eq!(back.needs_restart, [""; 0]);
+    }
+}

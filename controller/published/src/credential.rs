@@ -1,0 +1,104 @@
+//! Reads from a ServiceAccount's token whose it is and how long it lives. Pure.
+//!
+//! Nothing is verified: only the API server can. So nothing is decided by it but when to ask for the next token.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+/// Longest token that is read.
+pub const MAX_CREDENTIAL_BYTES: u64 = 64 << 10;
+
+/// Claims of a ServiceAccount's token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// Time at which it was made, by the API server's clock.
+    pub issued: Timestamp,
+    /// Time at which it ends, by the same.
+    pub expires: Timestamp,
+    /// Namespace of the ServiceAccount.
+    pub namespace: String,
+    /// Name of the ServiceAccount.
+    pub account: String,
+    /// Secret with which it ends: name and UID.
+    pub secret: Option<(String, String)>,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    iat: i64,
+    exp: i64,
+    #[serde(rename = "kubernetes.io")]
+    kubernetes: Kubernetes,
+}
+
+#[derive(Deserialize)]
+struct Kubernetes {
+    namespace: String,
+    serviceaccount: Reference,
+    secret: Option<Reference>,
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    name: String,
+    uid: String,
+}
+
+impl Credential {
+    /// Reads a token; none if it is no ServiceAccount's.
+    pub fn parse(token: &str) -> Option<Self> {
+        let claims = token.trim().split('.').nth(1)?;
+        let claims = URL_SAFE_NO_PAD.decode(claims).ok()?;
+        let Claims {
+            iat,
+            exp,
+            kubernetes,
+        } = serde_json::from_slice(&claims).ok()?;
+        Some(Self {
+            issued: Timestamp::from_second(iat).ok()?,
+            expires: Timestamp::from_second(exp).ok()?,
+            namespace: kubernetes.namespace,
+            account: kubernetes.serviceaccount.name,
+            secret: kubernetes.secret.map(|secret| (secret.name, secret.uid)),
+        })
+    }
+
+    /// Returns its lifetime in seconds; 0 if it ends before it begins.
+    pub fn lifetime_seconds(&self) -> i64 {
+        (self.expires.as_second() - self.issued.as_second()).max(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_claims_of_a_token_are_read_and_anything_else_is_none() {
+        let claims = json!({
+            "iat": 1000, "exp": 4600, "iss": "https://kubernetes.default.svc",
+            "kubernetes.io": {
+                "namespace": "sesame-system",
+                "serviceaccount": {"name": "sesame-host.a", "uid": "1"},
+                "secret": {"name": "sesame-host.a", "uid": "2"},
+            },
+        });
+        let token = |claims: &serde_json::Value| {
+            format!("e30.{}.c2ln\n", URL_SAFE_NO_PAD.encode(claims.to_string()))
+        };
+        let read = Credential::parse(&token(&claims)).expect("a token");
+        assert_eq!(read.lifetime_seconds(), 3600);
+        assert_eq!(read.account, "sesame-host.a");
+        assert_eq!(
+            read.secret,
+            Some(("sesame-host.a".to_owned(), "2".to_owned()))
+        );
+        for other in ["", "abc", "a.b.c", &token(&json!({"exp": 1}))] {
+            assert_eq!(Credential::parse(other), None, "{other}");
+        }
+    }
+}

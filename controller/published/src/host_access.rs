@@ -1,0 +1,209 @@
+//! Names and rights of a host that joins from outside the cluster. Pure.
+//!
+//! For the host `edge-1`, all in Sesame's namespace:
+//!
+//! | object | name | purpose |
+//! |---|---|---|
+//! | ServiceAccount, Role, RoleBinding | `sesame-host.edge-1` | the host and its rights |
+//! | Secret without data | `sesame-host.edge-1` | bound into each token of the host, so that its end is theirs |
+//! | ServiceAccount, Role, RoleBinding | `sesame-invitation.edge-1` | the bearer of a join token, until the host has joined |
+//! | RoleBinding | `sesame-host.edge-1.fleet` | the rights of a fleet, where the host joins one |
+//! | Role | `sesame-fleet.NAME` | keys of the fleet's Gateways; the controller keeps it up to date |
+//!
+//! `controller/deploy/hosts.yaml` has the two prefixes and the annotation of a claim too.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::digest::sha256;
+use sesame_proto::dns_name::is_dns_subdomain;
+
+use crate::names::{MAX_KEY_SECRETS, key_secret_name};
+
+/// Label of these objects: `host`, `invitation` or `fleet`.
+pub const ACCESS_LABEL: &str = "projectsesame.io/access";
+/// Value of [`ACCESS_LABEL`] of what is a host's.
+pub const ACCESS_HOST: &str = "host";
+/// Value of [`ACCESS_LABEL`] of what is an invitation's.
+pub const ACCESS_INVITATION: &str = "invitation";
+/// Value of [`ACCESS_LABEL`] of a fleet's Role.
+pub const ACCESS_FLEET: &str = "fleet";
+/// Annotation: the name of the host.
+pub const HOST_ANNOTATION: &str = "projectsesame.io/host";
+/// Annotation: the Gateways of the host as `namespace/name`, separated by commas.
+pub const GATEWAYS_ANNOTATION: &str = "projectsesame.io/gateways";
+/// Annotation: the fleet of the host.
+pub const FLEET_ANNOTATION: &str = "projectsesame.io/fleet";
+/// Annotation of an invitation: the time at which its token expires.
+pub const EXPIRES_ANNOTATION: &str = "projectsesame.io/expires";
+/// Annotation of a host's Secret: the time at which somebody joined with the token. The admission policy lets it be set once.
+pub const CLAIMED_ANNOTATION: &str = "projectsesame.io/claimed";
+
+/// Beginning of the names of hosts' objects.
+pub const HOST_PREFIX: &str = "sesame-host.";
+const INVITATION_PREFIX: &str = "sesame-invitation.";
+const FLEET_PREFIX: &str = "sesame-fleet.";
+/// Longest name of a host that is part of an object's name as it is.
+const MAX_PLAIN: usize = 200;
+const MAX_KEPT: usize = 63;
+
+const OUR_GROUP: &str = "projectsesame.io";
+
+/// Gateways that a host may serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostScope {
+    /// These.
+    Gateways(Vec<NamespacedName>),
+    /// Those of this fleet.
+    Fleet(String),
+}
+
+/// Returns the name of a host's ServiceAccount, Secret, Role and RoleBinding.
+pub fn host_account(host: &str) -> String {
+    format!("{HOST_PREFIX}{}", stem(host))
+}
+
+/// Returns the name of the ServiceAccount, Role and RoleBinding of a host's invitation.
+pub fn invitation_account(host: &str) -> String {
+    format!("{INVITATION_PREFIX}{}", stem(host))
+}
+
+/// Returns the name of the RoleBinding that gives a host the rights of its fleet.
+pub fn fleet_binding(host: &str) -> String {
+    format!("{}.fleet", host_account(host))
+}
+
+/// Returns the name of a fleet's Role.
+pub fn fleet_role(fleet: &str) -> String {
+    format!("{FLEET_PREFIX}{fleet}")
+}
+
+/// Returns the host's name as part of an object's name: a digest tells apart those that cannot be one as they are.
+fn stem(host: &str) -> String {
+    let looks_hashed = host.starts_with("x-");
+    if host.len() <= MAX_PLAIN && is_dns_subdomain(host) && !looks_hashed {
+        return host.to_owned();
+    }
+    let plain: String = host
+        .chars()
+        .map(|c| c.to_ascii_lowercase())
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .take(MAX_KEPT)
+        .collect();
+    format!("x-{plain}-{}", &sha256(host.as_bytes())[..20])
+}
+
+/// Returns the rights of a host: what it reads, its own reports, its next token, and its own end.
+pub fn host_rules(host: &str, scope: &HostScope) -> Vec<PolicyRule> {
+    let account = host_account(host);
+    let mut rules = vec![
+        // The names of shards contain digests, so a Role cannot list them. They are not secret.
+        rule("", "configmaps", &[], &["get", "list", "watch"]),
+        rule(
+            OUR_GROUP,
+            "gatewayagents",
+            &[],
+            &["get", "list", "create", "patch", "delete"],
+        ),
+        rule(OUR_GROUP, "gatewayagents/status", &[], &["get", "patch"]),
+        rule(OUR_GROUP, "hosts", &[host.to_owned()], &["report"]),
+        rule(
+            "",
+            "serviceaccounts/token",
+            std::slice::from_ref(&account),
+            &["create"],
+        ),
+        rule("", "serviceaccounts", &[account], &["delete"]),
+    ];
+    if let HostScope::Gateways(gateways) = scope {
+        rules.extend(gateway_rules(gateways));
+    }
+    rules
+}
+
+/// Returns the rights of those who serve these Gateways: their keys, and reports about them. Gateways in order, so that
+/// the same Gateways give the same rules.
+pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
+    // A rule without names would hold for every name.
+    if gateways.is_empty() {
+        return Vec::new();
+    }
+    let keys: Vec<String> = gateways
+        .iter()
+        .flat_map(|gateway| (0..MAX_KEY_SECRETS).map(move |index| key_secret_name(gateway, index)))
+        .collect();
+    let names: Vec<String> = gateways.iter().map(ToString::to_string).collect();
+    vec![
+        rule("", "secrets", &keys, &["get"]),
+        rule(OUR_GROUP, "gateways", &names, &["report"]),
+    ]
+}
+
+/// Returns the rights of an invitation: claim it, get the host's first token, and end it.
+pub fn invitation_rules(host: &str) -> Vec<PolicyRule> {
+    let account = host_account(host);
+    vec![
+        rule("", "secrets", std::slice::from_ref(&account), &["patch"]),
+        rule("", "serviceaccounts/token", &[account], &["create"]),
+        rule(
+            "",
+            "serviceaccounts",
+            &[invitation_account(host)],
+            &["delete"],
+        ),
+    ]
+}
+
+fn rule(group: &str, resource: &str, names: &[String], verbs: &[&str]) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        resource_names: (!names.is_empty()).then(|| names.to_vec()),
+        verbs: verbs.iter().map(ToString::to_string).collect(),
+        non_resource_urls: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_host_has_accounts_of_its_own_with_legal_names() {
+        let hosts = [
+            "edge-1",
+            "edge-1.example.com",
+            "Edge-1",
+            "edge_1",
+            "x-edge-1",
+            &"n".repeat(253),
+            &"N".repeat(253),
+        ];
+        let mut seen = std::collections::BTreeSet::new();
+        for host in hosts {
+            for name in [host_account(host), invitation_account(host)] {
+                assert!(is_dns_subdomain(&name), "{name}");
+                assert!(seen.insert(name.clone()), "{name} twice");
+            }
+        }
+        assert_eq!(host_account("edge-1"), "sesame-host.edge-1");
+    }
+
+    #[test]
+    fn no_right_is_wider_than_the_host() {
+        let gateway = NamespacedName::new("default", "edge");
+        let scopes = [
+            HostScope::Gateways(vec![gateway]),
+            HostScope::Gateways(Vec::new()),
+            HostScope::Fleet("default".to_owned()),
+        ];
+        for scope in &scopes {
+            for rule in host_rules("a", scope).iter().chain(&invitation_rules("a")) {
+                let resource = &rule.resources.as_ref().unwrap()[0];
+                let open = ["configmaps", "gatewayagents", "gatewayagents/status"];
+                let is_open = open.contains(&resource.as_str());
+                assert_eq!(rule.resource_names.is_none(), is_open, "{rule:?}");
+            }
+        }
+        assert!(gateway_rules(&[]).is_empty());
+    }
+}

@@ -1,0 +1,257 @@
+//! Join token: everything that a host needs to join a cluster, as one string for an operator to carry.
+//!
+//! It holds a bearer credential, so it is never logged: its `Debug` form leaves that out.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use sesame_gateway_api::api::NamespacedName;
+
+use crate::host_access::HostScope;
+use crate::names::is_host_name;
+
+/// Beginning of a join token: tells it from other secrets, and one form from the next.
+const PREFIX: &str = "sesame-join-1.";
+/// Longest join token that is read: certificates of a few authorities fit many times.
+pub const MAX_JOIN_TOKEN_BYTES: usize = 256 << 10;
+/// Largest number of Gateways of one host.
+const MAX_GATEWAYS: usize = 256;
+
+/// Way to a cluster, and the right to join it once as one host.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JoinToken {
+    /// URL of the API server.
+    pub server: String,
+    /// Certificates of the API server's authority, as PEM; empty if the host's own are to be used.
+    pub authority: String,
+    /// Name in the API server's certificate, where it is another than that in the URL.
+    pub server_name: Option<String>,
+    /// Namespace in which everything is published.
+    pub namespace: String,
+    /// Name of the host.
+    pub host: String,
+    /// Gateways that the host may serve.
+    pub scope: HostScope,
+    /// Wanted lifetime of the host's credentials, in seconds.
+    pub lifetime_seconds: i64,
+    /// Bearer token of the invitation.
+    pub bearer: String,
+}
+
+impl fmt::Debug for JoinToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinToken")
+            .field("server", &self.server)
+            .field("host", &self.host)
+            .field("scope", &self.scope)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reason why a text is no join token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinTokenError {
+    /// It is something else.
+    #[error(
+        "this is no join token: it does not begin with {PREFIX:?}; make one with `sesame-controller hosts token`"
+    )]
+    Prefix,
+    /// Something is missing in it.
+    #[error("the join token is damaged or cut off ({0}); copy it again, in one piece")]
+    Damaged(&'static str),
+    /// It says what none may say.
+    #[error(
+        "the join token has no usable {0}; make another one with `sesame-controller hosts token`"
+    )]
+    Field(&'static str),
+}
+
+/// Form of the token inside its text. No field may be unknown: it could restrict the token.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Content {
+    server: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    authority: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    server_name: Option<String>,
+    namespace: String,
+    host: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gateways: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fleet: Option<String>,
+    lifetime_seconds: i64,
+    bearer: String,
+}
+
+impl JoinToken {
+    /// Returns the token as text of one line, without a line end.
+    pub fn encode(&self) -> String {
+        let Self {
+            server,
+            authority,
+            server_name,
+            namespace,
+            host,
+            scope,
+            lifetime_seconds,
+            bearer,
+        } = self.clone();
+        let (gateways, fleet) = match scope {
+            HostScope::Gateways(all) => (all.iter().map(ToString::to_string).collect(), None),
+            HostScope::Fleet(fleet) => (Vec::new(), Some(fleet)),
+        };
+        let content = serde_json::json!(Content {
+            server,
+            authority,
+            server_name,
+            namespace,
+            host,
+            gateways,
+            fleet,
+            lifetime_seconds,
+            bearer,
+        });
+        format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(content.to_string()))
+    }
+
+    /// Reads a token from text; space around it is ignored.
+    pub fn parse(text: &str) -> Result<Self, JoinTokenError> {
+        let encoded = text.trim().strip_prefix(PREFIX);
+        let encoded = encoded.ok_or(JoinTokenError::Prefix)?;
+        if encoded.len() > MAX_JOIN_TOKEN_BYTES {
+            return Err(JoinTokenError::Damaged("too long"));
+        }
+        let bytes = URL_SAFE_NO_PAD
+            .decode(encoded)
+            .map_err(|_| JoinTokenError::Damaged("no base64"))?;
+        let content: Content =
+            serde_json::from_slice(&bytes).map_err(|_| JoinTokenError::Damaged("no JSON"))?;
+        let Content {
+            server,
+            authority,
+            server_name,
+            namespace,
+            host,
+            gateways,
+            fleet,
+            lifetime_seconds,
+            bearer,
+        } = content;
+        let check = |good: bool, field| good.then_some(()).ok_or(JoinTokenError::Field(field));
+        // Whoever is asked over plain HTTP could be anybody, and would get the credentials.
+        check(server.starts_with("https://"), "server")?;
+        check(
+            sesame_proto::dns_name::is_dns_label(&namespace),
+            "namespace",
+        )?;
+        check(is_host_name(&host), "host")?;
+        check(gateways.len() <= MAX_GATEWAYS, "list of gateways")?;
+        check(lifetime_seconds > 0, "lifetime")?;
+        check(is_word(&bearer), "bearer")?;
+        let scope = match (gateways.as_slice(), fleet) {
+            ([], Some(fleet)) if is_label_value(&fleet) => HostScope::Fleet(fleet),
+            ([_, ..], None) => {
+                let all: Option<Vec<_>> = gateways.iter().map(|text| gateway(text)).collect();
+                HostScope::Gateways(all.ok_or(JoinTokenError::Field("list of gateways"))?)
+            }
+            _ => return Err(JoinTokenError::Field("gateways or fleet")),
+        };
+        Ok(Self {
+            server,
+            authority,
+            server_name,
+            namespace,
+            host,
+            scope,
+            lifetime_seconds,
+            bearer,
+        })
+    }
+}
+
+/// Returns true if the text can be a bearer token: nothing in it ends a header.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Returns true if the text can be the value of a label.
+pub fn is_label_value(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric();
+    text.len() <= 63
+        && text.bytes().next().is_some_and(plain)
+        && text.bytes().next_back().is_some_and(plain)
+        && text
+            .bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// Parses `namespace/name`.
+fn gateway(text: &str) -> Option<NamespacedName> {
+    let (namespace, name) = text.split_once('/')?;
+    let legal = sesame_proto::dns_name::is_dns_label(namespace)
+        && sesame_proto::dns_name::is_dns_subdomain(name);
+    legal.then(|| NamespacedName::new(namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(scope: HostScope) -> JoinToken {
+        JoinToken {
+            server: "https://192.0.2.1:6443".to_owned(),
+            authority: "-----BEGIN CERTIFICATE-----\n".to_owned(),
+            server_name: None,
+            namespace: "sesame-system".to_owned(),
+            host: "edge-1.example.com".to_owned(),
+            scope,
+            lifetime_seconds: 3600,
+            bearer: "abc.def.ghi".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_token_is_read_as_it_was_written_and_does_not_show_its_secret() {
+        let gateway = NamespacedName::new("default", "edge");
+        for scope in [
+            HostScope::Gateways(vec![gateway]),
+            HostScope::Fleet("Fleet_1".to_owned()),
+        ] {
+            let token = token(scope);
+            let text = token.encode();
+            assert!(text.bytes().all(|byte| byte.is_ascii_graphic()));
+            assert_eq!(JoinToken::parse(&format!(" {text}\n")), Ok(token.clone()));
+            assert!(!format!("{token:?}").contains("abc.def"));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_says_what_none_may_is_refused() {
+        let fleet = || HostScope::Fleet("f".to_owned());
+        let whole = token(fleet()).encode();
+        for length in 0..whole.len() {
+            assert!(JoinToken::parse(&whole[..length]).is_err(), "{length}");
+        }
+        let wrong: [fn(&mut JoinToken); 6] = [
+            |token| token.server = "http://192.0.2.1".to_owned(),
+            |token| token.namespace = "../x".to_owned(),
+            |token| token.host = "a b".to_owned(),
+            |token| token.scope = HostScope::Gateways(Vec::new()),
+            |token| token.scope = HostScope::Fleet("a=b".to_owned()),
+            |token| token.bearer = "a\nb".to_owned(),
+        ];
+        for change in wrong {
+            let mut token = token(fleet());
+            change(&mut token);
+            let refused = JoinToken::parse(&token.encode());
+            assert!(
+                matches!(refused, Err(JoinTokenError::Field(_))),
+                "{token:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! `sesame-controller hosts`: invites hosts from outside the cluster, lists and revokes them.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+use comfy_table::{Table, presets};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
+use sesame_published::host_access::HostScope;
+use sesame_published::join_token::is_label_value;
+use sesame_published::names::{DEFAULT_NAMESPACE, is_host_name};
+
+use crate::hosts::{self, Cluster, HostAccess, HostRow, Invitation, Invited};
+
+/// Shortest lifetime of a token that API servers give.
+const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
+const LONGEST_TTL: SignedDuration = SignedDuration::from_hours(7 * 24);
+const LONGEST_LIFETIME: SignedDuration = SignedDuration::from_hours(366 * 24);
+
+#[derive(Debug, Args)]
+pub(super) struct HostsArgs {
+    #[command(flatten)]
+    at: At,
+    #[command(subcommand)]
+    command: HostsCommand,
+}
+
+/// The cluster, and the form of the answer.
+#[derive(Debug, Args)]
+struct At {
+    /// Kubeconfig, whose current context is used; its user needs the rights that docs/joining.md lists [default:
+    /// $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount]
+    #[arg(long, global = true, env = "SESAME_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace that the controller publishes in
+    #[arg(
+        long,
+        global = true,
+        env = "POD_NAMESPACE",
+        value_name = "NAMESPACE",
+        default_value = DEFAULT_NAMESPACE,
+        value_parser = namespace
+    )]
+    namespace: String,
+    /// Format of the answer
+    #[arg(long, short, global = true, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Text for people
+    #[default]
+    Table,
+    /// JSON for scripts
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum HostsCommand {
+    /// Invite a host: print a token with which `sesame-agent join` lets it join, once. The token is a secret.
+    Token(Box<TokenArgs>),
+    /// List all hosts: those that have joined, those that are invited, and nodes that report.
+    List,
+    /// End the access of a host and remove its reports. The host goes on serving what it has.
+    Revoke {
+        /// Name of the host
+        #[arg(value_name = "NAME", value_parser = host_name)]
+        host: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct TokenArgs {
+    /// Gateway that the host may serve; repeatable
+    #[arg(
+        long = "gateway",
+        value_delimiter = ',',
+        value_name = "NAMESPACE/NAME",
+        value_parser = gateway,
+        required_unless_present = "fleet",
+        conflicts_with = "fleet"
+    )]
+    gateways: Vec<NamespacedName>,
+    /// Fleet whose Gateways the host may serve, also those that come later
+    #[arg(long, value_name = "NAME", value_parser = fleet)]
+    fleet: Option<String>,
+    /// Name of the host [default: one that is made up]
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    host: Option<String>,
+    /// Time in which the host has to join: 10m to 168h
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    ttl: SignedDuration,
+    /// Lifetime of the host's own credentials, which it renews at half of it; a host that was off for longer needs another
+    /// token. 10m to 8784h; the API server may give less
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "720h",
+        value_parser = duration
+    )]
+    lifetime: SignedDuration,
+    /// URL by which the host reaches the API server [default: the kubeconfig's]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// Invite a host anew that has joined already, which ends its access
+    #[arg(long, requires = "host")]
+    replace: bool,
+}
+
+/// Runs the command.
+pub(super) fn main(args: HostsArgs) -> Result<()> {
+    let HostsArgs { at, command } = args;
+    let At {
+        kubeconfig,
+        namespace,
+        output,
+    } = at;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    runtime.block_on(async {
+        let cluster = async || Cluster::open(kubeconfig, namespace).await;
+        match command {
+            HostsCommand::Token(args) => {
+                let invitation = args.invitation()?;
+                let invited = hosts::invite(&cluster().await?, &invitation).await?;
+                show_invited(&invited, output)
+            }
+            HostsCommand::List => show_hosts(&hosts::list(&cluster().await?).await?, output),
+            HostsCommand::Revoke { host } => {
+                hosts::revoke(&cluster().await?, &host).await?;
+                let told = format!("host {host}: access revoked; it goes on serving what it has\n");
+                match output {
+                    Output::Table => put(&told),
+                    Output::Json => put(&format!("{}\n", json!({"host": host, "revoked": true}))),
+                }
+            }
+        }
+    })
+}
+
+impl TokenArgs {
+    fn invitation(self) -> Result<Invitation> {
+        let Self {
+            gateways,
+            fleet,
+            host,
+            ttl,
+            lifetime,
+            server,
+            replace,
+        } = self;
+        for (name, value, longest) in [
+            ("ttl", ttl, LONGEST_TTL),
+            ("lifetime", lifetime, LONGEST_LIFETIME),
+        ] {
+            ensure!(
+                (SHORTEST..=longest).contains(&value),
+                "--{name} {value:#}: expected {SHORTEST:#} to {longest:#}"
+            );
+        }
+        Ok(Invitation {
+            host: host.unwrap_or_else(made_up),
+            scope: match fleet {
+                Some(fleet) => HostScope::Fleet(fleet),
+                None => HostScope::Gateways(gateways),
+            },
+            ttl,
+            lifetime,
+            server,
+            replace,
+        })
+    }
+}
+
+/// Returns a name that no other host has.
+fn made_up() -> String {
+    let now = Timestamp::now().as_nanosecond();
+    let digest = sesame_proto::digest::sha256(format!("{now} {}", std::process::id()).as_bytes());
+    format!("host-{}", digest.get(..10).unwrap_or_default())
+}
+
+fn show_invited(invited: &Invited, output: Output) -> Result<()> {
+    let Invited { token, expires } = invited;
+    let text = token.encode();
+    let (gateways, fleet) = match &token.scope {
+        HostScope::Gateways(all) => (all.iter().map(ToString::to_string).collect(), None),
+        HostScope::Fleet(fleet) => (Vec::new(), Some(fleet)),
+    };
+    match output {
+        Output::Json => {
+            let answer = json!({
+                "host": token.host, "server": token.server, "gateways": gateways, "fleet": fleet,
+                "expires": expires, "token": text,
+            });
+            put(&format!("{answer:#}\n"))
+        }
+        Output::Table => {
+            // The token alone goes to standard output, so that it can be piped.
+            let _ = writeln!(
+                std::io::stderr().lock(),
+                "Host {} may join until {expires}, once. On the host, with the token on standard input:\n\
+                 sesame-agent join --token-file -",
+                token.host
+            );
+            put(&format!("{text}\n"))
+        }
+    }
+}
+
+fn show_hosts(rows: &[HostRow], output: Output) -> Result<()> {
+    match output {
+        Output::Json => put(&format!("{}\n", serde_json::to_string_pretty(rows)?)),
+        Output::Table if rows.is_empty() => put("no hosts\n"),
+        Output::Table => put(&table(rows, Timestamp::now())),
+    }
+}
+
+fn table(rows: &[HostRow], now: Timestamp) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header([
+        "HOST",
+        "ACCESS",
+        "SERVES",
+        "STATE",
+        "ADDRESSES",
+        "ZONE",
+        "AGENT",
+        "ENVOY",
+        "CORES",
+        "MEMORY",
+        "LAST REPORT",
+    ]);
+    for row in rows {
+        let HostRow {
+            host,
+            access,
+            expires: _,
+            fleet,
+            gateways,
+            state,
+            addresses,
+            zone,
+            agent_version,
+            envoy_version,
+            cores,
+            memory_mib,
+            last_report,
+        } = row;
+        let list = |all: &std::collections::BTreeSet<String>| {
+            all.iter().cloned().collect::<Vec<_>>().join(",")
+        };
+        let or_dash = |text: String| {
+            if text.is_empty() {
+                "-".to_owned()
+            } else {
+                text
+            }
+        };
+        let serves = match fleet {
+            Some(fleet) if gateways.is_empty() => format!("fleet {fleet}"),
+            _ => list(gateways),
+        };
+        table.add_row([
+            host.clone(),
+            match access {
+                HostAccess::Joined => "joined",
+                HostAccess::Invited => "invited",
+                HostAccess::InvitationExpired => "invitation expired",
+                HostAccess::Other => "-",
+            }
+            .to_owned(),
+            or_dash(serves),
+            state.map_or_else(|| "-".to_owned(), |state| state.to_string()),
+            or_dash(list(addresses)),
+            or_dash(zone.clone()),
+            or_dash(agent_version.clone()),
+            or_dash(envoy_version.clone()),
+            or_dash(if *cores == 0 {
+                String::new()
+            } else {
+                cores.to_string()
+            }),
+            if *memory_mib == 0 {
+                "-".to_owned()
+            } else {
+                format!("{memory_mib} MiB")
+            },
+            last_report.map_or_else(|| "-".to_owned(), |at| age(now.duration_since(at))),
+        ]);
+    }
+    let lines: Vec<String> = table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    lines.join("\n") + "\n"
+}
+
+/// Returns a time that has passed, in its largest unit.
+fn age(passed: SignedDuration) -> String {
+    let seconds = passed.as_secs().max(0);
+    match seconds {
+        0..=119 => format!("{seconds}s ago"),
+        120..=7199 => format!("{}m ago", seconds / 60),
+        7200..=172_799 => format!("{}h ago", seconds / 3600),
+        _ => format!("{}d ago", seconds / 86_400),
+    }
+}
+
+fn put(text: &str) -> Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    let legal = is_dns_label(text);
+    legal
+        .then(|| text.to_owned())
+        .ok_or_else(|| "expected at most 63 lower case letters, digits and `-`".to_owned())
+}
+
+fn gateway(text: &str) -> Result<NamespacedName, String> {
+    let parts = text.split_once('/');
+    let legal = parts.filter(|(namespace, name)| is_dns_label(namespace) && is_dns_subdomain(name));
+    legal
+        .map(|(namespace, name)| NamespacedName::new(namespace, name))
+        .ok_or_else(|| "expected NAMESPACE/NAME of a Gateway".to_owned())
+}
+
+fn fleet(text: &str) -> Result<String, String> {
+    is_label_value(text)
+        .then(|| text.to_owned())
+        .ok_or_else(|| "expected up to 63 letters, digits, `-`, `_` and `.`".to_owned())
+}
+
+fn host_name(text: &str) -> Result<String, String> {
+    is_host_name(text).then(|| text.to_owned()).ok_or_else(|| {
+        "expected up to 253 letters, digits, `-`, `_` and `.`, the first and last a letter or digit"
+            .to_owned()
+    })
+}
+
+fn duration(text: &str) -> Result<SignedDuration, String> {
+    text.parse()
+        .map_err(|_| "expected a duration such as 30m, 1h or 720h".to_owned())
+}

@@ -1,0 +1,166 @@
+//! Keeps the Role of each fleet up to date: the keys of the fleet's Gateways for the hosts that have joined it from outside.
+//!
+//! `sesame-controller hosts token --fleet` makes the Role. It is changed here, and never made or removed: a fleet that no
+//! such host has joined needs none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use tokio::sync::watch;
+
+use crate::publish::{DesiredPublication, DesiredPublications};
+use crate::replica::Replica;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::host_access::{ACCESS_FLEET, ACCESS_LABEL, gateway_rules};
+use sesame_published::names::FLEET_LABEL;
+
+/// Time between two looks at the Roles: one may have been made, or changed by somebody.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Everything that the task owns.
+pub(crate) struct FleetRoles {
+    pub(crate) replica: Replica,
+    pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
+}
+
+impl FleetRoles {
+    /// Runs until the senders of its channels are gone.
+    pub(crate) async fn run(mut self) {
+        let mut before = Fleets::default();
+        let mut told: Option<String> = None;
+        loop {
+            let desired = self.desired.borrow_and_update().clone();
+            let leading = *self.replica.leading.borrow_and_update();
+            if let Some(desired) = desired.filter(|_| leading) {
+                before = fleets(&desired);
+                let failed = self
+                    .update(&before)
+                    .await
+                    .err()
+                    .map(|error| error.to_string());
+                if let Some(error) = failed
+                    .as_ref()
+                    .filter(|error| told.as_ref() != Some(*error))
+                {
+                    tracing::warn!(%error, "the Roles of fleets cannot be kept up to date; hosts that have joined a fleet may lack keys");
+                }
+                told = failed;
+            }
+            if !self.changed(&before).await {
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is something to do; returns false at the end.
+    async fn changed(&mut self, before: &Fleets) -> bool {
+        let look = tokio::time::sleep(LOOK);
+        tokio::pin!(look);
+        loop {
+            tokio::select! {
+                changed = self.desired.changed() => {
+                    if changed.is_err() {
+                        return false;
+                    }
+                    // Most changes are of routes and endpoints.
+                    let desired = self.desired.borrow_and_update().clone();
+                    if desired.is_some_and(|desired| fleets(&desired) != *before) {
+                        self.desired.mark_changed();
+                        return true;
+                    }
+                }
+                changed = self.replica.leading.changed() => return changed.is_ok(),
+                () = &mut look => return true,
+            }
+        }
+    }
+
+    async fn update(&self, fleets: &Fleets) -> kube::Result<()> {
+        let api: Api<Role> = Api::namespaced(self.replica.client.clone(), &self.replica.namespace);
+        let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={ACCESS_FLEET}"));
+        for mut role in api.list(&params).await?.items {
+            let labels = role.metadata.labels.as_ref();
+            let fleet = labels.and_then(|labels| labels.get(FLEET_LABEL));
+            let (Some(fleet), Some(name)) = (fleet, role.metadata.name.clone()) else {
+                continue;
+            };
+            let rules = fleets.rules(fleet, role.rules.as_deref().unwrap_or_default());
+            if role.rules.as_deref().unwrap_or_default() == rules {
+                continue;
+            }
+            role.rules = Some(rules);
+            api.replace(&name, &PostParams::default(), &role).await?;
+            tracing::info!(role = name, "the Role of a fleet is brought up to date");
+        }
+        Ok(())
+    }
+}
+
+/// Gateways by fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Fleets {
+    of: BTreeMap<String, BTreeSet<NamespacedName>>,
+    /// Gateways of which nothing can be made now: they stay where they are.
+    retained: BTreeSet<String>,
+}
+
+fn fleets(desired: &DesiredPublications) -> Fleets {
+    let mut fleets = Fleets::default();
+    for (gateway, desired) in desired {
+        match desired {
+            DesiredPublication::Publish(bundle) => {
+                let fleet = fleets.of.entry(bundle.owner.fleet.clone()).or_default();
+                fleet.insert(gateway.clone());
+            }
+            DesiredPublication::Retain => {
+                fleets.retained.insert(gateway.to_string());
+            }
+        }
+    }
+    fleets
+}
+
+impl Fleets {
+    /// Returns the rules of a fleet's Role, of which these are the present ones.
+    fn rules(&self, fleet: &str, present: &[PolicyRule]) -> Vec<PolicyRule> {
+        let mut gateways = self.of.get(fleet).cloned().unwrap_or_default();
+        let names = present
+            .iter()
+            .flat_map(|rule| rule.resource_names.iter().flatten());
+        let retained = names.filter(|name| self.retained.contains(*name));
+        gateways.extend(retained.filter_map(|name| {
+            let (namespace, name) = name.split_once('/')?;
+            Some(NamespacedName::new(namespace, name))
+        }));
+        let gateways: Vec<NamespacedName> = gateways.into_iter().collect();
+        gateway_rules(&gateways)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_has_its_own_gateways_and_keeps_those_that_are_retained() {
+        let name = |name| NamespacedName::new("ns", name);
+        let fleets = Fleets {
+            of: BTreeMap::from([
+                ("a".to_owned(), BTreeSet::from([name("one")])),
+                ("b".to_owned(), BTreeSet::from([name("two")])),
+            ]),
+            retained: BTreeSet::from(["ns/three".to_owned()]),
+        };
+        let before = gateway_rules(&[name("gone"), name("three")]);
+        assert_eq!(
+            fleets.rules("a", &before),
+            gateway_rules(&[name("one"), name("three")])
+        );
+        assert_eq!(fleets.rules("b", &[]), gateway_rules(&[name("two")]));
+        assert!(fleets.rules("c", &[]).is_empty());
+    }
+}

@@ -1,0 +1,156 @@
+//! The objects of a host and of its invitation, as `sesame_published::host_access` names them. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use sesame_published::host_access::{
+    ACCESS_FLEET, ACCESS_HOST, ACCESS_INVITATION, ACCESS_LABEL, EXPIRES_ANNOTATION,
+    FLEET_ANNOTATION, GATEWAYS_ANNOTATION, HOST_ANNOTATION, HostScope, fleet_binding, fleet_role,
+    host_account, host_rules, invitation_account, invitation_rules,
+};
+use sesame_published::names::FLEET_LABEL;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The ServiceAccount of a host. Everything else of the host belongs to it, so that it goes with it.
+pub(super) fn host(name: &str, scope: &HostScope) -> ServiceAccount {
+    let mut metadata = metadata(&host_account(name), ACCESS_HOST, name, None);
+    let annotations = metadata.annotations.get_or_insert_default();
+    match scope {
+        HostScope::Gateways(gateways) => {
+            let all: Vec<String> = gateways.iter().map(ToString::to_string).collect();
+            annotations.insert(GATEWAYS_ANNOTATION.to_owned(), all.join(","));
+        }
+        HostScope::Fleet(fleet) => {
+            annotations.insert(FLEET_ANNOTATION.to_owned(), fleet.clone());
+        }
+    }
+    account(metadata)
+}
+
+/// Rights of a host, and the Secret that its tokens end with.
+pub(super) fn host_parts(
+    name: &str,
+    scope: &HostScope,
+    owner: &ServiceAccount,
+) -> (Secret, Vec<Role>, Vec<RoleBinding>) {
+    let account = host_account(name);
+    let metadata = |object: &str| metadata(object, ACCESS_HOST, name, Some(owner));
+    let secret = Secret {
+        metadata: metadata(&account),
+        type_: Some("projectsesame.io/host".to_owned()),
+        ..Secret::default()
+    };
+    let roles = vec![role(metadata(&account), host_rules(name, scope))];
+    let mut bindings = vec![binding(metadata(&account), &account, &account, owner)];
+    if let HostScope::Fleet(fleet) = scope {
+        let of_fleet = metadata(&fleet_binding(name));
+        bindings.push(binding(of_fleet, &fleet_role(fleet), &account, owner));
+    }
+    (secret, roles, bindings)
+}
+
+/// The ServiceAccount of an invitation, which goes with the host's.
+pub(super) fn invitation(name: &str, expires: &str, owner: &ServiceAccount) -> ServiceAccount {
+    let account_name = invitation_account(name);
+    let mut metadata = metadata(&account_name, ACCESS_INVITATION, name, Some(owner));
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(EXPIRES_ANNOTATION.to_owned(), expires.to_owned());
+    account(metadata)
+}
+
+/// Rights of an invitation.
+pub(super) fn invitation_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBinding) {
+    let account = invitation_account(name);
+    let metadata = || metadata(&account, ACCESS_INVITATION, name, Some(owner));
+    (
+        role(metadata(), invitation_rules(name)),
+        binding(metadata(), &account, &account, owner),
+    )
+}
+
+/// The Role of a fleet, with these rights.
+pub(super) fn fleet(name: &str, rules: Vec<PolicyRule>) -> Role {
+    let labels = labels(ACCESS_FLEET);
+    role(
+        ObjectMeta {
+            name: Some(fleet_role(name)),
+            labels: Some(
+                labels
+                    .into_iter()
+                    .chain([(FLEET_LABEL.to_owned(), name.to_owned())])
+                    .collect(),
+            ),
+            ..ObjectMeta::default()
+        },
+        rules,
+    )
+}
+
+fn labels(access: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (ACCESS_LABEL.to_owned(), access.to_owned()),
+        ("app.kubernetes.io/part-of".to_owned(), "sesame".to_owned()),
+    ])
+}
+
+fn metadata(object: &str, access: &str, host: &str, owner: Option<&ServiceAccount>) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(object.to_owned()),
+        labels: Some(labels(access)),
+        annotations: Some(BTreeMap::from([(
+            HOST_ANNOTATION.to_owned(),
+            host.to_owned(),
+        )])),
+        owner_references: owner.map(|owner| {
+            vec![OwnerReference {
+                api_version: "v1".to_owned(),
+                kind: "ServiceAccount".to_owned(),
+                name: owner.metadata.name.clone().unwrap_or_default(),
+                uid: owner.metadata.uid.clone().unwrap_or_default(),
+                ..OwnerReference::default()
+            }]
+        }),
+        ..ObjectMeta::default()
+    }
+}
+
+fn account(metadata: ObjectMeta) -> ServiceAccount {
+    ServiceAccount {
+        metadata,
+        // No Pod runs as this account.
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    }
+}
+
+fn role(metadata: ObjectMeta, rules: Vec<PolicyRule>) -> Role {
+    Role {
+        metadata,
+        rules: Some(rules),
+    }
+}
+
+fn binding(
+    metadata: ObjectMeta,
+    role: &str,
+    account: &str,
+    in_namespace_of: &ServiceAccount,
+) -> RoleBinding {
+    RoleBinding {
+        metadata,
+        role_ref: RoleRef {
+            api_group: RBAC.to_owned(),
+            kind: "Role".to_owned(),
+            name: role.to_owned(),
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".to_owned(),
+            name: account.to_owned(),
+            namespace: in_namespace_of.metadata.namespace.clone(),
+            ..Subject::default()
+        }]),
+    }
+}

@@ -1,0 +1,84 @@
+//! The cluster as its caller reaches it, and as a host will.
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::{Client, Config};
+
+use super::HostsError;
+use crate::connection;
+
+/// A client, and what a host needs to find the same API server.
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    server: String,
+    authority: String,
+    server_name: Option<String>,
+    is_verified: bool,
+}
+
+impl Cluster {
+    /// Reads the kubeconfig, if one is given, or whatever can be found.
+    pub(crate) async fn open(
+        kubeconfig: Option<PathBuf>,
+        namespace: String,
+    ) -> anyhow::Result<Self> {
+        let config = connection::config(kubeconfig.as_deref()).await?;
+        let Config {
+            cluster_url,
+            root_cert,
+            accept_invalid_certs,
+            tls_server_name,
+            ..
+        } = &config;
+        let server = cluster_url.to_string().trim_end_matches('/').to_owned();
+        let authority = root_cert.iter().flatten().map(|der| pem(der)).collect();
+        let server_name = tls_server_name.clone();
+        let is_verified = !accept_invalid_certs;
+        Ok(Self {
+            client: Client::try_from(config)?,
+            namespace,
+            server,
+            authority,
+            server_name,
+            is_verified,
+        })
+    }
+
+    /// Returns the URL by which hosts reach the API server: the caller's, unless another one is `named`.
+    pub(super) fn server(&self, named: Option<&str>) -> Result<String, HostsError> {
+        let server = named.unwrap_or(&self.server).trim_end_matches('/');
+        if !self.is_verified {
+            return Err(HostsError::Insecure);
+        }
+        if !server.starts_with("https://") {
+            return Err(HostsError::Server(server.to_owned()));
+        }
+        Ok(server.to_owned())
+    }
+
+    /// Returns the certificates of the API server's authority as PEM; empty if the kubeconfig names none.
+    pub(super) fn authority(&self) -> String {
+        self.authority.clone()
+    }
+
+    /// Returns the name in the API server's certificate, where the kubeconfig names another than the URL's.
+    pub(super) fn server_name(&self) -> Option<String> {
+        self.server_name.clone()
+    }
+}
+
+fn pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = more;
+    }
+    pem + "-----END CERTIFICATE-----\n"
+}

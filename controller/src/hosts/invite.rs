@@ -1,0 +1,201 @@
+//! Invites a host: makes its account and its rights, and a join token for it.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::Metadata;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ListParams, PostParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::host_access::{
+    HostScope, fleet_role, gateway_rules, host_account, invitation_account,
+};
+use sesame_published::join_token::JoinToken;
+use sesame_published::names::{FLEET_LABEL, GATEWAY_ANNOTATION, PART_LABEL, Part};
+
+use super::cluster::Cluster;
+use super::revoke::remove;
+use super::{HostsError, accounts, is_missing};
+
+/// The policy that lets one join token be used by one host only.
+const POLICY: &str = "sesame-hosts";
+
+/// A host that is to be invited.
+#[derive(Clone, Debug)]
+pub(crate) struct Invitation {
+    pub(crate) host: String,
+    pub(crate) scope: HostScope,
+    /// Time in which the token can be used.
+    pub(crate) ttl: SignedDuration,
+    /// Lifetime of the host's own credentials, which it renews.
+    pub(crate) lifetime: SignedDuration,
+    /// URL of the API server as the host sees it; the caller's if none.
+    pub(crate) server: Option<String>,
+    /// True if a host of this name that has joined loses its access.
+    pub(crate) replace: bool,
+}
+
+/// The answer to an invitation.
+pub(crate) struct Invited {
+    /// Holds a secret.
+    pub(crate) token: JoinToken,
+    pub(crate) expires: Timestamp,
+}
+
+/// Makes everything that the host needs to join. What an earlier invitation of this host has left is replaced.
+pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Invited, HostsError> {
+    let Invitation {
+        host,
+        scope,
+        ttl,
+        lifetime,
+        server,
+        replace,
+    } = wanted;
+    let server = cluster.server(server.as_deref())?;
+    require_policy(cluster).await?;
+    if is_there::<ServiceAccount>(cluster, &host_account(host)).await? {
+        let invited = is_there::<ServiceAccount>(cluster, &invitation_account(host)).await?;
+        if !invited && !replace {
+            return Err(HostsError::Joined(host.clone()));
+        }
+        remove(cluster, host).await?;
+    }
+    let owner = create(cluster, &accounts::host(host, scope)).await?;
+    let (secret, roles, bindings) = accounts::host_parts(host, scope, &owner);
+    create::<Secret>(cluster, &secret).await?;
+    if let HostScope::Fleet(fleet) = scope {
+        ensure_fleet(cluster, fleet).await?;
+    }
+    for role in &roles {
+        create(cluster, role).await?;
+    }
+    for binding in &bindings {
+        create(cluster, binding).await?;
+    }
+    let soon = Timestamp::now()
+        .checked_add(*ttl)
+        .unwrap_or(Timestamp::MAX)
+        .to_string();
+    let invitation = create(cluster, &accounts::invitation(host, &soon, &owner)).await?;
+    let (role, binding) = accounts::invitation_parts(host, &invitation);
+    create::<Role>(cluster, &role).await?;
+    create::<RoleBinding>(cluster, &binding).await?;
+    let (bearer, expires) = bearer(cluster, &invitation_account(host), *ttl).await?;
+    Ok(Invited {
+        token: JoinToken {
+            server,
+            authority: cluster.authority(),
+            server_name: cluster.server_name(),
+            namespace: cluster.namespace.clone(),
+            host: host.clone(),
+            scope: scope.clone(),
+            lifetime_seconds: lifetime.as_secs(),
+            bearer,
+        },
+        expires,
+    })
+}
+
+/// Fails if the policy is certainly not there. Who may not look has to know.
+async fn require_policy(cluster: &Cluster) -> Result<(), HostsError> {
+    let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
+    match api.get(POLICY).await {
+        Err(error) if is_missing(&error) => Err(HostsError::NoPolicy(POLICY)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the Role of a fleet, if there is none yet. The controller keeps it up to date.
+async fn ensure_fleet(cluster: &Cluster, fleet: &str) -> Result<(), HostsError> {
+    if is_there::<Role>(cluster, &fleet_role(fleet)).await? {
+        return Ok(());
+    }
+    let api: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let manifests = format!(
+        "{PART_LABEL}={},{FLEET_LABEL}={fleet}",
+        Part::Manifest.as_str()
+    );
+    let found = api
+        .list_metadata(&ListParams::default().labels(&manifests))
+        .await;
+    let found = found.map_err(|error| HostsError::of("list the manifests of the fleet", &error))?;
+    let gateways = found.items.iter().filter_map(|manifest| {
+        let name = manifest
+            .metadata
+            .annotations
+            .as_ref()?
+            .get(GATEWAY_ANNOTATION)?;
+        let (namespace, name) = name.split_once('/')?;
+        Some(NamespacedName::new(namespace, name))
+    });
+    let mut gateways: Vec<NamespacedName> = gateways.collect();
+    gateways.sort();
+    create(cluster, &accounts::fleet(fleet, gateway_rules(&gateways))).await?;
+    Ok(())
+}
+
+async fn is_there<K>(cluster: &Cluster, name: &str) -> Result<bool, HostsError>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    match api.get_metadata(name).await {
+        Ok(_) => Ok(true),
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => Err(HostsError::of(
+            &format!("read {} {name}", K::kind(&())),
+            &error,
+        )),
+    }
+}
+
+async fn create<K>(cluster: &Cluster, object: &K) -> Result<K, HostsError>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Metadata<Ty = ObjectMeta>
+        + Clone
+        + std::fmt::Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let name = Metadata::metadata(object).name.clone().unwrap_or_default();
+    let created = api.create(&PostParams::default(), object).await;
+    created.map_err(|error| HostsError::of(&format!("create {} {name}", K::kind(&())), &error))
+}
+
+/// Returns a token of this account, and the time at which it expires.
+async fn bearer(
+    cluster: &Cluster,
+    account: &str,
+    ttl: SignedDuration,
+) -> Result<(String, Timestamp), HostsError> {
+    let api: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            expiration_seconds: Some(ttl.as_secs()),
+            ..TokenRequestSpec::default()
+        },
+        ..TokenRequest::default()
+    };
+    let what = format!("request a token of ServiceAccount {account}");
+    let answer = api
+        .create_token_request(account, &PostParams::default(), &request)
+        .await
+        .map_err(|error| HostsError::of(&what, &error))?;
+    let status = answer.status.ok_or_else(|| HostsError::Api {
+        what,
+        why: "the answer holds no token".to_owned(),
+    })?;
+    Ok((status.token, status.expiration_timestamp.0))
+}

@@ -1,0 +1,74 @@
+//! Hosts from outside the cluster: invites, lists and revokes them, with the rights of whoever calls.
+//!
+//! The running controller does none of this. A host's rights are its Role's, and its credentials are tokens that its
+//! ServiceAccount and its Secret end; so the cluster itself is the only record of who has joined.
+
+mod accounts;
+mod cluster;
+mod inventory;
+mod invite;
+mod revoke;
+
+pub(crate) use self::cluster::Cluster;
+pub(crate) use self::inventory::{HostAccess, HostRow, list};
+pub(crate) use self::invite::{Invitation, Invited, invite};
+pub(crate) use self::revoke::revoke;
+
+/// Reason why a command could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HostsError {
+    /// The API server refused, or could not be asked.
+    #[error("{what}: {why}")]
+    Api {
+        /// The object and what was done with it.
+        what: String,
+        /// Words of the API server.
+        why: String,
+    },
+    /// The host has joined already.
+    #[error(
+        "host {0} has joined already; `--replace` ends its access and invites it anew, or `sesame-controller hosts revoke {0}` ends it for good"
+    )]
+    Joined(String),
+    /// Nothing keeps two holders of one token apart.
+    #[error(
+        "the admission policy {0:?} is not installed, so one token could let in two hosts; apply controller/deploy of this version"
+    )]
+    NoPolicy(&'static str),
+    /// There is no such host.
+    #[error(
+        "no host {0} has joined or been invited; `sesame-controller hosts list` shows those that have"
+    )]
+    Unknown(String),
+    /// A host would not be able to trust the API server.
+    #[error(
+        "the kubeconfig does not verify the API server's certificate, so no host could either; name its authority"
+    )]
+    Insecure,
+    /// A host would send its credentials to anybody.
+    #[error("{0}: expected an https:// URL; name one with --server")]
+    Server(String),
+}
+
+impl HostsError {
+    /// Describes a failed request.
+    fn of(what: &str, error: &kube::Error) -> Self {
+        let why = match error {
+            kube::Error::Api(status) if status.code == 403 => format!(
+                "{} (docs/joining.md lists the rights that this takes)",
+                status.message
+            ),
+            kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+            error => format!("{:#}", anyhow::Error::msg(error.to_string())),
+        };
+        Self::Api {
+            what: what.to_owned(),
+            why,
+        }
+    }
+}
+
+/// Returns true if the API server says that there is no such object.
+fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}

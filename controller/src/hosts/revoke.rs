@@ -1,0 +1,68 @@
+//! Ends the access of a host, and removes what is left of it in the cluster.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use sesame_published::GatewayAgent;
+use sesame_published::host_access::{fleet_binding, host_account, invitation_account};
+
+use super::cluster::Cluster;
+use super::{HostsError, is_missing};
+
+/// Ends a host's access and deletes its reports, so that its addresses leave the Gateways. The host itself goes on serving
+/// what it has.
+pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsError> {
+    if !remove(cluster, host).await? {
+        return Err(HostsError::Unknown(host.to_owned()));
+    }
+    let api: Api<GatewayAgent> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let reports = api.list(&ListParams::default()).await;
+    let reports = reports.map_err(|error| HostsError::of("list GatewayAgents", &error))?;
+    for report in reports
+        .items
+        .iter()
+        .filter(|report| report.spec.host == host)
+    {
+        let name = report.metadata.name.as_deref().unwrap_or_default();
+        delete::<GatewayAgent>(cluster, name).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the accounts and rights of a host; returns true if there were any. Rights go first: a token may be believed
+/// for some seconds after its account has gone.
+pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
+    let mut found = false;
+    for account in [invitation_account(host), host_account(host)] {
+        found |= delete::<RoleBinding>(cluster, &account).await?;
+        found |= delete::<ServiceAccount>(cluster, &account).await?;
+        found |= delete::<Role>(cluster, &account).await?;
+    }
+    found |= delete::<RoleBinding>(cluster, &fleet_binding(host)).await?;
+    found |= delete::<Secret>(cluster, &host_account(host)).await?;
+    Ok(found)
+}
+
+/// Deletes an object; returns true if it was there.
+async fn delete<K>(cluster: &Cluster, name: &str) -> Result<bool, HostsError>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => Ok(true),
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => Err(HostsError::of(
+            &format!("delete {} {name}", K::kind(&())),
+            &error,
+        )),
+    }
+}

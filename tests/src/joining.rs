@@ -1,0 +1,211 @@
+//! Hosts outside a test cluster that join it, and the operator who invites them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::agent::{agent_binary, beside_test, words};
+use crate::cluster::{Channel, Client, TestCluster, User};
+use crate::controller::{NAMESPACE, deploy};
+use crate::manifests::yaml;
+
+/// Runs a program to its end with this on its standard input.
+fn run(program: &Path, arguments: &[&str], input: &str, variables: &[(&str, PathBuf)]) -> Output {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .envs(variables.iter().cloned())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut stdin = child.stdin.take().expect("piped");
+    // It may not read it.
+    let _ = std::io::Write::write_all(&mut stdin, input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().expect("the binary ends")
+}
+
+/// Text that a command wrote.
+pub fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+/// A cluster with a Gateway, an administrator's kubeconfig, and `sesame-controller hosts`.
+pub struct Site {
+    /// The cluster.
+    pub cluster: TestCluster,
+    admin_config: PathBuf,
+}
+
+impl Site {
+    /// Starts the cluster, with everything of `controller/deploy`.
+    pub async fn start() -> Self {
+        let cluster = TestCluster::start().await;
+        cluster.install_crds(Channel::Standard).await;
+        deploy(&cluster).await;
+        let admin_config = cluster.kubeconfig(&User::Admin).await;
+        Self {
+            cluster,
+            admin_config,
+        }
+    }
+
+    /// Talks to the API server as somebody who may do everything.
+    pub fn admin(&self) -> &Client {
+        self.cluster.admin()
+    }
+
+    /// Runs `sesame-controller hosts` as an administrator.
+    pub fn hosts(&self, arguments: &[&str]) -> Output {
+        let config = self.admin_config.to_string_lossy();
+        let at = ["hosts", "--kubeconfig", &config, "--namespace", NAMESPACE];
+        run(
+            &beside_test("sesame-controller"),
+            &[&at[..], arguments].concat(),
+            "",
+            &[],
+        )
+    }
+
+    /// The text of a join token.
+    pub fn token(&self, arguments: &[&str]) -> String {
+        let output = self.hosts(&[&["token", "--output", "json"], arguments].concat());
+        assert!(output.status.success(), "{}", words(&output));
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        answer["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// All hosts.
+    pub fn list(&self) -> Vec<Value> {
+        let output = self.hosts(&["list", "--output", "json"]);
+        assert!(output.status.success(), "{}", words(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// One host; null if there is none.
+    pub fn row(&self, host: &str) -> Value {
+        let mut all = self.list().into_iter();
+        all.find(|row| row["host"] == host).unwrap_or_default()
+    }
+
+    /// Applies these objects as an administrator.
+    pub async fn apply(&self, objects: &[Value]) {
+        let applied = self.cluster.apply(&yaml(objects)).await;
+        applied.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Returns whether there is no object at this path.
+    pub async fn is_gone(&self, path: &str) -> bool {
+        matches!(self.admin().get(path).await, Err(error) if error.is(404))
+    }
+}
+
+/// The directories of a host that no agent serves.
+pub struct Host {
+    directory: TempDir,
+}
+
+impl Host {
+    /// Directories that hold nothing.
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        Self { directory }
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    /// The settings file.
+    pub fn config(&self) -> PathBuf {
+        self.directory.path().join("agent.yaml")
+    }
+
+    /// Has the host join.
+    /// Runs `sesame-agent join` with this token on its standard input.
+    pub fn join(&self, token: &str) -> Output {
+        join(&self.state(), &self.config(), token, &[])
+    }
+
+    /// Has the host join, which has to succeed; gives back its credential.
+    pub fn joined(&self, token: &str) -> String {
+        let output = self.join(token);
+        assert!(output.status.success(), "{}", words(&output));
+        credential(&self.state())
+    }
+
+    /// Has the host leave.
+    /// Runs `sesame-agent leave`.
+    pub fn leave(&self) -> Output {
+        leave(
+            &self.state(),
+            &self.config(),
+            &self.directory.path().join("run"),
+        )
+    }
+}
+
+/// Runs `sesame-agent join` with this token on its standard input.
+pub fn join(state: &Path, config: &Path, token: &str, variables: &[(&str, PathBuf)]) -> Output {
+    let (state, config) = (state.to_string_lossy(), config.to_string_lossy());
+    let arguments = [
+        "join",
+        "--token-file",
+        "-",
+        "--state-dir",
+        &state,
+        "--config",
+        &config,
+        "--no-service",
+        "--zone",
+        "rack-7",
+    ];
+    run(&agent_binary(), &arguments, token, variables)
+}
+
+/// Runs `sesame-agent leave`.
+pub fn leave(state: &Path, config: &Path, runtime: &Path) -> Output {
+    let (state, config) = (state.to_string_lossy(), config.to_string_lossy());
+    let runtime = runtime.to_string_lossy();
+    let arguments = [
+        "leave",
+        "--state-dir",
+        &state,
+        "--config",
+        &config,
+        "--no-service",
+        "--runtime-dir",
+        &runtime,
+    ];
+    run(&agent_binary(), &arguments, "", &[])
+}
+
+/// The credential in a state directory.
+pub fn credential(state: &Path) -> String {
+    std::fs::read_to_string(state.join("cluster/token")).expect("a credential")
+}
+
+/// The settings that `join` wrote, as options of `run`.
+pub fn options(config: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(config).expect("settings");
+    let settings: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let mut options = Vec::new();
+    for (name, value) in settings.as_object().expect("names and values") {
+        let values = value.as_array().cloned().unwrap_or(vec![value.clone()]);
+        for value in values.iter().filter(|_| name != "state-dir") {
+            options.push(format!("--{name}"));
+            options.extend(value.as_str().map(str::to_owned));
+        }
+    }
+    options
+}
+
+/// The command failed, and said why.
+pub fn refused(output: &Output, word: &str) {
+    assert!(!output.status.success(), "{}", words(output));
+    assert!(text(&output.stderr).contains(word), "{}", words(output));
+}

@@ -1,0 +1,296 @@
+//! The doctor finds what is wrong with a host and mends what is safe; what is collected for a bug report has no key in it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+use sesame_tests::agent::{AgentUnderTest, Setup, agent_binary};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::manifests::{
+    edge, http_listener, http_route, https_listener, rule_to, served, yaml,
+};
+
+/// Writes the settings of a host whose agent does not run.
+fn host(agent: &AgentUnderTest, more: &str) -> String {
+    let content = format!(
+        "manifests: {}\nruntime-dir: {}\nstate-dir: {}\naddress: [127.0.0.1]\n{more}",
+        agent.manifests().display(),
+        agent.runtime().display(),
+        agent.state().display()
+    );
+    let path = agent.manifests().with_file_name("agent.yaml");
+    std::fs::write(&path, content).unwrap();
+    path.to_string_lossy().into_owned()
+}
+
+fn examine(agent: &AgentUnderTest, more: &[&str]) -> (Output, Value) {
+    let output = agent.command(&[&["doctor", "--output", "json"], more].concat());
+    let value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output, value)
+}
+
+/// Returns the findings of a check.
+fn of<'a>(examination: &'a Value, check: &str) -> Vec<&'a Value> {
+    let findings = examination["findings"].as_array().unwrap();
+    findings
+        .iter()
+        .filter(|finding| finding["check"] == check)
+        .collect()
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn a_taken_port_is_named_with_the_process_that_holds_it() {
+    let agent = Setup::with_ports(&[80]).prepare();
+    agent.write("all.yaml", &yaml(&edge(&[http_listener("http", 80, "")])));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let config = host(&agent, &format!("port-map: {{80: {port}}}\n"));
+    let (output, examination) = examine(&agent, &["--config", &config]);
+    assert_eq!(output.status.code(), Some(1), "{examination:#}");
+    let [finding] = of(&examination, "ports")[..] else {
+        panic!("{examination:#}");
+    };
+    assert_eq!(finding["severity"], "error");
+    let found = finding["found"].as_str().unwrap();
+    let own = format!(
+        "port {port} at 127.0.0.1 (Gateway default/edge) is held by process {}",
+        std::process::id()
+    );
+    assert!(found.contains(&own), "{found}");
+
+    drop(taken);
+    let (_, examination) = examine(&agent, &["--config", &config]);
+    assert_eq!(
+        of(&examination, "ports")[0]["severity"],
+        "ok",
+        "{examination:#}"
+    );
+}
+
+#[test]
+fn modes_that_let_others_in_are_found_and_mended() {
+    let agent = Setup::with_ports(&[80]).prepare();
+    let config = host(&agent, "");
+    let (state, runtime) = (agent.state(), agent.runtime());
+    let key = state.join("keys.pb");
+    std::fs::write(&key, "a key").unwrap();
+    set_mode(&key, 0o644);
+    set_mode(&state, 0o777);
+    std::fs::remove_dir(&runtime).unwrap();
+    let (output, examination) = examine(&agent, &["--config", &config]);
+    assert_eq!(output.status.code(), Some(1), "{examination:#}");
+    assert_eq!(of(&examination, "modes")[0]["severity"], "error");
+    assert_eq!(of(&examination, "modes")[0]["fixable"], true);
+    assert_eq!(mode(&key), 0o644, "nothing is changed unasked");
+
+    let (_, examination) = examine(&agent, &["--config", &config, "--fix"]);
+    assert_eq!(of(&examination, "modes").len(), 0, "{examination:#}");
+    assert_eq!(
+        (mode(&state), mode(&key), mode(&runtime)),
+        (0o700, 0o600, 0o700)
+    );
+    assert_eq!(
+        examination["fixed"].as_array().unwrap().len(),
+        3,
+        "{examination:#}"
+    );
+    // The second time there is nothing to do.
+    let (_, examination) = examine(&agent, &["--config", &config, "--fix"]);
+    assert_eq!(examination["fixed"], Value::Null, "{examination:#}");
+}
+
+#[test]
+fn settings_that_are_wrong_are_a_finding_and_not_the_end() {
+    let agent = Setup::with_ports(&[80]).prepare();
+    let config = host(&agent, "colour: red\n");
+    let (output, examination) = examine(&agent, &["--config", &config]);
+    assert_eq!(output.status.code(), Some(1));
+    let found = of(&examination, "settings")[0]["found"].as_str().unwrap();
+    assert!(found.contains("agent.yaml:5: colour"), "{found}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_serves_has_its_own_ports_and_a_running_agent() {
+    let agent = Setup::with_ports(&[80])
+        .start(&[("all.yaml", &yaml(&edge(&[http_listener("http", 80, "")])))]);
+    set_mode(&agent.state(), 0o700);
+    set_mode(&agent.runtime(), 0o700);
+    agent
+        .wait_status("the host serves", |status| status["healthy"] == true)
+        .await;
+    let runtime: PathBuf = agent.runtime();
+    let (_, examination) = examine(&agent, &["--runtime-dir", &runtime.to_string_lossy()]);
+    for check in [
+        "agent",
+        "ports",
+        "envoy",
+        "hot-restart",
+        "settings",
+        "directories",
+        "disk",
+    ] {
+        for finding in of(&examination, check) {
+            assert_eq!(finding["severity"], "ok", "{check}: {examination:#}");
+        }
+    }
+    let sockets = of(&examination, "ports")[0]["found"].as_str().unwrap();
+    assert!(sockets.starts_with("1 sockets"), "{sockets}");
+}
+
+/// A file of an archive.
+type File = (String, Vec<u8>);
+
+fn unpack(path: &Path) -> Vec<File> {
+    use std::io::Read as _;
+
+    let packed = std::fs::File::open(path).unwrap();
+    let mut archive = tar::Archive::new(zstd::stream::read::Decoder::new(packed).unwrap());
+    let files = archive.entries().unwrap().map(|entry| {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().to_string_lossy().into_owned();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        (name, bytes)
+    });
+    files.collect()
+}
+
+fn holds(files: &[File], needle: &[u8]) -> Option<String> {
+    let found = files
+        .iter()
+        .find(|(_, bytes)| bytes.windows(needle.len()).any(|window| window == needle));
+    found.map(|(name, _)| name.clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_collected_says_all_and_has_no_key_and_no_token() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    let leaf = Authority::new("collect").issue(&["collect.test"]);
+    let token = "a-token-that-nobody-may-see";
+    let mut agent = Setup::with_ports(&[80, 443]).prepare();
+    let mut objects = edge(&[
+        http_listener("http", 80, ""),
+        https_listener("https", 443, "", "cert"),
+    ]);
+    objects.push(leaf.secret("cert"));
+    let backend = Backend::start("a").await;
+    objects.extend(served("app", &[backend.address()]));
+    objects.push(http_route("app", &["collect.test"], &[rule_to("app", &[])]));
+    agent.write("all.yaml", &yaml(&objects));
+    agent.restart();
+    let request = agent.get(80, "collect.test", "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+
+    // Somebody has made Envoy log it.
+    let gateways = std::fs::read_dir(agent.runtime().join("gateways")).unwrap();
+    for gateway in gateways {
+        let log = gateway.unwrap().path().join("envoy.log");
+        let mut log = std::fs::OpenOptions::new().append(true).open(log).unwrap();
+        writeln!(log, "[debug] a header with {token} in it").unwrap();
+    }
+
+    let file = agent.state().with_file_name("report.tar.zst");
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    let output = std::process::Command::new(agent_binary())
+        .args([
+            "collect",
+            "--output",
+            "json",
+            "--runtime-dir",
+            &runtime,
+            "-o",
+        ])
+        .arg(&file)
+        .env("ENVOY", sesame_tests::envoy::envoy_binary())
+        .env("SOME_TOKEN", token)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(mode(&file), 0o600);
+    let collected: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let files = unpack(&file);
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    for expected in [
+        "sesame/contents.json",
+        "sesame/doctor.json",
+        "sesame/gateways/default.edge/history.json",
+        "sesame/gateways/default.edge/snapshot.json",
+        "sesame/host/variables.txt",
+        "sesame/settings.json",
+        "sesame/status.json",
+        "sesame/versions.json",
+    ] {
+        assert!(
+            names.contains(&expected),
+            "{expected}: {names:?}\n{collected:#}"
+        );
+    }
+    for expected in ["config_dump.json", "stats.txt", "envoy.log", "certs.json"] {
+        assert!(
+            names.iter().any(|name| name.ends_with(expected)),
+            "{expected}: {names:?}"
+        );
+    }
+    assert!(names[1..].is_sorted(), "{names:?}");
+    // It is a report on this host.
+    assert!(holds(&files, b"collect.test").is_some());
+
+    let key = leaf.key().unwrap();
+    let der = key.secret_der();
+    let base64 = STANDARD.encode(der);
+    let (middle, _) = base64.split_at(base64.len() - 8);
+    let hex = der
+        .iter()
+        .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    let mut secrets: Vec<Vec<u8>> = vec![
+        der.to_vec(),
+        middle.as_bytes()[8..].to_vec(),
+        hex.into_bytes(),
+        b"PRIVATE KEY".to_vec(),
+        token.as_bytes().to_vec(),
+    ];
+    // Each line of the PEM.
+    secrets.extend(
+        base64
+            .as_bytes()
+            .chunks(64)
+            .filter(|line| line.len() > 16)
+            .map(<[u8]>::to_vec),
+    );
+    for secret in secrets {
+        let found = holds(&files, &secret);
+        assert_eq!(found, None, "{}", String::from_utf8_lossy(&secret));
+    }
+
+    let again = agent.command(&[
+        "collect",
+        "--runtime-dir",
+        &runtime,
+        "-o",
+        &file.to_string_lossy(),
+    ]);
+    assert_eq!(
+        again.status.code(),
+        Some(3),
+        "a file that is there is left alone: {again:?}"
+    );
+}
