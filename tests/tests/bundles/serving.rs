@@ -183,6 +183,7 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     wait(&agent, &a).await;
     assert!(agent.log().contains("an older bundle is taken"));
     agent.restart();
+    wait_for_agent(&agent).await;
     wait(&agent, &a).await;
     accepted(&agent, &create("sixth", &c)).await;
     wait(&agent, &c).await;

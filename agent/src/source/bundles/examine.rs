@@ -15,7 +15,7 @@ use sesame_proto::signature::TrustedKeys;
 use crate::source::update::{GatewayRevision, gateway_of, keys_of};
 
 /// Everything that decides whether a bundle is good.
-pub(super) struct Rules<'a> {
+pub(super) struct BundleRules<'a> {
     pub(super) trusted: &'a TrustedKeys,
     pub(super) required: usize,
     /// The only Gateways that are served; all if empty.
@@ -48,7 +48,7 @@ pub(super) struct BadBundle {
 }
 
 /// Reads and checks a bundle.
-pub(super) fn examine(path: &Path, rules: &Rules<'_>) -> Result<GoodBundle, BadBundle> {
+pub(super) fn examine(path: &Path, rules: &BundleRules<'_>) -> Result<GoodBundle, BadBundle> {
     let bad = |reason: String| BadBundle {
         reason,
         digest: String::new(),
@@ -65,7 +65,7 @@ pub(super) fn examine(path: &Path, rules: &Rules<'_>) -> Result<GoodBundle, BadB
     })
 }
 
-fn check(file: &BundleFile<'_>, rules: &Rules<'_>) -> Result<GoodBundle, String> {
+fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, String> {
     let name = &file.label().gateway;
     let gateway = gateway_of(name).ok_or_else(|| format!("{name:?} is no Gateway"))?;
     if !rules.gateways.is_empty() && !rules.gateways.contains(&gateway) {
@@ -106,7 +106,7 @@ fn keys(
     file: &BundleFile<'_>,
     snapshot: &Snapshot,
     gateway: &NamespacedName,
-    rules: &Rules<'_>,
+    rules: &BundleRules<'_>,
 ) -> Result<Vec<KeyPair>, String> {
     if snapshot.keys.is_empty() {
         return Ok(Vec::new());
