@@ -29,7 +29,7 @@ use self::conditions::Conditions;
 use self::examine::{BadBundle, GoodBundle, Rules, examine};
 use self::state::{BundleState, BundleStateError, TakenBundle};
 use super::manifests::tree::{self, Found, Stamp};
-use super::problem::{SourceProblem, Severity};
+use super::problem::{Severity, SourceProblem};
 use super::update::{GatewayRevision, GatewayUpdate, SourceUpdate};
 
 pub use self::report::{BundleFileState, BundleReport};
@@ -153,7 +153,10 @@ impl BundleDirectory {
     }
 
     /// Reads whom to trust, the identity and the keys beside the bundles.
-    fn look_at_conditions(&mut self, problems: &mut Vec<SourceProblem>) -> Result<(), BundleStateError> {
+    fn look_at_conditions(
+        &mut self,
+        problems: &mut Vec<SourceProblem>,
+    ) -> Result<(), BundleStateError> {
         let changed = self.conditions.changed(&self.settings, &self.state)?;
         if let Some(conditions) = changed {
             self.files.clear();
