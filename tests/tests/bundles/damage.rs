@@ -232,7 +232,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
                 all.shards.push(Shard {
                     name: "stray".to_owned(),
                     bytes: Bytes::from_static(b"x"),
-                })
+                });
             }),
             "does not belong to its manifest",
         ),
@@ -250,7 +250,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
             "wrong-shard-digest",
             forge.changed(|all| {
                 "0".repeat(64)
-                    .clone_into(&mut all.manifest.config[0].sha256)
+                    .clone_into(&mut all.manifest.config[0].sha256);
             }),
             "expected 0000",
         ),
