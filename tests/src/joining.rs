@@ -108,8 +108,14 @@ pub struct Host {
     directory: TempDir,
 }
 
+impl Default for Host {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Host {
-    /// Directories that hold nothing.
+    /// Makes directories that hold nothing.
     pub fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         Self { directory }
@@ -125,7 +131,6 @@ impl Host {
         self.directory.path().join("agent.yaml")
     }
 
-    /// Has the host join.
     /// Runs `sesame-agent join` with this token on its standard input.
     pub fn join(&self, token: &str) -> Output {
         join(&self.state(), &self.config(), token, &[])

@@ -176,7 +176,7 @@ mod tests {
             &["validate", "--manifests", "/m", "--output", "json"],
         ];
         let bad: [(&[&str], &str); 6] = [
-            (&["bundle", "show", "FILE", "--gateway", "a/b"], "--gateway"),
+            (&["--gateway", "a/b", "bundle", "show", "FILE"], "--gateway"),
             (
                 &["run", "--manifests", "/m", "--output", "json"],
                 "--output",
