@@ -14,10 +14,9 @@ use crate::source::cluster::Settings;
 use crate::source::update::Trusted;
 
 #[derive(Debug, Args)]
-#[group(id = "cluster", conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"])]
 pub(super) struct ClusterArgs {
     /// Kubeconfig file by which the cluster is reached from outside; its current context is used.
-    #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE", conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"])]
     kubeconfig: Option<PathBuf>,
     /// Namespace in which the controller publishes.
     #[arg(
@@ -25,7 +24,8 @@ pub(super) struct ClusterArgs {
         env = "SESAME_NAMESPACE",
         default_value = DEFAULT_NAMESPACE,
         value_name = "NAMESPACE",
-        value_parser = dns_label
+        value_parser = dns_label,
+        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
     )]
     namespace: String,
     /// Fleet of hosts that this host belongs to.
@@ -34,18 +34,20 @@ pub(super) struct ClusterArgs {
         env = "SESAME_FLEET",
         default_value = DEFAULT_FLEET,
         value_name = "NAME",
-        value_parser = label
+        value_parser = label,
+        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
     )]
     fleet: String,
     /// Name of this host in its reports; its host name by default.
-    #[arg(long = "host", env = "SESAME_HOST", value_name = "NAME")]
+    #[arg(long = "host", env = "SESAME_HOST", value_name = "NAME", conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"])]
     host_name: Option<String>,
     /// Zone that this host is in, for the cluster's inventory.
     #[arg(
         long,
         env = "SESAME_ZONE",
         value_name = "NAME",
-        value_parser = label
+        value_parser = label,
+        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
     )]
     zone: Option<String>,
 }
