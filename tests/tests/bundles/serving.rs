@@ -180,7 +180,9 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     assert!(output.status.success(), "{}", printed(&output));
     wait(&agent, &a).await;
     assert!(agent.log().contains("an older bundle is taken"));
+    // The old Envoy answers at once; the new agent is to be there, too.
     agent.restart();
+    wait_for_agent(&agent).await;
     wait(&agent, &a).await;
     accepted(&agent, &create("sixth", &c)).await;
     wait(&agent, &c).await;
