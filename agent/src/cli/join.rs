@@ -94,24 +94,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
         config,
         no_service,
     } = places;
-    let token = JoinToken::parse(&read_token(token.as_deref(), token_file.as_deref())?)?;
-    let now = Timestamp::now();
-    let invitation = Credential::parse(&token.bearer);
-    if let Some(at) = invitation
-        .map(|claims| claims.expires)
-        .filter(|at| *at <= now)
-    {
-        bail!(
-            "this join token expired at {at}; ask for another one (`sesame-controller hosts token`)"
-        );
-    }
-    let before = credentials::read(state_dir).filter(|before| before.expires > now);
-    if before.is_some() && !replace {
-        let host = credentials::host(state_dir).unwrap_or_default();
-        bail!(
-            "this host has joined already, as {host}; `sesame-agent leave` first, or --replace to join anew"
-        );
-    }
+    let token = usable_token(token.as_deref(), token_file.as_deref(), Timestamp::now())?;
+    refuse_to_join_twice(state_dir, *replace)?;
     // Whatever can fail on this host does so before the token is used up.
     let owner = owner::of(state_dir)?;
     if owner.is_none() {
@@ -170,6 +154,34 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
     } else {
         0
     })
+}
+
+/// Returns the token that was given. Fails if it has expired by this host's clock.
+fn usable_token(
+    argument: Option<&str>,
+    file: Option<&Path>,
+    now: Timestamp,
+) -> anyhow::Result<JoinToken> {
+    let token = JoinToken::parse(&read_token(argument, file)?)?;
+    let expires = Credential::parse(&token.bearer).map(|claims| claims.expires);
+    if let Some(at) = expires.filter(|at| *at <= now) {
+        bail!(
+            "this join token expired at {at}; ask for another one (`sesame-controller hosts token`)"
+        );
+    }
+    Ok(token)
+}
+
+/// Fails if this host has a credential that is still good, unless it is to be replaced.
+fn refuse_to_join_twice(state_dir: &Path, replace: bool) -> anyhow::Result<()> {
+    let before = credentials::read(state_dir).filter(|before| before.expires > Timestamp::now());
+    if before.is_some() && !replace {
+        let host = credentials::host(state_dir).unwrap_or_default();
+        bail!(
+            "this host has joined already, as {host}; `sesame-agent leave` first, or --replace to join anew"
+        );
+    }
+    Ok(())
 }
 
 /// Reads the token from the argument, a file or standard input.

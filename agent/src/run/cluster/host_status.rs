@@ -18,7 +18,7 @@ const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 
 /// Facts that a host tells of itself in each of its reports.
 #[derive(Clone, Debug)]
-pub(super) struct HostFacts {
+pub(super) struct HostInventory {
     /// Addresses of a host that listens on all of them.
     pub(super) addresses: Vec<String>,
     /// Zone that it is in; empty if nobody said.
@@ -33,7 +33,7 @@ pub(super) struct HostFacts {
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
-    host: &HostFacts,
+    host: &HostInventory,
     before: Option<&GatewayAgentStatus>,
 ) -> GatewayAgentStatus {
     let GatewayReport {
@@ -116,7 +116,7 @@ pub(super) fn host_status(
 /// Returns the status of a Gateway of which no whole revision was ever read.
 pub(super) fn unserved_status(
     incomplete: &IncompleteRevision,
-    host: &HostFacts,
+    host: &HostInventory,
 ) -> GatewayAgentStatus {
     GatewayAgentStatus {
         state: if incomplete.stuck {

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Clients;
-use super::host_status::{HostFacts, host_status, unserved_status, whole_seconds};
+use super::host_status::{HostInventory, host_status, unserved_status, whole_seconds};
 use crate::host::limits;
 use crate::run::addresses::host as host_addresses;
 use crate::run::engine::SourceState;
@@ -59,7 +59,7 @@ impl Reporter {
             all: observed,
             followed: BTreeMap::new(),
             told: BTreeMap::new(),
-            host: HostFacts {
+            host: HostInventory {
                 addresses: reported(&mut live),
                 zone: settings.zone.clone(),
                 cores: limits::cores(),
@@ -108,7 +108,7 @@ struct ReportLoop {
     followed: AllObserved,
     told: BTreeMap<NamespacedName, WrittenReport>,
     live: watch::Receiver<LiveSettings>,
-    host: HostFacts,
+    host: HostInventory,
 }
 
 impl ReportLoop {
