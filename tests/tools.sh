@@ -1,9 +1,33 @@
 #!/bin/sh
 # Looks for the tools that are named and says, before anything is built, what is missing and how to get it.
-# Ends with 1 if anything is.
+# Ends with 1 if anything is. With --install before the names, as root on Debian, it first installs those that Debian has.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 missing=0
+
+# Prints the Debian package that has the tool $1, if it is one that --install may install.
+package_of() {
+  case $1 in
+    systemd-nspawn) echo systemd-container ;;
+    dpkg-shlibdeps) echo dpkg-dev ;;
+    strip) echo binutils ;;
+    ip) echo iproute2 ;;
+    nft) echo nftables ;;
+    unshare | nsenter | setpriv) echo util-linux ;;
+    arch-test | buildah | dpkg-deb | lintian | mmdebstrap | openssl | runc) echo "${1%-deb}" ;;
+  esac
+}
+
+install_missing() {
+  packages=
+  for tool in "$@"; do
+    has "$tool" || packages="$packages $(package_of "$tool")"
+  done
+  [ -n "${packages# }" ] || return 0
+  export DEBIAN_FRONTEND=noninteractive
+  # shellcheck disable=SC2086 # One argument each.
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends $packages >/dev/null
+}
 
 lacks() {
   missing=1
@@ -18,6 +42,11 @@ is_at_least() {
 has() {
   command -v "$1" >/dev/null 2>&1
 }
+
+if [ "${1:-}" = --install ]; then
+  shift
+  install_missing "$@"
+fi
 
 for tool in "$@"; do
   case $tool in
@@ -61,7 +90,10 @@ for tool in "$@"; do
     dpkg-shlibdeps) has dpkg-shlibdeps || lacks "dpkg-shlibdeps (Debian: dpkg-dev); packages say with it what they need" ;;
     strip) has strip || lacks "strip (Debian: binutils)" ;;
     systemd-nspawn) has systemd-nspawn || lacks "systemd-nspawn (Debian: systemd-container); it runs the machines of tests" ;;
-    *) has "$tool" || lacks "$tool" ;;
+    *)
+      package=$(package_of "$tool")
+      has "$tool" || lacks "$tool${package:+ (Debian: $package)}"
+      ;;
   esac
 done
 exit "$missing"
