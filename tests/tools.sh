@@ -16,7 +16,7 @@ package_of() {
     ctr) echo containerd ;;
     cni) echo containernetworking-plugins ;;
     unshare | nsenter | setpriv) echo util-linux ;;
-    arch-test | buildah | containerd | dpkg-deb | lintian | mmdebstrap | openssl | runc) echo "${1%-deb}" ;;
+    arch-test | buildah | containerd | dpkg-deb | lintian | mmdebstrap | openssl | python3 | runc) echo "${1%-deb}" ;;
   esac
 }
 
