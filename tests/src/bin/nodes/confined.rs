@@ -76,7 +76,7 @@ pub(crate) fn make_groups(node: &str) {
 /// Removes the control groups and the files of an earlier run. Panics if that one still goes on.
 fn clear() {
     let begun = Instant::now();
-    for group in groups() {
+    for group in groups().into_iter().chain([unified()]) {
         remove_group(&group);
         while group.exists() {
             assert!(
@@ -113,6 +113,11 @@ fn groups() -> Vec<PathBuf> {
         .filter(|path| !path.join("cgroup.controllers").exists())
         .map(|path| path.join(GROUP))
         .collect()
+}
+
+/// The group that container runtimes make beside those of version 1.
+fn unified() -> PathBuf {
+    Path::new(CGROUPS).join("unified").join(GROUP)
 }
 
 fn remove_group(group: &Path) {

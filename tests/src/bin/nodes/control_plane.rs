@@ -16,11 +16,11 @@ const TOKEN: &str = "the-administrators-token";
 /// The programs of a control plane. They end with the namespaces that they are in.
 pub(crate) struct ControlPlane {
     kubeconfig: PathBuf,
-    _programs: Vec<Child>,
+    programs: Vec<Child>,
 }
 
 impl ControlPlane {
-    /// Starts all of them, and the network of the nodes; the API server need not be ready yet.
+    /// Starts etcd, the API server, and the network of the nodes; the API server need not be ready yet.
     pub(crate) fn start() -> Self {
         let directory = tools::directory().join("control-plane");
         fs::create_dir_all(&directory).expect("a directory");
@@ -29,7 +29,6 @@ impl ControlPlane {
         let kubeconfig = directory.join("kubeconfig");
         fs::write(&kubeconfig, kubeconfig_text(&directory)).expect("a kubeconfig");
         let file = |flag: &str, name: &str| format!("--{flag}={}", directory.join(name).display());
-        let config = file("kubeconfig", "kubeconfig");
         let programs = vec![
             spawn(
                 &kube_binary("etcd"),
@@ -57,25 +56,32 @@ impl ControlPlane {
                     "--profiling=false",
                 ],
             ),
-            spawn(
-                &tool("kube-controller-manager"),
-                &[
-                    &config,
-                    "--leader-elect=false",
-                    "--bind-address=127.0.0.1",
-                    &file("service-account-private-key-file", "tokens.key"),
-                    &file("root-ca-file", "certificates/apiserver.crt"),
-                ],
-            ),
-            spawn(
-                &tool("kube-scheduler"),
-                &[&config, "--leader-elect=false", "--bind-address=127.0.0.1"],
-            ),
         ];
         Self {
             kubeconfig,
-            _programs: programs,
+            programs,
         }
+    }
+
+    /// Starts what needs an API server that answers.
+    pub(crate) fn start_controllers(&mut self) {
+        let directory = tools::directory().join("control-plane");
+        let file = |flag: &str, name: &str| format!("--{flag}={}", directory.join(name).display());
+        let config = file("kubeconfig", "kubeconfig");
+        self.programs.push(spawn(
+            &tool("kube-controller-manager"),
+            &[
+                &config,
+                "--leader-elect=false",
+                "--bind-address=127.0.0.1",
+                &file("service-account-private-key-file", "tokens.key"),
+                &file("root-ca-file", "certificates/apiserver.crt"),
+            ],
+        ));
+        self.programs.push(spawn(
+            &tool("kube-scheduler"),
+            &[&config, "--leader-elect=false", "--bind-address=127.0.0.1"],
+        ));
     }
 
     /// Path of a kubeconfig for somebody who may do everything.

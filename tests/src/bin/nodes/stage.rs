@@ -31,11 +31,12 @@ impl Stage {
         fs::create_dir_all(tools::logs()).expect("a directory for logs");
         // What the namespaces have of processes is theirs.
         crate::node::ok(std::process::Command::new("mount").args(["-t", "proc", "proc", "/proc"]));
-        let control_plane = ControlPlane::start();
+        let mut control_plane = ControlPlane::start();
         let kubectl = Kubectl::new(control_plane.kubeconfig());
         kubectl
             .until_ok("the API server is ready", &["get", "--raw=/readyz"])
             .await;
+        control_plane.start_controllers();
         let archives = images::archives();
         let start = |number| Node::start(number, control_plane.kubeconfig(), &archives);
         let nodes = tokio::task::block_in_place(|| vec![start(1), start(2)]);
