@@ -37,7 +37,9 @@ fn is_of_another(identity: &Identity, own: &Executable) -> bool {
         .executable
         .as_ref()
         .is_some_and(|executable| executable.is_same(own));
-    !is_own && !identity.stopping && processes::start_time(identity.pid) == Some(identity.start_time)
+    !is_own
+        && !identity.stopping
+        && processes::start_time(identity.pid) == Some(identity.start_time)
 }
 
 #[cfg(test)]

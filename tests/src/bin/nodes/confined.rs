@@ -73,6 +73,13 @@ pub(crate) fn make_groups(node: &str) {
     }
 }
 
+/// Removes the control groups of a node that has ended: a machine that starts again has none.
+pub(crate) fn remove_groups(node: &str) {
+    for group in groups() {
+        remove_group(&group.join(node));
+    }
+}
+
 /// Removes the control groups and the files of an earlier run. Panics if that one still goes on.
 fn clear() {
     let begun = Instant::now();

@@ -95,10 +95,12 @@ impl Node {
         let mut running = self.running.take().expect("the node runs");
         running.unshare.kill().expect("it is our child");
         running.unshare.wait().expect("it is our child");
+        confined::remove_groups(&self.name);
     }
 
     /// Starts everything of a node that is down; what was on its disk is there.
     pub(crate) fn power_on(&mut self) {
+        confined::make_groups(&self.name);
         self.boot(&[]);
     }
 
@@ -131,7 +133,12 @@ impl Node {
         let mut found: Vec<i32> = processes::below(Path::new("/bootstrap.pb"))
             .into_iter()
             .filter(|process| process.is("envoy") && namespace(process.pid) == own)
-            .filter(|process| !process.arguments.iter().any(|argument| argument == "--mode"))
+            .filter(|process| {
+                !process
+                    .arguments
+                    .iter()
+                    .any(|argument| argument == "--mode")
+            })
             .map(|process| process.pid)
             .collect();
         found.sort_unstable();
