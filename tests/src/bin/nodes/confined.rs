@@ -76,24 +76,29 @@ pub(crate) fn make_groups(node: &str) {
 /// Removes the control groups of a node that has ended: a machine that starts again has none.
 pub(crate) fn remove_groups(node: &str) {
     for group in groups() {
-        remove_group(&group.join(node));
+        remove(&group.join(node));
+    }
+}
+
+/// Removes a control group, once everything in it has ended. Panics if that does not happen.
+fn remove(group: &Path) {
+    let begun = Instant::now();
+    remove_group(group);
+    while group.exists() {
+        assert!(
+            begun.elapsed() < GONE,
+            "{} is in use: does another run of this program go on?",
+            group.display()
+        );
+        std::thread::sleep(POLL);
+        remove_group(group);
     }
 }
 
 /// Removes the control groups and the files of an earlier run. Panics if that one still goes on.
 fn clear() {
-    let begun = Instant::now();
     for group in groups().into_iter().chain([unified()]) {
-        remove_group(&group);
-        while group.exists() {
-            assert!(
-                begun.elapsed() < GONE,
-                "{} is in use: does another run of this program go on?",
-                group.display()
-            );
-            std::thread::sleep(POLL);
-            remove_group(&group);
-        }
+        remove(&group);
     }
     for part in ["control-plane", "node1", "node2"] {
         let part = tools::directory().join(part);

@@ -30,7 +30,7 @@ pub(crate) fn get(node: SocketAddr, path: &str) -> Request {
 }
 
 /// A backend that leaves as backends should: it goes on answering until everybody knows.
-fn backend() -> [Value; 2] {
+fn backend() -> [Value; 3] {
     let labels = json!({"app": APP});
     let deployment = json!({
         "apiVersion": "apps/v1",
@@ -67,5 +67,11 @@ fn backend() -> [Value; 2] {
         "metadata": {"name": APP, "namespace": "default"},
         "spec": {"selector": labels, "ports": [{"name": "http", "port": 80, "targetPort": 3000}]},
     });
-    [deployment, service]
+    let budget = json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": APP, "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+    });
+    [deployment, service, budget]
 }

@@ -76,7 +76,7 @@ pub(crate) async fn backend(stage: &mut Stage) {
 pub(crate) async fn reboot(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let (stays, goes) = (stage.nodes[0].name().to_owned(), stage.nodes[1].at(80));
-    place(&kubectl, &json!({"kubernetes.io/hostname": stays}));
+    place(&kubectl, &json!({"kubernetes.io/hostname": stays})).await;
     stage.change().await;
     let load = load(&[stage.nodes[0].at(80)]);
     load.pass(100).await;
@@ -90,15 +90,21 @@ pub(crate) async fn reboot(stage: &mut Stage) {
         begun.elapsed().as_millis()
     );
     stage.ready().await;
-    place(&kubectl, &json!(null));
+    place(&kubectl, &json!(null)).await;
     stage.change().await;
     ended(load, "another node lost its power and came back").await;
 }
 
-/// Has the backend's Pods on certain nodes.
-fn place(kubectl: &Kubectl, selector: &serde_json::Value) {
+/// Has the backend's Pods on certain nodes, and no others.
+async fn place(kubectl: &Kubectl, selector: &serde_json::Value) {
     let patch = json!({"spec": {"template": {"spec": {"nodeSelector": selector}}}}).to_string();
     let deployment = format!("deployment/{APP}");
     kubectl.ok(&["patch", &deployment, "--patch", &patch]);
     kubectl.ok(&["rollout", "status", &deployment, "--timeout=120s"]);
+    let gone = |kubectl: &Kubectl| {
+        let pods = kubectl.get(&["pods", "--selector", &format!("app={APP}")]);
+        let count = pods["items"].as_array().map_or(0, Vec::len);
+        (count == 2).then_some(()).ok_or(format!("{count} Pods"))
+    };
+    kubectl.until("the Pods of before end", gone).await;
 }
