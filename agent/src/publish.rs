@@ -119,15 +119,7 @@ async fn attempt(
         Outcome::Refused(refusal) => {
             words.clone_from(&refusal.envoy_words);
             let advice = quarantine.learn(refusal, target, rendered, newer).await;
-            return Ok(match advice {
-                Advice::Retry => None,
-                Advice::Keep => Some(Published::Refused {
-                    envoy_words: std::mem::take(words),
-                }),
-                Advice::Resume => Some(Published::Searching {
-                    envoy_words: std::mem::take(words),
-                }),
-            });
+            return Ok(end(advice, words));
         }
         Outcome::Unseen { subscriptions, .. } => {
             format!("Envoy does not react to {subscriptions:?}")
@@ -136,6 +128,20 @@ async fn attempt(
         Outcome::NotRunning => "Envoy is not running".to_owned(),
     };
     Ok(Some(Published::NotYet { reason }))
+}
+
+/// Returns the end of a publication that Envoy refused with these words; none if it is to be tried again.
+fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
+    let mut envoy_words = || std::mem::take(words);
+    match advice {
+        Advice::Retry => None,
+        Advice::Keep => Some(Published::Refused {
+            envoy_words: envoy_words(),
+        }),
+        Advice::Resume => Some(Published::Searching {
+            envoy_words: envoy_words(),
+        }),
+    }
 }
 
 /// Returns the keys that Envoy took without showing their certificate: it says so of bad pairs, too.
