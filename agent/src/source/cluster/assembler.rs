@@ -289,58 +289,26 @@ impl RevisionAssembler {
                 need: None,
             });
         };
-        let CheckedManifest {
-            manifest,
-            key_secrets,
-            stamp: _,
-        } = named;
-        let revision = manifest.revision.clone();
-        let before = self.complete.as_ref();
-        let moved = |encoded: &EncodedSnapshot| {
-            if self.endpoints_moved {
-                moved_endpoints(gateway, manifest, &self.live, encoded)
-            } else {
-                Ok(None)
-            }
-        };
-        let same = before.filter(|held| held.manifest_revision.as_ref() == Some(&revision));
+        let revision = named.manifest.revision.clone();
+        let complete = self.complete.as_ref();
+        let same = complete.filter(|held| held.manifest_revision.as_ref() == Some(&revision));
         let encoded = if let Some(held) = same {
-            moved(&held.encoded)?
+            self.moved(gateway, named, &held.encoded)?
         } else {
-            let next = match &mut self.next {
+            let mut next = match self.next.take() {
                 Some(next) => next,
-                next => {
-                    let base = before.zip(self.base.as_ref());
-                    let patched = base.and_then(|(held, base)| {
-                        base.patch(gateway, &held.encoded, named, &self.shards)
-                    });
-                    next.insert(match patched {
-                        Some(patched) => patched,
-                        None => Next::joined(named, join(manifest, &self.shards, &self.faults)?),
-                    })
-                }
+                None => self.begin(gateway, named)?,
             };
-            let encoded = match &mut next.config {
-                Config::Patched(encoded) => match moved(encoded)? {
-                    Some(encoded) => encoded,
-                    None => encoded.clone(),
-                },
-                Config::Joined(config) => {
-                    let held = before.into_iter().flat_map(|held| held.encoded.keys());
-                    let keys = keys_of(config, self.keys.iter().chain(held))
-                        .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
-                    let backends = &config.backends;
-                    let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
-                    let earlier = before.map(|held| held.encoded.endpoints());
-                    let shards = live_shards(gateway, manifest, &self.live)?;
-                    let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
-                    let mut snapshot = std::mem::take(config);
-                    snapshot.endpoints = sets;
-                    EncodedSnapshot::new(&snapshot, keys)
+            match self.encode(gateway, named, &mut next.config) {
+                Ok(encoded) => {
+                    self.base = next.base;
+                    Some(encoded)
                 }
-            };
-            self.base = self.next.take().map(|next| next.base);
-            Some(encoded)
+                Err(blocked) => {
+                    self.next = Some(next);
+                    return Err(blocked);
+                }
+            }
         };
         if let Some(encoded) = encoded {
             let gateway = gateway.clone();
@@ -350,6 +318,64 @@ impl RevisionAssembler {
         self.endpoints_moved = false;
         self.tidy();
         Ok(())
+    }
+
+    /// Returns the configuration of the manifest: that of the complete revision with what changed, or all shards joined.
+    fn begin(&self, gateway: &NamespacedName, named: &CheckedManifest) -> Result<Next, Blocked> {
+        let base = self.complete.as_ref().zip(self.base.as_ref());
+        let patched =
+            base.and_then(|(held, base)| base.patch(gateway, &held.encoded, named, &self.shards));
+        if let Some(patched) = patched {
+            return Ok(patched);
+        }
+        let joined = join(&named.manifest, &self.shards, &self.faults)?;
+        Ok(Next::joined(named, joined))
+    }
+
+    /// Returns the snapshot of a configuration with its keys and endpoints. Takes what it has joined, once nothing is missing.
+    fn encode(
+        &self,
+        gateway: &NamespacedName,
+        named: &CheckedManifest,
+        config: &mut Config,
+    ) -> Result<EncodedSnapshot, Blocked> {
+        let config = match config {
+            Config::Patched(encoded) => {
+                let moved = self.moved(gateway, named, encoded)?;
+                return Ok(moved.unwrap_or_else(|| encoded.clone()));
+            }
+            Config::Joined(config) => config,
+        };
+        let CheckedManifest {
+            manifest,
+            key_secrets,
+            stamp: _,
+        } = named;
+        let before = self.complete.as_ref();
+        let held = before.into_iter().flat_map(|held| held.encoded.keys());
+        let keys = keys_of(config, self.keys.iter().chain(held))
+            .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
+        let backends = &config.backends;
+        let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
+        let earlier = before.map(|held| held.encoded.endpoints());
+        let shards = live_shards(gateway, manifest, &self.live)?;
+        let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
+        let mut snapshot = std::mem::take(config);
+        snapshot.endpoints = sets;
+        Ok(EncodedSnapshot::new(&snapshot, keys))
+    }
+
+    /// Returns the snapshot with the newest endpoints; none if they are the same.
+    fn moved(
+        &self,
+        gateway: &NamespacedName,
+        named: &CheckedManifest,
+        encoded: &EncodedSnapshot,
+    ) -> Result<Option<EncodedSnapshot>, Blocked> {
+        if !self.endpoints_moved {
+            return Ok(None);
+        }
+        moved_endpoints(gateway, &named.manifest, &self.live, encoded)
     }
 
     /// Drops what the complete revision does not need. Its stored shards stay: the next revision names most of them.
