@@ -89,9 +89,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         missing,
         misplaced,
         envoy: envoy_facts(envoy.as_deref()).await,
-        migrates: fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req")
-            .ok()
-            .map(|text| text.trim() == "1"),
+        migrates: moves_connections(),
         steering: restart::can_steer()
             .map_err(|error| format!("connections cannot be steered: {error}")),
         sysctl_file: Some(PathBuf::from("/usr/lib/sysctl.d/50-sesame.conf"))
@@ -123,6 +121,12 @@ fn clock(now: Timestamp, gateways: &[InspectedGateway]) -> ClockFacts {
             .filter_map(|gateway| gateway.accepted_at)
             .max(),
     }
+}
+
+/// Returns whether the kernel moves waiting connections; none if it does not know how.
+fn moves_connections() -> Option<bool> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req").ok()?;
+    Some(text.trim() == "1")
 }
 
 fn number<T: std::str::FromStr>(path: &str) -> Option<T> {
