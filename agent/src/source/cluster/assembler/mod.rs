@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::shard::{self, Endpoints, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
-use sesame_proto::signature::{self, Piece};
+use sesame_proto::signature::{self, SignedPiece};
 use sesame_published::names::{SHARD_ENTRY, shard_name};
 
 use super::base_revision::{BaseRevision, Next};
@@ -173,7 +173,7 @@ impl RevisionAssembler {
         }
         let stamp = verified(
             &gateway,
-            Piece::Endpoints { name },
+            SignedPiece::Endpoints { name },
             bytes,
             object,
             &self.trusted,
