@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint as EnvoyEndpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint,
 };
 use prost::Message as _;
-use sesame_proto::addresses::{self, Refused};
+use sesame_proto::addresses::{self, RefusedAddress};
 use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
 
 use crate::context::{EndpointRules, RenderContext};
@@ -84,7 +84,7 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     if rules.local {
         return Ok((ip, *port));
     }
-    if let Some(Refused { network, what, .. }) = addresses::refused(ip) {
+    if let Some(RefusedAddress { network, what, .. }) = addresses::refused(ip) {
         return Err(format!(
             "endpoint {ip} is refused: {what} ({network}); --allow-local-endpoints allows it"
         ));
