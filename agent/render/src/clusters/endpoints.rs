@@ -13,7 +13,7 @@ use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
 
 use crate::context::{EndpointRules, RenderContext};
 use crate::http::sessions;
-use crate::rendered::{Problems, Resource};
+use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
 /// Endpoint sets by name.
@@ -57,7 +57,11 @@ pub(crate) fn render(
 
 /// Notes the endpoints that are left out: those that are none, for which Envoy would refuse the whole set, and those that no
 /// request may go to.
-pub(crate) fn check(endpoints: &[EndpointSet], rules: &EndpointRules, problems: &mut Problems) {
+pub(crate) fn check(
+    endpoints: &[EndpointSet],
+    rules: &EndpointRules,
+    problems: &mut RenderProblems,
+) {
     for EndpointSet { name, endpoints } in endpoints {
         let mut refused = endpoints
             .iter()
@@ -165,7 +169,7 @@ mod tests {
 
     /// Returns the number of endpoints that are served of a set, and the problems.
     fn served(set: &EndpointSet, rules: &EndpointRules) -> (usize, Vec<String>) {
-        let mut problems = Problems::default();
+        let mut problems = RenderProblems::default();
         check(std::slice::from_ref(set), rules, &mut problems);
         let assignment = assignment(&set.name, Some(set), AppProtocol::Http1, &[], rules);
         let served = assignment.endpoints.iter().map(|l| l.lb_endpoints.len());
