@@ -3,7 +3,7 @@
 //!
 //! It writes no file, which is `apply`'s, and decides nothing about what to leave out, which is `quarantine`'s.
 
-use crate::apply::{Applier, ApplyError, Desired, Outcome, Report};
+use crate::apply::{Applier, ApplyError, ApplyReport, Desired, Outcome};
 use crate::envoy::Admin;
 use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
 use crate::xds::XdsKind;
@@ -17,7 +17,7 @@ pub enum Published {
     /// Envoy serves the target, or what is left of it.
     Accepted {
         /// Report of the transaction.
-        report: Report,
+        report: ApplyReport,
         /// Configuration that it serves instead of the target, if something was left out.
         reduced: Option<Box<Reduced>>,
     },
@@ -145,7 +145,7 @@ fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
 }
 
 /// Returns the keys that Envoy took without showing their certificate: it says so of bad pairs, too.
-fn unproven_keys(report: &Report) -> Vec<String> {
+fn unproven_keys(report: &ApplyReport) -> Vec<String> {
     let keys = report.unverified.iter();
     keys.filter(|subscription| subscription.kind == XdsKind::Secret)
         .map(|subscription| subscription.name.clone())
