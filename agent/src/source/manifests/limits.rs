@@ -16,7 +16,7 @@ pub struct Limits {
     /// True if links may lead out of the directory.
     pub links_out: bool,
     /// Limits of one document.
-    pub document: decode::Limits,
+    pub document: decode::DecodeLimits,
 }
 
 impl Default for Limits {
@@ -27,7 +27,7 @@ impl Default for Limits {
             file_bytes: 16 << 20,
             total_bytes: 256 << 20,
             links_out: false,
-            document: decode::Limits::default(),
+            document: decode::DecodeLimits::default(),
         }
     }
 }
