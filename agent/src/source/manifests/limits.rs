@@ -4,7 +4,7 @@ use sesame_gateway_api::decode;
 
 /// The limits of one directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ReadLimits {
     /// Depth of directories.
     pub depth: usize,
     /// Number of manifests.
@@ -19,7 +19,7 @@ pub struct Limits {
     pub document: decode::DecodeLimits,
 }
 
-impl Default for Limits {
+impl Default for ReadLimits {
     fn default() -> Self {
         Self {
             depth: 16,
