@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::files::Files;
 use super::on_disk::{OnDisk, find, resources_mut};
-use super::plan::{Phase, Plan, Step, plan};
+use super::plan::{Phase, Plan, PlanStep, plan};
 use super::report::{ApplyReport, Outcome, Refusal, StepReport};
 use super::request::{ApplyError, Desired, Opened};
 use super::rollback;
@@ -205,7 +205,7 @@ impl Applier {
         Ok(())
     }
 
-    fn write_step(&mut self, step: &Step) -> io::Result<Vec<Expectation>> {
+    fn write_step(&mut self, step: &PlanStep) -> io::Result<Vec<Expectation>> {
         let mut expected = Vec::with_capacity(step.writes.len());
         for write in &step.writes {
             let kind = write.subscription.kind;
