@@ -6,7 +6,7 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sesame_agent::envoy::validate::{Verdict, validate};
+use sesame_agent::envoy::validate::{Validity, validate};
 use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::resolve::{Options, resolve};
 use sesame_gateway_api::status::ConditionType;
@@ -267,7 +267,7 @@ async fn envoy_says(
         .await
         .expect("Envoy runs")
     {
-        Verdict::Valid => Ok(()),
-        Verdict::Invalid { envoy_words } => Err(envoy_words),
+        Validity::Valid => Ok(()),
+        Validity::Invalid { envoy_words } => Err(envoy_words),
     }
 }

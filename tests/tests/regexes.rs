@@ -6,7 +6,7 @@ use std::path::Path;
 
 use prost::encoding::encode_varint;
 use serde_json::json;
-use sesame_agent::envoy::validate::{Verdict, validate};
+use sesame_agent::envoy::validate::{Validity, validate};
 use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::resolve::{Options, resolve};
 use sesame_gateway_api::status::{ConditionStatus, ConditionType};
@@ -210,8 +210,8 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
         .await
         .expect("Envoy runs")
     {
-        Verdict::Valid => true,
-        Verdict::Invalid { envoy_words } => {
+        Validity::Valid => true,
+        Validity::Invalid { envoy_words } => {
             assert!(envoy_words.contains("configuration"), "{envoy_words}");
             false
         }
