@@ -30,7 +30,7 @@ pub enum Source {
     /// A directory of bundles.
     Bundles(BundleSettings),
     /// A Kubernetes cluster.
-    Cluster(cluster::Settings),
+    Cluster(cluster::ClusterSettings),
 }
 
 /// Everything that an engine is started with.
