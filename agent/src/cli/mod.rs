@@ -180,7 +180,7 @@ enum LogFormat {
 
 /// Parses the arguments and does what they say.
 pub fn main(revision: Option<&'static str>) -> ExitCode {
-    let version = version::Version::of(revision);
+    let version = version::ProgramVersion::of(revision);
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let loaded = settings::load(&arguments);
     let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
