@@ -218,28 +218,46 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    let result = match command {
-        Command::Run(args) => run::main(*args, SettingsReader { arguments, set_log }),
+    let reader = SettingsReader { arguments, set_log };
+    match execute(command, &agent, &config, &loaded, reader) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            output::error(&error);
+            ExitCode::from(EXIT_FAILED)
+        }
+    }
+}
+
+/// Does what the command says. Returns the exit code.
+fn execute(
+    command: Command,
+    agent: &AgentArgs,
+    config: &ConfigArgs,
+    loaded: &LoadedSettings,
+    reader: SettingsReader,
+) -> anyhow::Result<u8> {
+    match command {
+        Command::Run(args) => run::main(*args, reader),
         Command::Render(args) => render::main(&args),
-        Command::Validate(args) => validate::main(&args, &config, &loaded),
-        Command::Status(args) => status::main(&agent, &args),
-        Command::Restart(args) => restart::main(&agent, &args),
-        Command::Drain(args) => drain::main(&agent, &args),
-        Command::History(args) => history::history(&agent, &args),
-        Command::Diff(args) => history::diff(&agent, &args),
-        Command::Rollback(args) => history::rollback(&agent, &args),
-        Command::Doctor(args) => doctor::main(&agent, &args, &loaded),
-        Command::Collect(args) => collect::main(&agent, &args, &loaded),
-        Command::Reload => reload::main(&agent),
-        Command::Resume => agent::command(&agent, InstanceCommand::Resume),
-        Command::Accept => agent::command(&agent, InstanceCommand::Accept),
+        Command::Validate(args) => validate::main(&args, config, loaded),
+        Command::Status(args) => status::main(agent, &args),
+        Command::Restart(args) => restart::main(agent, &args),
+        Command::Drain(args) => drain::main(agent, &args),
+        Command::History(args) => history::history(agent, &args),
+        Command::Diff(args) => history::diff(agent, &args),
+        Command::Rollback(args) => history::rollback(agent, &args),
+        Command::Doctor(args) => doctor::main(agent, &args, loaded),
+        Command::Collect(args) => collect::main(agent, &args, loaded),
+        Command::Reload => reload::main(agent),
+        Command::Resume => agent::command(agent, InstanceCommand::Resume),
+        Command::Accept => agent::command(agent, InstanceCommand::Accept),
         #[cfg(feature = "cluster")]
-        Command::Join(args) => join::main(&agent, &args),
+        Command::Join(args) => join::main(agent, &args),
         #[cfg(feature = "cluster")]
-        Command::Leave(args) => leave::main(&agent, &args),
+        Command::Leave(args) => leave::main(agent, &args),
         #[cfg(feature = "cluster")]
         Command::StoreCredentials(args) => join::store(&args),
-        Command::Apply(args) => apply::main(&agent, &args),
+        Command::Apply(args) => apply::main(agent, &args),
         Command::Bundle(command) => bundle::main(&command),
         Command::Identity(args) => identity::main(&args),
         Command::Trust(command) => trust::main(&command),
@@ -248,13 +266,6 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         Command::LaunchEnvoy(args) => launch::main(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completion(args) => manual::completion(&args),
-    };
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            output::error(&error);
-            ExitCode::from(EXIT_FAILED)
-        }
     }
 }
 

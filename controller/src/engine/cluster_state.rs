@@ -265,10 +265,10 @@ impl ClusterState {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use sesame_gateway_api::decode::{self, Limits};
+    use sesame_gateway_api::decode::{self, DecodeLimits};
 
     pub(in crate::engine) fn observed(yaml: &str) -> WatchedObject {
-        let mut decoded = decode::decode(yaml, &Limits::default());
+        let mut decoded = decode::decode(yaml, &DecodeLimits::default());
         let object = decoded
             .pop()
             .expect("a document")

@@ -11,7 +11,6 @@ use sesame_gateway_api::world::World;
 
 /// Resolves the world as if there were no other class and no other Gateway of ours, and says so in their statuses. The
 /// second value holds the Gateways that are not served.
-// Long: what is not served is taken out before, and told of after, the resolution in between.
 pub(super) fn resolve(
     world: &World,
     resolver: &mut Resolver,

@@ -68,10 +68,10 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
         signing_key,
         recipients,
         recipients_file,
-        sequence,
-        created,
-        creator,
-        origin,
+        sequence: _,
+        created: _,
+        creator: _,
+        origin: _,
         output: format,
     } = args;
     if !file.to_str().is_some_and(|name| name.ends_with(SUFFIX)) {
@@ -94,26 +94,8 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
         tracing::error!("no Gateway {gateway} is accepted; see `sesame-agent validate`");
         return Ok(EXIT_WRONG);
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let told = created.map(|time| u64::try_from(time.as_second()));
-    let label = BundleLabel {
-        gateway: resolved.snapshot.gateway.clone(),
-        sequence: match sequence {
-            Some(sequence) => *sequence,
-            None => u64::try_from(now.as_millis())?,
-        },
-        created: told
-            .transpose()
-            .context("--created")?
-            .unwrap_or(now.as_secs()),
-        creator: creator.clone(),
-        origin: match origin {
-            Some(origin) => origin.clone(),
-            None => format!("manifests {}", manifests.display()),
-        },
-    };
     let bytes = bundle::make(&BundleOrder {
-        label,
+        label: label(args, &resolved.snapshot.gateway)?,
         snapshot: &resolved.snapshot,
         pairs: &resolved.keys,
         hosts: &hosts,
@@ -129,4 +111,26 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
     let summary = BundleSummary::of(&bytes)?;
     format.write(&summary, || summary.text())?;
     Ok(0)
+}
+
+/// Returns the label of the bundle of this Gateway, made now unless the arguments say otherwise.
+fn label(args: &CreateArgs, gateway: &str) -> anyhow::Result<BundleLabel> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let told = args.created.map(|time| u64::try_from(time.as_second()));
+    Ok(BundleLabel {
+        gateway: gateway.to_owned(),
+        sequence: match args.sequence {
+            Some(sequence) => sequence,
+            None => u64::try_from(now.as_millis())?,
+        },
+        created: told
+            .transpose()
+            .context("--created")?
+            .unwrap_or(now.as_secs()),
+        creator: args.creator.clone(),
+        origin: match &args.origin {
+            Some(origin) => origin.clone(),
+            None => format!("manifests {}", args.manifests.display()),
+        },
+    })
 }

@@ -187,7 +187,12 @@ impl Publisher {
         reduced
     }
 
-    fn accepted(&mut self, wanted: &Arc<Target>, served: &Arc<Target>, report: &apply::Report) {
+    fn accepted(
+        &mut self,
+        wanted: &Arc<Target>,
+        served: &Arc<Target>,
+        report: &apply::ApplyReport,
+    ) {
         let (culprits, unbound) = (self.quarantine.culprits(), self.quarantine.unbound());
         let affected = if culprits.is_empty() && unbound.iter().next().is_none() {
             Affected::default()

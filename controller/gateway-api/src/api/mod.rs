@@ -18,7 +18,7 @@ mod unknown;
 
 pub use self::core::*;
 pub use self::enums::*;
-pub use self::field_path::{FieldPath, Step};
+pub use self::field_path::{FieldPath, PathStep};
 pub use self::filters::*;
 pub use self::gateway::*;
 pub use self::labels::*;

@@ -38,7 +38,7 @@ use crate::world::{AnyObject, Kind, ObjectKey};
 
 /// Limits of one document. The defaults are far above the sizes that a cluster stores and far below those that hurt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct DecodeLimits {
     /// Bytes of one object; the API server stops at about 1.5 MiB.
     pub object_bytes: usize,
     /// Bytes of a `List`, which may hold a whole configuration.
@@ -51,7 +51,7 @@ pub struct Limits {
     pub nodes: usize,
 }
 
-impl Default for Limits {
+impl Default for DecodeLimits {
     fn default() -> Self {
         Self {
             object_bytes: 1 << 20,
@@ -77,7 +77,7 @@ pub struct Decoded {
 
 /// Decodes one document: nothing for an empty one, one outcome for an object, and one for each item of
 /// a `List`.
-pub fn decode(text: &str, limits: &Limits) -> Vec<Result<Decoded, DecodeError>> {
+pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if split::is_blank(text) {
         return Vec::new();
@@ -93,7 +93,7 @@ pub fn decode(text: &str, limits: &Limits) -> Vec<Result<Decoded, DecodeError>> 
 }
 
 /// The document as a tree, and what it is. Of what is evidently not for us nothing more than that is looked at.
-fn parse(text: &str, limits: &Limits) -> Result<(Node, Head), Box<DecodeError>> {
+fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeError>> {
     let fail = |line, object, reason| Box::new(DecodeError::new(line, object, reason));
     // The lines at the margin tell what it is without a parse, and what it was meant to be if there can be none.
     let sniffed = Head::sniffed(text);

@@ -95,6 +95,7 @@ pub(crate) fn check_all<'w>(
 }
 
 /// Checks one Gateway, of which `class` is the verdict on its class.
+// Long: each field of a Gateway in turn, so that none is forgotten.
 fn check<'w>(
     gateway: &'w Gateway,
     class: &Verdict,
@@ -102,7 +103,6 @@ fn check<'w>(
     cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> CheckedGateway<'w> {
-    // Each field of a Gateway in turn, so that none is forgotten.
     let GatewaySpec {
         gateway_class_name,
         listeners,
