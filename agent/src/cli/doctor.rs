@@ -33,6 +33,9 @@ pub(crate) struct DoctorArgs {
     /// Show what is as it should be, too.
     #[arg(long)]
     all: bool,
+    /// Tell what the cluster says: what root has the agent's user do.
+    #[arg(long, hide = true)]
+    only_cluster: bool,
 }
 
 /// The outcome.
@@ -55,6 +58,11 @@ pub(crate) fn main(
     args: &DoctorArgs,
     loaded: &LoadedSettings,
 ) -> anyhow::Result<u8> {
+    if args.only_cluster {
+        let facts = examine(agent, loaded)?.facts.cluster;
+        agent.output.write(&facts, String::new)?;
+        return Ok(0);
+    }
     let mut found = findings(&examine(agent, loaded)?.facts);
     let (mut fixed, mut not_fixed) = (Vec::new(), Vec::new());
     if args.fix {
@@ -121,14 +129,14 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         }
     };
     let runtime = agent::runtime()?;
-    let cluster = options
-        .as_ref()
-        .and_then(|options| cluster(&runtime, options));
     let value = |key: &str| {
         let found = settings.iter().find(|setting| setting.key == key);
         found.and_then(|setting| setting.values.first())
     };
     let state_dir = value("state-dir").map(PathBuf::from).unwrap_or_default();
+    let cluster = options
+        .as_ref()
+        .and_then(|options| cluster(&runtime, (agent, loaded), &state_dir, options));
     let inquiry = Inquiry {
         settings: (loaded.path.clone(), faults),
         gateways: gateways(&state_dir, options.as_ref()),
@@ -275,16 +283,45 @@ fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGate
     gateways
 }
 
+/// Asks the cluster, as the agent's user: root does not follow what that user may change.
 #[cfg(feature = "cluster")]
-fn cluster(runtime: &tokio::runtime::Runtime, options: &RunOptions) -> Option<ClusterFacts> {
-    match &options.source {
-        Source::Cluster(settings) => Some(runtime.block_on(crate::doctor::cluster::ask(settings))),
-        _ => None,
-    }
+fn cluster(
+    runtime: &tokio::runtime::Runtime,
+    (agent, loaded): (&AgentArgs, &LoadedSettings),
+    state_dir: &Path,
+    options: &RunOptions,
+) -> Option<ClusterFacts> {
+    let Source::Cluster(settings) = &options.source else {
+        return None;
+    };
+    let owner = if state_dir.is_dir() {
+        crate::join::owner::of(state_dir).ok().flatten()
+    } else {
+        None
+    };
+    let Some(owner) = owner else {
+        return Some(runtime.block_on(crate::doctor::cluster::ask(settings)));
+    };
+    let runtime_dir = agent.runtime_dir.to_string_lossy();
+    let config = loaded.path.as_ref().map(|path| path.to_string_lossy());
+    let mut command = vec!["doctor", "--only-cluster", "--output", "json"];
+    command.extend(["--runtime-dir", &*runtime_dir]);
+    command.extend(config.iter().flat_map(|path| ["--config", &**path]));
+    let asked = owner.run(&command, b"");
+    let facts = asked.and_then(|answer| Ok(serde_json::from_slice(&answer)?));
+    Some(facts.unwrap_or_else(|error| ClusterFacts {
+        unreachable: Some(format!("{error:#}")),
+        ..ClusterFacts::default()
+    }))
 }
 
 #[cfg(not(feature = "cluster"))]
-fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions) -> Option<ClusterFacts> {
+fn cluster(
+    _: &tokio::runtime::Runtime,
+    _: (&AgentArgs, &LoadedSettings),
+    _: &Path,
+    _: &RunOptions,
+) -> Option<ClusterFacts> {
     None
 }
 

@@ -75,7 +75,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     let expiries = || gateways.iter().flat_map(|gateway| &gateway.expiries);
     HostFacts {
         settings,
-        inotify: inotify(&own, &gateways),
+        inotify: inotify(user, &own, &gateways),
         ports,
         first_free_port,
         binds_low: given_by_unit || may_bind_low(&process),
@@ -122,8 +122,8 @@ fn number<T: std::str::FromStr>(path: &str) -> Option<T> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn inotify(own: &[u32], gateways: &[InspectedGateway]) -> InotifyFacts {
-    let budget = Budget::read(own);
+fn inotify(user: u32, own: &[u32], gateways: &[InspectedGateway]) -> InotifyFacts {
+    let budget = Budget::of(user, own);
     let wanted = gateways.iter().map(|gateway| gateway.files).sum();
     InotifyFacts {
         instances: budget.limit,
