@@ -133,11 +133,12 @@ packages: ## Debian packages and tarballs for a gateway host, in target/packages
 	@for file in $(PACKAGES)/*; do cmp "$$file" $(PACKAGES).again/"$${file##*/}" || exit 1; done
 	@rm -rf $(PACKAGES).again
 
+# The bundles' signer uses openssl; the clock of an agent is compiled.
 .PHONY: test-hosts
 test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOSTS="life reboot" runs some)
-	$(TOOLS_FOR) cargo cc mmdebstrap systemd-nspawn nsenter dpkg-deb dpkg-shlibdeps strip lintian $(FETCH_ENVOY)
-	@$(MAKE) --no-print-directory $(ENVOY)
-	$(CARGO) build --locked --package sesame-agent --package sesame-tests --bin sesame-agent --bin hosts
+	$(TOOLS_FOR) cargo cc go mmdebstrap systemd-nspawn nsenter unshare ip openssl dpkg-deb dpkg-shlibdeps strip lintian $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE)
+	$(CARGO) build --locked --workspace --bins
 	target/debug/hosts $(HOSTS)
 
 .PHONY: golden
