@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-pub use self::assets::Channel;
+pub use self::assets::{Channel, definitions};
 pub use self::client::{Client, Failure};
 pub use self::guard::Guard;
 use self::identity::{Credentials, Identity};

@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use sesame_tests::agent::agent_binary;
 use sesame_tests::backend::Backend;
+use sesame_tests::cluster::definitions;
+use sesame_tests::envoy::workspace;
 use sesame_tests::load::{Load, Plan};
 use tempfile::TempDir;
 
@@ -19,6 +21,10 @@ use crate::objects::{get, version, wait_version};
 use crate::packages::Packages;
 
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
+/// Verifies, unpacks and installs.
+const INSTALL: &str = "cd /root &&
+openssl pkeyutl -verify -pubin -inkey signer.pub -rawin -in sesame-*-airgap.tar -sigfile sesame-*-airgap.tar.sig &&
+tar -xf sesame-*-airgap.tar && rm sesame-*-airgap.tar && cd sesame-*-airgap && ./install.sh host --key ../signer.pub";
 const AS_USER: [&str; 5] = ["runuser", "--user", "sesame", "--", "sesame-agent"];
 /// The backend is there again after a reboot.
 const BACKEND_PORT: u16 = 8099;
@@ -31,9 +37,18 @@ pub(crate) fn scenario(packages: &Packages) {
     let mut machine = Machine::start("airgap");
     let inside = machine.inside();
     cut_off(&inside);
-    let begun = Instant::now();
-    inside.install(&packages.first());
     let signer = Signer::new();
+    let archive = signer.archive(packages);
+    for file in [
+        &archive,
+        &archive.with_extension("tar.sig"),
+        &signer.path("signer.pub"),
+    ] {
+        inside.put(file);
+    }
+    let begun = Instant::now();
+    // As the page of air-gapped sites has it.
+    inside.ok(&["sh", "-c", INSTALL]);
     fs::copy(
         signer.path("signer.pub"),
         inside.path("/etc/sesame/signer.pub"),
@@ -162,6 +177,21 @@ impl Signer {
 
     fn path(&self, name: &str) -> std::path::PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// The archive that a site is installed from, signed. Its images are nothing for a host.
+    fn archive(&self, packages: &Packages) -> std::path::PathBuf {
+        let (out, images) = (self.path("archive"), self.path("images"));
+        fs::create_dir(&images).expect("a directory");
+        fs::write(images.join("none.oci.tar"), "no image\n").expect("a file");
+        run(Command::new(workspace().join("airgap/build.sh"))
+            .args([&out, packages.built(), &images, &definitions()])
+            .env("SIGNING_KEY", self.path("signer.key")));
+        let entries = fs::read_dir(out).expect("an archive was built");
+        let mut files = entries.flatten().map(|entry| entry.path());
+        files
+            .find(|file| file.extension().is_some_and(|end| end == "tar"))
+            .expect("an archive")
     }
 
     /// A bundle of the version with this number.

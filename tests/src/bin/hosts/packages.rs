@@ -45,6 +45,11 @@ impl Packages {
         packages
     }
 
+    /// Directory of everything that was built of the first version.
+    pub(crate) fn built(&self) -> &PathBuf {
+        &self.first
+    }
+
     /// The first version of both.
     pub(crate) fn first(&self) -> Vec<PathBuf> {
         debs(&self.first, "")

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Packages of a machine besides Debian's essential ones.
-const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd";
+const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd,openssl";
 const SUITE: &str = "bookworm";
 /// Options of apt that say how to fetch, rather than what.
 const FETCHING: [&str; 4] = [
@@ -26,9 +26,11 @@ pub(crate) fn base(directory: &Path) -> PathBuf {
 /// Makes it, unless it is there.
 pub(crate) fn prepare(directory: &Path) {
     let base = base(directory);
-    if base.exists() {
+    let included = base.with_extension("included");
+    if base.exists() && fs::read_to_string(&included).is_ok_and(|text| text == INCLUDED) {
         return;
     }
+    let _ = fs::remove_dir_all(&base);
     println!("host: making a root file system (mmdebstrap, two minutes)");
     let new = base.with_extension("new");
     let _ = fs::remove_dir_all(&new);
@@ -49,6 +51,7 @@ pub(crate) fn prepare(directory: &Path) {
         .expect("mmdebstrap (Debian: mmdebstrap)");
     assert!(made.success(), "{command:?}: {made}");
     fs::rename(new, base).expect("the root is where it is looked for");
+    fs::write(included, INCLUDED).expect("a file beside the root");
 }
 
 /// Returns the standard output of a program; nothing if there is no such program.
