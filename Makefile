@@ -27,6 +27,12 @@ KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiser
 CONFORMANCE_CHANNEL := experimental
 CONFORMANCE_REPORT = docs/conformance/$(CONFORMANCE_CHANNEL)-default-report.yaml
 
+# What the programs say that they were built from.
+REVISION := $(shell git rev-parse --verify --quiet HEAD 2>/dev/null)
+ifneq ($(REVISION),)
+export SESAME_REVISION := $(REVISION)$(shell git diff --quiet HEAD 2>/dev/null || echo -dirty)
+endif
+
 CARGO ?= cargo
 GO ?= go
 
@@ -119,19 +125,66 @@ conformance-run: $(ENVOY) $(KUBE)
 	cd tests/conformance && CGO_ENABLED=0 $(GO) test -trimpath -c -o $(CURDIR)/target/conformance/suite ./suite
 	target/debug/conformance --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
 
-# The program in the packages: `release`, or what builds sooner (`demo`, `dev`).
+# The programs in packages and images: `release`, or what builds sooner (`demo`, `dev`); or a directory with programs that
+# are built already.
 PROFILE ?= release
+PROGRAMS ?=
+BUILT = $(or $(PROGRAMS),target/$(PROFILE:dev=debug))
+# Of what is compressed, as many bytes as the tests can wait for.
+FAST := PROFILE=dev PROGRAMS=target/debug PACKAGE_LEVEL=1 IMAGE_LEVEL=1
 PACKAGES := target/packages
 .PHONY: packages
 packages: ## Debian packages and tarballs for a gateway host, in target/packages (PROFILE=demo builds sooner)
 	$(TOOLS_FOR) cargo cc dpkg-deb dpkg-shlibdeps strip $(FETCH_ENVOY)
 	@$(MAKE) --no-print-directory $(ENVOY)
-	$(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --bin sesame-agent
+	$(if $(PROGRAMS),,$(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --bin sesame-agent)
 	rm -rf $(PACKAGES) $(PACKAGES).again
-	systemd/packages/build.sh target/$(PROFILE:dev=debug)/sesame-agent $(ENVOY) $(PACKAGES).again >/dev/null
-	systemd/packages/build.sh target/$(PROFILE:dev=debug)/sesame-agent $(ENVOY) $(PACKAGES)
+	systemd/packages/build.sh $(BUILT)/sesame-agent $(ENVOY) $(PACKAGES).again >/dev/null
+	systemd/packages/build.sh $(BUILT)/sesame-agent $(ENVOY) $(PACKAGES)
 	@for file in $(PACKAGES)/*; do cmp "$$file" $(PACKAGES).again/"$${file##*/}" || exit 1; done
 	@rm -rf $(PACKAGES).again
+
+# Images for these processors. That of this machine needs nothing more; docs/images.md says what another one needs.
+ARCHES ?= $(shell dpkg --print-architecture 2>/dev/null)
+IMAGES := target/images
+.PHONY: images
+images: ## Images of the agent, Envoy and the controller, in target/images (PROFILE=demo builds sooner)
+	$(TOOLS_FOR) cargo cc python3 strip $(if $(BASE),,dpkg-deb mmdebstrap) $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY)
+	@$(MAKE) --no-print-directory $(ARCHES:%=image-programs-%)
+	PROFILE=$(PROFILE) ENVOY_VERSION=$(ENVOY_VERSION) images/build.sh $(IMAGES) $(foreach arch,$(ARCHES),$(arch)=target/image-programs/$(arch))
+
+image-programs-%:
+	$(if $(PROGRAMS),,$(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --package sesame-controller --bins)
+	mkdir -p target/image-programs/$*
+	ln -sf $(foreach name,sesame-agent sesame-controller,$(abspath $(BUILT)/$(name))) target/image-programs/$*/
+	ln -sf $(ENVOY) target/image-programs/$*/envoy
+
+.PHONY: images-check
+images-check: ## Images of what `test` has built, run without a network; needs root
+	$(TOOLS_FOR) cargo cc python3 strip mmdebstrap dpkg-deb runc
+	$(CARGO) build --locked --workspace --bins
+	@$(MAKE) --no-print-directory images $(FAST)
+	images/check.py $(IMAGES) $(SESAME_REVISION)
+
+# The directory of the Gateway API's definitions, in the Go module that the conformance suite pins.
+DEFINITIONS = $$(cd tests/conformance && $(GO) mod download -json sigs.k8s.io/gateway-api | sed -n 's/^\t"Dir": "\(.*\)".*/\1/p')/config/crd
+AIRGAP := target/airgap
+.PHONY: airgap
+airgap: ## One archive for sites without a network, in target/airgap; SIGNING_KEY=FILE (ed25519) signs it
+	$(TOOLS_FOR) cargo cc python3 go dpkg-deb dpkg-shlibdeps strip $(if $(BASE),,mmdebstrap) $(if $(SIGNING_KEY),openssl) $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory packages images
+	@rm -rf $(AIRGAP) $(AIRGAP).again
+	@airgap/build.sh $(AIRGAP).again $(PACKAGES) $(IMAGES) "$(DEFINITIONS)" >/dev/null
+	@airgap/build.sh $(AIRGAP) $(PACKAGES) $(IMAGES) "$(DEFINITIONS)"
+	@for file in $(AIRGAP)/*; do cmp "$$file" $(AIRGAP).again/"$${file##*/}" || exit 1; done
+	@rm -rf $(AIRGAP).again
+	@$(if $(SIGNING_KEY),,echo 'NOT SIGNED: who gets it cannot tell whether it is yours. SIGNING_KEY=FILE signs it.' >&2)
+
+.PHONY: airgap-check
+airgap-check: ## The archive is the same twice, and installs nothing that was changed
+	$(TOOLS_FOR) cargo python3 go dpkg-deb openssl
+	@airgap/check.sh "$(DEFINITIONS)"
 
 # The bundles' signer uses openssl; the clock of an agent is compiled.
 .PHONY: test-hosts

@@ -14,7 +14,7 @@ package_of() {
     ip) echo iproute2 ;;
     nft) echo nftables ;;
     unshare | nsenter | setpriv) echo util-linux ;;
-    arch-test | buildah | dpkg-deb | lintian | mmdebstrap | openssl | runc) echo "${1%-deb}" ;;
+    arch-test | buildah | dpkg-deb | lintian | mmdebstrap | openssl | python3 | runc) echo "${1%-deb}" ;;
   esac
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct ProcessSettings {
 }
 
 /// Runs until SIGTERM or SIGINT.
-pub(crate) fn run(settings: &ProcessSettings) -> Result<()> {
+pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -54,7 +54,7 @@ pub(crate) fn run(settings: &ProcessSettings) -> Result<()> {
         .context("start the runtime")?;
     let outcome = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        while controller(settings.clone(), &mut stop).await? == End::Outdated {}
+        while controller(settings.clone(), revision, &mut stop).await? == End::Outdated {}
         Ok(())
     });
     // The engine's thread may be in the middle of a resolution, whose outcome nobody waits for.
@@ -93,7 +93,11 @@ impl StopSignals {
     }
 }
 
-async fn controller(settings: ProcessSettings, stop: &mut StopSignals) -> Result<End> {
+async fn controller(
+    settings: ProcessSettings,
+    revision: &'static str,
+    stop: &mut StopSignals,
+) -> Result<End> {
     let connection = ClusterConnection::open(settings.kubeconfig.clone()).await?;
     let listen = settings.listen;
     let listener = serve::bind(listen)
@@ -109,6 +113,7 @@ async fn controller(settings: ProcessSettings, stop: &mut StopSignals) -> Result
         leading: is_leading,
         metrics: Arc::new(Metrics::new()),
     };
+    replica.metrics.built_from(revision);
     let elector = Elector {
         replica: replica.clone(),
         duration: settings.lease_duration,

@@ -35,6 +35,7 @@ mod status;
 mod trust;
 mod validate;
 mod validate_settings;
+mod version;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -120,6 +121,8 @@ enum Command {
     /// Manage the public keys that may sign bundles for this host.
     #[command(subcommand)]
     Trust(trust::TrustCommand),
+    /// Tell the version of this program, and the source revision that it was built from.
+    Version(version::VersionArgs),
     /// Start Envoys for an agent in another container or unit, and end them when it is stopped.
     Launcher(launcher::LauncherArgs),
     /// Start an Envoy that outlives the agent.
@@ -176,7 +179,8 @@ enum LogFormat {
 }
 
 /// Parses the arguments and does what they say.
-pub fn main() -> ExitCode {
+pub fn main(revision: Option<&'static str>) -> ExitCode {
+    let version = version::ProgramVersion::of(revision);
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let loaded = settings::load(&arguments);
     let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
@@ -192,6 +196,10 @@ pub fn main() -> ExitCode {
         }
         if !loaded.faults.is_empty() && error.kind() == ErrorKind::MissingRequiredArgument {
             std::process::exit(EXIT_USAGE.into());
+        }
+        if error.kind() == ErrorKind::DisplayVersion {
+            let printed = output::text(&version.to_string());
+            std::process::exit(printed.map_or(EXIT_FAILED, |()| 0).into());
         }
         error.exit()
     });
@@ -235,6 +243,7 @@ pub fn main() -> ExitCode {
         Command::Bundle(command) => bundle::main(&command),
         Command::Identity(args) => identity::main(&args),
         Command::Trust(command) => trust::main(&command),
+        Command::Version(args) => version::main(&args, &version),
         Command::Launcher(args) => launcher::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
         Command::Man(args) => manual::man(&args),

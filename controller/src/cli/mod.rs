@@ -10,6 +10,7 @@ mod hosts;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
@@ -44,9 +45,23 @@ enum Command {
 }
 
 /// Parses the arguments and runs the command.
-pub fn main() -> ExitCode {
-    match Cli::parse().command {
-        Command::Run(args) => run(*args),
+///
+/// `revision` is the commit of the sources; none if they were built outside of their repository.
+pub fn main(revision: Option<&'static str>) -> ExitCode {
+    let revision = revision
+        .filter(|known| !known.is_empty())
+        .unwrap_or("unknown");
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        if error.kind() == ErrorKind::DisplayVersion {
+            let version = env!("CARGO_PKG_VERSION");
+            let text = format!("sesame-controller {version} (revision {revision})\n");
+            let printed = std::io::stdout().lock().write_all(text.as_bytes());
+            std::process::exit(printed.map_or(EXIT_FAILED, |()| 0).into());
+        }
+        error.exit()
+    });
+    match cli.command {
+        Command::Run(args) => run(*args, revision),
         Command::Export(args) => match export::main(&args) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, EXIT_FAILED),
@@ -65,7 +80,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(args: RunArgs) -> ExitCode {
+fn run(args: RunArgs, revision: &'static str) -> ExitCode {
     let settings = match args.settings() {
         Ok(settings) => settings,
         Err(error) => return fail(&error, EXIT_WRONG_CALL),
@@ -74,7 +89,7 @@ fn run(args: RunArgs) -> ExitCode {
     if let Err(error) = start_logging(&log, format) {
         return fail(&error, EXIT_WRONG_CALL);
     }
-    match crate::run::run(&settings) {
+    match crate::run::run(&settings, revision) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "the controller cannot go on");

@@ -6,6 +6,7 @@
 
 mod batch;
 mod scope;
+mod timing;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use self::batch::Batch;
 use self::scope::Scope;
+pub use self::timing::Timing;
 use super::manifests::{Limits, tree};
 
 /// The paths that may have changed.
@@ -34,33 +36,6 @@ pub enum Change {
     Paths(Vec<PathBuf>),
     /// Any path.
     All,
-}
-
-/// The timing of a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// Time of quiet after which the change of one whole file is sent.
-    pub one: Duration,
-    /// Time of quiet after which any other change is sent.
-    pub quiet: Duration,
-    /// Time after its beginning at which a change is sent in any case.
-    pub longest: Duration,
-    /// Time between two looks for a directory that is missing, or at everything where there is no inotify.
-    pub poll: Duration,
-    /// Time between two looks at everything in any case.
-    pub rescan: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            one: Duration::from_micros(200),
-            quiet: Duration::from_millis(2),
-            longest: Duration::from_millis(20),
-            poll: Duration::from_secs(1),
-            rescan: Duration::from_secs(30),
-        }
-    }
 }
 
 /// A running watch, which ends when it is dropped.

@@ -97,10 +97,7 @@ impl Resolver {
         let routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
         let attached = routes::attachments::attach(&checked, &routes);
 
-        let mut findings = Findings {
-            shadowed,
-            ..Findings::default()
-        };
+        let mut findings = Findings::new(shadowed);
         let gateways = attached
             .iter()
             .filter_map(|gateway| {
@@ -108,18 +105,7 @@ impl Resolver {
                 snapshot::assemble(gateway, &routes, backends, &certificates, findings, &mut cx)
             })
             .collect();
-        let Findings {
-            mut shadowed,
-            displaced,
-        } = findings;
-        let displaced = displaced.messages();
-        for ((route, _), (_, message)) in &displaced {
-            if let Some(route) = routes.get(*route) {
-                cx.problems.add(route.object.clone(), message.clone());
-            }
-        }
-        let hidden = shadowed.take_hidden(&routes);
-        shadowed.tell(&routes, &mut cx.problems);
+        let (displaced, hidden) = findings.tell(&routes, &mut cx.problems);
 
         let controller_name = &options.controller_name;
         let statuses = Statuses {
@@ -140,15 +126,13 @@ impl Resolver {
                 &mut cx,
             ),
         };
-        let problems = cx.problems.into_sorted();
-        let last_good = certificates.finish();
-        self.regexes.finish();
         let resolution = Resolution {
             gateways,
             statuses,
-            problems,
-            last_good,
+            problems: cx.problems.into_sorted(),
+            last_good: certificates.finish(),
         };
+        self.regexes.finish();
         (resolution, hidden)
     }
 }
