@@ -35,10 +35,15 @@ pub(super) fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// Directory of the Gateway API's definitions, with one for each channel.
+pub fn definitions() -> PathBuf {
+    gateway_api().join("config/crd")
+}
+
 /// Every object of a channel, in the order of the files' names. They are read from the Go module that
 /// `tests/conformance/go.mod` pins.
 pub(super) fn crds(channel: Channel) -> Vec<Value> {
-    let directory = gateway_api().join("config/crd").join(match channel {
+    let directory = definitions().join(match channel {
         Channel::Standard => "standard",
         Channel::Experimental => "experimental",
     });
