@@ -6,6 +6,7 @@ mod args;
 mod crds;
 mod export;
 mod hosts;
+mod manual;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -17,6 +18,7 @@ use tracing_subscriber::filter::Directive;
 use self::args::{LogFormat, RunArgs};
 use self::export::ExportArgs;
 use self::hosts::HostsArgs;
+use self::manual::{CompletionArgs, ManArgs};
 
 /// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
@@ -41,27 +43,33 @@ enum Command {
     Hosts(Box<HostsArgs>),
     /// Make a bundle of what is published of a Gateway: a signed file for hosts that are connected to nothing.
     Export(Box<ExportArgs>),
+    /// Write the manual pages, one for each command.
+    Man(ManArgs),
+    /// Print the completion of a shell.
+    Completion(CompletionArgs),
 }
 
 /// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
-    match Cli::parse().command {
-        Command::Run(args) => run(*args),
-        Command::Export(args) => match export::main(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, EXIT_FAILED),
-        },
-        Command::Crds => match crds::yaml() {
-            Ok(text) => match std::io::stdout().lock().write_all(text.as_bytes()) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(_) => ExitCode::from(EXIT_FAILED),
-            },
-            Err(error) => fail(&error, EXIT_FAILED),
-        },
-        Command::Hosts(args) => match hosts::main(*args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, EXIT_FAILED),
-        },
+    let done = match Cli::parse().command {
+        Command::Run(args) => return run(*args),
+        Command::Export(args) => export::main(&args),
+        Command::Crds => crds::yaml().and_then(|text| output(text.as_bytes())),
+        Command::Hosts(args) => hosts::main(*args),
+        Command::Man(args) => manual::man(&args),
+        Command::Completion(args) => manual::completion(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, EXIT_FAILED),
+    }
+}
+
+/// Writes an answer to standard output. A reader that has left is no error.
+fn output(bytes: &[u8]) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(bytes) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
     }
 }
 
