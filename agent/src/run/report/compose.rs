@@ -12,6 +12,7 @@ use sesame_gateway_api::status::{
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 use super::expiry;
+use super::inputs;
 use super::objects::objects;
 use super::{AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport};
 use crate::run::engine::SourceState;
@@ -86,6 +87,22 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         let noun = if errors == 1 { "error" } else { "errors" };
         reasons.push(format!("{errors} {noun} in {kind}"));
     }
+    let warnings: Vec<String> = warnings
+        .into_iter()
+        .map(message)
+        .chain(warnings_of_settings.iter().cloned())
+        .collect();
+    let source = SourceReport {
+        available: known.available,
+        reason: known.held.clone().unwrap_or_default(),
+        problems: known.problems.to_vec(),
+        bundles: known.bundles.to_vec(),
+        ..(*source).clone()
+    };
+    let inputs = inputs::digest(
+        &(&reasons, &warnings, &starting, agent, &source, &gateways),
+        facts,
+    );
     let statuses = match &known.world {
         Some(world) if with_objects => {
             sesame_gateway_api::resolve::resolve(world, resolve).statuses
@@ -102,20 +119,11 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     Report {
         healthy: reasons.is_empty(),
         reasons,
-        warnings: warnings
-            .into_iter()
-            .map(message)
-            .chain(warnings_of_settings.iter().cloned())
-            .collect(),
+        warnings,
         starting,
         agent: agent.clone(),
-        source: SourceReport {
-            available: known.available,
-            reason: known.held.clone().unwrap_or_default(),
-            problems: known.problems.to_vec(),
-            bundles: known.bundles.to_vec(),
-            ..source.clone()
-        },
+        source,
+        inputs,
         hints: (!*moves_connections && !gateways.is_empty())
             .then(|| NOT_PARKED.to_owned())
             .into_iter()
