@@ -17,6 +17,7 @@ mod objects;
 mod packages;
 mod reboot;
 mod removal;
+mod telling;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
