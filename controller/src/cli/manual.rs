@@ -1,43 +1,25 @@
 //! `sesame-controller man` and `completion`: what people install beside the program.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use clap::{Args, CommandFactory as _};
+use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use super::Cli;
 
-#[derive(Debug, Args)]
-pub(super) struct ManArgs {
-    /// Directory to write to, created if needed
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct CompletionArgs {
-    /// Shell
-    shell: Shell,
-}
-
 /// Writes one page for the program and one for each command.
-pub(super) fn man(args: &ManArgs) -> Result<()> {
-    let at = || args.dir.display().to_string();
-    std::fs::create_dir_all(&args.dir).with_context(at)?;
+pub(super) fn man(dir: &Path) -> Result<()> {
+    let at = || dir.display().to_string();
+    std::fs::create_dir_all(dir).with_context(at)?;
     let command = Cli::command().disable_help_subcommand(true);
-    clap_mangen::generate_to(command, &args.dir).with_context(at)
+    clap_mangen::generate_to(command, dir).with_context(at)
 }
 
 /// Prints the completion.
-pub(super) fn completion(args: &CompletionArgs) -> Result<()> {
+pub(super) fn completion(shell: Shell) -> Result<()> {
     let mut bytes = Vec::new();
-    clap_complete::generate(
-        args.shell,
-        &mut Cli::command(),
-        "sesame-controller",
-        &mut bytes,
-    );
+    clap_complete::generate(shell, &mut Cli::command(), "sesame-controller", &mut bytes);
     super::output(&bytes)
 }
 
@@ -49,7 +31,7 @@ mod tests {
     fn every_command_has_a_page_and_completion_knows_it() {
         let directory = tempfile::tempdir().expect("a directory");
         let dir = directory.path().join("man1");
-        man(&ManArgs { dir: dir.clone() }).expect("pages");
+        man(&dir).expect("pages");
         for page in [
             "sesame-controller",
             "sesame-controller-run",

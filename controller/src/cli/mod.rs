@@ -9,16 +9,17 @@ mod hosts;
 mod manual;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
 use self::args::{LogFormat, RunArgs};
 use self::export::ExportArgs;
 use self::hosts::HostsArgs;
-use self::manual::{CompletionArgs, ManArgs};
 
 /// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
@@ -44,9 +45,16 @@ enum Command {
     /// Make a bundle of what is published of a Gateway: a signed file for hosts that are connected to nothing.
     Export(Box<ExportArgs>),
     /// Write the manual pages, one for each command.
-    Man(ManArgs),
+    Man {
+        /// Directory to write to, created if needed.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+    },
     /// Print the completion of a shell.
-    Completion(CompletionArgs),
+    Completion {
+        /// Shell.
+        shell: Shell,
+    },
 }
 
 /// Parses the arguments and runs the command.
@@ -56,8 +64,8 @@ pub fn main() -> ExitCode {
         Command::Export(args) => export::main(&args),
         Command::Crds => crds::yaml().and_then(|text| output(text.as_bytes())),
         Command::Hosts(args) => hosts::main(*args),
-        Command::Man(args) => manual::man(&args),
-        Command::Completion(args) => manual::completion(&args),
+        Command::Man { dir } => manual::man(&dir),
+        Command::Completion { shell } => manual::completion(shell),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

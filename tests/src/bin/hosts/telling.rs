@@ -1,4 +1,4 @@
-//! What a host tells systemd: lines of the journal that can be asked for by Gateway, and reloads.
+//! Checks of what systemd learns from a host, and keeps for it: lines of the journal by Gateway, reloads, credentials.
 
 use std::fs;
 
