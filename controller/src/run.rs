@@ -21,7 +21,7 @@ use crate::lead::Elector;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::Replica;
-use crate::report::{Events, Expiring, StatusReporter};
+use crate::report::{AllPresences, Events, Expiring, StatusReporter};
 use crate::serve::{self, Metrics};
 use crate::statuses::{GatewayProblems, StatusChange};
 use crate::watch::References;
@@ -219,6 +219,7 @@ fn start_writers(
     let (without_service, services_missing) = watch::channel(GatewayProblems::new());
     let (failures, failed) = watch::channel(GatewayProblems::new());
     let (expiring, expires) = watch::channel(Expiring::new());
+    let (presences, followed) = watch::channel(AllPresences::new());
     if settings.gateway_services {
         let provisioner = Provisioner {
             replica: replica.clone(),
@@ -244,6 +245,8 @@ fn start_writers(
     let events = Events {
         replica: replica(),
         expiring: expires,
+        presences: followed,
+        host_lost: settings.host_lost,
     };
     tasks.spawn(events.run());
     let reporter = StatusReporter {
@@ -254,6 +257,7 @@ fn start_writers(
         failures: failed,
         without_service: services_missing,
         expiring,
+        presences,
     };
     tasks.spawn(reporter.run());
 }

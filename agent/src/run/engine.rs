@@ -40,6 +40,8 @@ pub(super) struct SourceState {
     /// The objects that were resolved last; `None` until the manifests were read once. Statuses are resolved
     /// again when somebody asks: they take more memory than everything else, and are rarely asked for.
     pub(super) world: Option<World>,
+    /// Number of worlds before this one.
+    pub(super) worlds: u64,
     /// The time since when each condition has its status.
     pub(super) transitions: Arc<Transitions>,
     /// Everything wrong in the source.
@@ -244,11 +246,13 @@ impl Engine {
                 drop((statuses, before));
                 self.known.send_modify(|known| {
                     known.world = world;
+                    known.worlds += 1;
                     known.transitions = transitions;
                 });
             }
             ResolvedStatuses::Routes(statuses) => self.known.send_modify(|known| {
                 known.world = world;
+                known.worlds += 1;
                 Arc::make_mut(&mut known.transitions).follow(&statuses, now);
             }),
         }

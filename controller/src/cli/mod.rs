@@ -6,12 +6,15 @@ mod args;
 mod crds;
 mod export;
 mod hosts;
+mod manual;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
@@ -42,6 +45,17 @@ enum Command {
     Hosts(Box<HostsArgs>),
     /// Make a bundle of what is published of a Gateway: a signed file for hosts that are connected to nothing.
     Export(Box<ExportArgs>),
+    /// Write the manual pages, one for each command.
+    Man {
+        /// Directory to write to, created if needed.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Print the completion of a shell.
+    Completion {
+        /// Shell.
+        shell: Shell,
+    },
 }
 
 /// Parses the arguments and runs the command.
@@ -60,23 +74,25 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         }
         error.exit()
     });
-    match cli.command {
-        Command::Run(args) => run(*args, revision),
-        Command::Export(args) => match export::main(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, EXIT_FAILED),
-        },
-        Command::Crds => match crds::yaml() {
-            Ok(text) => match std::io::stdout().lock().write_all(text.as_bytes()) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(_) => ExitCode::from(EXIT_FAILED),
-            },
-            Err(error) => fail(&error, EXIT_FAILED),
-        },
-        Command::Hosts(args) => match hosts::main(*args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, EXIT_FAILED),
-        },
+    let done = match cli.command {
+        Command::Run(args) => return run(*args, revision),
+        Command::Export(args) => export::main(&args),
+        Command::Crds => crds::yaml().and_then(|text| output(text.as_bytes())),
+        Command::Hosts(args) => hosts::main(*args),
+        Command::Man { dir } => manual::man(&dir),
+        Command::Completion { shell } => manual::completion(shell),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, EXIT_FAILED),
+    }
+}
+
+/// Writes an answer to standard output. A reader that has left is no error.
+fn output(bytes: &[u8]) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(bytes) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::fleet::{self, FOREIGN_ADDRESS, FleetSummary, Revisions};
 use super::liveness::{AgentLiveness, Moment};
 use super::nodes::{self, Nodes};
+use super::presence::{self, AllPresences};
 use super::trim::TrimmedReport;
 use crate::replica::Replica;
 use crate::serve::Metrics;
@@ -68,6 +69,8 @@ pub(super) struct Agents {
     liveness: AgentLiveness,
     /// Silence after which a host is lost.
     lost_after: Duration,
+    /// Hosts that are lost or have returned.
+    presences: AllPresences,
     /// Agents that were stale at the last look: the first look may be too early.
     stale: BTreeSet<String>,
     /// Agents that no host may have written, with the reason. They count for nothing.
@@ -101,6 +104,7 @@ impl Agents {
             fleets: BTreeMap::new(),
             liveness: AgentLiveness::default(),
             lost_after,
+            presences: AllPresences::new(),
             stale: BTreeSet::new(),
             refused: BTreeMap::new(),
             of_host: BTreeMap::new(),
@@ -200,6 +204,22 @@ impl Agents {
     /// Looks for hosts that are lost by now; returns the objects whose summary has changed.
     pub(super) fn check_liveness(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
         self.summarize(self.all(), now)
+    }
+
+    /// Returns the hosts that are lost, and those that were and report again.
+    pub(super) fn presences(&self) -> &AllPresences {
+        &self.presences
+    }
+
+    fn follow_presences(&mut self, gateway: &NamespacedName, lost: &[String]) {
+        let none = BTreeMap::new();
+        let agents = self.by_gateway.get(gateway).unwrap_or(&none);
+        let before = self.presences.remove(gateway).unwrap_or_default();
+        let reports = |host: &str| agents.values().any(|agent| agent.spec.host == host);
+        let now = presence::follow(&before, lost, reports);
+        if !now.is_empty() {
+            self.presences.insert(gateway.clone(), now);
+        }
     }
 
     /// Deletes the agents that were stale at two looks in a row.
@@ -320,6 +340,7 @@ impl Agents {
             {
                 tracing::info!(%gateway, host, "a host that was lost is heard of again, or gone");
             }
+            self.follow_presences(&gateway, &summary.lost);
             if summary != before {
                 touched.insert(ObjectKey {
                     kind: Kind::Gateway,

@@ -15,6 +15,7 @@ use super::events::Expiring;
 use super::liveness::Moment;
 use super::pace::Pace;
 use super::patch::patch;
+use super::presence::AllPresences;
 use super::write::{self, WriteOutcome};
 use crate::replica::{Replica, replace};
 use crate::statuses::{GatewayProblems, StatusChange};
@@ -37,6 +38,7 @@ pub(crate) struct StatusReporter {
     pub(crate) failures: watch::Receiver<GatewayProblems>,
     pub(crate) without_service: watch::Receiver<GatewayProblems>,
     pub(crate) expiring: watch::Sender<Expiring>,
+    pub(crate) presences: watch::Sender<AllPresences>,
 }
 
 impl StatusReporter {
@@ -74,6 +76,9 @@ impl StatusReporter {
                     backlog.touch(gateways);
                     backlog.open_expiring(write::now());
                     replace(&self.expiring, backlog.expiring.clone());
+                    if agents.listed() {
+                        replace(&self.presences, agents.presences().clone());
+                    }
                     let now = Instant::now();
                     backlog.paces.retain(|_, pace| !pace.is_over(now));
                     if *self.replica.leading.borrow() && let Some(resolved) = &backlog.resolved {

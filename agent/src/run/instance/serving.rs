@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tracing::Instrument as _;
 
 use super::drain::Drain;
 use super::publisher::Publisher;
@@ -123,7 +124,10 @@ impl Serving {
         self.supervisor.park_only(&addresses);
         let (selector, stop) = (&self.selector, &self.stop);
         let newer = || selector.has_newer() || stop.borrow().is_some();
-        let done = self.publisher.publish(target, newer).await;
+        let revision = target.manifest_revision.as_deref();
+        let span = tracing::error_span!("publication", revision);
+        let publication = self.publisher.publish(target, newer);
+        let done = publication.instrument(span).await;
         self.unpublished = !done;
         if let Some(applied) = &self.instance.observed.borrow().applied {
             self.supervisor.park(tcp_addresses(&applied.rendered));
@@ -137,7 +141,7 @@ impl Serving {
         let Some(why) = self.replacement.due(&self.state, target) else {
             return false;
         };
-        tracing::info!(gateway = %self.instance.gateway, why, "Envoy is to be replaced");
+        tracing::info!(why, "Envoy is to be replaced");
         let observed = self.instance.observed.borrow().clone();
         let replacing = self
             .replacement
@@ -253,15 +257,12 @@ impl Serving {
     /// Takes note of the Envoy that runs now, or of why it is still the one of before.
     async fn note_replaced(&self, replaced: Result<(), String>) {
         let Instance {
-            gateway,
-            settings,
-            observed,
-            ..
+            settings, observed, ..
         } = &self.instance;
         let version = match &replaced {
             Ok(()) => locate::version(&settings.binary).await.ok(),
             Err(error) => {
-                tracing::error!(%gateway, "{error}");
+                tracing::error!("{error}");
                 None
             }
         };
@@ -282,7 +283,7 @@ impl Serving {
                 let changed = observed.held != held;
                 if changed {
                     if let Some(why) = &held {
-                        tracing::warn!(gateway = %self.instance.gateway, "{why}");
+                        tracing::warn!("{why}");
                     }
                     observed.held = held;
                 }
