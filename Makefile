@@ -21,6 +21,9 @@ export ENVOY
 # The API server and etcd: from $KUBEBUILDER_ASSETS, else as tests/cluster/go.mod pins them. The tests use the same ones.
 KUBE_VERSION := $(shell sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[^ ]*\).*|\1|p' tests/cluster/go.mod)
 PINNED_KUBE := $(TOOLS)/kube-$(KUBE_VERSION)
+# The programs of a node, and those in the images of tests.
+export NODES_TOOLS ?= $(TOOLS)/nodes-$(KUBE_VERSION)
+NODE_PROGRAMS := kubelet kube-controller-manager kube-scheduler kubectl kube-proxy
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
 # The report that is kept comes from a complete run without failures.
@@ -194,6 +197,16 @@ test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOS
 	$(CARGO) build --locked --workspace --bins
 	target/debug/hosts $(HOSTS)
 
+.PHONY: test-nodes nodes-tools
+test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="agent drain" runs some)
+	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare strip $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) nodes-tools
+	@$(MAKE) --no-print-directory images PROFILE=dev
+	$(CARGO) build --locked --package sesame-tests --bin nodes
+	target/debug/nodes $(NODES)
+
+nodes-tools: $(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS) pause echo-basic)
+
 .PHONY: golden
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it
 	SESAME_UPDATE_GOLDEN=1 $(CARGO) test --locked --package sesame-tests --test golden
@@ -266,4 +279,24 @@ $(PINNED_KUBE)/etcd:
 
 $(PINNED_KUBE)/kube-apiserver:
 	$(KUBE_BUILD) -ldflags '-s -w $(KUBE_VERSION_FLAGS)' k8s.io/kubernetes/cmd/kube-apiserver
+	mv $@.new $@
+
+# All of them by one command, because they share most of their packages.
+$(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS)) &:
+	mkdir -p $(NODES_TOOLS).new
+	cd tests/cluster && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(KUBE_VERSION_FLAGS)' \
+	  -o $(NODES_TOOLS).new/ $(NODE_PROGRAMS:%=k8s.io/kubernetes/cmd/%)
+	mkdir -p $(NODES_TOOLS) && mv $(NODES_TOOLS).new/* $(NODES_TOOLS)/ && rmdir $(NODES_TOOLS).new
+
+# Kubernetes' own, from the sources that are pinned with the rest.
+$(NODES_TOOLS)/pause:
+	mkdir -p $(@D)
+	$(CC) -static -Os -s -DVERSION=$(KUBE_VERSION) -o $@.new \
+	  "$$(cd tests/cluster && $(GO) list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux/pause.c"
+	mv $@.new $@
+
+$(NODES_TOOLS)/echo-basic:
+	mkdir -p $(@D)
+	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@.new \
+	  sigs.k8s.io/gateway-api/conformance/echo-basic
 	mv $@.new $@

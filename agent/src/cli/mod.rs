@@ -26,6 +26,7 @@ mod manual;
 mod offline;
 mod options;
 mod output;
+mod own;
 mod reload;
 mod render;
 mod restart;
@@ -125,6 +126,8 @@ enum Command {
     Version(version::VersionArgs),
     /// Start Envoys for an agent in another container or unit, and end them when it is stopped.
     Launcher(launcher::LauncherArgs),
+    /// Give directories to the user that the agent runs as, where something else has made them for root.
+    Own(own::OwnArgs),
     /// Start an Envoy that outlives the agent.
     #[command(hide = true)]
     LaunchEnvoy(launch::LaunchArgs),
@@ -238,6 +241,7 @@ fn execute(
         Command::Trust(command) => trust::main(&command),
         Command::Version(args) => version::main(&args, &version),
         Command::Launcher(args) => launcher::main(&args),
+        Command::Own(args) => own::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completion(args) => manual::completion(&args),
