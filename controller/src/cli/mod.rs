@@ -1,11 +1,14 @@
 //! The command line: arguments in, an exit code out.
 //!
-//! Exit codes: 0 after a signal to stop, 2 for a wrong call, 3 when the controller could not do its work.
+//! Exit codes: 0 after a signal to stop, 1 for a configuration that is not valid, 2 for a wrong call, 3 when the controller could not do its work.
 
 mod args;
 mod crds;
 mod export;
 mod hosts;
+#[cfg(test)]
+mod reference;
+mod validate;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -17,7 +20,10 @@ use tracing_subscriber::filter::Directive;
 use self::args::{LogFormat, RunArgs};
 use self::export::ExportArgs;
 use self::hosts::HostsArgs;
+use self::validate::ValidateArgs;
 
+/// Exit code when what was validated is wrong.
+const EXIT_WRONG: u8 = 1;
 /// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
 /// Exit code when the command was called wrongly.
@@ -35,6 +41,8 @@ struct Cli {
 enum Command {
     /// Serve the cluster until told to stop.
     Run(Box<RunArgs>),
+    /// Say everything that is wrong with a configuration, and exit with 1 if anything is.
+    Validate(ValidateArgs),
     /// Print the definitions of Sesame's own kinds, to be applied to the cluster.
     Crds,
     /// Hosts outside the cluster: invite, list and revoke them.
@@ -49,6 +57,11 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run(*args),
         Command::Export(args) => match export::main(&args) {
             Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, EXIT_FAILED),
+        },
+        Command::Validate(args) => match validate::main(&args) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(EXIT_WRONG),
             Err(error) => fail(&error, EXIT_FAILED),
         },
         Command::Crds => match crds::yaml() {
