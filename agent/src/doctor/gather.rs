@@ -180,8 +180,8 @@ fn ports(
             ([], set) => set,
             (served, _) => served,
         };
-        for (transport, outside) in &gateway.ports {
-            let bound = port_map.get(outside).unwrap_or(outside);
+        for ((transport, outside), opened) in &gateway.ports {
+            let bound = port_map.get(outside).unwrap_or(opened);
             let Ok(port) = u16::try_from(*bound) else {
                 continue;
             };

@@ -1,12 +1,15 @@
 //! The command line: arguments in, an exit code out.
 //!
-//! Exit codes: 0 after a signal to stop, 2 for a wrong call, 3 when the controller could not do its work.
+//! Exit codes: 0 after a signal to stop, 1 for a configuration that is not valid, 2 for a wrong call, 3 when the controller could not do its work.
 
 mod args;
 mod crds;
 mod export;
 mod hosts;
 mod manual;
+#[cfg(test)]
+mod reference;
+mod validate;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -21,7 +24,10 @@ use tracing_subscriber::filter::Directive;
 use self::args::{LogFormat, RunArgs};
 use self::export::ExportArgs;
 use self::hosts::HostsArgs;
+use self::validate::ValidateArgs;
 
+/// Exit code when what was validated is wrong.
+const EXIT_WRONG: u8 = 1;
 /// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
 /// Exit code when the command was called wrongly.
@@ -39,6 +45,8 @@ struct Cli {
 enum Command {
     /// Serve the cluster until told to stop.
     Run(Box<RunArgs>),
+    /// Say everything that is wrong with a configuration, and exit with 1 if anything is.
+    Validate(ValidateArgs),
     /// Print the definitions of Sesame's own kinds, to be applied to the cluster.
     Crds,
     /// Hosts outside the cluster: invite, list and revoke them.
@@ -79,6 +87,13 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         Command::Export(args) => export::main(&args),
         Command::Crds => crds::yaml().and_then(|text| output(text.as_bytes())),
         Command::Hosts(args) => hosts::main(*args),
+        Command::Validate(args) => {
+            return match validate::main(&args) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) => ExitCode::from(EXIT_WRONG),
+                Err(error) => fail(&error, EXIT_FAILED),
+            };
+        }
         Command::Man { dir } => manual::man(&dir),
         Command::Completion { shell } => manual::completion(shell),
     };

@@ -194,7 +194,8 @@ impl Publisher {
             Affected::default()
         } else {
             affected(&wanted.encoded.snapshot(), culprits, unbound, |port| {
-                *wanted.options.port_map.get(&port).unwrap_or(&port)
+                let mapped = wanted.options.port_map.get(&port.port).copied();
+                mapped.unwrap_or_else(|| port.opened())
             })
         };
         if affected.refused.is_empty() {
