@@ -343,7 +343,7 @@ fn start_writers(
         replica: replica(),
         expiring: expires,
         presences: followed,
-        host_lost: settings.host_lost,
+        current: current.clone(),
     };
     tasks.spawn(events.run());
     let reporter = StatusReporter {
