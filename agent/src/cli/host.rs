@@ -54,6 +54,7 @@ impl HostArgs {
             controller_name: self.controller_name.clone(),
             allow_local_endpoints: self.allow_local_endpoints,
             incremental: true,
+            configuration: None,
         }
     }
 

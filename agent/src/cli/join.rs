@@ -68,6 +68,9 @@ struct Joined {
     host: String,
     server: String,
     config: PathBuf,
+    /// The setting of another source, which counts again after `leave`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_aside: Option<String>,
     /// Time at which the credential expires, unless it is renewed.
     credential_expires: Option<Timestamp>,
     /// True if the service was started.
@@ -105,7 +108,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
     let settings = settings_file::settings(&token, &kubeconfig, zone.as_deref(), other_dir);
     let at = || format!("--config {}", config.display());
     let text = settings_file::read(config).with_context(at)?;
-    let joined = settings_file::with(&text, &settings).with_context(at)?;
+    let joined = settings_file::with(&text, &settings, settings_file::holds_nothing);
+    let joined = joined.with_context(at)?;
     settings_file::write(config, &text).with_context(at)?;
 
     let runtime = agent::runtime()?;
@@ -114,10 +118,11 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
     let stored = credentials::of(&token, credential, &state)?;
     match owner {
         None => credentials::store(&state, &stored)?,
-        Some(owner) => owner.run(
-            &["store-credentials", "--state-dir", &state.to_string_lossy()],
-            &serde_json::to_vec(&stored)?,
-        )?,
+        Some(owner) => {
+            let state = state.to_string_lossy();
+            let stored = serde_json::to_vec(&stored)?;
+            owner.run(&["store-credentials", "--state-dir", &state], &stored)?;
+        }
     }
     settings_file::write(config, &joined).with_context(at)?;
     if let Err(error) = runtime.block_on(exchange::end_invitation(client, &token)) {
@@ -129,6 +134,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
         host: token.host.clone(),
         server: token.server.clone(),
         config: config.clone(),
+        set_aside: settings_file::aside(&joined).map(str::to_owned),
         credential_expires: expires,
         started: false,
         serving: None,
@@ -251,6 +257,7 @@ fn text_of(
         host,
         server,
         config,
+        set_aside,
         credential_expires: _,
         started,
         serving,
@@ -264,6 +271,13 @@ fn text_of(
         HostScope::Fleet(fleet) => format!("the Gateways of fleet {fleet}"),
     };
     let mut text = format!("Host {host} has joined the cluster at {server}, for {scope}.\n");
+    if let Some(setting) = set_aside {
+        let told = format!(
+            "In {} `{setting}` is set aside; `sesame-agent leave` puts it back.\n",
+            config.display()
+        );
+        text.push_str(&told);
+    }
     match (started, serving) {
         (true, Some(true)) => text.push_str("Its service is started, and serves.\n"),
         (true, _) => {

@@ -65,14 +65,14 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     let given_by_unit = unit.as_ref().is_some_and(|unit| unit.binds_low);
     let binds_here = may_bind_low("self");
     let now = Timestamp::now();
-    let ports = ports(&gateways, &port_map, &addresses, &own, |port| {
+    let ports = ports(&gateways, &port_map, &addresses, (user, &own), |port| {
         port < first_free_port && !binds_here
     });
     let (missing, misplaced) = paths::judge(&[&state_dir, &runtime_dir], user);
     let expiries = || gateways.iter().flat_map(|gateway| &gateway.expiries);
     HostFacts {
         settings,
-        inotify: inotify(&own, &gateways),
+        inotify: inotify(user, &own, &gateways),
         ports,
         first_free_port,
         binds_low: given_by_unit || may_bind_low(&process),
@@ -133,8 +133,8 @@ fn number<T: std::str::FromStr>(path: &str) -> Option<T> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn inotify(own: &[u32], gateways: &[InspectedGateway]) -> InotifyFacts {
-    let budget = Budget::read(own);
+fn inotify(user: u32, own: &[u32], gateways: &[InspectedGateway]) -> InotifyFacts {
+    let budget = Budget::of(user, own);
     let wanted = gateways.iter().map(|gateway| gateway.files).sum();
     InotifyFacts {
         instances: budget.limit,
@@ -168,7 +168,7 @@ fn ports(
     gateways: &[InspectedGateway],
     port_map: &BTreeMap<u32, u32>,
     addresses: &[IpAddr],
-    own: &[u32],
+    (user, own): (u32, &[u32]),
     denied: impl Fn(u16) -> bool,
 ) -> Vec<PortFacts> {
     let everywhere = [IpAddr::from([0, 0, 0, 0])];
@@ -180,17 +180,22 @@ fn ports(
             ([], set) => set,
             (served, _) => served,
         };
-        for (transport, outside) in &gateway.ports {
-            let bound = port_map.get(outside).unwrap_or(outside);
+        for ((transport, outside), opened) in &gateway.ports {
+            let bound = port_map.get(outside).unwrap_or(opened);
             let Ok(port) = u16::try_from(*bound) else {
                 continue;
             };
             for address in at {
                 let owner = port_owner::find(*transport, *address, port);
-                let taken = listening.iter().any(|socket| {
+                let mut there = listening.iter().filter(|socket| {
                     socket.address.port() == port
                         && (socket.address.ip() == *address || socket.address.ip().is_unspecified())
                 });
+                let first = there.next();
+                let taken = first.is_some();
+                // The kernel shows what an Envoy has that may open low ports to root alone.
+                let hidden = owner.is_none() && !own.is_empty();
+                let ours = first.is_some_and(|socket| socket.user == user);
                 let bindable = if denied(port) {
                     *transport == Transport::Udp || !taken
                 } else {
@@ -201,7 +206,8 @@ fn ports(
                     transport: *transport,
                     address: *address,
                     port,
-                    own: owner.as_ref().is_some_and(|owner| own.contains(&owner.pid)),
+                    own: owner.as_ref().is_some_and(|owner| own.contains(&owner.pid))
+                        || (hidden && ours),
                     owner: owner.map(|owner| (owner.pid, owner.name)),
                     bindable,
                 });

@@ -20,7 +20,7 @@ use super::engine::SourceState;
 use super::gateways::Gateways;
 use super::instance::InstanceSettings;
 use super::observed::newest;
-use super::reload::{self, LiveSettings, ReadSettings, SettingsReading};
+use super::reload::{LiveSettings, ReadSettings, Reloader, SettingsReading};
 use super::services::{self, Services};
 use super::shutdown::{self, Ending};
 use super::source;
@@ -82,15 +82,15 @@ pub(super) async fn run(
     };
     let services = Services::start(&options, &directories, inputs).await?;
     let settings = live.subscribe();
-    tokio::spawn(reload::serve(
+    let unit = Unit::new(options.drain);
+    let reloader = Reloader {
         reader,
         started,
         live,
-        hangups,
-        reload_requests,
-    ));
+        ready: unit.readiness(),
+    };
+    tokio::spawn(reloader.serve(hangups, reload_requests));
     let told = std::pin::pin!(shutdown::told(requests));
-    let unit = Unit::new(options.drain);
     let ending = match serve(&mut gateways, known, &services, unit, told).await? {
         Some(grace) => Ending::Drain(grace),
         None => shutdown::signalled(options.drain, &settings, &launcher, &stopping).await,

@@ -64,7 +64,8 @@ enum Output {
 
 #[derive(Debug, Subcommand)]
 enum HostsCommand {
-    /// Invite a host: print a token with which `sesame-agent join` lets it join, once. The token is a secret.
+    /// Invite a host: print a token with which `sesame-agent join` lets it join, once. The token is a secret. Invitations that
+    /// expired more than a day ago are removed.
     Token(Box<TokenArgs>),
     /// List all hosts: those that have joined, those that are invited, and nodes that report.
     List,
@@ -131,8 +132,15 @@ pub(super) fn main(args: HostsArgs) -> Result<()> {
         match command {
             HostsCommand::Token(args) => {
                 let invitation = args.invitation()?;
-                let invited = hosts::invite(&cluster().await?, &invitation).await?;
-                show_invited(&invited, output)
+                let cluster = cluster().await?;
+                let invited = hosts::invite(&cluster, &invitation).await?;
+                show_invited(&invited, output)?;
+                // The token is there, whatever comes of this.
+                match hosts::remove_expired(&cluster).await {
+                    Ok(hosts) => tell_removed(&hosts),
+                    Err(error) => note(&format!("expired invitations stay: {error}")),
+                }
+                Ok(())
             }
             HostsCommand::List => show_hosts(&hosts::list(&cluster().await?).await?, output),
             HostsCommand::Revoke { host } => {
@@ -318,11 +326,23 @@ fn age(passed: SignedDuration) -> String {
     }
 }
 
-fn put(text: &str) -> Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
+fn tell_removed(hosts: &[String]) {
+    if !hosts.is_empty() {
+        note(&format!(
+            "removed invitations that expired more than a day ago: {}",
+            hosts.join(", ")
+        ));
     }
+}
+
+/// Tells people something beside the answer.
+fn note(text: &str) {
+    // There is nowhere else to say it.
+    let _ = writeln!(std::io::stderr().lock(), "note: {text}");
+}
+
+fn put(text: &str) -> Result<()> {
+    super::output(text.as_bytes())
 }
 
 fn namespace(text: &str) -> Result<String, String> {

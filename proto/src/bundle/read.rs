@@ -1,6 +1,6 @@
 //! Taking a bundle apart.
 //!
-//! What is read vouches for nothing before [`BundleFile::verify`]: its digests only say that it is whole.
+//! Nothing that is read can be believed before [`BundleFile::verify`]: its digests only say that it is whole.
 
 use std::collections::BTreeMap;
 

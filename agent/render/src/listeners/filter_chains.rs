@@ -31,6 +31,7 @@ pub(super) fn render(
         transport: _,
         port,
         listeners,
+        inside: _,
     } = port;
     let mut chains = Chains::default();
     for listener in listeners {

@@ -35,8 +35,8 @@ pub(crate) fn render(
 ) -> Vec<Resource> {
     let mut listeners = Vec::new();
     for port in ports {
-        let bind = context.options.port_map.get(&port.port);
-        let bind = *bind.unwrap_or(&port.port);
+        let mapped = context.options.port_map.get(&port.port).copied();
+        let bind = mapped.unwrap_or_else(|| port.opened());
         if !(1..=65_535).contains(&bind) {
             let reason = format!(
                 "port {bind} cannot be bound; expected 1 to 65535; the listener is left out"

@@ -12,6 +12,7 @@ use sesame_gateway_api::status::{
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 use super::expiry;
+use super::inputs;
 use super::objects::objects;
 use super::{AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport};
 use crate::run::engine::SourceState;
@@ -72,6 +73,16 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     let (refused, warnings): (Vec<_>, Vec<_>) = expiring.partition(|(_, w)| w.refused);
     reasons.extend(refused.into_iter().map(expiry_message));
     reasons.extend(count_errors(known, source));
+    let warnings: Vec<String> = warnings
+        .into_iter()
+        .map(expiry_message)
+        .chain(warnings_of_settings.iter().cloned())
+        .collect();
+    let source = with_state(source, known);
+    let inputs = inputs::digest(
+        &(&reasons, &warnings, &starting, agent, &source, &gateways),
+        facts,
+    );
     let statuses = match &known.world {
         Some(world) if with_objects => {
             sesame_gateway_api::resolve::resolve(world, resolve).statuses
@@ -88,14 +99,11 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     Report {
         healthy: reasons.is_empty(),
         reasons,
-        warnings: warnings
-            .into_iter()
-            .map(expiry_message)
-            .chain(warnings_of_settings.iter().cloned())
-            .collect(),
+        warnings,
         starting,
         agent: agent.clone(),
-        source: with_state(source, known),
+        source,
+        inputs,
         hints: (!*moves_connections && !gateways.is_empty())
             .then(|| NOT_PARKED.to_owned())
             .into_iter()

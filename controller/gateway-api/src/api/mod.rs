@@ -4,6 +4,7 @@
 //! a value that a newer API adds reaches resolution as a value (and becomes a condition) instead of
 //! failing the whole object. Nothing here decides anything.
 
+mod configuration;
 mod core;
 mod enums;
 mod field_path;
@@ -16,6 +17,7 @@ mod policy;
 mod routes;
 mod unknown;
 
+pub use self::configuration::*;
 pub use self::core::*;
 pub use self::enums::*;
 pub use self::field_path::{FieldPath, PathStep};

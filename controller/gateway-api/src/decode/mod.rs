@@ -70,8 +70,8 @@ pub struct Decoded {
     pub object: AnyObject,
     /// The line that it starts on: 1-based, within the document.
     pub line: usize,
-    /// The fields that this version does not know, each with its line; the object has them without. Only for Gateway
-    /// API kinds, whose fields are all modelled; `status` and `metadata` are not looked at.
+    /// The fields that this version does not know, each with its line; the object has them without. Only for kinds
+    /// whose fields are all modelled; `status` and `metadata` are not looked at.
     pub unknown_fields: Vec<(usize, UnknownField)>,
 }
 
@@ -285,7 +285,7 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     };
     let notes = Notes {
         beside: &["apiVersion", "kind", "status"],
-        is_modelled: kind.is_gateway_api(),
+        is_modelled: kind.is_modelled(),
         ..Notes::default()
     };
     let mut object = typed::read(kind, node, &notes).map_err(|fault| {
@@ -305,7 +305,7 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     let has_spec = node
         .get("spec")
         .is_some_and(|spec| !matches!(spec.value, Value::Null));
-    if kind.is_gateway_api() && !has_spec {
+    if kind.is_modelled() && !has_spec {
         return Err(fail(None, Reason::missing("spec")));
     }
     let namespace = scoped(kind, namespace).to_owned();
