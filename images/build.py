@@ -114,6 +114,9 @@ class Parts:
         # holds ports while an Envoy is replaced. The controller binds none below 1024.
         capability = None if program == "sesame-controller" else CAP_NET_BIND_SERVICE
         tree.file(path, self.programs[program], 0o755, capability)
+        if program == "sesame-agent":
+            tree.directory("run/sesame", 0o700, USER)
+            tree.directory("var/lib/sesame", 0o700, USER)
         with open(os.path.join(WORKSPACE, "systemd/packages/copyright"), encoding="utf-8") as file:
             text = file.read().replace("@NAME@", package)
         ours = program != "envoy"

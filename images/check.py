@@ -155,6 +155,18 @@ def runs(name, image, root, version, revision):
         check(f"{name}: libraries of {program}", whole, seen.stdout + seen.stderr)
 
 
+def named(image):
+    """Checks that the manifests name the image by this tag, wherever they name it."""
+    deploy = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../controller/deploy")
+    name, tag = image.rsplit(":", 1)
+    seen = []
+    for path in glob.glob(os.path.join(deploy, "**/*.yaml"), recursive=True):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        seen += re.findall(rf"image: {name}:(\S+)", text) + re.findall(rf"newName: {name}\n *newTag: (\S+)", text)
+    check(f"tags of {name} in controller/deploy", set(seen) == {tag}, f"{sorted(set(seen))} instead of {tag}")
+
+
 def archive_of(directory, name, arch):
     """Returns the archive of an image for a processor."""
     found = glob.glob(os.path.join(directory, f"{name}_*_*{arch}*.oci.tar"))
@@ -172,6 +184,9 @@ def main():
         path = archive_of(directory, name, arch)
         version = os.path.basename(path).split("_")[1].split("-")[-1]
         examine(name, path, arch, version, revision)
+    with open(os.path.join(directory, "digests"), encoding="utf-8") as file:
+        for line in file:
+            named(line.split()[1])
     # A network and processes of their own, which end with it.
     served = subprocess.run(
         ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", os.path.join(os.path.dirname(__file__), "serve.py"),
