@@ -18,6 +18,15 @@ pub(super) const DIRECTORY_MODE: u32 = 0o700;
 /// Mode of all files alike, because even listeners and clusters may carry keys inline.
 pub(super) const FILE_MODE: u32 = 0o600;
 
+/// Returns the rule for a file that an agent wrote: its own, or that of any user if root looks at it.
+pub(crate) fn written_by_agent() -> Rule {
+    if rustix::process::geteuid().is_root() {
+        Rule::Given
+    } else {
+        Rule::Own
+    }
+}
+
 /// Creates a directory for this user alone, with its parents. One that exists has to belong to this user.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {

@@ -1,7 +1,6 @@
 //! The user that the agent runs as, for a command that root runs.
 //!
-//! What is that user's to write root never writes itself: a link there could lead anywhere. A child process of that user
-//! does.
+//! Root itself never writes where that user may write: a link there could lead anywhere. A child process of that user does.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -56,14 +55,14 @@ pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
 
 impl Owner {
     /// Runs another command of this program as the owner, with this input, and returns its output.
-    pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut child = Command::new("/proc/self/exe")
             .args(arguments)
             .uid(self.user)
             .gid(self.group)
             .current_dir("/")
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start a process of user {}", self.user))?;
@@ -75,6 +74,6 @@ impl Owner {
             let words = String::from_utf8_lossy(&output.stderr);
             bail!("{}", words.trim().trim_start_matches("error: "));
         }
-        Ok(())
+        Ok(output.stdout)
     }
 }

@@ -35,10 +35,15 @@ pub fn kube_binary(name: &str) -> PathBuf {
     path
 }
 
-/// Files with the definitions of a channel, in the order of their names, in the Go module that `tests/conformance/go.mod`
+/// Directory of the Gateway API's definitions, with one for each channel, in the Go module that `tests/conformance/go.mod`
 /// pins.
+pub fn definitions() -> PathBuf {
+    gateway_api().join("config/crd")
+}
+
+/// Files with the definitions of a channel, in the order of their names.
 pub fn crd_files(channel: Channel) -> Vec<PathBuf> {
-    let directory = gateway_api().join("config/crd").join(match channel {
+    let directory = definitions().join(match channel {
         Channel::Standard => "standard",
         Channel::Experimental => "experimental",
     });

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
+use tracing::Instrument as _;
 
 use self::actor::{Actor, Stop, SupervisorCommand};
 use super::admin::{Admin, MAX_SOCKET_PATH};
@@ -81,7 +82,7 @@ impl Supervisor {
             parked: Parked::default(),
             parked_until: None,
         };
-        tokio::spawn(actor.run(found));
+        tokio::spawn(actor.run(found).in_current_span());
         Ok(Self {
             state: seen,
             admin,

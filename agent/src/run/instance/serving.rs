@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tracing::Instrument as _;
 
 use super::drain::Drain;
 use super::publisher::Publisher;
@@ -127,7 +128,10 @@ impl Serving {
         self.supervisor.park_only(&addresses);
         let (selector, stop) = (&self.selector, &self.stop);
         let newer = || selector.has_newer() || stop.borrow().is_some();
-        let done = self.publisher.publish(target, newer).await;
+        let revision = target.manifest_revision.as_deref();
+        let span = tracing::error_span!("publication", revision);
+        let publication = self.publisher.publish(target, newer);
+        let done = publication.instrument(span).await;
         self.unpublished = !done;
         if let Some(applied) = &self.instance.observed.borrow().applied {
             self.supervisor.park(tcp_addresses(&applied.rendered));
@@ -141,7 +145,7 @@ impl Serving {
         let Some(why) = self.replacement.due(&self.state, target) else {
             return false;
         };
-        tracing::info!(gateway = %self.instance.gateway, why, "Envoy is to be replaced");
+        tracing::info!(why, "Envoy is to be replaced");
         let observed = self.instance.observed.borrow().clone();
         let replacing = self
             .replacement
@@ -256,12 +260,10 @@ impl Serving {
 
     /// Takes note of the Envoy that runs now, or of why it is still the one of before.
     fn note_replaced(&self, replaced: Result<(), String>) {
-        let Instance {
-            gateway, observed, ..
-        } = &self.instance;
         if let Err(error) = &replaced {
-            tracing::error!(%gateway, "{error}");
+            tracing::error!("{error}");
         }
+        let observed = &self.instance.observed;
         observed.send_modify(|observed| observed.outdated = replaced.err());
     }
 
@@ -290,7 +292,7 @@ impl Serving {
                 let changed = observed.held != held;
                 if changed {
                     if let Some(why) = &held {
-                        tracing::warn!(gateway = %self.instance.gateway, "{why}");
+                        tracing::warn!("{why}");
                     }
                     observed.held = held;
                 }
