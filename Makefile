@@ -221,9 +221,10 @@ test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOS
 
 .PHONY: test-nodes nodes-tools
 test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="agent drain" runs some)
-	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare strip $(FETCH_ENVOY)
+	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare \
+	  python3 strip mmdebstrap dpkg-deb $(FETCH_ENVOY)
 	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) nodes-tools
-	@$(MAKE) --no-print-directory images PROFILE=dev
+	@$(MAKE) --no-print-directory images PROFILE=dev IMAGE_LEVEL=1
 	$(CARGO) build --locked --package sesame-tests --bin nodes
 	target/debug/nodes $(NODES)
 

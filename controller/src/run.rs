@@ -100,6 +100,7 @@ impl StopSignals {
     }
 }
 
+// Long: tasks begin in this order and end in the other, and the end of any of them is looked at in between.
 async fn controller(
     process: ProcessSettings,
     revision: &'static str,
