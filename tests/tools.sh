@@ -12,6 +12,8 @@ package_of() {
     dpkg-shlibdeps) echo dpkg-dev ;;
     strip) echo binutils ;;
     ip) echo iproute2 ;;
+    *-gnu-gcc) echo "gcc-${1%-gcc}" ;;
+    *-gnu-strip) echo "binutils-${1%-strip}" ;;
     nft) echo nftables ;;
     ctr) echo containerd ;;
     cni) echo containernetworking-plugins ;;

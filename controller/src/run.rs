@@ -100,6 +100,7 @@ impl StopSignals {
     }
 }
 
+// Long: tasks begin in this order and end in the other, and the end of any of them is looked at in between.
 async fn controller(
     process: ProcessSettings,
     revision: &'static str,
@@ -343,7 +344,7 @@ fn start_writers(
         replica: replica(),
         expiring: expires,
         presences: followed,
-        host_lost: settings.host_lost,
+        current: current.clone(),
     };
     tasks.spawn(events.run());
     let reporter = StatusReporter {

@@ -41,7 +41,7 @@ impl Launcher {
         }
     }
 
-    /// What the probe of its container says.
+    /// Asks as the probe of its container does; the error is the answer.
     fn check(&self) -> Result<(), String> {
         let output = Command::new(agent_binary())
             .args(["launcher", "--check", "--runtime-dir"])

@@ -47,12 +47,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
         check,
     } = args;
     if *prepare {
-        std::fs::write(MIGRATE, "1").with_context(|| {
-            format!(
-                "{MIGRATE} cannot be set; this needs Linux 5.14 or newer, and root in this network namespace"
-            )
-        })?;
-        return Ok(0);
+        return set_migrate().map(|()| 0);
     }
     let binary = locate::locate(envoy.envoy.as_deref())?;
     let (runtime_dir, drain) = (&envoy.runtime_dir, envoy.drain());
@@ -107,5 +102,14 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
         };
         tracing::info!(count, "Envoys have ended");
         Ok(0)
+    })
+}
+
+/// Has the kernel move waiting connections in this network namespace.
+fn set_migrate() -> anyhow::Result<()> {
+    std::fs::write(MIGRATE, "1").with_context(|| {
+        format!(
+            "{MIGRATE} cannot be set; this needs Linux 5.14 or newer, and root in this network namespace"
+        )
     })
 }

@@ -49,6 +49,7 @@ use self::agent::AgentArgs;
 use self::logging::Logging;
 use self::settings::reader::SettingsReader;
 use self::settings::{ConfigArgs, LoadedSettings};
+use self::version::ProgramVersion;
 use crate::run::commands::InstanceCommand;
 
 /// Exit code if something is wrong with what was examined.
@@ -158,16 +159,11 @@ impl Command {
 
 /// Parses the arguments and does what they say.
 pub fn main(revision: Option<&'static str>) -> ExitCode {
-    let version = version::ProgramVersion::of(revision);
+    let version = ProgramVersion::of(revision);
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let loaded = settings::load(&arguments);
     let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
-    let Cli {
-        agent,
-        logging,
-        config,
-        command,
-    } = parsed.unwrap_or_else(|error| {
+    let cli = parsed.unwrap_or_else(|error| {
         // They may be why something is missing, or contradicts something.
         if error.use_stderr() {
             note_settings(&loaded);
@@ -182,14 +178,14 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         error.exit()
     });
     if let Err(error) = loaded.check() {
-        if !command.tells_settings(&config) {
+        if !cli.command.tells_settings(&cli.config) {
             output::error(&error.into());
         }
-        if command.needs_settings(&config) {
+        if cli.command.needs_settings(&cli.config) {
             return ExitCode::from(EXIT_USAGE);
         }
     }
-    let set_log = match logging.start() {
+    let set_log = match cli.logging.start() {
         Ok(set_log) => set_log,
         Err(error) => {
             output::error(&error);
@@ -197,7 +193,7 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         }
     };
     let reader = SettingsReader { arguments, set_log };
-    match execute(command, &agent, &config, &loaded, reader) {
+    match execute(cli, &loaded, reader, &version) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             output::error(&error);
@@ -208,38 +204,43 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
 
 /// Does what the command says. Returns the exit code.
 fn execute(
-    command: Command,
-    agent: &AgentArgs,
-    config: &ConfigArgs,
+    cli: Cli,
     loaded: &LoadedSettings,
     reader: SettingsReader,
+    version: &ProgramVersion,
 ) -> anyhow::Result<u8> {
+    let Cli {
+        agent,
+        logging: _,
+        config,
+        command,
+    } = cli;
     match command {
         Command::Run(args) => run::main(*args, reader),
         Command::Render(args) => render::main(&args),
-        Command::Validate(args) => validate::main(&args, config, loaded),
-        Command::Status(args) => status::main(agent, &args),
-        Command::Restart(args) => restart::main(agent, &args),
-        Command::Drain(args) => drain::main(agent, &args),
-        Command::History(args) => history::history(agent, &args),
-        Command::Diff(args) => history::diff(agent, &args),
-        Command::Rollback(args) => history::rollback(agent, &args),
-        Command::Doctor(args) => doctor::main(agent, &args, loaded),
-        Command::Collect(args) => collect::main(agent, &args, loaded),
-        Command::Reload => reload::main(agent),
-        Command::Resume => agent::command(agent, InstanceCommand::Resume),
-        Command::Accept => agent::command(agent, InstanceCommand::Accept),
+        Command::Validate(args) => validate::main(&args, &config, loaded),
+        Command::Status(args) => status::main(&agent, &args),
+        Command::Restart(args) => restart::main(&agent, &args),
+        Command::Drain(args) => drain::main(&agent, &args),
+        Command::History(args) => history::history(&agent, &args),
+        Command::Diff(args) => history::diff(&agent, &args),
+        Command::Rollback(args) => history::rollback(&agent, &args),
+        Command::Doctor(args) => doctor::main(&agent, &args, loaded),
+        Command::Collect(args) => collect::main(&agent, &args, loaded),
+        Command::Reload => reload::main(&agent),
+        Command::Resume => agent::command(&agent, InstanceCommand::Resume),
+        Command::Accept => agent::command(&agent, InstanceCommand::Accept),
         #[cfg(feature = "cluster")]
-        Command::Join(args) => join::main(agent, &args),
+        Command::Join(args) => join::main(&agent, &args),
         #[cfg(feature = "cluster")]
-        Command::Leave(args) => leave::main(agent, &args),
+        Command::Leave(args) => leave::main(&agent, &args),
         #[cfg(feature = "cluster")]
         Command::StoreCredentials(args) => join::store(&args),
-        Command::Apply(args) => apply::main(agent, &args),
+        Command::Apply(args) => apply::main(&agent, &args),
         Command::Bundle(command) => bundle::main(&command),
         Command::Identity(args) => identity::main(&args),
         Command::Trust(command) => trust::main(&command),
-        Command::Version(args) => version::main(&args, &version),
+        Command::Version(args) => version::main(&args, version),
         Command::Launcher(args) => launcher::main(&args),
         Command::Own(args) => own::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),

@@ -132,6 +132,7 @@ pub(super) enum LogFormat {
 
 impl RunArgs {
     /// Returns the settings, with the log filter and format.
+    // Long: one argument after the other, so that none is forgotten.
     pub(super) fn settings(self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
             config,

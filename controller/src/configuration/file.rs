@@ -7,7 +7,7 @@ use super::settings::settings;
 use super::{ConfigurationFollower, CurrentSettings};
 use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::SesameConfiguration;
-use sesame_gateway_api::decode::{self, Limits};
+use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::world::AnyObject;
 
 /// Largest file; ours are a few lines.
@@ -26,7 +26,7 @@ pub(crate) fn read(path: &Path) -> Result<SesameConfiguration, String> {
 fn parse(text: &str) -> Result<SesameConfiguration, String> {
     let mut found = Vec::new();
     for document in decode::split(text) {
-        for outcome in decode::decode(document.text, &Limits::default()) {
+        for outcome in decode::decode(document.text, &DecodeLimits::default()) {
             found.push(outcome.map_err(|error| error.to_string())?);
         }
     }

@@ -28,14 +28,7 @@ pub(super) fn resolve(
         .map(AsRef::as_ref)
         .filter(|class| class.spec.controller_name == options.controller_name)
         .collect();
-    let class_of_named = named
-        .and_then(|named| world.gateways.get(&named.namespace, &named.name))
-        .and_then(|gateway| {
-            let class = &gateway.spec.gateway_class_name;
-            classes.iter().find(|it| it.metadata.name == *class)
-        });
-    let oldest = || classes.iter().min_by(|a, b| a.metadata.by_age(&b.metadata));
-    let Some(class) = class_of_named.or_else(oldest) else {
+    let Some(class) = served_class(world, &classes, named) else {
         return (resolver.resolve(world, options), BTreeSet::new());
     };
     let ours = |name: &str| classes.iter().any(|class| class.metadata.name == name);
@@ -78,25 +71,46 @@ pub(super) fn resolve(
     for other in gateways {
         let key = other.metadata.key();
         if Some(&key) != gateway.as_ref() {
-            let why = match (named, gateway.as_ref()) {
-                (Some(named), _) => {
-                    format!("only Gateway {named} is served (spec.gateway.gatewayRef)")
-                }
-                (None, Some(served)) => format!(
-                    "only one Gateway is served (spec.gateway.mode is Single), the oldest of GatewayClass {:?}: {served}",
-                    class.metadata.name
-                ),
-                (None, None) => format!(
-                    "only Gateways of GatewayClass {:?} are served (spec.gateway.mode is Single)",
-                    class.metadata.name
-                ),
-            };
+            let why = why_unserved(named, gateway.as_ref(), &class.metadata.name);
             let status = refused_gateway(&other.metadata, &why);
             resolution.statuses.gateways.insert(key.clone(), status);
             unserved.insert(key);
         }
     }
     (resolution, unserved)
+}
+
+/// Returns the class whose Gateways count: that of the Gateway that is named, or the oldest.
+fn served_class<'w>(
+    world: &World,
+    classes: &[&'w GatewayClass],
+    named: Option<&NamespacedName>,
+) -> Option<&'w GatewayClass> {
+    let class_of_named = named
+        .and_then(|named| world.gateways.get(&named.namespace, &named.name))
+        .and_then(|gateway| {
+            let class = &gateway.spec.gateway_class_name;
+            classes.iter().find(|it| it.metadata.name == *class)
+        });
+    let oldest = || classes.iter().min_by(|a, b| a.metadata.by_age(&b.metadata));
+    class_of_named.or_else(oldest).copied()
+}
+
+/// Returns the reason why a Gateway of ours is not served; `served` is the one that is.
+fn why_unserved(
+    named: Option<&NamespacedName>,
+    served: Option<&NamespacedName>,
+    class: &str,
+) -> String {
+    match (named, served) {
+        (Some(named), _) => format!("only Gateway {named} is served (spec.gateway.gatewayRef)"),
+        (None, Some(served)) => format!(
+            "only one Gateway is served (spec.gateway.mode is Single), the oldest of GatewayClass {class:?}: {served}"
+        ),
+        (None, None) => format!(
+            "only Gateways of GatewayClass {class:?} are served (spec.gateway.mode is Single)"
+        ),
+    }
 }
 
 fn refused_class(metadata: &Metadata, why: &str) -> GatewayClassStatus {

@@ -90,12 +90,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         _ => Statuses::default(),
     };
     let programmed = with_hosts(statuses, observed, host_addresses);
-    let bad = count_bad(&programmed);
-    if bad > 0 {
-        reasons.push(format!(
-            "{bad} conditions of objects say that something is wrong"
-        ));
-    }
+    reasons.extend(count_bad(&programmed));
     Report {
         healthy: reasons.is_empty(),
         reasons,
@@ -356,12 +351,13 @@ fn programmed(observed: &Observed, host_addresses: &[String]) -> Programmed {
     }
 }
 
-/// Counts the conditions that say that something is wrong.
-fn count_bad(statuses: &Statuses) -> usize {
-    statuses
+/// Returns the number of conditions that say that something is wrong; none without one.
+fn count_bad(statuses: &Statuses) -> Option<String> {
+    let bad = statuses
         .objects()
         .flat_map(|(_, _, status)| status.sections())
         .flat_map(|(_, conditions)| conditions)
         .filter(|condition| condition.is_fault())
-        .count()
+        .count();
+    (bad > 0).then(|| format!("{bad} conditions of objects say that something is wrong"))
 }

@@ -10,9 +10,9 @@ const DOCTOR: [&str; 5] = ["sesame-agent", "doctor", "--all", "--output", "json"
 const MIGRATION: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
 /// Everything that is examined.
-pub(crate) struct Examined(Value);
+pub(crate) struct Diagnosis(Value);
 
-impl Examined {
+impl Diagnosis {
     /// Asks as root, with these options too.
     pub(crate) fn by_root(inside: &Inside, options: &[&str]) -> Self {
         Self::of(inside, &[&DOCTOR, options].concat())
@@ -75,7 +75,7 @@ pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
 
 /// Looks at a host that serves, breaks what can be mended, and has it mended.
 pub(crate) fn examine(inside: &Inside, ports: &str) {
-    for examined in [Examined::by_root(inside, &[]), Examined::by_user(inside)] {
+    for examined in [Diagnosis::by_root(inside, &[]), Diagnosis::by_user(inside)] {
         examined.assert_fit(&NOT_THE_HOSTS);
         examined.assert_found("agent", "ok", "says that nothing is wrong");
         examined.assert_found("settings", "ok", "/etc/sesame/agent.yaml is valid");
@@ -100,10 +100,10 @@ pub(crate) fn examine(inside: &Inside, ports: &str) {
     inside.ok(&["chmod", "644", stored]);
     let sysctl = |value: &str| inside.ok(&["sh", "-c", &format!("echo {value} >{MIGRATION}")]);
     sysctl("0");
-    let broken = Examined::by_root(inside, &[]);
+    let broken = Diagnosis::by_root(inside, &[]);
     broken.assert_found("modes", "error", &format!("{stored} has mode 0644"));
     broken.assert_found("tcp-migrate-req", "warning", "is 0");
-    Examined::by_root(inside, &["--fix"]).assert_fit(&NOT_THE_HOSTS);
+    Diagnosis::by_root(inside, &["--fix"]).assert_fit(&NOT_THE_HOSTS);
     assert_eq!(
         inside.ok(&["stat", "--format=%a %U", stored]).trim(),
         "600 sesame"

@@ -38,20 +38,20 @@ pub(crate) fn scenario(packages: &Packages) {
 }
 
 async fn lives(packages: &Packages) {
-    let mut site = Site::start_at(SITE).await;
+    let site = Site::start_at(SITE).await;
     let controller = ControllerUnderTest::start(&site.cluster, &[]).await;
     controller.wait_ready().await;
     let backend = Backend::start_at("app", (SITE, 0).into()).await;
     let backend = backend.expect("the address is there");
     publish(&site, &backend, 1).await;
-    let mut machine = Machine::with_packages("join", packages);
+    let machine = Machine::with_packages("join", packages);
     let inside = machine.inside();
     attach(&inside);
     let shipped = inside.read(SETTINGS);
     let clock = clock(&inside);
 
     let begun = Instant::now();
-    let token = invite(&site, &inside);
+    let token = invite(&site, &inside, "edge-1");
     let joined = inside.ok(&[
         "sesame-agent",
         "join",
@@ -88,35 +88,62 @@ async fn lives(packages: &Packages) {
         .await
         .expect("the next credential is good");
 
-    drop(controller);
-    site.cluster.stop_apiserver();
-    load.pass(100).await;
-    inside.ok(&["systemctl", "restart", AGENT]);
-    load.pass(100).await;
-    let report = load.stop().await;
-    report
-        .clean("host: joined, credential renewed, controller and API server gone, agent restarted");
+    let mut life = Life {
+        site,
+        controller,
+        backend,
+        machine,
+    };
+    life.alone(load).await;
+    let inside = life.machine.inside();
+    leaves(&life.site, &inside, &shipped);
+    revoked(&life.site, &inside).await;
+}
 
-    machine.reboot();
-    let inside = machine.inside();
-    attach(&inside);
-    answers(2, PATIENCE).await;
-    println!(
-        "host: first answer after a reboot without API server and controller: {} ms",
-        inside.age().as_millis()
-    );
-    let load = Load::start(&Plan::new(vec![get("/always")]));
-    site.cluster.start_apiserver().await;
-    let controller = ControllerUnderTest::start(&site.cluster, &[]).await;
-    controller.wait_ready().await;
-    publish(&site, &backend, 3).await;
-    answers(3, PATIENCE).await;
-    load.pass(100).await;
-    let report = load.stop().await;
-    report.clean("host: rebooted, and its cluster came back");
+/// A host that serves, and everything around it.
+struct Life {
+    site: Site,
+    controller: ControllerUnderTest,
+    backend: Backend,
+    machine: Machine,
+}
 
-    leaves(&site, &inside, &shipped);
-    revoked(&site, &inside).await;
+impl Life {
+    /// Has the host serve without its cluster, also after a reboot, until that comes back.
+    async fn alone(&mut self, load: Load) {
+        let Self {
+            site,
+            controller,
+            backend,
+            machine,
+        } = self;
+        controller.kill9();
+        site.cluster.stop_apiserver();
+        load.pass(100).await;
+        machine.inside().ok(&["systemctl", "restart", AGENT]);
+        load.pass(100).await;
+        load.stop().await.clean(
+            "host: joined, credential renewed, controller and API server gone, agent restarted",
+        );
+
+        machine.reboot();
+        let inside = machine.inside();
+        attach(&inside);
+        answers(2, PATIENCE).await;
+        println!(
+            "host: first answer after a reboot without API server and controller: {} ms",
+            inside.age().as_millis()
+        );
+        let load = Load::start(&Plan::new(vec![get("/always")]));
+        site.cluster.start_apiserver().await;
+        controller.restart();
+        controller.wait_ready().await;
+        publish(site, backend, 3).await;
+        answers(3, PATIENCE).await;
+        load.pass(100).await;
+        let report = load.stop().await;
+        report.clean("host: rebooted, and its cluster came back");
+    }
 }
 
 /// Undoes both sides.
@@ -136,16 +163,16 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     refused(&left, "has joined no cluster");
 }
 
-/// Joins again; the access ends, and the host serves on.
+/// Joins again, by another name: nothing here collects what the first one left. The access ends, and the host serves on.
 async fn revoked(site: &Site, inside: &Inside) {
-    let token = invite(site, inside);
+    let token = invite(site, inside, "edge-2");
     inside.ok(&["sesame-agent", "join", "--token-file", TOKEN]);
     answers(3, PATIENCE).await;
     let load = Load::start(&Plan::new(vec![get("/always")]));
     let stolen = site.cluster.bearer(&credential(inside));
-    let revoked = site.hosts(&["revoke", "edge-1"]);
+    let revoked = site.hosts(&["revoke", "edge-2"]);
     assert!(revoked.status.success(), "{revoked:?}");
-    assert_eq!(site.row("edge-1"), json!(null));
+    assert_eq!(site.row("edge-2"), json!(null));
     let path = "/api/v1/namespaces/sesame-system/configmaps";
     eventually("the access has ended", PATIENCE, async || {
         match stolen.get(path).await {
@@ -164,13 +191,13 @@ async fn revoked(site: &Site, inside: &Inside) {
     assert!(left.status.success(), "{left:?}");
 }
 
-/// Makes a token for the host, in a file of the machine.
-fn invite(site: &Site, inside: &Inside) -> String {
+/// Makes a token for a host of this name, in a file of the machine.
+fn invite(site: &Site, inside: &Inside, host: &str) -> String {
     let token = site.token(&[
         "--gateway",
         "default/edge",
         "--host",
-        "edge-1",
+        host,
         "--lifetime",
         "10m",
     ]);

@@ -52,13 +52,13 @@ impl Kubectl {
 
     /// Runs it, and panics if it fails.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
-        said(arguments, &self.run(arguments, ""))
+        checked(arguments, &self.run(arguments, ""))
     }
 
     /// Applies objects.
     pub(crate) fn apply(&self, objects: &[Value]) {
         let arguments = ["apply", "--filename", "-"];
-        said(&arguments, &self.run(&arguments, &yaml(objects)));
+        checked(&arguments, &self.run(&arguments, &yaml(objects)));
     }
 
     /// Returns an object or a list.
@@ -110,7 +110,8 @@ impl Kubectl {
     }
 }
 
-fn said(arguments: &[&str], output: &Output) -> String {
+/// Returns its output; panics if it failed.
+fn checked(arguments: &[&str], output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(

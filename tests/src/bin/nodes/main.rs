@@ -23,10 +23,12 @@ mod serve;
 mod stage;
 mod tools;
 
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::process::ExitCode;
 
 use clap::Parser;
+use futures::FutureExt as _;
 
 use self::stage::Stage;
 
@@ -75,8 +77,12 @@ fn main() -> ExitCode {
     }
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     if inside {
-        runtime.block_on(run(&scenarios));
-        return ExitCode::SUCCESS;
+        let ran = runtime.block_on(AssertUnwindSafe(run(&scenarios)).catch_unwind());
+        if ran.is_ok() {
+            return ExitCode::SUCCESS;
+        }
+        runtime.block_on(async { stage::keep_traces() });
+        return ExitCode::FAILURE;
     }
     images::build();
     // Where there is a network, if they have to be fetched.

@@ -1,4 +1,4 @@
-//! What happens to nodes and backends, under load: nodes that stay up serve on.
+//! Outages of nodes and backends, under load: nodes that stay up serve on.
 
 use std::time::Instant;
 

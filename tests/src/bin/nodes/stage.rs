@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::Duration;
 
 use sesame_tests::envoy::workspace;
@@ -30,7 +31,7 @@ impl Stage {
         let _ = fs::remove_dir_all(tools::logs());
         fs::create_dir_all(tools::logs()).expect("a directory for logs");
         // What the namespaces have of processes is theirs.
-        crate::node::ok(std::process::Command::new("mount").args(["-t", "proc", "proc", "/proc"]));
+        crate::node::ok(Command::new("mount").args(["-t", "proc", "proc", "/proc"]));
         let mut control_plane = ControlPlane::start();
         let kubectl = Kubectl::new(control_plane.kubeconfig());
         kubectl
@@ -83,6 +84,22 @@ impl Stage {
         let directory = workspace().join(directory);
         let directory = directory.to_string_lossy();
         self.kubectl.ok(&["apply", "--kustomize", &directory]);
+    }
+}
+
+/// Puts what Pods say, and what the cluster says of them, beside the logs of the run.
+pub(crate) fn keep_traces() {
+    let directory = tools::directory();
+    let kubectl = Kubectl::new(&directory.join("control-plane/kubeconfig"));
+    let said = kubectl.run(&["describe", "pods,gatewayagents", "--all-namespaces"], "");
+    // The cluster may not answer any more.
+    let _ = fs::write(tools::logs().join("pods.txt"), said.stdout);
+    for node in ["node1", "node2"] {
+        let _ = Command::new("cp")
+            .arg("-r")
+            .arg(directory.join(node).join("pods"))
+            .arg(tools::logs().join(format!("{node}-pods")))
+            .status();
     }
 }
 

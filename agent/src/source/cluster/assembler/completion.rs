@@ -37,7 +37,7 @@ impl RevisionAssembler {
             };
             match self.encode(gateway, named, &mut next.config) {
                 Ok(encoded) => {
-                    self.base = next.base;
+                    self.base = Some(next.base);
                     Some(encoded)
                 }
                 Err(blocked) => {

@@ -31,6 +31,7 @@ impl EdgeDefaults {
     }
 
     /// Takes the fields that are there; returns a message for each that is not understood, which begins with its name.
+    // Long: one table, which names each field once.
     pub(super) fn set_all(&mut self, settings: &EdgeSettings) -> Vec<String> {
         let EdgeSettings {
             escaped_slashes,
