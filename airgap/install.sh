@@ -105,7 +105,7 @@ install_host() {
 Installed; nothing was started. What is next:
   manifests    put them into /etc/sesame/manifests, then: systemctl enable --now sesame.target
   bundles      docs/air-gapped-sites.md: whom to trust, and where bundles are put
-  a cluster    sesame-agent join TOKEN (docs/joining.md)
+  a cluster    docs/joining.md: sesame-agent join, with a token of the controller
 TEXT
 }
 

@@ -55,8 +55,6 @@ def of_packages(directory, epoch, level):
     tree.file("etc/group", f"root:x:0:\nsesame:x:{USER}:\n".encode())
     tree.file("etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n")
     tree.directory("tmp", 0o1777)
-    tree.directory("run/sesame", 0o700, USER)
-    tree.directory("var/lib/sesame", 0o700, USER)
     made_of = "".join(f"{package['Package']} {package['digest']}\n" for package in packages).encode()
     return Base([Layer.of(tree.tar(), level)], packages, digest(made_of))
 

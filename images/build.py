@@ -12,6 +12,7 @@ import os
 import re
 
 import base
+import licences
 import provenance
 import sbom
 from layers import CAP_NET_BIND_SERVICE, USER, Image, Layer, Tree, archive, digest
@@ -101,12 +102,12 @@ class Parts:
         for name in ("envoy", "sesame-agent", "sesame-controller"):
             with open(os.path.join(stage, name), "rb") as file:
                 self.programs[name] = file.read()
+        self.crates = sbom.Crates(WORKSPACE, arch, os.environ.get("CARGO", "cargo"))
         self.layers = {
             "envoy": self._layer(ENVOY, "envoy", "sesame-envoy", options),
             "sesame-agent": self._layer(PROGRAM.format("sesame-agent"), "sesame-agent", "sesame-agent", options),
             "sesame-controller": self._layer(PROGRAM.format("sesame-controller"), "sesame-controller", "sesame-controller", options),
         }
-        self.crates = sbom.Crates(WORKSPACE, arch, os.environ.get("CARGO", "cargo"))
 
     def _layer(self, path, program, package, options):
         tree = Tree(options.epoch)
@@ -114,12 +115,17 @@ class Parts:
         # holds ports while an Envoy is replaced. The controller binds none below 1024.
         capability = None if program == "sesame-controller" else CAP_NET_BIND_SERVICE
         tree.file(path, self.programs[program], 0o755, capability)
+        if program == "sesame-agent":
+            tree.directory("run/sesame", 0o700, USER)
+            tree.directory("var/lib/sesame", 0o700, USER)
         with open(os.path.join(WORKSPACE, "systemd/packages/copyright"), encoding="utf-8") as file:
             text = file.read().replace("@NAME@", package)
         ours = program != "envoy"
         text = text.replace("@SOURCE@", SOURCE if ours else "https://github.com/envoyproxy/envoy")
         text = text.replace("@HOLDER@", "The Sesame authors" if ours else "The Envoy project authors")
         tree.file(f"usr/share/doc/{package}/copyright", text.encode())
+        if ours:
+            tree.file(f"usr/share/doc/{package}/crates", licences.collect(self.crates, [program]).encode())
         with open(os.path.join(WORKSPACE, "LICENSE"), "rb") as file:
             tree.file("usr/share/doc/sesame/LICENSE", file.read())
         return Layer.of(tree.tar(), options.level)

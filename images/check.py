@@ -75,12 +75,11 @@ class Opened:
                 os.setxattr(to, "security.capability", value)
 
 
-def run(image, root, arguments, needs_capability=True):
-    """Runs the image's program as its user, read-only, with no new privileges and no capability but that for low ports."""
-    bundle = os.path.dirname(root)
+def write_bundle(bundle, image, arguments, needs_capability, namespaces, mounts):
+    """Says how to run a program of the image in BUNDLE/root: as its user, read-only, with no new privileges and no capability
+    but that for low ports."""
     capabilities = ["CAP_NET_BIND_SERVICE"] if needs_capability else []
     user, group = (int(number) for number in image.config["User"].split(":"))
-    names = ("pid", "network", "mount", "ipc", "uts")
     sets = {name: capabilities for name in ("bounding", "permitted", "effective")}
     with open(os.path.join(bundle, "config.json"), "w", encoding="utf-8") as file:
         json.dump({
@@ -93,13 +92,20 @@ def run(image, root, arguments, needs_capability=True):
                 "capabilities": sets,
                 "noNewPrivileges": True,
             },
-            "root": {"path": root, "readonly": True},
+            "root": {"path": os.path.join(bundle, "root"), "readonly": True},
             "mounts": [
                 {"destination": "/proc", "type": "proc", "source": "proc"},
-                {"destination": "/run/sesame", "type": "tmpfs", "source": "tmpfs", "options": ["mode=0700", f"uid={user}", f"gid={group}"]},
+                {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
+                *mounts,
             ],
-            "linux": {"namespaces": [{"type": name} for name in names]},
+            "linux": {"namespaces": [{"type": name} for name in ("mount", "ipc", "uts", *namespaces)]},
         }, file)
+
+
+def run(image, root, arguments, needs_capability=True):
+    """Runs a program of the image by itself, to its end."""
+    bundle = os.path.dirname(root)
+    write_bundle(bundle, image, arguments, needs_capability, ("pid", "network"), [])
     name = f"sesame-image-check-{os.getpid()}"
     command = ["runc", "--root", os.path.join(bundle, "state"), "run", "--bundle", bundle, name]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
@@ -149,15 +155,45 @@ def runs(name, image, root, version, revision):
         check(f"{name}: libraries of {program}", whole, seen.stdout + seen.stderr)
 
 
+def named(image):
+    """Checks that the manifests name the image by this tag, wherever they name it."""
+    deploy = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../controller/deploy")
+    name, tag = image.rsplit(":", 1)
+    seen = []
+    for path in glob.glob(os.path.join(deploy, "**/*.yaml"), recursive=True):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        seen += re.findall(rf"image: {name}:(\S+)", text) + re.findall(rf"newName: {name}\n *newTag: (\S+)", text)
+    check(f"tags of {name} in controller/deploy", set(seen) == {tag}, f"{sorted(set(seen))} instead of {tag}")
+
+
+def archive_of(directory, name, arch):
+    """Returns the archive of an image for a processor."""
+    found = glob.glob(os.path.join(directory, f"{name}_*_*{arch}*.oci.tar"))
+    if len(found) != 1:
+        sys.exit(f"wrong: {name}: {len(found)} archives in {directory}")
+    return found[0]
+
+
 def main():
     directory, revision = sys.argv[1:]
+    if os.geteuid() != 0:
+        sys.exit("error: images are run as root; `sudo make images-check`")
     arch = subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout.strip()
     for name in ("sesame-agent", "sesame-envoy", "sesame-controller"):
-        found = glob.glob(os.path.join(directory, f"{name}_*_*{arch}*.oci.tar"))
-        check(name, len(found) == 1, f"{len(found)} archives in {directory}")
-        if found:
-            version = os.path.basename(found[0]).split("_")[1].split("-")[-1]
-            examine(name, found[0], arch, version, revision)
+        path = archive_of(directory, name, arch)
+        version = os.path.basename(path).split("_")[1].split("-")[-1]
+        examine(name, path, arch, version, revision)
+    with open(os.path.join(directory, "digests"), encoding="utf-8") as file:
+        for line in file:
+            named(line.split()[1])
+    # A network and processes of their own, which end with it.
+    served = subprocess.run(
+        ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", os.path.join(os.path.dirname(__file__), "serve.py"),
+         archive_of(directory, "sesame-agent", arch), archive_of(directory, "sesame-envoy", arch), arch],
+        check=False,
+    )
+    check("the agent and its Envoy serve", served.returncode == 0, f"status {served.returncode}")
     if failures:
         sys.exit(1)
     print("the images are as promised")

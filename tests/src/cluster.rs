@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-pub use self::assets::{Channel, definitions};
+pub use self::assets::{Channel, crd_files, definitions, kube_binary, kube_version};
 pub use self::client::{Client, Failure};
 pub use self::guard::Guard;
 use self::identity::{Credentials, Identity};

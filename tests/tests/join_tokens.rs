@@ -85,7 +85,41 @@ async fn a_token_is_good_for_one_host_and_a_host_for_itself() {
     assert!(!host.state().join("cluster").exists());
 
     leaves(&site, &b, &as_b).await;
+    expired(&site).await;
     fleet(&site).await;
+}
+
+/// An invitation that expired long ago goes with the next one; a host that has joined stays.
+async fn expired(site: &Site) {
+    let account = |name: &str| format!("{CORE}/serviceaccounts/{name}");
+    site.token(&["--gateway", "default/edge", "--host", "late"]);
+    // As if `a`, which has joined, had not been able to end its invitation.
+    let invitation = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {
+        "name": invitation_account("a"), "namespace": "sesame-system",
+        "labels": {"projectsesame.io/access": "invitation"},
+        "annotations": {"projectsesame.io/host": "a"},
+    }});
+    site.apply(&[invitation]).await;
+    let long_ago =
+        json!({"metadata": {"annotations": {"projectsesame.io/expires": "2020-01-01T00:00:00Z"}}});
+    for host in ["late", "a"] {
+        let path = account(&invitation_account(host));
+        let patched = site.admin().merge(&path, &long_ago).await;
+        patched.expect("the invitation");
+    }
+    let output = site.hosts(&["token", "--gateway", "default/edge", "--host", "next"]);
+    assert!(output.status.success(), "{}", words(&output));
+    let told = text(&output.stderr);
+    assert!(told.contains("more than a day ago: a, late"), "{told}");
+    for name in [
+        invitation_account("late"),
+        host_account("late"),
+        invitation_account("a"),
+    ] {
+        assert!(site.is_gone(&account(&name)).await, "{name}");
+    }
+    assert!(!site.is_gone(&account(&host_account("a"))).await);
+    assert!(!site.is_gone(&account(&invitation_account("next"))).await);
 }
 
 /// Whoever has a copy of a token gets nothing that the first to join does not give away.

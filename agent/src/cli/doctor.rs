@@ -132,10 +132,8 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         Err(why) => {
             // Without a file the options are those of a command line that nobody has told; those of an agent that runs it has
             // taken; and only its unit has the credentials of the service manager.
-            let credentials = settings.iter().flat_map(|setting| &setting.values);
-            let foreign = credentials
-                .into_iter()
-                .any(|value| value.starts_with("%d/"));
+            let mut values = settings.iter().flat_map(|setting| &setting.values);
+            let foreign = values.any(|value| value.starts_with("%d/"));
             if loaded.path.is_some() && facts.pid.is_none() && !foreign {
                 faults.push(format!("`sesame-agent run` would not start: {why}"));
             }

@@ -1,6 +1,6 @@
 //! `sesame-agent join`: makes this host one of a cluster's, and starts its service.
 
-use std::io::{IsTerminal as _, Read as _};
+use std::io::{self, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -101,12 +101,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
     refuse_to_join_twice(state_dir, *replace)?;
     // Whatever can fail on this host does so before the token is used up.
     let owner = owner::of(state_dir)?;
-    if owner.is_none() {
-        crate::host::create_directory(state_dir)
-            .with_context(|| format!("--state-dir {}", state_dir.display()))?;
-    }
-    let state = state_dir
-        .canonicalize()
+    let state = there(state_dir, owner.is_none())
         .with_context(|| format!("--state-dir {}", state_dir.display()))?;
     let other_dir = (state_dir != Path::new(DEFAULT_STATE_DIR)).then_some(state.as_path());
     let kubeconfig = credentials::kubeconfig_path(&state);
@@ -147,19 +142,37 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
     };
     if !no_service && service::is_there() {
         service::start()?;
-        answer.started = true;
-        let reasons = wait(agent, Duration::from_secs(*wait_seconds));
-        answer.serving = Some(reasons.is_empty());
-        answer.reasons = reasons;
+        answer.note_start(wait(agent, Duration::from_secs(*wait_seconds)));
     }
     agent
         .output
         .write(&answer, || text_of(&answer, &token.scope, &settings))?;
-    Ok(if answer.serving == Some(false) {
-        EXIT_WRONG
-    } else {
-        0
-    })
+    Ok(answer.exit_code())
+}
+
+impl Joined {
+    /// Takes note that the service was started, and of the reasons why not everything is served.
+    fn note_start(&mut self, reasons: Vec<String>) {
+        self.started = true;
+        self.serving = Some(reasons.is_empty());
+        self.reasons = reasons;
+    }
+
+    fn exit_code(&self) -> u8 {
+        if self.serving == Some(false) {
+            EXIT_WRONG
+        } else {
+            0
+        }
+    }
+}
+
+/// Returns the canonical path of the state directory, which it creates if it may.
+fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
+    if may_create {
+        crate::host::create_directory(state_dir)?;
+    }
+    state_dir.canonicalize()
 }
 
 /// Returns the token that was given. Fails if it has expired by this host's clock.

@@ -21,10 +21,12 @@ mod launch;
 mod launcher;
 #[cfg(feature = "cluster")]
 mod leave;
+mod logging;
 mod manual;
 mod offline;
 mod options;
 mod output;
+mod own;
 mod reload;
 mod render;
 mod restart;
@@ -38,16 +40,16 @@ mod validate_settings;
 mod version;
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use clap::{Parser, Subcommand};
 
 use self::agent::AgentArgs;
+use self::logging::Logging;
 use self::settings::reader::SettingsReader;
 use self::settings::{ConfigArgs, LoadedSettings};
+use self::version::ProgramVersion;
 use crate::run::commands::InstanceCommand;
 
 /// Exit code if something is wrong with what was examined.
@@ -125,6 +127,8 @@ enum Command {
     Version(version::VersionArgs),
     /// Start Envoys for an agent in another container or unit, and end them when it is stopped.
     Launcher(launcher::LauncherArgs),
+    /// Give directories to the user that the agent runs as, where something else has made them for root.
+    Own(own::OwnArgs),
     /// Start an Envoy that outlives the agent.
     #[command(hide = true)]
     LaunchEnvoy(launch::LaunchArgs),
@@ -153,43 +157,13 @@ impl Command {
     }
 }
 
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Logging")]
-struct Logging {
-    /// Log level (error, warn, info, debug or trace), or filters by module.
-    #[arg(
-        long,
-        global = true,
-        env = "SESAME_LOG",
-        default_value = "info",
-        value_name = "FILTER"
-    )]
-    log: String,
-    /// Format of the log, which goes to standard error.
-    #[arg(long, global = true, env = "SESAME_LOG_FORMAT", default_value = "text")]
-    log_format: LogFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    /// Text for people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
 /// Parses the arguments and does what they say.
 pub fn main(revision: Option<&'static str>) -> ExitCode {
-    let version = version::ProgramVersion::of(revision);
+    let version = ProgramVersion::of(revision);
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let loaded = settings::load(&arguments);
     let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
-    let Cli {
-        agent,
-        logging,
-        config,
-        command,
-    } = parsed.unwrap_or_else(|error| {
+    let cli = parsed.unwrap_or_else(|error| {
         // They may be why something is missing, or contradicts something.
         if error.use_stderr() {
             note_settings(&loaded);
@@ -204,32 +178,55 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         error.exit()
     });
     if let Err(error) = loaded.check() {
-        if !command.tells_settings(&config) {
+        if !cli.command.tells_settings(&cli.config) {
             output::error(&error.into());
         }
-        if command.needs_settings(&config) {
+        if cli.command.needs_settings(&cli.config) {
             return ExitCode::from(EXIT_USAGE);
         }
     }
-    let set_log = match start_logging(&logging) {
+    let set_log = match cli.logging.start() {
         Ok(set_log) => set_log,
         Err(error) => {
             output::error(&error);
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    let result = match command {
-        Command::Run(args) => run::main(*args, SettingsReader { arguments, set_log }),
+    let reader = SettingsReader { arguments, set_log };
+    match execute(cli, &loaded, reader, &version) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            output::error(&error);
+            ExitCode::from(EXIT_FAILED)
+        }
+    }
+}
+
+/// Does what the command says. Returns the exit code.
+fn execute(
+    cli: Cli,
+    loaded: &LoadedSettings,
+    reader: SettingsReader,
+    version: &ProgramVersion,
+) -> anyhow::Result<u8> {
+    let Cli {
+        agent,
+        logging: _,
+        config,
+        command,
+    } = cli;
+    match command {
+        Command::Run(args) => run::main(*args, reader),
         Command::Render(args) => render::main(&args),
-        Command::Validate(args) => validate::main(&args, &config, &loaded),
+        Command::Validate(args) => validate::main(&args, &config, loaded),
         Command::Status(args) => status::main(&agent, &args),
         Command::Restart(args) => restart::main(&agent, &args),
         Command::Drain(args) => drain::main(&agent, &args),
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),
         Command::Rollback(args) => history::rollback(&agent, &args),
-        Command::Doctor(args) => doctor::main(&agent, &args, &loaded),
-        Command::Collect(args) => collect::main(&agent, &args, &loaded),
+        Command::Doctor(args) => doctor::main(&agent, &args, loaded),
+        Command::Collect(args) => collect::main(&agent, &args, loaded),
         Command::Reload => reload::main(&agent),
         Command::Resume => agent::command(&agent, InstanceCommand::Resume),
         Command::Accept => agent::command(&agent, InstanceCommand::Accept),
@@ -243,18 +240,12 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         Command::Bundle(command) => bundle::main(&command),
         Command::Identity(args) => identity::main(&args),
         Command::Trust(command) => trust::main(&command),
-        Command::Version(args) => version::main(&args, &version),
+        Command::Version(args) => version::main(&args, version),
         Command::Launcher(args) => launcher::main(&args),
+        Command::Own(args) => own::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completion(args) => manual::completion(&args),
-    };
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            output::error(&error);
-            ExitCode::from(EXIT_FAILED)
-        }
     }
 }
 
@@ -270,35 +261,4 @@ fn note_settings(loaded: &LoadedSettings) {
     } else if let Some(path) = loaded.path.as_ref().filter(|_| !loaded.accepted.is_empty()) {
         output::note(&format!("settings of {} count, too", path.display()));
     }
-}
-
-/// Changes what is logged.
-type SetLog = Box<dyn Fn(&str) -> anyhow::Result<()> + Send + Sync>;
-
-/// Parses a filter of the log.
-fn filter(log: &str) -> anyhow::Result<EnvFilter> {
-    // kube logs as errors what the agent itself reports once and more clearly. A filter that names it turns it on.
-    EnvFilter::try_new(format!("kube_client=off,{log}"))
-        .map_err(|error| anyhow::anyhow!("--log {log:?}: {error}"))
-}
-
-fn start_logging(logging: &Logging) -> anyhow::Result<SetLog> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(&logging.log)?)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    Ok(match logging.log_format {
-        LogFormat::Text => {
-            let builder = builder.with_target(false).with_filter_reloading();
-            let handle = builder.reload_handle();
-            builder.init();
-            Box::new(move |log| Ok(handle.reload(filter(log)?)?))
-        }
-        LogFormat::Json => {
-            let builder = builder.json().with_filter_reloading();
-            let handle = builder.reload_handle();
-            builder.init();
-            Box::new(move |log| Ok(handle.reload(filter(log)?)?))
-        }
-    })
 }

@@ -58,10 +58,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         .pid
         .map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let unit = systemd::service(agent.pid.is_none());
-    let user = agent
-        .pid
-        .and_then(|pid| fs::metadata(format!("/proc/{pid}")).ok())
-        .map(|process| process.uid())
+    let user = running_as(agent.pid)
         .or_else(|| unit.as_ref().and_then(|unit| unit.user))
         .unwrap_or_else(|| rustix::process::geteuid().as_raw());
     let first_free_port = number("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or(1024);
@@ -84,14 +81,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         tasks: limits::tasks_of(&process),
         cores: std::thread::available_parallelism().map_or(1, Into::into),
         open_files: open_files(&process).unwrap_or_else(limits::open_files),
-        clock: ClockFacts {
-            now,
-            synchronized: systemd::clock_is_synchronized(),
-            last_accepted: gateways
-                .iter()
-                .filter_map(|gateway| gateway.accepted_at)
-                .max(),
-        },
+        clock: clock(now, &gateways),
         disks: [("state-dir", &state_dir), ("runtime-dir", &runtime_dir)]
             .into_iter()
             .filter_map(|(option, path)| disk(option, path))
@@ -99,9 +89,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         missing,
         misplaced,
         envoy: envoy_facts(envoy.as_deref()).await,
-        migrates: fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req")
-            .ok()
-            .map(|text| text.trim() == "1"),
+        migrates: moves_connections(),
         steering: restart::can_steer()
             .map_err(|error| format!("connections cannot be steered: {error}")),
         sysctl_file: Some(PathBuf::from("/usr/lib/sysctl.d/50-sesame.conf"))
@@ -116,6 +104,29 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         units: systemd::units(),
         agent,
     }
+}
+
+/// Returns the user as whom a process runs.
+fn running_as(pid: Option<u32>) -> Option<u32> {
+    let process = fs::metadata(format!("/proc/{}", pid?)).ok()?;
+    Some(process.uid())
+}
+
+fn clock(now: Timestamp, gateways: &[InspectedGateway]) -> ClockFacts {
+    ClockFacts {
+        now,
+        synchronized: systemd::clock_is_synchronized(),
+        last_accepted: gateways
+            .iter()
+            .filter_map(|gateway| gateway.accepted_at)
+            .max(),
+    }
+}
+
+/// Returns whether the kernel moves waiting connections; none if it does not know how.
+fn moves_connections() -> Option<bool> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req").ok()?;
+    Some(text.trim() == "1")
 }
 
 fn number<T: std::str::FromStr>(path: &str) -> Option<T> {
@@ -169,8 +180,8 @@ fn ports(
             ([], set) => set,
             (served, _) => served,
         };
-        for (transport, outside) in &gateway.ports {
-            let bound = port_map.get(outside).unwrap_or(outside);
+        for ((transport, outside), opened) in &gateway.ports {
+            let bound = port_map.get(outside).unwrap_or(opened);
             let Ok(port) = u16::try_from(*bound) else {
                 continue;
             };

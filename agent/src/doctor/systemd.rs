@@ -74,8 +74,8 @@ pub(super) fn units() -> Option<Vec<UnitFacts>> {
     Some(units.collect())
 }
 
-/// Returns whether the clock is synchronised, as far as anybody tells: the kernel's own flag can be read only by a system call
-/// that no safe library has.
+/// Returns whether the clock is synchronised, as far as anybody tells. The kernel's own flag, and its bound of the error, can be
+/// read by adjtimex(2) alone: `rustix` and `nix` do not have it, and this workspace has no unsafe code.
 pub(super) fn clock_is_synchronized() -> Option<bool> {
     if fs::metadata("/run/systemd/timesync/synchronized").is_ok() {
         return Some(true);

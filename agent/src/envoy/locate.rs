@@ -50,6 +50,18 @@ pub struct Version {
     pub build: String,
 }
 
+impl Version {
+    /// Reads what an Envoy says of itself, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    pub(crate) fn of_build(build: &str) -> Option<Self> {
+        let mut parts = build.split('/').nth(1)?.split(['.', '-']);
+        let mut part = || parts.next()?.parse().ok();
+        Some(Self {
+            number: (part()?, part()?, part()?),
+            build: build.to_owned(),
+        })
+    }
+}
+
 impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (major, minor, patch) = self.number;
@@ -137,13 +149,7 @@ pub(super) async fn ask<T>(
 
 fn parse_version(text: &str) -> Option<Version> {
     let (_, rest) = text.split_once("version: ")?;
-    let build = rest.split_whitespace().next()?;
-    let mut parts = build.split('/').nth(1)?.split(['.', '-']);
-    let mut part = || parts.next()?.parse().ok();
-    Some(Version {
-        number: (part()?, part()?, part()?),
-        build: build.to_owned(),
-    })
+    Version::of_build(rest.split_whitespace().next()?)
 }
 
 #[cfg(test)]

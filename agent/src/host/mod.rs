@@ -8,6 +8,7 @@ pub(crate) mod credentials;
 pub(crate) mod durable;
 mod files;
 pub mod inotify;
+pub(crate) mod journal;
 pub(crate) mod limits;
 pub(crate) mod listening;
 pub mod lock;
@@ -22,6 +23,6 @@ pub use path_error::PathError;
 
 pub(crate) use clock::until;
 pub(crate) use files::{
-    create_directory, entries, remove_directory_if_there, remove_if_there, replace_file,
-    write_file, written_by_agent,
+    create_directory, entries, give_directory, remove_directory_if_there, remove_if_there,
+    replace_file, write_file, written_by_agent,
 };

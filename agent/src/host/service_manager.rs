@@ -1,7 +1,7 @@
-//! The service manager that started this process, if one did: it is told when the process is ready, what it does, and
-//! that it is alive.
+//! The service manager that started this process, if one did: it is told when the process is ready, what it does, when it
+//! reads its settings again, and that it is alive.
 //!
-//! Where there is none, nothing happens. A manager that cannot be told never stops the process.
+//! A process without a service manager tells nobody. A manager that cannot be told never stops the process.
 
 use std::time::Duration;
 
@@ -20,6 +20,20 @@ pub(crate) fn watchdog() -> Option<Duration> {
 /// Tells that the process is ready.
 pub(crate) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Tells that the process reads its settings again. It is [`reloaded`] afterwards, whatever came of it.
+pub(crate) fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        // A reload without its time would count as failed.
+        Err(error) => tracing::debug!(%error, "there is no monotonic time"),
+    }
+}
+
+/// Tells that the process has read its settings again, or has kept those that it had.
+pub(crate) fn reloaded() {
+    tell(&[NotifyState::Ready]);
 }
 
 /// Tells what the process does, in one line.

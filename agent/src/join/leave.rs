@@ -14,7 +14,7 @@ use super::credentials;
 use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, JoinError};
 use crate::source::cluster::describe_error;
 
-/// Removes this host from the cluster. What is gone already is no error.
+/// Removes this host from the cluster. An object that is gone already is no error.
 pub(crate) async fn leave(state: &Path) -> anyhow::Result<()> {
     let mut config = kubeconfig::read(&credentials::kubeconfig_path(state))
         .await?

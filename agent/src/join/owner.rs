@@ -1,7 +1,6 @@
 //! The user that the agent runs as, for a command that root runs.
 //!
-//! What is that user's to write root never writes itself: a link there could lead anywhere. A child process of that user
-//! does.
+//! Root itself never writes where that user may write: a link there could lead anywhere. A child process of that user does.
 
 use std::fs;
 use std::io::{self, Write as _};

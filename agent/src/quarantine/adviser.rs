@@ -258,7 +258,8 @@ impl Quarantine {
                 Some(_) => "the key that was accepted before is put back",
                 None => "it is left out",
             };
-            tracing::error!(object = %piece, words = culprit.envoy_words, "Envoy refuses this; {instead}");
+            let _object = tracing::error_span!("culprit", object = %piece).entered();
+            tracing::error!(words = culprit.envoy_words, "Envoy refuses this; {instead}");
         }
         tracing::info!(runs, took = ?start.elapsed(), "searched for what Envoy refuses");
         let learned = self.culprits.len() > before.len();

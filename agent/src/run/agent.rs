@@ -20,7 +20,7 @@ use super::engine::SourceState;
 use super::gateways::Gateways;
 use super::instance::InstanceSettings;
 use super::observed::newest;
-use super::reload::{self, LiveSettings, ReadSettings, SettingsReading};
+use super::reload::{LiveSettings, ReadSettings, Reloader, SettingsReading};
 use super::services::{self, Services};
 use super::shutdown::{self, Ending};
 use super::source;
@@ -82,19 +82,27 @@ pub(super) async fn run(
     };
     let services = Services::start(&options, &directories, inputs).await?;
     let settings = live.subscribe();
-    tokio::spawn(reload::serve(
+    let unit = Unit::new(options.drain);
+    let reloader = Reloader {
         reader,
         started,
         live,
-        hangups,
-        reload_requests,
-    ));
+        ready: unit.readiness(),
+    };
+    tokio::spawn(reloader.serve(hangups, reload_requests));
     let told = std::pin::pin!(shutdown::told(requests));
-    let unit = Unit::new(options.drain);
     let ending = match serve(&mut gateways, known, &services, unit, told).await? {
         Some(grace) => Ending::Drain(grace),
         None => shutdown::signalled(options.drain, &settings, &launcher, &stopping).await,
     };
+    tell_ending(&ending, &stopping);
+    gateways.stop(ending).await;
+    services.stop().await;
+    Ok(())
+}
+
+/// Tells the service manager, the log and those who ask for readiness that the agent ends, and what becomes of Envoy.
+fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     match ending {
         Ending::Leave => {
             service_manager::stopping("Envoy keeps serving");
@@ -106,9 +114,6 @@ pub(super) async fn run(
             tracing::info!("stopping, and Envoy with it; connections have up to {grace:?}");
         }
     }
-    gateways.stop(ending).await;
-    services.stop().await;
-    Ok(())
 }
 
 /// Returns what is the same for all instances; fails if there is no Envoy to run.

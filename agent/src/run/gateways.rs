@@ -10,6 +10,7 @@ use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
+use tracing::Instrument as _;
 
 use super::accepted;
 use super::commands::QueuedCommand;
@@ -67,7 +68,9 @@ impl Gateways {
             let left = directories.gateway(name);
             let (socket, bootstrap) = (left.admin_socket(), Bytes::new());
             let config = SupervisorConfig::new(&settings.binary, &left.runtime, socket, bootstrap);
-            drains.spawn(end_leftover(name.clone(), config, settings.options.drain));
+            let span = tracing::error_span!("leftover", gateway = %name);
+            let ends = end_leftover(name.clone(), config, settings.options.drain);
+            drains.spawn(ends.instrument(span));
         }
         Self {
             settings: Arc::new(settings),
@@ -145,11 +148,14 @@ impl Gateways {
             observed: sender,
         };
         let (known, first) = (self.known.clone(), Arc::clone(target));
+        // An error's span, so that no filter takes the Gateway from the events in it.
+        let span = tracing::error_span!("instance", gateway = %name);
+        let instance = instance.run(known, first, queue, stopped);
         RunningGateway {
             observed,
             commands,
             stop,
-            task: tokio::spawn(instance.run(known, first, queue, stopped)),
+            task: tokio::spawn(instance.instrument(span)),
             addresses: target.addresses().to_vec(),
         }
     }
@@ -238,7 +244,7 @@ async fn end_leftover(
 ) -> (NamespacedName, bool) {
     let ended = Supervisor::end_running(&config, drain).await;
     if let Err(error) = &ended {
-        tracing::error!(gateway = %name, %error, "the Gateway was withdrawn, but its Envoy cannot be found");
+        tracing::error!(%error, "the Gateway was withdrawn, but its Envoy cannot be found");
     }
     (name, ended.is_ok())
 }

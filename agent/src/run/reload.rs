@@ -14,6 +14,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{OnStop, RunOptions};
+use crate::host::service_manager;
 
 /// Names of the settings that take effect without a restart of the agent.
 pub const LIVE: [&str; 6] = [
@@ -157,25 +158,49 @@ fn waits_for_restart(keys: &[String]) -> String {
 /// A caller that waits for the outcome of a reload.
 pub(super) type ReloadRequest = oneshot::Sender<Result<Reloaded, String>>;
 
-/// Reloads on each SIGHUP and each request, one after the other.
-pub(super) async fn serve(
-    reader: Arc<dyn ReadSettings>,
-    started: Vec<Setting>,
-    live: watch::Sender<LiveSettings>,
-    mut hangups: Signal,
-    mut requests: mpsc::Receiver<ReloadRequest>,
-) {
-    loop {
-        let caller = tokio::select! {
-            _ = hangups.recv() => None,
-            Some(caller) = requests.recv() => Some(caller),
-        };
-        let reading = {
-            let reader = Arc::clone(&reader);
-            let read = tokio::task::spawn_blocking(move || reader.read()).await;
-            read.unwrap_or_else(|error| Err(error.to_string()))
-        };
-        let outcome = reading.and_then(|reading| take(&*reader, &started, &live, &reading));
+/// The task that reads settings again.
+pub(super) struct Reloader {
+    pub(super) reader: Arc<dyn ReadSettings>,
+    /// Settings that the agent was started with.
+    pub(super) started: Vec<Setting>,
+    pub(super) live: watch::Sender<LiveSettings>,
+    /// True once the service manager takes the agent for started. Before that a reload must not tell it so.
+    pub(super) ready: watch::Receiver<bool>,
+}
+
+impl Reloader {
+    /// Reloads on each SIGHUP and each request, one after the other.
+    pub(super) async fn serve(
+        self,
+        mut hangups: Signal,
+        mut requests: mpsc::Receiver<ReloadRequest>,
+    ) {
+        loop {
+            let caller = tokio::select! {
+                _ = hangups.recv() => None,
+                Some(caller) = requests.recv() => Some(caller),
+            };
+            let tells = *self.ready.borrow();
+            if tells {
+                service_manager::reloading();
+            }
+            let outcome = self.reload().await;
+            if tells {
+                service_manager::reloaded();
+            }
+            if let Some(caller) = caller {
+                // A caller that has left needs no answer.
+                let _ = caller.send(outcome);
+            }
+        }
+    }
+
+    async fn reload(&self) -> Result<Reloaded, String> {
+        let reader = Arc::clone(&self.reader);
+        let read = tokio::task::spawn_blocking(move || reader.read()).await;
+        let reading = read.unwrap_or_else(|error| Err(error.to_string()));
+        let outcome =
+            reading.and_then(|reading| take(&*self.reader, &self.started, &self.live, &reading));
         match &outcome {
             Ok(Reloaded {
                 applied,
@@ -188,13 +213,11 @@ pub(super) async fn serve(
             }
             Err(why) => {
                 tracing::error!("the settings stay as they were: {why}");
-                live.send_modify(|live| live.refused = Some(why.clone()));
+                let refused = Some(why.clone());
+                self.live.send_modify(|live| live.refused = refused);
             }
         }
-        if let Some(caller) = caller {
-            // A caller that has left needs no answer.
-            let _ = caller.send(outcome);
-        }
+        outcome
     }
 }
 

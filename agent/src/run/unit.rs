@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use sesame_gateway_api::api::NamespacedName;
+use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::engine::SourceState;
@@ -32,7 +33,8 @@ const STATUS_CHARS: usize = 200;
 /// State that the service manager was told.
 pub(super) struct Unit {
     started: Instant,
-    ready: bool,
+    /// True once the manager was told that the agent is ready.
+    ready: watch::Sender<bool>,
     status: String,
     looks: Interval,
     /// Time that connections have when Envoys are ended.
@@ -44,11 +46,16 @@ impl Unit {
     pub(super) fn new(drain: Duration) -> Self {
         Self {
             started: Instant::now(),
-            ready: false,
+            ready: watch::Sender::new(false),
             status: String::new(),
             looks: looks(SOON),
             drain,
         }
+    }
+
+    /// Returns whether the manager was told that the agent is ready, as it changes.
+    pub(super) fn readiness(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
     }
 
     /// Waits until it is time to look; for ever where there is no service manager. May be cancelled.
@@ -67,9 +74,9 @@ impl Unit {
         observed: &BTreeMap<NamespacedName, Observed>,
     ) {
         let status = status(report);
-        if !self.ready && is_started(report, self.started.elapsed()) {
+        if !*self.ready.borrow() && is_started(report, self.started.elapsed()) {
             service_manager::ready(&status);
-            self.ready = true;
+            self.ready.send_replace(true);
             let watchdog = service_manager::watchdog().map(|longest| longest / 4);
             self.looks = looks(watchdog.unwrap_or(LATER).min(LATER));
         } else if self.status != status {
@@ -117,10 +124,10 @@ fn stuck(
     })
 }
 
-/// Returns one line on what is served, or on why the host is not ready.
+/// Returns one line on what is served, or on why the host is not ready, and on faults that are to come.
 fn status(report: &Report) -> String {
     let reasons = unready(report);
-    let text = if !reasons.is_empty() {
+    let mut text = if !reasons.is_empty() {
         format!("not ready: {}", reasons.join("; "))
     } else if report.gateways.is_empty() {
         format!("{} hold no Gateway for this host", report.source.title())
@@ -139,6 +146,10 @@ fn status(report: &Report) -> String {
         });
         gateways.collect::<Vec<_>>().join("; ")
     };
+    // Settings that were refused at a reload, too.
+    for warning in &report.warnings {
+        text = format!("{text}; {warning}");
+    }
     let line = text.replace(char::is_control, " ");
     match line.char_indices().nth(STATUS_CHARS) {
         Some((end, _)) => format!("{}…", &line[..end]),
@@ -191,6 +202,7 @@ mod tests {
             },
             gateways: serves.map(gateway).into_iter().collect(),
             objects: Vec::new(),
+            inputs: String::new(),
         }
     }
 
@@ -222,6 +234,14 @@ mod tests {
         assert_eq!(
             status(&report(None)),
             "the manifests in /etc/m hold no Gateway for this host"
+        );
+        let mut refused = report(Some(true));
+        refused
+            .warnings
+            .push("the settings were not taken".to_owned());
+        assert_eq!(
+            status(&refused),
+            "default/edge Serving with 0123456789ab; the settings were not taken"
         );
         let mut long = report(Some(true));
         long.gateways[0].gateway = "x\n".repeat(STATUS_CHARS);

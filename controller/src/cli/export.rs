@@ -11,14 +11,11 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use sesame_files::bundle::{self, BundleOrder, SUFFIX};
-use sesame_files::open::{self, Rule};
+use sesame_files::bundle::arguments::{BundleArgs, BundleKeys};
+use sesame_files::bundle::{self, BundleOrder};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_proto::bundle::BundleLabel;
-use sesame_proto::bundle::sealed::HostKey;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::{Manifest, Snapshot};
-use sesame_proto::signature::SigningKeys;
 use sesame_proto::{bounds, shard};
 use sesame_published::names::{
     DEFAULT_NAMESPACE, KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY, MAX_KEY_SECRETS, SHARD_ENTRY,
@@ -27,36 +24,13 @@ use sesame_published::names::{
 
 use crate::connection::ClusterConnection;
 
-/// Largest file of private keys.
-const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
-
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
     /// Gateway that the bundle is of.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     gateway: NamespacedName,
-    /// File to write, named *.bundle.
-    #[arg(short = 'o', long = "file", value_name = "FILE")]
-    file: PathBuf,
-    /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs.
-    #[arg(long, value_name = "FILE")]
-    signing_key: PathBuf,
-    /// Encrypt the Gateway's private keys to this host, as `sesame-agent identity` prints its public key; repeatable.
-    /// Without any, private keys are left out and no Secret is read.
-    #[arg(long = "recipient", value_name = "KEY")]
-    recipients: Vec<HostKey>,
-    /// Do so for every host in this file, too: a key a line; text after # is passed over.
-    #[arg(long, value_name = "FILE")]
-    recipients_file: Option<PathBuf>,
-    /// Sequence number, which has to be higher than that of the bundle before; milliseconds since 1970 by default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    sequence: Option<u64>,
-    /// Name of who made the bundle, for people.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    creator: String,
-    /// Description of what it is made from, for people; the namespace and manifest by default.
-    #[arg(long, value_name = "TEXT")]
-    origin: Option<String>,
+    #[command(flatten)]
+    bundle: BundleArgs,
     /// Namespace in which the controller publishes.
     #[arg(long, env = "SESAME_NAMESPACE", default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
     namespace: String,
@@ -66,38 +40,14 @@ pub(super) struct ExportArgs {
 }
 
 pub(super) fn main(args: &ExportArgs) -> Result<()> {
-    ensure!(
-        args.file
-            .to_str()
-            .is_some_and(|name| name.ends_with(SUFFIX)),
-        "-o {}: a host looks only at files named *{SUFFIX}",
-        args.file.display()
-    );
-    let at = || format!("--signing-key {}", args.signing_key.display());
-    let pem = open::read(&args.signing_key, Rule::Named, MAX_KEY_FILE_BYTES).with_context(at)?;
-    let signing = SigningKeys::from_pem(&pem).with_context(at)?;
-    let mut hosts = args.recipients.clone();
-    if let Some(path) = &args.recipients_file {
-        hosts.extend(bundle::read_recipients(path)?);
-    }
+    let BundleKeys { signing, hosts } = args.bundle.keys()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let (snapshot, pairs) = runtime.block_on(read(args, !hosts.is_empty()))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let label = BundleLabel {
-        gateway: snapshot.gateway.clone(),
-        sequence: match args.sequence {
-            Some(sequence) => sequence,
-            None => u64::try_from(now.as_millis())?,
-        },
-        created: now.as_secs(),
-        creator: args.creator.clone(),
-        origin: match &args.origin {
-            Some(origin) => origin.clone(),
-            None => format!("{}/{}", args.namespace, manifest_name(&args.gateway)),
-        },
-    };
+    let from = format!("{}/{}", args.namespace, manifest_name(&args.gateway));
+    let label = args.bundle.label(&snapshot.gateway, now, from);
     let sequence = label.sequence;
     let bytes = bundle::make(&BundleOrder {
         label,
@@ -106,7 +56,8 @@ pub(super) fn main(args: &ExportArgs) -> Result<()> {
         hosts: &hosts,
         signing: &signing,
     })?;
-    bundle::write(&args.file, &bytes).with_context(|| args.file.display().to_string())?;
+    let file = &args.bundle.file;
+    bundle::write(file, &bytes).with_context(|| file.display().to_string())?;
     let keys = match (snapshot.keys.len(), hosts.len()) {
         (0, _) => "no private keys".to_owned(),
         (keys, 0) => format!("{keys} private keys left out"),
@@ -115,7 +66,7 @@ pub(super) fn main(args: &ExportArgs) -> Result<()> {
     writeln!(
         std::io::stdout().lock(),
         "{}: sequence number {sequence} of Gateway {}, {} bytes, {keys}",
-        args.file.display(),
+        file.display(),
         args.gateway,
         bytes.len()
     )?;

@@ -1,5 +1,6 @@
 //! `sesame-controller hosts`: invites hosts from outside the cluster, lists and revokes them.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -63,7 +64,8 @@ enum Output {
 
 #[derive(Debug, Subcommand)]
 enum HostsCommand {
-    /// Invite a host: print a token with which `sesame-agent join` lets it join, once. The token is a secret.
+    /// Invite a host: print a token with which `sesame-agent join` lets it join, once. The token is a secret. Invitations that
+    /// expired more than a day ago are removed.
     Token(Box<TokenArgs>),
     /// List all hosts: those that have joined, those that are invited, and nodes that report.
     List,
@@ -130,8 +132,15 @@ pub(super) fn main(args: HostsArgs) -> Result<()> {
         match command {
             HostsCommand::Token(args) => {
                 let invitation = args.invitation()?;
-                let invited = hosts::invite(&cluster().await?, &invitation).await?;
-                show_invited(&invited, output)
+                let cluster = cluster().await?;
+                let invited = hosts::invite(&cluster, &invitation).await?;
+                show_invited(&invited, output)?;
+                // The token is there, whatever comes of this.
+                match hosts::remove_expired(&cluster).await {
+                    Ok(hosts) => tell_removed(&hosts),
+                    Err(error) => note(&format!("expired invitations stay: {error}")),
+                }
+                Ok(())
             }
             HostsCommand::List => show_hosts(&hosts::list(&cluster().await?).await?, output),
             HostsCommand::Revoke { host } => {
@@ -239,68 +248,71 @@ fn table(rows: &[HostRow], now: Timestamp) -> String {
         "LAST REPORT",
     ]);
     for row in rows {
-        let HostRow {
-            host,
-            access,
-            expires: _,
-            fleet,
-            gateways,
-            state,
-            addresses,
-            zone,
-            agent_version,
-            envoy_version,
-            cores,
-            memory_mib,
-            last_report,
-        } = row;
-        let list = |all: &std::collections::BTreeSet<String>| {
-            all.iter().cloned().collect::<Vec<_>>().join(",")
-        };
-        let or_dash = |text: String| {
-            if text.is_empty() {
-                "-".to_owned()
-            } else {
-                text
-            }
-        };
-        let serves = match fleet {
-            Some(fleet) if gateways.is_empty() => format!("fleet {fleet}"),
-            _ => list(gateways),
-        };
-        table.add_row([
-            host.clone(),
-            match access {
-                HostAccess::Joined => "joined",
-                HostAccess::Invited => "invited",
-                HostAccess::InvitationExpired => "invitation expired",
-                HostAccess::Other => "-",
-            }
-            .to_owned(),
-            or_dash(serves),
-            state.map_or_else(|| "-".to_owned(), |state| state.to_string()),
-            or_dash(list(addresses)),
-            or_dash(zone.clone()),
-            or_dash(agent_version.clone()),
-            or_dash(envoy_version.clone()),
-            or_dash(if *cores == 0 {
-                String::new()
-            } else {
-                cores.to_string()
-            }),
-            if *memory_mib == 0 {
-                "-".to_owned()
-            } else {
-                format!("{memory_mib} MiB")
-            },
-            last_report.map_or_else(|| "-".to_owned(), |at| age(now.duration_since(at))),
-        ]);
+        table.add_row(cells(row, now));
     }
     let lines: Vec<String> = table
         .lines()
         .map(|line| line.trim_end().to_owned())
         .collect();
     lines.join("\n") + "\n"
+}
+
+/// Returns the cells of a row.
+fn cells(row: &HostRow, now: Timestamp) -> [String; 11] {
+    let HostRow {
+        host,
+        access,
+        expires: _,
+        fleet,
+        gateways,
+        state,
+        addresses,
+        zone,
+        agent_version,
+        envoy_version,
+        cores,
+        memory_mib,
+        last_report,
+    } = row;
+    let list = |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(",");
+    let or_dash = |text: String| {
+        if text.is_empty() {
+            "-".to_owned()
+        } else {
+            text
+        }
+    };
+    let serves = match fleet {
+        Some(fleet) if gateways.is_empty() => format!("fleet {fleet}"),
+        _ => list(gateways),
+    };
+    [
+        host.clone(),
+        match access {
+            HostAccess::Joined => "joined",
+            HostAccess::Invited => "invited",
+            HostAccess::InvitationExpired => "invitation expired",
+            HostAccess::Other => "-",
+        }
+        .to_owned(),
+        or_dash(serves),
+        state.map_or_else(|| "-".to_owned(), |state| state.to_string()),
+        or_dash(list(addresses)),
+        or_dash(zone.clone()),
+        or_dash(agent_version.clone()),
+        or_dash(envoy_version.clone()),
+        or_dash(if *cores == 0 {
+            String::new()
+        } else {
+            cores.to_string()
+        }),
+        if *memory_mib == 0 {
+            "-".to_owned()
+        } else {
+            format!("{memory_mib} MiB")
+        },
+        last_report.map_or_else(|| "-".to_owned(), |at| age(now.duration_since(at))),
+    ]
 }
 
 /// Returns a time that has passed, in its largest unit.
@@ -314,11 +326,23 @@ fn age(passed: SignedDuration) -> String {
     }
 }
 
-fn put(text: &str) -> Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
+fn tell_removed(hosts: &[String]) {
+    if !hosts.is_empty() {
+        note(&format!(
+            "removed invitations that expired more than a day ago: {}",
+            hosts.join(", ")
+        ));
     }
+}
+
+/// Tells people something beside the answer.
+fn note(text: &str) {
+    // There is nowhere else to say it.
+    let _ = writeln!(std::io::stderr().lock(), "note: {text}");
+}
+
+fn put(text: &str) -> Result<()> {
+    super::output(text.as_bytes())
 }
 
 fn namespace(text: &str) -> Result<String, String> {

@@ -1,24 +1,33 @@
 //! The command line: arguments in, an exit code out.
 //!
-//! Exit codes: 0 after a signal to stop, 2 for a wrong call, 3 when the controller could not do its work.
+//! Exit codes: 0 after a signal to stop, 1 for a configuration that is not valid, 2 for a wrong call, 3 when the controller could not do its work.
 
 mod args;
 mod crds;
 mod export;
 mod hosts;
+mod manual;
+#[cfg(test)]
+mod reference;
+mod validate;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
 use self::args::{LogFormat, RunArgs};
 use self::export::ExportArgs;
 use self::hosts::HostsArgs;
+use self::validate::ValidateArgs;
 
+/// Exit code when what was validated is wrong.
+const EXIT_WRONG: u8 = 1;
 /// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
 /// Exit code when the command was called wrongly.
@@ -36,12 +45,25 @@ struct Cli {
 enum Command {
     /// Serve the cluster until told to stop.
     Run(Box<RunArgs>),
+    /// Say everything that is wrong with a configuration, and exit with 1 if anything is.
+    Validate(ValidateArgs),
     /// Print the definitions of Sesame's own kinds, to be applied to the cluster.
     Crds,
     /// Hosts outside the cluster: invite, list and revoke them.
     Hosts(Box<HostsArgs>),
     /// Make a bundle of what is published of a Gateway: a signed file for hosts that are connected to nothing.
     Export(Box<ExportArgs>),
+    /// Write the manual pages, one for each command.
+    Man {
+        /// Directory to write to, created if needed.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Print the completion of a shell.
+    Completion {
+        /// Shell.
+        shell: Shell,
+    },
 }
 
 /// Parses the arguments and runs the command.
@@ -60,23 +82,32 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         }
         error.exit()
     });
-    match cli.command {
-        Command::Run(args) => run(*args, revision),
-        Command::Export(args) => match export::main(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, EXIT_FAILED),
-        },
-        Command::Crds => match crds::yaml() {
-            Ok(text) => match std::io::stdout().lock().write_all(text.as_bytes()) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(_) => ExitCode::from(EXIT_FAILED),
-            },
-            Err(error) => fail(&error, EXIT_FAILED),
-        },
-        Command::Hosts(args) => match hosts::main(*args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, EXIT_FAILED),
-        },
+    let done = match cli.command {
+        Command::Run(args) => return run(*args, revision),
+        Command::Export(args) => export::main(&args),
+        Command::Crds => crds::yaml().and_then(|text| output(text.as_bytes())),
+        Command::Hosts(args) => hosts::main(*args),
+        Command::Validate(args) => {
+            return match validate::main(&args) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) => ExitCode::from(EXIT_WRONG),
+                Err(error) => fail(&error, EXIT_FAILED),
+            };
+        }
+        Command::Man { dir } => manual::man(&dir),
+        Command::Completion { shell } => manual::completion(shell),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, EXIT_FAILED),
+    }
+}
+
+/// Writes an answer to standard output. A reader that has left is no error.
+fn output(bytes: &[u8]) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(bytes) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
     }
 }
 

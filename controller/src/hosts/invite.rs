@@ -48,7 +48,7 @@ pub(crate) struct Invited {
     pub(crate) expires: Timestamp,
 }
 
-/// Makes everything that the host needs to join. What an earlier invitation of this host has left is replaced.
+/// Makes everything that the host needs to join. Objects of an earlier invitation of this host are replaced.
 pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Invited, HostsError> {
     let Invitation {
         host,
@@ -103,7 +103,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     })
 }
 
-/// Fails if the policy is certainly not there. Who may not look has to know.
+/// Fails if the policy is certainly not there. A caller who may not look has to know.
 async fn require_policy(cluster: &Cluster) -> Result<(), HostsError> {
     let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
     match api.get(POLICY).await {

@@ -5,11 +5,13 @@
 
 mod accounts;
 mod cluster;
+mod expired;
 mod inventory;
 mod invite;
 mod revoke;
 
 pub(crate) use self::cluster::Cluster;
+pub(crate) use self::expired::remove_expired;
 pub(crate) use self::inventory::{HostAccess, HostRow, list};
 pub(crate) use self::invite::{Invitation, Invited, invite};
 pub(crate) use self::revoke::revoke;

@@ -37,14 +37,23 @@ pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsErr
 /// Deletes the accounts and rights of a host; returns true if there were any. Rights go first: a token may be believed
 /// for some seconds after its account has gone.
 pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
-    let mut found = false;
-    for account in [invitation_account(host), host_account(host)] {
-        found |= delete::<RoleBinding>(cluster, &account).await?;
-        found |= delete::<ServiceAccount>(cluster, &account).await?;
-        found |= delete::<Role>(cluster, &account).await?;
-    }
+    let mut found = remove_invitation(cluster, host).await?;
+    found |= remove_account(cluster, &host_account(host)).await?;
     found |= delete::<RoleBinding>(cluster, &fleet_binding(host)).await?;
     found |= delete::<Secret>(cluster, &host_account(host)).await?;
+    Ok(found)
+}
+
+/// Deletes the account and the rights of a host's invitation alone; returns true if there were any.
+pub(super) async fn remove_invitation(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
+    remove_account(cluster, &invitation_account(host)).await
+}
+
+/// Deletes an account and the rights of its name; returns true if there were any.
+async fn remove_account(cluster: &Cluster, account: &str) -> Result<bool, HostsError> {
+    let mut found = delete::<RoleBinding>(cluster, account).await?;
+    found |= delete::<ServiceAccount>(cluster, account).await?;
+    found |= delete::<Role>(cluster, account).await?;
     Ok(found)
 }
 

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::fleet::{self, FOREIGN_ADDRESS, FleetSummary, Revisions};
 use super::liveness::{AgentLiveness, Moment};
 use super::nodes::{self, Nodes};
+use super::presence::{self, AllPresences};
 use super::trim::TrimmedReport;
 use crate::replica::Replica;
 use crate::serve::Metrics;
@@ -68,6 +69,8 @@ pub(super) struct Agents {
     liveness: AgentLiveness,
     /// Silence after which a host is lost.
     lost_after: Duration,
+    /// Hosts that are lost or have returned.
+    presences: AllPresences,
     /// Agents that were stale at the last look: the first look may be too early.
     stale: BTreeSet<String>,
     /// Agents that no host may have written, with the reason. They count for nothing.
@@ -82,13 +85,8 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// Starts the watches. Hosts of any name may serve at the `declared` addresses; one that is silent for longer than
-    /// `lost_after` is lost.
-    pub(super) fn watch(
-        replica: &Replica,
-        declared: Vec<Network>,
-        lost_after: Duration,
-    ) -> (Self, UnboundedReceiver<FleetEvent>) {
+    /// Starts the watches. No host is ever lost, and none may serve anywhere but at its Node, until there are rules.
+    pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(watch(replica.clone(), sender.clone()));
@@ -100,16 +98,30 @@ impl Agents {
             revisions: BTreeMap::new(),
             fleets: BTreeMap::new(),
             liveness: AgentLiveness::default(),
-            lost_after,
+            presences: AllPresences::new(),
+            lost_after: Duration::MAX,
             stale: BTreeSet::new(),
             refused: BTreeMap::new(),
             of_host: BTreeMap::new(),
             listed: false,
-            nodes: Nodes::new(declared),
+            nodes: Nodes::default(),
             metrics: Arc::clone(&replica.metrics),
             tasks,
         };
         (agents, receiver)
+    }
+
+    /// Replaces the rules: hosts of any name may serve at the `declared` addresses, and one that is silent for longer than
+    /// `lost_after` is lost. Returns the objects whose summary has changed by that.
+    pub(super) fn apply_rules(
+        &mut self,
+        declared: &[Network],
+        lost_after: Duration,
+        now: Moment,
+    ) -> BTreeSet<ObjectKey> {
+        self.nodes.declare(declared);
+        self.lost_after = lost_after;
+        self.summarize(self.all(), now)
     }
 
     /// Returns true once all reports are known. Before that no status should be written: it would be taken back at once.
@@ -200,6 +212,22 @@ impl Agents {
     /// Looks for hosts that are lost by now; returns the objects whose summary has changed.
     pub(super) fn check_liveness(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
         self.summarize(self.all(), now)
+    }
+
+    /// Returns the hosts that are lost, and those that were and report again.
+    pub(super) fn presences(&self) -> &AllPresences {
+        &self.presences
+    }
+
+    fn follow_presences(&mut self, gateway: &NamespacedName, lost: &[String]) {
+        let none = BTreeMap::new();
+        let agents = self.by_gateway.get(gateway).unwrap_or(&none);
+        let before = self.presences.remove(gateway).unwrap_or_default();
+        let reports = |host: &str| agents.values().any(|agent| agent.spec.host == host);
+        let now = presence::follow(&before, lost, reports);
+        if !now.is_empty() {
+            self.presences.insert(gateway.clone(), now);
+        }
     }
 
     /// Deletes the agents that were stale at two looks in a row.
@@ -320,6 +348,7 @@ impl Agents {
             {
                 tracing::info!(%gateway, host, "a host that was lost is heard of again, or gone");
             }
+            self.follow_presences(&gateway, &summary.lost);
             if summary != before {
                 touched.insert(ObjectKey {
                     kind: Kind::Gateway,

@@ -14,9 +14,11 @@ mod liveness;
 mod nodes;
 mod pace;
 mod patch;
+mod presence;
 mod reporter;
 mod trim;
 mod write;
 
 pub(crate) use self::events::{Events, Expiring};
+pub(crate) use self::presence::AllPresences;
 pub(crate) use self::reporter::StatusReporter;

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use super::assets::binary;
+use super::assets::kube_binary;
 use super::guard::Guard;
 use super::identity::Identity;
 use crate::agent::SOON;
@@ -153,7 +153,7 @@ fn etcd_command(directory: &Path, port: u16) -> Command {
     let clients = format!("http://127.0.0.1:{port}");
     // There are no peers, but etcd insists on listening for them.
     let peers = format!("http://127.0.0.1:{}", free_port());
-    let mut command = Command::new(binary("etcd"));
+    let mut command = Command::new(kube_binary("etcd"));
     command
         .arg("--data-dir")
         .arg(directory.join("etcd"))
@@ -172,7 +172,7 @@ fn etcd_command(directory: &Path, port: u16) -> Command {
 
 fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> Command {
     let file = |flag: &str, name: &str| format!("--{flag}={}", directory.join(name).display());
-    let mut command = Command::new(binary("kube-apiserver"));
+    let mut command = Command::new(kube_binary("kube-apiserver"));
     command
         .arg(format!("--etcd-servers=http://127.0.0.1:{etcd_port}"))
         .arg(format!("--secure-port={}", address.port()))

@@ -20,9 +20,9 @@ pub(super) fn answer(status: u32) -> route::Action {
 
 /// The answer to the share of an invalid backend.
 pub(super) struct RefusalAnswer {
-    /// Where a route answers by itself.
+    /// Status of a route that answers by itself.
     pub(super) status: u32,
-    /// Where Envoy answers for a cluster that is never there.
+    /// Answer of Envoy's for a cluster that is never there.
     pub(super) not_found: ClusterNotFoundResponseCode,
 }
 

@@ -14,7 +14,7 @@ use super::headers::{self, HeaderChanges};
 use super::{hcm, mirrors, paths, retries, sessions};
 use crate::context::RenderContext;
 use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
-use crate::rendered::Problems;
+use crate::rendered::RenderProblems;
 use crate::wrappers;
 
 /// Returns the action that forwards requests of `route`. `rule_request` are the changes of the rule that every backend with
@@ -24,7 +24,7 @@ pub(super) fn render(
     forward: &Forward,
     rule_request: &HeaderChanges,
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Result<route::Action, String> {
     let Forward {
         backends,
@@ -90,7 +90,7 @@ fn clusters(
     shares: &[Share<'_>],
     cluster: impl Fn(&Share<'_>) -> String,
     rule_request: &HeaderChanges,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> ClusterSpecifier {
     match shares {
         [only] if !changes_headers(only.backend) => ClusterSpecifier::Cluster(cluster(only)),
@@ -151,7 +151,7 @@ fn weighted(
     share: &Share<'_>,
     cluster: String,
     rule_request: &HeaderChanges,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> ClusterWeight {
     let WeightedBackend {
         backend: _,

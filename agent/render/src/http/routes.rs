@@ -16,7 +16,7 @@ use super::headers::{self, HeaderChanges};
 use super::sessions::{self, SessionParts};
 use super::{cors, matches, redirects};
 use crate::context::RenderContext;
-use crate::rendered::Problems;
+use crate::rendered::RenderProblems;
 
 /// A route without its filters' configuration, and that.
 pub(crate) struct RenderedRoute {
@@ -31,7 +31,7 @@ pub(crate) fn render(
     route: &Route,
     domain: &str,
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Vec<RenderedRoute> {
     let Route {
         name,
@@ -96,7 +96,7 @@ impl RouteFrame<'_> {
         domain: &str,
         rule_request: &HeaderChanges,
         context: &RenderContext<'_>,
-        problems: &mut Problems,
+        problems: &mut RenderProblems,
     ) -> Result<Vec<RenderedRoute>, String> {
         let route = self.route;
         match &route.action {
@@ -146,7 +146,7 @@ impl RouteFrame<'_> {
         &self,
         action: route::Action,
         session: Option<&SessionPersistence>,
-        problems: &mut Problems,
+        problems: &mut RenderProblems,
     ) -> RenderedRoute {
         let mut rendered = self.with(action);
         let session = session.map(sessions::render).and_then(|session| {

@@ -14,7 +14,7 @@ use sesame_proto::schema::{L4Route, Listener, Port, Protocol};
 
 use crate::context::RenderContext;
 use crate::http::hcm::{self, Table};
-use crate::rendered::{Problems, find};
+use crate::rendered::{RenderProblems, find};
 use crate::{l4, tls, wrappers};
 
 /// Protocols that are offered to clients of HTTPS, best first.
@@ -25,12 +25,13 @@ const HANDSHAKE_MS: u64 = 10_000;
 pub(super) fn render(
     port: &Port,
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Vec<FilterChain> {
     let Port {
         transport: _,
         port,
         listeners,
+        inside: _,
     } = port;
     let mut chains = Chains::default();
     for listener in listeners {
@@ -73,7 +74,7 @@ impl Chains {
         listener: &Listener,
         port: u32,
         context: &RenderContext<'_>,
-        problems: &mut Problems,
+        problems: &mut RenderProblems,
     ) -> Result<(), String> {
         let Listener {
             name,
@@ -126,7 +127,7 @@ impl Chains {
         listener: &Listener,
         port: u32,
         context: &RenderContext<'_>,
-        problems: &mut Problems,
+        problems: &mut RenderProblems,
     ) -> Result<(), String> {
         let tls = listener.tls.as_ref();
         let socket = tls

@@ -5,13 +5,11 @@ mod create;
 mod inspect;
 mod sign;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Subcommand;
 use sesame_files::bundle;
-use sesame_files::open::{self, Rule};
-use sesame_proto::signature::SigningKeys;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BundleCommand {
@@ -35,13 +33,6 @@ pub(crate) fn main(command: &BundleCommand) -> anyhow::Result<u8> {
         BundleCommand::Show(args) => inspect::show(args),
         BundleCommand::Diff(args) => compare::main(args),
     }
-}
-
-/// Reads a file of private keys that sign.
-fn signing_keys(path: &Path) -> anyhow::Result<SigningKeys> {
-    let at = || format!("--signing-key {}", path.display());
-    let pem = open::read(path, Rule::Named, 64 << 10).with_context(at)?;
-    SigningKeys::from_pem(&pem).with_context(at)
 }
 
 /// Reads the bytes of a bundle that somebody named, who may have named a link.

@@ -33,7 +33,7 @@ pub(crate) fn main(args: &SignArgs) -> anyhow::Result<u8> {
         file,
         output,
     } = args;
-    let signing = super::signing_keys(signing_key)?;
+    let signing = files::read_signing_keys(signing_key)?;
     let bytes = super::read(bundle)?;
     let signed = add_signatures(&bytes, &signing);
     let signed = signed.with_context(|| bundle.display().to_string())?;

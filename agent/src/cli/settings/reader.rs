@@ -6,7 +6,8 @@ use clap::CommandFactory as _;
 
 use super::effective::effective;
 use super::load;
-use crate::cli::{Cli, Command, SetLog, options, run};
+use crate::cli::logging::SetLog;
+use crate::cli::{Cli, Command, options, run};
 use crate::run::reload::{ReadSettings, SettingsReading};
 
 /// The command line of a running agent, and its log.

@@ -61,7 +61,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
     if *watch {
         return follow(agent, &selection);
     }
-    let report = ask(agent, &selection)?;
+    let (report, _) = ask(agent, &selection)?;
     agent
         .output
         .write(&report, || text::text(&report, &selection))?;
@@ -73,23 +73,45 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
     Ok(if well { 0 } else { EXIT_WRONG })
 }
 
-/// Returns the agent's report, reduced to the selected objects.
-fn ask(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<Report> {
+/// Returns the agent's report, reduced to the selected objects, and the digest of its inputs.
+fn ask(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<(Report, String)> {
+    let mut report = ask_for(agent, "/status")?;
+    let inputs = std::mem::take(&mut report.inputs);
+    Ok((selection.apply(report)?, inputs))
+}
+
+/// Asks the agent for its report with all objects (`/status`), which it resolves anew, or without (`/gateways`).
+fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
     let socket = agent.socket();
-    let answer = agent::ask(&socket, "/status")?;
+    let answer = agent::ask(&socket, path)?;
     let answer = answer.ok_or_else(|| agent::not_running(&socket))?;
-    let report = serde_json::from_slice(&answer)
-        .with_context(|| format!("the answer of {} is not understood", socket.display()))?;
-    selection.apply(report)
+    serde_json::from_slice(&answer)
+        .with_context(|| format!("the answer of {} is not understood", socket.display()))
+}
+
+/// Returns the agent's report if its inputs are others than these; an agent that tells none may always have a new one.
+fn ask_newer(
+    agent: &AgentArgs,
+    selection: &Selection,
+    inputs: &str,
+) -> anyhow::Result<Option<(Report, String)>> {
+    let same = !inputs.is_empty() && ask_for(agent, "/gateways")?.inputs == inputs;
+    if same {
+        Ok(None)
+    } else {
+        ask(agent, selection).map(Some)
+    }
 }
 
 /// Prints the status whenever it changes; ends when nobody reads any more.
 fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     let clears = agent.output == Format::Table && std::io::stdout().is_terminal();
     let (mut shown, mut failed) = (None, None);
+    let mut inputs = String::new();
     loop {
-        match ask(agent, selection) {
-            Ok(report) if shown.as_ref() != Some(&report) => {
+        match ask_newer(agent, selection, &inputs) {
+            Ok(Some((report, of))) if shown.as_ref() != Some(&report) => {
+                inputs = of;
                 let text = || {
                     let text = text::text(&report, selection);
                     // A blank line separates two reports where the screen is not cleared.
@@ -100,7 +122,10 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                 }
                 (shown, failed) = (Some(report), None);
             }
-            Ok(_) => failed = None,
+            Ok(same) => {
+                inputs = same.map_or(inputs, |(_, of)| of);
+                failed = None;
+            }
             Err(error) => {
                 let words = format!("{error:#}");
                 if failed.as_ref() != Some(&words) {
@@ -109,6 +134,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                 }
                 // The next report is shown even if it is the same as the last.
                 shown = None;
+                inputs.clear();
             }
         }
         std::thread::sleep(EVERY);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::Instrument as _;
 
 use super::{OLD_ADMIN, Steering, Way};
 use crate::envoy::admin::Admin;
@@ -36,7 +37,7 @@ impl Retiring {
         steering: Option<Steering>,
     ) -> Self {
         let (process, successor) = (parent.process.clone(), successor.clone());
-        let task = tokio::spawn(async move {
+        let retires = async move {
             match way {
                 Way::Hot => ends_by_itself(&parent.process, &successor, drain_time).await,
                 Way::Handover => drains(&parent.process, &directory, drain_time, steering).await,
@@ -50,7 +51,8 @@ impl Retiring {
                 }
             }
             tracing::info!(pid = parent.process.pid(), "the Envoy before has ended");
-        });
+        };
+        let task = tokio::spawn(retires.in_current_span());
         Self { process, task }
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tracing::Instrument as _;
 
 use crate::envoy::Admin;
 use crate::run::commands::{DrainLimits, ReplySink};
@@ -32,7 +33,8 @@ impl Drain {
         limits: DrainLimits,
         replies: ReplySink,
     ) -> Self {
-        let task = tokio::spawn(run(admin.clone(), observed.clone(), limits, replies));
+        let drain = run(admin.clone(), observed.clone(), limits, replies);
+        let task = tokio::spawn(drain.in_current_span());
         Self {
             task,
             admin,

@@ -84,7 +84,7 @@ impl Instance {
                 Ok(started) => break started,
                 Err(error) => {
                     self.note_busy(false);
-                    tracing::error!(gateway = %self.gateway, "{error:#}");
+                    tracing::error!("{error:#}");
                     self.observed
                         .send_modify(|observed| observed.trouble = Some(format!("{error:#}")));
                     tokio::select! {

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument as _;
 
 use crate::run::accepted;
 use crate::run::observed::Observed;
@@ -30,13 +30,9 @@ pub(super) struct Persister {
 
 impl Persister {
     /// Starts with nothing to store.
-    pub(super) fn start(
-        gateway: NamespacedName,
-        directory: PathBuf,
-        observed: watch::Sender<Observed>,
-    ) -> Self {
+    pub(super) fn start(directory: PathBuf, observed: watch::Sender<Observed>) -> Self {
         let (newest, wanted) = watch::channel(None);
-        let task = tokio::spawn(run(gateway, directory, observed, wanted));
+        let task = tokio::spawn(run(directory, observed, wanted).in_current_span());
         Self { newest, task }
     }
 
@@ -54,7 +50,6 @@ impl Persister {
 }
 
 async fn run(
-    gateway: NamespacedName,
     directory: PathBuf,
     observed: watch::Sender<Observed>,
     mut newest: watch::Receiver<Option<Arc<Target>>>,
@@ -98,9 +93,11 @@ async fn run(
             let new = observed.unkept != error;
             if new {
                 if let Some(error) = &error {
-                    tracing::error!(%gateway, "the accepted configuration cannot be stored for the next start: {error}");
+                    tracing::error!(
+                        "the accepted configuration cannot be stored for the next start: {error}"
+                    );
                 } else {
-                    tracing::info!(%gateway, "the accepted configuration is stored again");
+                    tracing::info!("the accepted configuration is stored again");
                 }
                 observed.unkept = error;
             }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
 
 use super::Instance;
@@ -25,7 +24,6 @@ const PACE: Duration = Duration::from_millis(100);
 
 /// The writing side of an instance.
 pub(super) struct Publisher {
-    gateway: NamespacedName,
     observed: watch::Sender<Observed>,
     applier: Applier,
     admin: Admin,
@@ -40,20 +38,15 @@ pub(super) struct Publisher {
 impl Publisher {
     /// Makes one. `first` is what an earlier agent had accepted, or what the source wants.
     pub(super) fn new(instance: &Instance, applier: Applier, admin: Admin, first: &Target) -> Self {
-        let (gateway, directories) = (instance.gateway.clone(), &instance.directories);
+        let directories = &instance.directories;
         Self {
-            keeper: Persister::start(
-                gateway.clone(),
-                directories.state.clone(),
-                instance.observed.clone(),
-            ),
+            keeper: Persister::start(directories.state.clone(), instance.observed.clone()),
             quarantine: Quarantine::new(
                 instance.settings.binary.clone(),
                 directories.runtime.join("validate"),
             )
             .with_last_good_keys(first.restored.then(|| Arc::clone(&first.encoded))),
             observed: instance.observed.clone(),
-            gateway,
             applier,
             admin,
             reduced: None,
@@ -85,7 +78,7 @@ impl Publisher {
                 let (first, other) = (self.pid == 0, self.pid != *pid);
                 self.pid = *pid;
                 if !loaded {
-                    tracing::error!(gateway = %self.gateway, "Envoy runs, but has not taken all of its files");
+                    tracing::error!("Envoy runs, but has not taken all of its files");
                     self.quarantine.suspect();
                 }
                 let new = other && !first;
@@ -115,7 +108,7 @@ impl Publisher {
             return;
         }
         if let Err(error) = self.applier.apply(wanted, None).await {
-            tracing::error!(gateway = %self.gateway, %error, "the files for Envoy cannot be put right");
+            tracing::error!(%error, "the files for Envoy cannot be put right");
         }
     }
 
@@ -123,10 +116,10 @@ impl Publisher {
         match self.applier.reread() {
             Ok(junk) if junk.is_empty() => {}
             Ok(junk) => {
-                tracing::warn!(gateway = %self.gateway, files = ?junk, "files for Envoy were damaged or not ours; they are written anew");
+                tracing::warn!(files = ?junk, "files for Envoy were damaged or not ours; they are written anew");
             }
             Err(error) => {
-                tracing::error!(gateway = %self.gateway, %error, "the files for Envoy cannot be read");
+                tracing::error!(%error, "the files for Envoy cannot be read");
             }
         }
     }
@@ -155,7 +148,10 @@ impl Publisher {
             }
             Ok(Published::Refused { envoy_words }) => {
                 // Nothing is gained by trying the same again: a newer configuration is waited for.
-                tracing::error!(gateway = %self.gateway, "a change is refused; what was accepted last is served: {}", envoy_words.join("; "));
+                tracing::error!(
+                    "a change is refused; what was accepted last is served: {}",
+                    envoy_words.join("; ")
+                );
                 self.observed
                     .send_modify(|observed| observed.refusal = envoy_words);
                 return true;
@@ -168,7 +164,7 @@ impl Publisher {
             Ok(Published::NotYet { reason }) => reason,
             Err(error) => error.to_string(),
         };
-        tracing::warn!(gateway = %self.gateway, "a change is not applied yet: {trouble}");
+        tracing::warn!("a change is not applied yet: {trouble}");
         self.observed
             .send_modify(|observed| observed.trouble = Some(trouble));
         false
@@ -187,22 +183,36 @@ impl Publisher {
         reduced
     }
 
-    fn accepted(&mut self, wanted: &Arc<Target>, served: &Arc<Target>, report: &apply::Report) {
+    fn accepted(
+        &mut self,
+        wanted: &Arc<Target>,
+        served: &Arc<Target>,
+        report: &apply::ApplyReport,
+    ) {
         let (culprits, unbound) = (self.quarantine.culprits(), self.quarantine.unbound());
         let affected = if culprits.is_empty() && unbound.iter().next().is_none() {
             Affected::default()
         } else {
             affected(&wanted.encoded.snapshot(), culprits, unbound, |port| {
-                *wanted.options.port_map.get(&port).unwrap_or(&port)
+                let mapped = wanted.options.port_map.get(&port.port).copied();
+                mapped.unwrap_or_else(|| port.opened())
             })
         };
         if affected.refused.is_empty() {
-            tracing::info!(gateway = %self.gateway, cause = wanted.cause, "Envoy serves the newest configuration");
+            tracing::info!(
+                cause = wanted.cause,
+                "Envoy serves the newest configuration"
+            );
         } else {
             for refused in &affected.refused {
-                tracing::error!(gateway = %self.gateway, object = refused.object, "refused: {}; {}", refused.envoy_words, refused.effect);
+                let _object = tracing::error_span!("refusal", object = refused.object).entered();
+                tracing::error!("refused: {}; {}", refused.envoy_words, refused.effect);
             }
-            tracing::warn!(gateway = %self.gateway, cause = wanted.cause, left_out = affected.refused.len(), "Envoy serves the newest configuration without what it refuses");
+            tracing::warn!(
+                cause = wanted.cause,
+                left_out = affected.refused.len(),
+                "Envoy serves the newest configuration without what it refuses"
+            );
         }
         self.observed
             .send_modify(|observed| observed.note_accepted(wanted, served, affected, report));

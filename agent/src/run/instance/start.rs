@@ -32,19 +32,19 @@ impl Instance {
         let (mut applier, opened) =
             Applier::open(self.directories.layout(), config.log(), running.as_ref()).await?;
         if opened.undone > 0 {
-            tracing::warn!(gateway = %self.gateway, files = opened.undone, "an interrupted change was undone");
+            tracing::warn!(files = opened.undone, "an interrupted change was undone");
         }
         if !opened.junk.is_empty() {
-            tracing::warn!(gateway = %self.gateway, files = ?opened.junk, "files for Envoy were damaged or not ours; they are written anew");
+            tracing::warn!(files = ?opened.junk, "files for Envoy were damaged or not ours; they are written anew");
         }
         // Others may have damaged them since, or this agent may open more or fewer files than the last.
         applier.share_out(&first.rendered.shares)?;
         let from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
         if running.is_some() {
-            tracing::info!(gateway = %self.gateway, "an Envoy is already running; taking it over");
+            tracing::info!("an Envoy is already running; taking it over");
         } else if from_files {
             // The files are what Envoy accepted last; what was kept on disk may be one change older.
-            tracing::info!(gateway = %self.gateway, "starting Envoy from the files that are there");
+            tracing::info!("starting Envoy from the files that are there");
         } else {
             // Nobody reads the files yet: they can be written in any order.
             let desired = apply::Desired {

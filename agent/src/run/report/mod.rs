@@ -3,6 +3,7 @@
 pub(super) mod compose;
 pub(super) mod expiry;
 pub(super) mod health;
+mod inputs;
 mod objects;
 pub(super) mod transitions;
 
@@ -45,6 +46,9 @@ pub struct Report {
     pub gateways: Vec<GatewayReport>,
     /// The objects with a status, by kind, namespace and name.
     pub objects: Vec<ObjectReport>,
+    /// Digest of everything that the report follows from, with or without objects: while it stays, so does the report.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub inputs: String,
 }
 
 /// Makes a report of the newest values, with the statuses of all objects if it is told so.

@@ -27,7 +27,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use self::batch::Batch;
 use self::scope::Scope;
 pub use self::timing::Timing;
-use super::manifests::{Limits, tree};
+use super::manifests::{ReadLimits, tree};
 
 /// The paths that may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Watch {
     /// Watches the directory, which need not exist yet, for files whose names satisfy `is_ours`, in a thread of its own.
     pub fn start(
         root: &Path,
-        limits: Limits,
+        limits: ReadLimits,
         timing: Timing,
         is_ours: fn(&OsStr) -> bool,
     ) -> io::Result<Self> {
@@ -110,7 +110,7 @@ struct WatchThread {
     root: PathBuf,
     timing: Timing,
     is_ours: fn(&OsStr) -> bool,
-    limits: Limits,
+    limits: ReadLimits,
     events: Sender<Message>,
     inotify: Option<RecommendedWatcher>,
     /// Watched directories, relative to the root.

@@ -9,6 +9,7 @@ use crate::inside::Inside;
 use crate::machine::Machine;
 use crate::objects::{backend, get, version, wait_version};
 use crate::packages::Packages;
+use crate::telling;
 
 const AGENT: &str = "sesame-agent.service";
 const ENVOY: &str = "sesame-envoy.service";
@@ -29,6 +30,8 @@ pub(crate) fn scenario(packages: &Packages) {
     }
     inside.backend_address();
     machine.part("life");
+    telling::journal_and_reload(&inside);
+    telling::encrypted_credentials(&inside);
     machine.part("full-disk");
 }
 

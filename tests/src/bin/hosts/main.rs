@@ -22,6 +22,7 @@ mod packages;
 mod reboot;
 mod removal;
 mod root;
+mod telling;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use sesame_proto::addresses::{self, Refused};
+use sesame_proto::addresses::{self, RefusedAddress};
 use sesame_proto::schema::{Endpoint, EndpointSet};
 
 use crate::api::{
@@ -209,7 +209,7 @@ fn usable(text: &str, options: &Options) -> Result<IpAddr, String> {
         .parse::<IpAddr>()
         .map_err(|_| "no IP address".to_owned())?;
     match addresses::refused(address) {
-        Some(Refused { network, what, .. }) if !options.allow_local_endpoints => {
+        Some(RefusedAddress { network, what, .. }) if !options.allow_local_endpoints => {
             Err(format!("{what} ({network})"))
         }
         _ => Ok(address),

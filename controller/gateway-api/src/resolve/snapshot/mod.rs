@@ -44,9 +44,10 @@ pub(crate) fn assemble<'w>(
     let client_key = gateway.client_key.as_deref();
     let upstreams = upstreams::find(&mut tables, client_key, backends, cx);
     let Tables {
-        ports,
+        mut ports,
         route_tables,
     } = tables;
+    gateway.settings.ports.open(&mut ports);
 
     let terminations = || {
         ports
@@ -82,7 +83,7 @@ pub(crate) fn assemble<'w>(
             route_tables,
             backends: upstreams.backends,
             endpoints: upstreams.endpoints,
-            edge: gateway.edge,
+            edge: gateway.settings.edge,
         },
         keys: certificates
             .iter()

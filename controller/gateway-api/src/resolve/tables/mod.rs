@@ -94,6 +94,7 @@ pub(crate) fn build<'a>(
         tables.ports.push(schema::Port {
             transport,
             port: port.into(),
+            inside: 0,
             listeners: placed
                 .iter()
                 .map(|placed| to_schema(placed, &owners, routes, &mut findings.displaced))

@@ -1,4 +1,9 @@
-//! Bundles as files: made of a snapshot, written as a whole, read within bounds.
+//! Bundles as files: made of a snapshot, written as a whole, read within bounds. `arguments` is what the commands that make
+//! them share, `keys` reads the keys that they name.
+
+#[cfg(feature = "arguments")]
+pub mod arguments;
+mod keys;
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,13 +17,12 @@ use sesame_proto::schema::Snapshot;
 use sesame_proto::shard;
 use sesame_proto::signature::SigningKeys;
 
+pub use self::keys::{RecipientsError, SigningKeyError, read_recipients, read_signing_keys};
 use crate::open::{self, OpenError, Rule};
 use crate::random;
 
 /// End of the names of bundles. Files of other names in a directory of bundles are passed over.
 pub const SUFFIX: &str = ".bundle";
-/// Bytes of a file of public keys at most.
-const MAX_RECIPIENTS_BYTES: u64 = 4 << 20;
 
 /// Everything that a bundle is made of.
 #[derive(Debug)]
@@ -77,45 +81,9 @@ pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     Ok(bundle::write(label, &sharded, keys.as_deref(), signing)?)
 }
 
-/// Reads the bytes of a bundle. Whoever wrote them need not be trusted, since nothing of them is believed unsigned.
+/// Reads the bytes of a bundle. Their writer need not be trusted, since nothing of them is believed unsigned.
 pub fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
     open::read(path, Rule::Vouched, MAX_BYTES)
-}
-
-/// Reasons for which a file of hosts' public keys cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum RecipientsError {
-    /// The file must not be read.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// A line holds something else.
-    #[error("{path}:{line}: {source}")]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// The number of the line, from 1.
-        line: usize,
-        /// The reason.
-        source: SealError,
-    },
-}
-
-/// Reads the public keys of hosts, one a line; text after `#` is passed over.
-pub fn read_recipients(path: &Path) -> Result<Vec<HostKey>, RecipientsError> {
-    let text = open::read_text(path, Rule::Named, MAX_RECIPIENTS_BYTES)?;
-    let lines = text.lines().enumerate().filter_map(|(index, line)| {
-        let key = line.split('#').next().unwrap_or_default().trim();
-        (!key.is_empty()).then_some((index + 1, key))
-    });
-    lines
-        .map(|(line, key)| {
-            key.parse().map_err(|source| RecipientsError::Line {
-                path: path.to_owned(),
-                line,
-                source,
-            })
-        })
-        .collect()
 }
 
 /// Writes a file as a whole: its name appears when all of it is on disk. Half of it is a file that begins with a dot.

@@ -1,0 +1,208 @@
+//! The systemd journal as the place of the log: events with fields that `journalctl` can be asked for, such as
+//! `SESAME_GATEWAY`, `SESAME_REVISION` and `SESAME_OBJECT`.
+//!
+//! Fields of an event and of the spans around it get the prefix `SESAME_`. `MESSAGE` stays the whole line that standard error
+//! would show, because `journalctl` shows people nothing else. A journal that cannot be written never stops the process.
+
+use std::fmt::{Debug, Write as _};
+use std::io;
+
+use tracing::field::{Field, Value, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_journald::{Priority, PriorityMappings};
+use tracing_subscriber::Layer;
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::FormatFields as _;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+/// Prefix of all fields but those that every program has.
+const PREFIX: &str = "SESAME";
+/// Name of the field that holds an event's text.
+const MESSAGE: &str = "message";
+
+/// Returns true if standard error is the journal, as `JOURNAL_STREAM` says.
+pub(crate) fn is_standard_error() -> bool {
+    let (Ok(stream), Ok(stderr)) = (
+        std::env::var("JOURNAL_STREAM"),
+        rustix::fs::fstat(io::stderr()),
+    ) else {
+        return false;
+    };
+    names(&stream, stderr.st_dev, stderr.st_ino)
+}
+
+/// Returns true if `stream`, which is `DEVICE:INODE`, names this device and inode. Pure.
+fn names(stream: &str, device: u64, inode: u64) -> bool {
+    stream
+        .split_once(':')
+        .is_some_and(|(one, other)| one.parse() == Ok(device) && other.parse() == Ok(inode))
+}
+
+/// Returns the layer that writes to the journal; fails if nobody listens there.
+pub(crate) fn layer() -> io::Result<JournalLayer<tracing_journald::Layer>> {
+    let journal = tracing_journald::layer()?
+        .with_field_prefix(Some(PREFIX.to_owned()))
+        .with_priority_mappings(PriorityMappings {
+            error: Priority::Error,
+            warn: Priority::Warning,
+            info: Priority::Informational,
+            debug: Priority::Debug,
+            trace: Priority::Debug,
+        });
+    Ok(JournalLayer { journal })
+}
+
+/// Passes events on to the journal's layer, with a text that holds their fields and spans.
+pub(crate) struct JournalLayer<L> {
+    journal: L,
+}
+
+/// Text of a span: its name and its fields.
+struct SpanText {
+    name: &'static str,
+    fields: String,
+}
+
+impl<S, L> Layer<S> for JournalLayer<L>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    L: Layer<S>,
+{
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            let text = SpanText {
+                name: span.name(),
+                fields: text_of(attributes),
+            };
+            span.extensions_mut().insert(text);
+        }
+        self.journal.on_new_span(attributes, id, context);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(text) = span.extensions_mut().get_mut::<SpanText>()
+        {
+            text.fields.push(' ');
+            text.fields.push_str(&text_of(values));
+        }
+        self.journal.on_record(id, values, context);
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut line = String::new();
+        let spans = context.lookup_current().into_iter();
+        for span in spans.flat_map(|span| span.scope().from_root()) {
+            if let Some(SpanText { name, fields }) = span.extensions().get() {
+                // Writing to a String does not fail.
+                let _ = write!(line, "{name}{{{fields}}}: ");
+            }
+        }
+        line.push_str(&text_of(event));
+
+        let own = event.metadata().fields();
+        let mut texts = FieldTexts(vec![None; own.len()]);
+        event.record(&mut texts);
+        if let Some(message) = own.field(MESSAGE) {
+            texts.put(&message, line);
+        }
+        let values: Vec<Option<&dyn Value>> = texts
+            .0
+            .iter()
+            .map(|text| text.as_ref().map(|text| text as &dyn Value))
+            .collect();
+        let values = own.value_set_all(&values);
+        self.journal
+            .on_event(&Event::new(event.metadata(), &values), context);
+    }
+}
+
+/// Returns the fields as text, as standard error shows them.
+fn text_of(fields: impl RecordFields) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let _ = DefaultFields::new().format_fields(Writer::new(&mut text), fields);
+    text
+}
+
+/// Values of an event's fields as texts, in the order in which the event declares them.
+struct FieldTexts(Vec<Option<String>>);
+
+impl FieldTexts {
+    fn put(&mut self, field: &Field, text: String) {
+        if let Some(place) = self.0.get_mut(field.index()) {
+            *place = Some(text);
+        }
+    }
+}
+
+impl Visit for FieldTexts {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.put(field, format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    /// Keeps what reaches the journal.
+    struct Kept(Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber> Layer<S> for Kept {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let mut texts = FieldTexts(vec![None; event.metadata().fields().len()]);
+            event.record(&mut texts);
+            let names = event.metadata().fields().iter();
+            let pairs = names
+                .zip(texts.0)
+                .map(|(field, text)| format!("{}={}", field.name(), text.unwrap_or_default()));
+            self.0.lock().unwrap().extend(pairs);
+        }
+    }
+
+    #[test]
+    fn the_journal_is_what_the_variable_names() {
+        assert!(names("9:12345", 9, 12345));
+        for other in ["", "9", "9:1234", "8:12345", "9:12345:1", "x:y"] {
+            assert!(!names(other, 9, 12345), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_holds_its_spans_and_fields_and_the_fields_stay() {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let layer = JournalLayer {
+            journal: Kept(Arc::clone(&kept)),
+        };
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || {
+            let span = tracing::error_span!(
+                "instance",
+                gateway = "default/edge",
+                revision = tracing::field::Empty
+            );
+            let _in = span.enter();
+            span.record("revision", "r1");
+            tracing::error!(object = %"HTTPRoute/default/a", words = "two\nlines", "refused: {}", "no");
+        });
+        let kept = kept.lock().unwrap().clone();
+        let line = kept[0].as_str();
+        assert!(line.starts_with("message=instance{gateway=\"default/edge\" revision=\"r1\"}: refused: no object=HTTPRoute/default/a words=\"two"), "{line}");
+        assert_eq!(
+            kept[1..],
+            ["object=HTTPRoute/default/a", "words=two\nlines"]
+        );
+    }
+}

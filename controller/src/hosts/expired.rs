@@ -1,0 +1,91 @@
+//! Removes invitations that expired long ago, which nobody can use any more.
+//!
+//! Whoever invites hosts does this, with rights that they have anyway; the running controller may delete no account.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::ObjectMeta;
+use sesame_published::host_access::{
+    ACCESS_INVITATION, ACCESS_LABEL, CLAIMED_ANNOTATION, EXPIRES_ANNOTATION, HOST_ANNOTATION,
+    host_account,
+};
+
+use super::cluster::Cluster;
+use super::revoke::{remove, remove_invitation};
+use super::{HostsError, is_missing};
+
+/// Time for which an expired invitation is still listed. The caller's clock may be wrong, too.
+const LISTED: SignedDuration = SignedDuration::from_hours(24);
+
+/// Removes every invitation that expired more than a day ago, with the account of a host that has never joined. Returns the
+/// hosts that they were for.
+pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, HostsError> {
+    let api: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={ACCESS_INVITATION}"));
+    let found = api.list_metadata(&params).await;
+    let found = found.map_err(|error| HostsError::of("list ServiceAccounts", &error))?;
+    let invitations: Vec<ObjectMeta> = found.items.into_iter().map(|one| one.metadata).collect();
+    let hosts = expired(&invitations, Timestamp::now());
+    for host in &hosts {
+        // A host that joined and could not end its invitation goes on.
+        if has_joined(cluster, host).await? {
+            remove_invitation(cluster, host).await?;
+        } else {
+            remove(cluster, host).await?;
+        }
+    }
+    Ok(hosts)
+}
+
+/// Returns the hosts whose invitations have been over for long enough. Pure.
+fn expired(invitations: &[ObjectMeta], now: Timestamp) -> Vec<String> {
+    let hosts = invitations.iter().filter_map(|invitation| {
+        let annotations = invitation.annotations.as_ref()?;
+        let expires: Timestamp = annotations.get(EXPIRES_ANNOTATION)?.parse().ok()?;
+        let host = annotations.get(HOST_ANNOTATION)?;
+        (now.duration_since(expires) > LISTED).then(|| host.clone())
+    });
+    hosts.collect()
+}
+
+/// Returns true if somebody has claimed the place of the host.
+async fn has_joined(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
+    let api: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let name = host_account(host);
+    match api.get_metadata(&name).await {
+        Ok(secret) => Ok(secret
+            .metadata
+            .annotations
+            .is_some_and(|all| all.contains_key(CLAIMED_ANNOTATION))),
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => Err(HostsError::of(&format!("read Secret {name}"), &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invitation_is_removed_a_day_after_its_end() {
+        let now: Timestamp = "2026-03-02T12:00:00Z".parse().expect("a time");
+        let invitation = |host: &str, expires: &str| {
+            let all = [(HOST_ANNOTATION, host), (EXPIRES_ANNOTATION, expires)];
+            let all = all.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            ObjectMeta {
+                annotations: Some(all.into()),
+                ..ObjectMeta::default()
+            }
+        };
+        let all = [
+            invitation("old", "2026-03-01T11:59:00Z"),
+            invitation("late", "2026-03-01T12:01:00Z"),
+            invitation("open", "2026-03-02T12:10:00Z"),
+            invitation("odd", "tomorrow"),
+            ObjectMeta::default(),
+        ];
+        assert_eq!(expired(&all, now), ["old"]);
+    }
+}

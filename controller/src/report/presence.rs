@@ -1,0 +1,150 @@
+//! Hosts of Gateways that are lost or have come back, for the Events that say so. Pure.
+
+use std::collections::BTreeMap;
+
+use sesame_gateway_api::api::NamespacedName;
+
+/// Number of hosts of one Gateway that get an Event each. More at a time share one.
+const MAX_ALONE: usize = 5;
+
+/// Presence of a host that is lost or was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum HostPresence {
+    /// Nothing is heard of it.
+    Lost,
+    /// It was lost, and is heard of again.
+    Returned,
+}
+
+/// Hosts of one Gateway that are lost, or were; by name.
+pub(crate) type HostPresences = BTreeMap<String, HostPresence>;
+/// The same for all Gateways.
+pub(crate) type AllPresences = BTreeMap<NamespacedName, HostPresences>;
+
+/// Returns the hosts of a Gateway that are lost now, and those that were `before` and report again.
+pub(super) fn follow(
+    before: &HostPresences,
+    lost: &[String],
+    reports: impl Fn(&str) -> bool,
+) -> HostPresences {
+    let lost = lost.iter().map(|host| (host.clone(), HostPresence::Lost));
+    let back = before.keys().filter(|host| reports(host));
+    let mut now: HostPresences = back
+        .map(|host| (host.clone(), HostPresence::Returned))
+        .collect();
+    now.extend(lost);
+    now
+}
+
+/// An Event that is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PresenceNews {
+    pub(super) presence: HostPresence,
+    /// Hosts that it is about, in order: one, or more than [`MAX_ALONE`].
+    pub(super) hosts: Vec<String>,
+}
+
+impl PresenceNews {
+    /// Returns the Event's text. A host is lost after `seconds` of silence.
+    pub(super) fn text(&self, seconds: u64) -> String {
+        let Self { presence, hosts } = self;
+        let named: Vec<&str> = hosts.iter().take(MAX_ALONE).map(String::as_str).collect();
+        let mut who = named.join(", ");
+        let more = hosts.len().saturating_sub(named.len());
+        if more > 0 {
+            who = format!("{who} and {more} more");
+        }
+        match presence {
+            HostPresence::Lost => format!(
+                "nothing was heard for {seconds} seconds of {who}: the addresses leave the Gateway, and what runs there serves on"
+            ),
+            HostPresence::Returned => format!("{who} reports again, after having been lost"),
+        }
+    }
+}
+
+/// Returns what has not been told of one Gateway, those that are lost first. A host that came back is news only to somebody
+/// who was told that it was lost.
+pub(super) fn untold(now: &HostPresences, told: &HostPresences) -> Vec<PresenceNews> {
+    let of = |wanted: HostPresence| {
+        let is_news = move |(host, presence): &(&String, &HostPresence)| {
+            **presence == wanted
+                && match wanted {
+                    HostPresence::Lost => told.get(*host) != Some(&wanted),
+                    HostPresence::Returned => told.get(*host) == Some(&HostPresence::Lost),
+                }
+        };
+        let hosts: Vec<String> = now
+            .iter()
+            .filter(is_news)
+            .map(|(host, _)| host.clone())
+            .collect();
+        let together = hosts.len() > MAX_ALONE;
+        let size = if together { hosts.len() } else { 1 };
+        let news = hosts.chunks(size).map(move |hosts| PresenceNews {
+            presence: wanted,
+            hosts: hosts.to_vec(),
+        });
+        news.collect::<Vec<_>>()
+    };
+    [of(HostPresence::Lost), of(HostPresence::Returned)].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn presences(all: &[(&str, HostPresence)]) -> HostPresences {
+        let all = all.iter();
+        all.map(|(host, presence)| ((*host).to_owned(), *presence))
+            .collect()
+    }
+
+    #[test]
+    fn a_lost_host_that_reports_again_has_returned_and_one_that_is_gone_is_forgotten() {
+        let before = presences(&[
+            ("a", HostPresence::Lost),
+            ("b", HostPresence::Lost),
+            ("c", HostPresence::Returned),
+            ("d", HostPresence::Lost),
+        ]);
+        let lost = ["a".to_owned(), "c".to_owned()];
+        let now = follow(&before, &lost, |host| host != "d");
+        assert_eq!(
+            now,
+            presences(&[
+                ("a", HostPresence::Lost),
+                ("b", HostPresence::Returned),
+                ("c", HostPresence::Lost),
+            ])
+        );
+    }
+
+    #[test]
+    fn what_was_told_is_no_news_and_many_hosts_share_an_event() {
+        let now = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Returned)]);
+        // Somebody who was never told that it was lost.
+        let news = untold(&now, &HostPresences::new());
+        let lost = PresenceNews {
+            presence: HostPresence::Lost,
+            hosts: vec!["a".to_owned()],
+        };
+        assert_eq!(news, [lost]);
+        let told = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Lost)]);
+        let news = untold(&now, &told);
+        assert_eq!(news.len(), 1);
+        assert_eq!(news[0].text(90), "b reports again, after having been lost");
+        assert_eq!(untold(&now, &now), []);
+
+        let all: HostPresences = (0..9)
+            .map(|number| (format!("h{number}"), HostPresence::Lost))
+            .collect();
+        let news = untold(&all, &HostPresences::new());
+        assert_eq!(news.len(), 1);
+        let text = news[0].text(90);
+        assert!(
+            text.contains("90 seconds of h0, h1, h2, h3, h4 and 4 more"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! The arguments of every command that makes a bundle.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use sesame_proto::bundle::BundleLabel;
+use sesame_proto::bundle::sealed::HostKey;
+use sesame_proto::signature::SigningKeys;
+
+use super::{RecipientsError, SUFFIX, SigningKeyError, read_recipients, read_signing_keys};
+
+/// A bundle that somebody asks for.
+#[derive(Clone, Debug, Args)]
+pub struct BundleArgs {
+    /// File to write, named *.bundle.
+    #[arg(short = 'o', long = "file", value_name = "FILE")]
+    pub file: PathBuf,
+    /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs.
+    #[arg(long, value_name = "FILE")]
+    signing_key: PathBuf,
+    /// Encrypt the Gateway's private keys to this host, as `sesame-agent identity` prints its public key; repeatable.
+    /// Without any, private keys are left out, and none is read that need not be.
+    #[arg(long = "recipient", value_name = "KEY")]
+    recipients: Vec<HostKey>,
+    /// Do so for every host in this file, too: a key a line; text after # is passed over.
+    #[arg(long, value_name = "FILE")]
+    recipients_file: Option<PathBuf>,
+    /// Sequence number, which has to be higher than that of the bundle before; milliseconds since 1970 by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    sequence: Option<u64>,
+    /// Name of who made the bundle, for people.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    creator: String,
+    /// Description of what it is made from, for people; by default the place that the Gateway is read from.
+    #[arg(long, value_name = "TEXT")]
+    origin: Option<String>,
+}
+
+/// The keys that a bundle is made with.
+#[derive(Debug)]
+pub struct BundleKeys {
+    /// Keys that sign.
+    pub signing: SigningKeys,
+    /// Hosts that private keys are encrypted to.
+    pub hosts: Vec<HostKey>,
+}
+
+/// Reasons for which a bundle cannot be made as its arguments say.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleArgsError {
+    /// No host would look at the file.
+    #[error("-o {0}: a host looks only at files named *{SUFFIX}")]
+    Name(PathBuf),
+    /// The keys that sign cannot be had.
+    #[error(transparent)]
+    SigningKey(#[from] SigningKeyError),
+    /// The hosts' keys cannot be had.
+    #[error(transparent)]
+    Recipients(#[from] RecipientsError),
+}
+
+impl BundleArgs {
+    /// Checks the file's name, and reads the keys.
+    pub fn keys(&self) -> Result<BundleKeys, BundleArgsError> {
+        let name = self.file.to_str();
+        if !name.is_some_and(|name| name.ends_with(SUFFIX)) {
+            return Err(BundleArgsError::Name(self.file.clone()));
+        }
+        let signing = read_signing_keys(&self.signing_key)?;
+        let mut hosts = self.recipients.clone();
+        if let Some(path) = &self.recipients_file {
+            hosts.extend(read_recipients(path)?);
+        }
+        Ok(BundleKeys { signing, hosts })
+    }
+
+    /// Returns the label of a bundle of this Gateway, made at this time since 1970 `from` there.
+    pub fn label(&self, gateway: &str, now: Duration, from: String) -> BundleLabel {
+        BundleLabel {
+            gateway: gateway.to_owned(),
+            // Enough for half a billion years.
+            sequence: self
+                .sequence
+                .unwrap_or_else(|| u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
+            created: now.as_secs(),
+            creator: self.creator.clone(),
+            origin: self.origin.clone().unwrap_or(from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        bundle: BundleArgs,
+    }
+
+    fn parsed(arguments: &[&str]) -> BundleArgs {
+        let all = ["make", "--signing-key", "/nowhere/key"];
+        let all = all.iter().chain(arguments);
+        Command::try_parse_from(all).expect("arguments").bundle
+    }
+
+    #[test]
+    fn a_file_that_no_host_would_look_at_is_refused_before_a_key_is_read() {
+        let refused = parsed(&["-o", "edge.txt"]).keys();
+        assert!(
+            matches!(refused, Err(BundleArgsError::Name(_))),
+            "{refused:?}"
+        );
+        let error = parsed(&["-o", "edge.bundle"]).keys().expect_err("no key");
+        assert!(
+            error.to_string().starts_with("--signing-key /nowhere/key"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_label_says_what_was_asked_for_and_the_rest_follows_from_the_time_and_the_place() {
+        let now = Duration::from_millis(1_700_000_000_123);
+        let of = |arguments: &[&str]| parsed(arguments).label("Gateway/a/b", now, "there".into());
+        let plain = of(&["-o", "a.bundle"]);
+        assert_eq!(
+            (plain.sequence, plain.created),
+            (1_700_000_000_123, 1_700_000_000)
+        );
+        assert_eq!(
+            (plain.creator.as_str(), plain.origin.as_str()),
+            ("", "there")
+        );
+        let said = of(&[
+            "-o",
+            "a.bundle",
+            "--sequence",
+            "7",
+            "--creator",
+            "me",
+            "--origin",
+            "x",
+        ]);
+        assert_eq!(
+            (said.sequence, said.creator.as_str(), said.origin.as_str()),
+            (7, "me", "x")
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! Checks of what systemd learns from a host, and keeps for it: lines of the journal by Gateway, reloads, credentials.
+
+use std::fs;
+
+use crate::inside::Inside;
+
+const AGENT: &str = "sesame-agent.service";
+const CREDENTIALS: &str = "/root/credentials.sh";
+
+/// Lines of a Gateway are found by its name, and a reload is one for systemd. The agent serves `default/edge`.
+pub(crate) fn journal_and_reload(inside: &Inside) {
+    inside.wait_for("the journal knows the Gateway", |inside| {
+        let lines = inside.output(&[
+            "journalctl",
+            "--no-pager",
+            "--output=json",
+            "--unit",
+            AGENT,
+            "SESAME_GATEWAY=default/edge",
+        ]);
+        let is_told = lines.contains("\"PRIORITY\":\"6\"") && lines.contains("default/edge");
+        is_told.then_some(()).ok_or(lines)
+    });
+    let before = inside.main_pid(AGENT);
+    inside.ok(&["systemctl", "reload", AGENT]);
+    assert_eq!(inside.property(AGENT, "ActiveState"), "active");
+
+    let settings = inside.path("/etc/sesame/agent.yaml");
+    let good = fs::read_to_string(&settings).ok();
+    fs::write(&settings, "no-such-setting: 1\n").expect("settings are written");
+    let refused = inside.run(&["systemctl", "reload", AGENT]);
+    assert!(!refused.status.success(), "settings that are wrong");
+    inside.wait_for("the unit says that they were refused", |inside| {
+        let status = inside.property(AGENT, "StatusText");
+        let is_said = status.contains("the settings were not taken");
+        is_said.then_some(()).ok_or(status)
+    });
+    match good {
+        Some(text) => fs::write(&settings, text).expect("settings are written"),
+        None => fs::remove_file(&settings).expect("settings are removed"),
+    }
+    inside.ok(&["systemctl", "reload", AGENT]);
+    assert_eq!(inside.main_pid(AGENT), before, "a reload is no restart");
+    assert_eq!(inside.property(AGENT, "ActiveState"), "active");
+}
+
+/// A credential that is encrypted for this host is read by the agent's unit.
+pub(crate) fn encrypted_credentials(inside: &Inside) {
+    let script = "set -e; mkdir -p /run/systemd/system/sesame-agent.service.d\n\
+        printf trusted >/root/plain\n\
+        systemd-creds encrypt --with-key=host --name=trusted.pem /root/plain /etc/sesame/trusted.pem.cred\n\
+        rm /root/plain\n\
+        printf '[Service]\\nLoadCredentialEncrypted=trusted.pem:/etc/sesame/trusted.pem.cred\\n\
+        ExecStartPre=/bin/grep -q trusted %%d/trusted.pem\\n' \
+        >/run/systemd/system/sesame-agent.service.d/credentials.conf\n\
+        systemctl daemon-reload; systemctl restart sesame-agent.service\n\
+        rm -r /run/systemd/system/sesame-agent.service.d /etc/sesame/trusted.pem.cred\n\
+        systemctl daemon-reload; systemctl restart sesame-agent.service\n";
+    fs::write(inside.path(CREDENTIALS), script).expect("a script");
+    inside.ok(&["sh", CREDENTIALS]);
+}
