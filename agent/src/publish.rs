@@ -3,7 +3,7 @@
 //!
 //! It writes no file, which is `apply`'s, and decides nothing about what to leave out, which is `quarantine`'s.
 
-use crate::apply::{Applier, ApplyError, Desired, Outcome, Report};
+use crate::apply::{Applier, ApplyError, ApplyReport, Desired, Outcome};
 use crate::envoy::Admin;
 use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
 use crate::xds::XdsKind;
@@ -17,7 +17,7 @@ pub enum Published {
     /// Envoy serves the target, or what is left of it.
     Accepted {
         /// Report of the transaction.
-        report: Report,
+        report: ApplyReport,
         /// Configuration that it serves instead of the target, if something was left out.
         reduced: Option<Box<Reduced>>,
     },
@@ -119,15 +119,7 @@ async fn attempt(
         Outcome::Refused(refusal) => {
             words.clone_from(&refusal.envoy_words);
             let advice = quarantine.learn(refusal, target, rendered, newer).await;
-            return Ok(match advice {
-                Advice::Retry => None,
-                Advice::Keep => Some(Published::Refused {
-                    envoy_words: std::mem::take(words),
-                }),
-                Advice::Resume => Some(Published::Searching {
-                    envoy_words: std::mem::take(words),
-                }),
-            });
+            return Ok(end(advice, words));
         }
         Outcome::Unseen { subscriptions, .. } => {
             format!("Envoy does not react to {subscriptions:?}")
@@ -138,8 +130,22 @@ async fn attempt(
     Ok(Some(Published::NotYet { reason }))
 }
 
+/// Returns the end of a publication that Envoy refused with these words; none if it is to be tried again.
+fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
+    let mut envoy_words = || std::mem::take(words);
+    match advice {
+        Advice::Retry => None,
+        Advice::Keep => Some(Published::Refused {
+            envoy_words: envoy_words(),
+        }),
+        Advice::Resume => Some(Published::Searching {
+            envoy_words: envoy_words(),
+        }),
+    }
+}
+
 /// Returns the keys that Envoy took without showing their certificate: it says so of bad pairs, too.
-fn unproven_keys(report: &Report) -> Vec<String> {
+fn unproven_keys(report: &ApplyReport) -> Vec<String> {
     let keys = report.unverified.iter();
     keys.filter(|subscription| subscription.kind == XdsKind::Secret)
         .map(|subscription| subscription.name.clone())

@@ -6,5 +6,6 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    sesame_controller::cli::main()
+    // Set when it is built, so that a change of it compiles nothing but this file.
+    sesame_controller::cli::main(option_env!("SESAME_REVISION"))
 }

@@ -6,15 +6,20 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::configuration::{
+    ConfigurationFollower, ConfigurationSource, ControllerSettings, CurrentSettings, settings,
+};
 use crate::connection::ClusterConnection;
-use crate::engine::{Engine, Mode};
+use crate::engine::Engine;
 use crate::finalizer::Finalizer;
 use crate::fleet_roles::FleetRoles;
 use crate::lead::Elector;
@@ -23,30 +28,30 @@ use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::Replica;
 use crate::report::{AllPresences, Events, Expiring, StatusReporter};
 use crate::serve::{self, Metrics};
-use crate::statuses::{GatewayProblems, StatusChange};
-use crate::watch::References;
+use crate::statuses::{GatewayProblems, SettingsByGateway, StatusChange};
 use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::Watches;
-use sesame_gateway_api::api::Network;
-use sesame_gateway_api::resolve::Options;
+use crate::watch::{Input, References};
+use sesame_gateway_api::api::SesameConfigurationSpec;
 
 /// Settings of the process.
 #[derive(Clone)]
 pub(crate) struct ProcessSettings {
-    pub(crate) options: Options,
+    /// Where the configuration is.
+    pub(crate) source: ConfigurationSource,
+    /// Fields of it that flags and environment set.
+    pub(crate) flags: SesameConfigurationSpec,
+    /// Resolves a few changes by themselves.
+    pub(crate) incremental: bool,
     pub(crate) namespace: String,
-    pub(crate) mode: Mode,
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
     pub(crate) lease_duration: Duration,
-    pub(crate) gateway_services: bool,
-    pub(crate) host_addresses: Vec<Network>,
-    pub(crate) host_lost: Duration,
 }
 
 /// Runs until SIGTERM or SIGINT.
-pub(crate) fn run(settings: &ProcessSettings) -> Result<()> {
+pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -54,7 +59,7 @@ pub(crate) fn run(settings: &ProcessSettings) -> Result<()> {
         .context("start the runtime")?;
     let outcome = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        while controller(settings.clone(), &mut stop).await? == End::Outdated {}
+        while controller(settings.clone(), revision, &mut stop).await? != End::Told {}
         Ok(())
     });
     // The engine's thread may be in the middle of a resolution, whose outcome nobody waits for.
@@ -69,6 +74,8 @@ enum End {
     Told,
     /// Address or credentials of the API server have changed: everything begins anew.
     Outdated,
+    /// The controller has another name: everything begins anew.
+    Renamed,
 }
 
 /// The signals that tell the process to stop.
@@ -93,48 +100,75 @@ impl StopSignals {
     }
 }
 
-async fn controller(settings: ProcessSettings, stop: &mut StopSignals) -> Result<End> {
-    let connection = ClusterConnection::open(settings.kubeconfig.clone()).await?;
-    let listen = settings.listen;
+// Long: tasks begin in this order and end in the other, and the end of any of them is looked at in between.
+async fn controller(
+    process: ProcessSettings,
+    revision: &'static str,
+    stop: &mut StopSignals,
+) -> Result<End> {
+    let connection = ClusterConnection::open(process.kubeconfig.clone()).await?;
+    let listen = process.listen;
     let listener = serve::bind(listen)
         .await
         .with_context(|| format!("--listen {listen}"))?;
     let (leading, is_leading) = watch::channel(false);
     let (step_down, mut stopping) = watch::channel(false);
-    let replica = Replica {
+    let mut replica = Replica {
         client: connection.client.clone(),
-        namespace: settings.namespace.clone(),
-        controller_name: settings.options.controller_name.clone(),
+        namespace: process.namespace.clone(),
+        controller_name: String::new(),
         identity: identity(),
         leading: is_leading,
         metrics: Arc::new(Metrics::new()),
     };
+    replica.metrics.built_from(revision);
     let elector = Elector {
         replica: replica.clone(),
-        duration: settings.lease_duration,
+        duration: process.lease_duration,
         leading,
     };
     let mut tasks = JoinSet::new();
-    let resolved = start_resolution(&replica, &settings, &mut tasks)?;
-    let ready = resolved.publications.clone();
-    let metrics = Arc::clone(&replica.metrics);
-    tasks.spawn(serve::serve(listener, metrics, move || {
-        ready.borrow().is_some()
-    }));
-    start_writers(&replica, settings, resolved, &mut tasks);
+    let mut current = follow_configuration(&replica, &process, &mut tasks);
+    let (readiness, ready) = watch::channel(None);
+    spawn_probes(listener, &replica, current.clone(), ready, &mut tasks);
     let election = elector.run(async move {
         // An error means that the sender is gone, which is an end too.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     });
     let mut election = std::pin::pin!(election);
-    let end = tokio::select! {
-        () = &mut election => anyhow::bail!("the election ended by itself"),
-        Some(ended) = tasks.join_next() => {
-            ended.context("a task failed")?;
-            anyhow::bail!("a task ended by itself");
+    let mut name: Option<String> = None;
+    let end = loop {
+        tokio::select! {
+            () = &mut election => anyhow::bail!("the election ended by itself"),
+            Some(ended) = tasks.join_next() => {
+                ended.context("a task failed")?;
+                anyhow::bail!("a task ended by itself");
+            }
+            () = stop.told() => break End::Told,
+            () = connection.outdated() => break End::Outdated,
+            changed = current.changed() => changed.context("the configuration is no longer followed")?,
         }
-        () = stop.told() => End::Told,
-        () = connection.outdated() => End::Outdated,
+        let Ok(settings) = current.borrow_and_update().clone() else {
+            continue;
+        };
+        let now = &settings.options.controller_name;
+        match &name {
+            Some(before) if before != now => break End::Renamed,
+            Some(_) => {}
+            None => {
+                name = Some(now.clone());
+                replica.controller_name.clone_from(now);
+                let outcomes = start_resolution(&replica, settings, &current, &mut tasks)?;
+                let _ = readiness.send(Some(outcomes.publications.clone()));
+                start_writers(
+                    &replica,
+                    process.signing.clone(),
+                    &current,
+                    outcomes,
+                    &mut tasks,
+                );
+            }
+        }
     };
     tracing::info!(
         "{}",
@@ -142,6 +176,7 @@ async fn controller(settings: ProcessSettings, stop: &mut StopSignals) -> Result
             End::Told => "told to stop",
             End::Outdated =>
                 "the address or the credentials of the API server may have changed; starting over",
+            End::Renamed => "the controller has another name; starting over",
         }
     );
     let _ = step_down.send(true);
@@ -151,16 +186,68 @@ async fn controller(settings: ProcessSettings, stop: &mut StopSignals) -> Result
     Ok(end)
 }
 
+/// Starts to follow the configuration. The receiver has not seen the first settings.
+fn follow_configuration(
+    replica: &Replica,
+    process: &ProcessSettings,
+    tasks: &mut JoinSet<()>,
+) -> watch::Receiver<CurrentSettings> {
+    let first = match &process.source {
+        ConfigurationSource::Flags => settings(&process.flags, None, process.incremental),
+        ConfigurationSource::File(_) | ConfigurationSource::Object(_) => {
+            Err("the configuration has not been read yet".to_owned())
+        }
+    };
+    let (sender, mut current) = watch::channel(first);
+    let follower = ConfigurationFollower {
+        replica: replica.clone(),
+        source: process.source.clone(),
+        flags: process.flags.clone(),
+        incremental: process.incremental,
+        current: sender,
+    };
+    tasks.spawn(follower.run());
+    current.mark_changed();
+    current
+}
+
+/// What there is to publish, once the parts that resolve have been started.
+type Publications = watch::Receiver<Option<Arc<DesiredPublications>>>;
+
+/// Starts to answer probes.
+fn spawn_probes(
+    listener: TcpListener,
+    replica: &Replica,
+    current: watch::Receiver<CurrentSettings>,
+    resolved: watch::Receiver<Option<Publications>>,
+    tasks: &mut JoinSet<()>,
+) {
+    let metrics = Arc::clone(&replica.metrics);
+    tasks.spawn(serve::serve(listener, metrics, move || {
+        if let Err(why) = &*current.borrow() {
+            return Err(why.clone());
+        }
+        let whole = resolved.borrow().as_ref().map(|it| it.borrow().is_some());
+        if whole == Some(true) {
+            Ok(())
+        } else {
+            Err("the cluster's objects have not all been read yet".to_owned())
+        }
+    }));
+}
+
 /// Channels over which the engine hands its outcomes to the writers.
 struct Outcomes {
-    publications: watch::Receiver<Option<Arc<DesiredPublications>>>,
+    publications: Publications,
     statuses: mpsc::UnboundedReceiver<StatusChange>,
+    settings: watch::Receiver<SettingsByGateway>,
 }
 
 /// Starts the watches and the engine.
 fn start_resolution(
     replica: &Replica,
-    settings: &ProcessSettings,
+    settings: ControllerSettings,
+    current: &watch::Receiver<CurrentSettings>,
     tasks: &mut JoinSet<()>,
 ) -> Result<Outcomes> {
     let (inputs, engine_inputs) = std::sync::mpsc::channel();
@@ -168,19 +255,22 @@ fn start_resolution(
     let (references, wanted) = watch::channel(References::default());
     let (desired, publications) = watch::channel(None);
     let (changes, statuses) = mpsc::unbounded_channel();
+    let (gateway_settings, of_gateways) = watch::channel(SettingsByGateway::default());
     let engine = Engine {
         inputs: engine_inputs,
-        options: settings.options.clone(),
-        mode: settings.mode,
+        settings,
+        current: current.clone(),
         references,
         desired,
         statuses: changes,
+        gateway_settings,
         metrics: Arc::clone(&replica.metrics),
     };
     std::thread::Builder::new()
         .name("engine".to_owned())
         .spawn(move || engine.run())
         .context("start the engine's thread")?;
+    tasks.spawn(tell_engine(current.clone(), inputs.clone()));
     let watches = Watches {
         replica: replica.clone(),
         inputs: inputs.clone(),
@@ -197,33 +287,46 @@ fn start_resolution(
     Ok(Outcomes {
         publications,
         statuses,
+        settings: of_gateways,
     })
+}
+
+/// Wakes the engine whenever the settings have changed.
+async fn tell_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Sender<Input>) {
+    // They may have changed before the engine was there.
+    current.mark_changed();
+    while current.changed().await.is_ok() {
+        if inputs.send(Input::Configured).is_err() {
+            return;
+        }
+    }
 }
 
 /// Starts everything that writes to the cluster while this replica leads.
 fn start_writers(
     replica: &Replica,
-    settings: ProcessSettings,
+    signing: Signing,
+    current: &watch::Receiver<CurrentSettings>,
     outcomes: Outcomes,
     tasks: &mut JoinSet<()>,
 ) {
     let Outcomes {
         publications,
         statuses,
+        settings,
     } = outcomes;
     let (without_service, services_missing) = watch::channel(GatewayProblems::new());
     let (failures, failed) = watch::channel(GatewayProblems::new());
     let (expiring, expires) = watch::channel(Expiring::new());
     let (presences, followed) = watch::channel(AllPresences::new());
-    if settings.gateway_services {
-        let provisioner = Provisioner {
-            replica: replica.clone(),
-            desired: publications.clone(),
-            without_service,
-        };
-        tasks.spawn(provisioner.run());
-    }
     let replica = || replica.clone();
+    let provisioner = Provisioner {
+        replica: replica(),
+        desired: publications.clone(),
+        settings,
+        without_service,
+    };
+    tasks.spawn(provisioner.run());
     tasks.spawn(Finalizer { replica: replica() }.run());
     let fleet_roles = FleetRoles {
         replica: replica(),
@@ -234,20 +337,19 @@ fn start_writers(
         replica: replica(),
         desired: publications,
         failures,
-        signing: settings.signing,
+        signing,
     };
     tasks.spawn(publisher.run());
     let events = Events {
         replica: replica(),
         expiring: expires,
         presences: followed,
-        host_lost: settings.host_lost,
+        current: current.clone(),
     };
     tasks.spawn(events.run());
     let reporter = StatusReporter {
         replica: replica(),
-        host_addresses: settings.host_addresses,
-        host_lost: settings.host_lost,
+        host_rules: current.clone(),
         changes: statuses,
         failures: failed,
         without_service: services_missing,

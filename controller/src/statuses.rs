@@ -8,11 +8,15 @@ use jiff::Timestamp;
 use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::{Expiry, Warning};
+use sesame_gateway_api::resolve::settings::GatewaySettings;
 use sesame_gateway_api::status::{RouteStatus, Statuses};
 use sesame_gateway_api::world::ObjectKey;
 
 /// Gateways with a problem that resolution does not know of, and the reason in words.
 pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
+
+/// Settings of each Gateway whose parameters are valid.
+pub(crate) type SettingsByGateway = Arc<BTreeMap<NamespacedName, GatewaySettings>>;
 
 /// Change of what the reporter compares: the statuses in the cluster, and those that resolution gave.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 /// A network whose addresses are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedAddress {
     /// The network as people write it.
     pub network: &'static str,
     /// The meaning of its addresses.
@@ -40,10 +40,10 @@ const TABLE: &[(&str, &str, &str)] = &[
 ];
 
 /// The table, with the first address and the number of fixed bits of each network.
-static NETWORKS: LazyLock<Vec<(IpAddr, u32, Refused)>> = LazyLock::new(|| {
+static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(|| {
     let read = |(network, what, source): &(&'static str, &'static str, &'static str)| {
         let (first, bits) = network.split_once('/')?;
-        let refused = Refused {
+        let refused = RefusedAddress {
             network,
             what,
             source,
@@ -56,7 +56,7 @@ static NETWORKS: LazyLock<Vec<(IpAddr, u32, Refused)>> = LazyLock::new(|| {
 });
 
 /// Returns the network for which an endpoint may not have this address; none if it may.
-pub fn refused(ip: IpAddr) -> Option<&'static Refused> {
+pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     let holds = |first: IpAddr, bits: u32, ip: IpAddr| match (first, ip) {
         (IpAddr::V4(first), IpAddr::V4(ip)) => {
             (u32::from(first) ^ u32::from(ip)).leading_zeros() >= bits

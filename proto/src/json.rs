@@ -42,7 +42,7 @@ mod tests {
             ports: vec![Port {
                 transport: Transport::Udp.into(),
                 port: 53,
-                listeners: Vec::new(),
+                ..Port::default()
             }],
             ..Snapshot::default()
         };

@@ -8,6 +8,17 @@
 
 include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
 
+impl Port {
+    /// Returns the port that hosts open, unless they are told otherwise.
+    pub fn opened(&self) -> u32 {
+        if self.inside == 0 {
+            self.port
+        } else {
+            self.inside
+        }
+    }
+}
+
 /// The encoded descriptors of the schema, for printing snapshots as JSON and for `bounds`.
 pub(crate) static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 

@@ -41,14 +41,14 @@ pub struct Statement<'a> {
     /// The Gateway, `Gateway/namespace/name`.
     pub gateway: &'a str,
     /// The piece of it that is signed.
-    pub piece: Piece<'a>,
+    pub piece: SignedPiece<'a>,
     /// The bytes of the piece as they are stored.
     pub content: &'a [u8],
 }
 
 /// A piece that is signed, with everything beside its content that is believed because of the signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum SignedPiece<'a> {
     /// A manifest.
     Manifest {
         /// The fleet that it is for; empty outside a cluster.
@@ -74,9 +74,9 @@ impl Statement<'_> {
             content,
         } = self;
         let (kind, name, key_secrets) = match piece {
-            Piece::Manifest { fleet, key_secrets } => (1, fleet, *key_secrets),
-            Piece::Endpoints { name } => (2, name, 0),
-            Piece::Bundle => (3, &"", 0),
+            SignedPiece::Manifest { fleet, key_secrets } => (1, fleet, *key_secrets),
+            SignedPiece::Endpoints { name } => (2, name, 0),
+            SignedPiece::Bundle => (3, &"", 0),
         };
         let mut message = DOMAIN.to_vec();
         message.push(kind);
@@ -380,7 +380,7 @@ mod tests {
 
     const MANIFEST: Statement<'_> = Statement {
         gateway: "Gateway/default/edge",
-        piece: Piece::Manifest {
+        piece: SignedPiece::Manifest {
             fleet: "default",
             key_secrets: 1,
         },
@@ -412,7 +412,7 @@ mod tests {
         let signer = keys(&[PRIVATE]);
         let stored = signer.sign(&MANIFEST, 7);
         let trusted = signer.trusted();
-        let piece = |fleet, key_secrets| Piece::Manifest { fleet, key_secrets };
+        let piece = |fleet, key_secrets| SignedPiece::Manifest { fleet, key_secrets };
         for other in [
             Statement {
                 gateway: "Gateway/default/edg",
@@ -431,7 +431,7 @@ mod tests {
                 ..MANIFEST
             },
             Statement {
-                piece: Piece::Endpoints { name: "default" },
+                piece: SignedPiece::Endpoints { name: "default" },
                 ..MANIFEST
             },
         ] {

@@ -28,6 +28,7 @@ fn snapshot(hosts: usize) -> Snapshot {
                 route_table: "http/80".to_owned(),
                 ..Listener::default()
             }],
+            inside: 8080,
         }],
         keys: vec![KeyRef {
             name: "Secret/default/cert".to_owned(),

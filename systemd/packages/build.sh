@@ -72,6 +72,7 @@ file 644 "$here/sysusers.d/sesame.conf" usr/lib/sysusers.d/sesame.conf
 file 644 "$here/tmpfiles.d/sesame.conf" usr/lib/tmpfiles.d/sesame.conf
 file 644 "$here/needrestart/sesame.conf" etc/needrestart/conf.d/sesame.conf
 file 644 "$here/default/sesame-agent" etc/default/sesame-agent
+file 644 "$here/settings/agent.yaml" usr/share/sesame-agent/agent.yaml
 mkdir "$work/man"
 if "$agent" man --dir "$work/man" 2>/dev/null; then
   for page in "$work"/man/*.1; do

@@ -10,12 +10,13 @@ mod identity;
 mod rights;
 mod servers;
 
+use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-pub use self::assets::Channel;
+pub use self::assets::{Channel, crd_files, definitions, kube_binary, kube_version};
 pub use self::client::{Client, Failure};
 pub use self::guard::Guard;
 use self::identity::{Credentials, Identity};
@@ -93,8 +94,13 @@ impl TestCluster {
     ///
     /// Panics with the end of the log when that does not happen, or when there are no binaries.
     pub async fn start() -> Self {
-        let identity = Identity::new();
-        let servers = Servers::start(&identity).await;
+        Self::start_at(Ipv4Addr::LOCALHOST).await
+    }
+
+    /// Starts both; the API server listens on this address of the machine, so that others can reach it.
+    pub async fn start_at(address: Ipv4Addr) -> Self {
+        let identity = Identity::new(address);
+        let servers = Servers::start(&identity, address).await;
         let admin = Client::new(servers.address(), &identity, identity.admin());
         let mut cluster = Self {
             servers,
@@ -108,7 +114,7 @@ impl TestCluster {
         cluster
     }
 
-    /// `https://127.0.0.1:port`; the same after [`TestCluster::start_apiserver`].
+    /// `https://127.0.0.1:port`, or the other address; the same after [`TestCluster::start_apiserver`].
     pub fn url(&self) -> String {
         format!("https://{}", self.servers.address())
     }
@@ -238,9 +244,9 @@ impl TestCluster {
     /// The API server is started again for it, at the same address and with the same data.
     pub async fn rotate(&mut self) {
         self.stop_apiserver();
-        self.identity = Identity::new();
-        self.servers.change_identity(&self.identity);
         let address = self.servers.address();
+        self.identity = Identity::new(address.ip());
+        self.servers.change_identity(&self.identity);
         self.admin = Client::new(address, &self.identity, self.identity.admin());
         self.start_apiserver().await;
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use sesame_agent::apply::{Applier, Desired, Report};
+use sesame_agent::apply::{Applier, ApplyReport, Desired};
 use sesame_agent::envoy::process::Process;
 use sesame_agent::envoy::process::identity::Identity;
 use sesame_agent::envoy::{Admin, State, Supervisor, SupervisorConfig};
@@ -102,7 +102,11 @@ impl Host {
 }
 
 /// Applies the resources as one transaction.
-pub async fn apply(applier: &mut Applier, rendered: &Rendered, envoy: Option<&Admin>) -> Report {
+pub async fn apply(
+    applier: &mut Applier,
+    rendered: &Rendered,
+    envoy: Option<&Admin>,
+) -> ApplyReport {
     let wanted = Desired {
         rendered,
         serials: &BTreeMap::new(),

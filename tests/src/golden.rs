@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sesame_gateway_api::decode::{self, Limits};
+use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::resolve::{Options, Problem, ResolvedGateway, resolve};
 use sesame_gateway_api::world::World;
 use sesame_render::dump::{self, Redact};
@@ -173,7 +173,7 @@ impl Case {
 fn keys(text: &str) -> impl Iterator<Item = String> {
     decode::split(text)
         .into_iter()
-        .flat_map(|document| decode::decode(document.text, &Limits::default()))
+        .flat_map(|document| decode::decode(document.text, &DecodeLimits::default()))
         .filter_map(|outcome| Some(outcome.ok()?.object.key().to_string()))
 }
 
@@ -196,7 +196,7 @@ fn read(input: &str) -> (World, Vec<String>) {
     let mut world = World::default();
     let mut refused = Vec::new();
     for document in decode::split(input) {
-        for outcome in decode::decode(document.text, &Limits::default()) {
+        for outcome in decode::decode(document.text, &DecodeLimits::default()) {
             match outcome {
                 Ok(decoded) => {
                     let key = decoded.object.key();

@@ -1,5 +1,6 @@
 //! Hosts outside a test cluster that join it, and the operator who invites them.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -43,7 +44,12 @@ pub struct Site {
 impl Site {
     /// Starts the cluster, with everything of `controller/deploy`.
     pub async fn start() -> Self {
-        let cluster = TestCluster::start().await;
+        Self::start_at(Ipv4Addr::LOCALHOST).await
+    }
+
+    /// Starts it with an API server at this address of the machine.
+    pub async fn start_at(address: Ipv4Addr) -> Self {
+        let cluster = TestCluster::start_at(address).await;
         cluster.install_crds(Channel::Standard).await;
         deploy(&cluster).await;
         let admin_config = cluster.kubeconfig(&User::Admin).await;
@@ -143,7 +149,6 @@ impl Host {
         credential(&self.state())
     }
 
-    /// Has the host leave.
     /// Runs `sesame-agent leave`.
     pub fn leave(&self) -> Output {
         leave(

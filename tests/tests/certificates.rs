@@ -6,8 +6,8 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sesame_agent::envoy::validate::{Verdict, validate};
-use sesame_gateway_api::decode::{self, Limits};
+use sesame_agent::envoy::validate::{Validity, validate};
+use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::resolve::{Options, resolve};
 use sesame_gateway_api::status::ConditionType;
 use sesame_gateway_api::world::World;
@@ -239,7 +239,7 @@ fn resolved(chain: &[u8], key: &[u8]) -> Result<(Snapshot, KeyPair), String> {
     let mut world = World::default();
     let text = yaml(&objects);
     for document in decode::split(&text) {
-        for decoded in decode::decode(document.text, &Limits::default()) {
+        for decoded in decode::decode(document.text, &DecodeLimits::default()) {
             world.insert(decoded.expect("valid objects").object);
         }
     }
@@ -267,7 +267,7 @@ async fn envoy_says(
         .await
         .expect("Envoy runs")
     {
-        Verdict::Valid => Ok(()),
-        Verdict::Invalid { envoy_words } => Err(envoy_words),
+        Validity::Valid => Ok(()),
+        Validity::Invalid { envoy_words } => Err(envoy_words),
     }
 }

@@ -387,7 +387,7 @@ async fn one_gateway_only(cluster: &TestCluster) {
         let message = &condition(&refused["status"]["conditions"], "Accepted")["message"];
         let message = message.as_str().expect("a message");
         assert!(
-            message.contains("default/edge") && message.contains("single"),
+            message.contains("default/edge") && message.contains("Single"),
             "{message}"
         );
         let name = NamespacedName::new("default", name);

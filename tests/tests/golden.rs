@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
-use sesame_agent::envoy::validate::{Verdict, validate};
+use sesame_agent::envoy::validate::{Validity, validate};
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::golden::{Case, INPUT, OUTPUTS, cases, defaults, excerpt, to_yaml};
 
@@ -81,8 +81,8 @@ fn check(case: &Case, envoy: &Path, update: bool) -> Result<()> {
         .build()?;
     for (gateway, bootstrap) in &outcome.bootstraps {
         match runtime.block_on(validate(envoy, directory.path(), bootstrap))? {
-            Verdict::Valid => {}
-            Verdict::Invalid { envoy_words } => {
+            Validity::Valid => {}
+            Validity::Invalid { envoy_words } => {
                 problems.push(format!("Envoy refuses Gateway {gateway}: {envoy_words}"));
             }
         }

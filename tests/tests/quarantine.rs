@@ -473,7 +473,7 @@ async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request
         &bad.resolved.snapshot,
         publisher.quarantine.culprits(),
         publisher.quarantine.unbound(),
-        |port| port,
+        |port| port.port,
     );
     assert_eq!(affected.refused.len(), 40);
     // Keys concern their listeners, if they have any; bundles and backends their routes.
@@ -555,7 +555,7 @@ async fn a_refused_key_has_the_accepted_one_in_its_place_until_it_is_mended() {
             &world.resolved.snapshot,
             publisher.quarantine.culprits(),
             publisher.quarantine.unbound(),
-            |port| port,
+            |port| port.port,
         );
         assert!(affected.listeners.is_empty(), "{affected:?}");
         let [refused] = affected.refused.as_slice() else {

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use prost::encoding::encode_varint;
 use serde_json::json;
-use sesame_agent::envoy::validate::{Verdict, validate};
-use sesame_gateway_api::decode::{self, Limits};
+use sesame_agent::envoy::validate::{Validity, validate};
+use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::resolve::{Options, resolve};
 use sesame_gateway_api::status::{ConditionStatus, ConditionType};
 use sesame_gateway_api::world::World;
@@ -143,7 +143,7 @@ fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
     let mut world = World::default();
     let text = yaml(&objects);
     for document in decode::split(&text) {
-        for decoded in decode::decode(document.text, &Limits::default()) {
+        for decoded in decode::decode(document.text, &DecodeLimits::default()) {
             world.insert(decoded.expect("valid objects").object);
         }
     }
@@ -210,8 +210,8 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
         .await
         .expect("Envoy runs")
     {
-        Verdict::Valid => true,
-        Verdict::Invalid { envoy_words } => {
+        Validity::Valid => true,
+        Validity::Invalid { envoy_words } => {
             assert!(envoy_words.contains("configuration"), "{envoy_words}");
             false
         }

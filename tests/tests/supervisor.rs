@@ -266,7 +266,7 @@ async fn an_envoy_that_cannot_start_says_why_and_backs_off() {
 
 #[tokio::test]
 async fn envoy_judges_a_bootstrap_in_its_own_words() {
-    use sesame_agent::envoy::validate::{Verdict, validate};
+    use sesame_agent::envoy::validate::{Validity, validate};
     let host = Host::new();
     let config = host.config();
     let directory = host.directory.path().join("judge");
@@ -276,10 +276,10 @@ async fn envoy_judges_a_bootstrap_in_its_own_words() {
         std::fs::write(path, "").unwrap();
     }
     let judge = async |bytes: &[u8]| validate(&config.binary, &directory, bytes).await.unwrap();
-    assert_eq!(judge(&config.bootstrap).await, Verdict::Valid);
+    assert_eq!(judge(&config.bootstrap).await, Validity::Valid);
     let mut bad = config.bootstrap.to_vec();
     bad.extend(envoy_files::static_cluster_without_eds("broken"));
-    let Verdict::Invalid { envoy_words } = judge(&bad).await else {
+    let Validity::Invalid { envoy_words } = judge(&bad).await else {
         panic!("an EDS cluster without EDS is valid");
     };
     assert!(

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sesame_gateway_api::decode::{Limits, decode, split};
+use sesame_gateway_api::decode::{DecodeLimits, decode, split};
 use sesame_gateway_api::world::Kind;
 
 /// Directories of the conformance module whose YAML is no Kubernetes object, and what it is.
@@ -97,7 +97,7 @@ fn every_upstream_manifest_of_a_kind_we_read_decodes_without_unknown_fields() {
     for file in &files {
         let text = std::fs::read_to_string(file).expect("readable");
         for document in split(&text) {
-            for outcome in decode(document.text, &Limits::default()) {
+            for outcome in decode(document.text, &DecodeLimits::default()) {
                 let place =
                     |line: usize| format!("{}:{}", file.display(), document.line + line - 1);
                 match outcome {

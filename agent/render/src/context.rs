@@ -18,7 +18,7 @@ use crate::rendered::{Resource, find};
 pub struct RenderOptions {
     /// The addresses to listen on, each listener on all of them.
     pub addresses: Vec<IpAddr>,
-    /// Outside port → port to bind; identity where absent.
+    /// Outside port → port to bind, in place of what the snapshot says.
     pub port_map: BTreeMap<u32, u32>,
     /// Number of file subscriptions (inotify instances) that Envoy may open in all.
     pub subscription_budget: usize,

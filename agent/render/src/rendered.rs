@@ -63,9 +63,9 @@ impl fmt::Display for RenderProblem {
 
 /// Collector of problems.
 #[derive(Debug, Default)]
-pub(crate) struct Problems(Vec<RenderProblem>);
+pub(crate) struct RenderProblems(Vec<RenderProblem>);
 
-impl Problems {
+impl RenderProblems {
     pub(crate) fn add(&mut self, object: &str, message: impl Into<String>) {
         self.0.push(RenderProblem {
             object: object.to_owned(),
@@ -102,7 +102,10 @@ impl Problems {
 }
 
 /// Sorts resources by name; of those that share one, the first is left.
-pub(crate) fn by_name(mut resources: Vec<Resource>, problems: &mut Problems) -> Vec<Resource> {
+pub(crate) fn by_name(
+    mut resources: Vec<Resource>,
+    problems: &mut RenderProblems,
+) -> Vec<Resource> {
     resources.sort_by(|a, b| a.name.cmp(&b.name));
     resources.dedup_by(|later, first| {
         let same = later.name == first.name;

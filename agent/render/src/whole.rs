@@ -13,7 +13,7 @@ use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
 use crate::http::route_tables;
 use crate::listeners;
-use crate::rendered::{Problems, Rendered, Resource, by_name};
+use crate::rendered::{RenderProblems, Rendered, Resource, by_name};
 use crate::tls::secrets;
 
 /// Renders a snapshot with its keys.
@@ -30,7 +30,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
         trust_bundles,
         edge: _,
     } = snapshot;
-    let mut problems = Problems::default();
+    let mut problems = RenderProblems::default();
     let secrets = secrets::render(key_refs, keys, trust_bundles, &mut problems);
     let mut context = RenderContext::new(snapshot, &secrets, options);
     endpoints::check(endpoints, &options.endpoints, &mut problems);
@@ -39,7 +39,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
     let clusters = clusters::render(&backends, &sets, &context, &mut problems);
     context.clusters = &clusters;
     let endpoints = endpoints::render(&backends, &sets, &context);
-    let mut of_routes = Problems::default();
+    let mut of_routes = RenderProblems::default();
     let tables = route_tables
         .iter()
         .map(|table| route_tables::render(table, &context, &mut of_routes))

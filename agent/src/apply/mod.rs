@@ -16,7 +16,7 @@ mod transaction;
 mod wait;
 
 pub use on_disk::OnDisk;
-pub use report::{Outcome, Refusal, Report, StepReport};
+pub use report::{ApplyReport, Outcome, Refusal, StepReport};
 pub use request::{ApplyError, Desired, Opened};
 pub use transaction::Applier;
 pub use wait::Patience;

@@ -51,7 +51,7 @@ pub struct Write {
 
 /// Writes that may happen together; Envoy must have taken them all before the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PlanStep {
     /// Place in the order.
     pub phase: Phase,
     /// Files to write.
@@ -64,7 +64,7 @@ pub struct Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Steps in the order of their phases.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
 }
 
 impl Plan {
@@ -140,7 +140,7 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
         steps: steps
             .into_iter()
             .filter(|(_, writes, removals)| !writes.is_empty() || !removals.is_empty())
-            .map(|(phase, writes, removals)| Step {
+            .map(|(phase, writes, removals)| PlanStep {
                 phase,
                 writes,
                 removals,

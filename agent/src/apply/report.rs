@@ -59,7 +59,7 @@ pub struct StepReport {
 
 /// Record of one transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ApplyReport {
     /// Outcome of the transaction.
     pub outcome: Outcome,
     /// Accepted steps, in order.

@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use sesame_files::open::{self, Rule};
+use sesame_files::open;
 use sesame_proto::digest::sha256;
 
-use crate::host::{PathError, durable, entries};
+use crate::host::{PathError, durable, entries, written_by_agent};
 
 /// Sizes beyond which a file is not this agent's, in bytes. The largest snapshot that fits into a cluster is far below.
 const MAX_SNAPSHOT: u64 = 256 << 20;
@@ -356,7 +356,7 @@ fn size(directory: &Path) -> u64 {
 }
 
 fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    Ok(open::read(path, Rule::Own, max)?)
+    Ok(open::read(path, written_by_agent(), max)?)
 }
 
 #[cfg(test)]

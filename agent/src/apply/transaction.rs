@@ -13,8 +13,8 @@ use bytes::Bytes;
 
 use super::files::Files;
 use super::on_disk::{OnDisk, find, resources_mut};
-use super::plan::{Phase, Plan, Step, plan};
-use super::report::{Outcome, Refusal, Report, StepReport};
+use super::plan::{Phase, Plan, PlanStep, plan};
+use super::report::{ApplyReport, Outcome, Refusal, StepReport};
 use super::request::{ApplyError, Desired, Opened};
 use super::rollback;
 use super::wait::{Expectation, Patience, Watcher};
@@ -112,7 +112,7 @@ impl Applier {
         &mut self,
         desired: Desired<'_>,
         envoy: Option<&Admin>,
-    ) -> Result<Report, ApplyError> {
+    ) -> Result<ApplyReport, ApplyError> {
         let count = self.on_disk.content.listeners.len();
         if count > 0 && desired.rendered.listeners.is_empty() && !desired.may_empty {
             return Err(ApplyError::Empties { count });
@@ -126,7 +126,7 @@ impl Applier {
         }
         let plan = plan(&self.on_disk, desired.rendered)?;
         self.share_out(&desired.rendered.shares)?;
-        let mut report = Report::default();
+        let mut report = ApplyReport::default();
         if plan.is_empty() {
             return Ok(report);
         }
@@ -205,7 +205,7 @@ impl Applier {
         Ok(())
     }
 
-    fn write_step(&mut self, step: &Step) -> io::Result<Vec<Expectation>> {
+    fn write_step(&mut self, step: &PlanStep) -> io::Result<Vec<Expectation>> {
         let mut expected = Vec::with_capacity(step.writes.len());
         for write in &step.writes {
             let kind = write.subscription.kind;
@@ -229,7 +229,7 @@ impl Applier {
         plan: &Plan,
         desired: Desired<'_>,
         envoy: &Admin,
-        report: &mut Report,
+        report: &mut ApplyReport,
     ) -> io::Result<Result<(), Outcome>> {
         // New leaves are proven once something that refers to them was accepted.
         let mut fresh: Vec<Expectation> = Vec::new();
@@ -350,7 +350,7 @@ async fn check_serials(
     expected: &[Expectation],
     desired: Desired<'_>,
     watcher: &Watcher<'_>,
-    report: &mut Report,
+    report: &mut ApplyReport,
 ) -> Result<(), Outcome> {
     let serials: BTreeMap<Subscription, String> = expected
         .iter()

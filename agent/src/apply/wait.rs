@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::files::Files;
 use super::on_disk::MAX_FILE;
 use super::plan::Phase;
-use super::report::{Outcome, Refusal, Report};
+use super::report::{ApplyReport, Outcome, Refusal};
 use crate::envoy::admin::{Admin, AdminError, Readiness};
 use crate::envoy::log::{EnvoyLog, Mark};
 use crate::xds::Subscription;
@@ -83,7 +83,7 @@ impl Watcher<'_> {
         phase: Phase,
         expected: &[Expectation],
         mark: Mark,
-        report: &mut Report,
+        report: &mut ApplyReport,
     ) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut rhythm = Rhythm::new();
@@ -149,7 +149,7 @@ impl Watcher<'_> {
         phase: Phase,
         pending: &[&Expectation],
         again: &mut Option<Again>,
-        report: &mut Report,
+        report: &mut ApplyReport,
     ) -> Option<Result<(), Outcome>> {
         if pending.iter().all(|e| e.advisory) {
             report.unverified.extend(names(pending));
@@ -209,7 +209,7 @@ impl Watcher<'_> {
     }
 
     /// Waits until nothing warms; notes and leaves behind what takes too long.
-    pub(crate) async fn warm(&self, phase: Phase, report: &mut Report) -> Result<(), Outcome> {
+    pub(crate) async fn warm(&self, phase: Phase, report: &mut ApplyReport) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut rhythm = Rhythm::new();
         let mut silence = Silence::default();

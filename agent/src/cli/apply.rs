@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use sesame_files::bundle::{self, SUFFIX};
 use sesame_files::random;
+use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::status::AgentState;
 use sesame_proto::bundle::BundleFile;
 use sesame_proto::digest::sha256;
@@ -84,15 +85,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     if args.allow_older {
         BundleState::open(&args.state_dir)?.allow(&digest)?;
     }
-    // A name that was never there, so that no earlier verdict is taken for the one on this file.
-    let mut nonce = [0; 8];
-    random::fill(&mut nonce)?;
-    let nonce = u64::from_be_bytes(nonce);
-    let stem = format!(
-        "{APPLIED}{}.",
-        &sha256(gateway.to_string().as_bytes())[..16]
-    );
-    let name = format!("{stem}{nonce:016x}{SUFFIX}");
+    let AppliedName { stem, name } = AppliedName::new(&gateway)?;
     let target = directory.join(&name);
     bundle::write(&target, &bytes).with_context(|| target.display().to_string())?;
     let waiting = Waiting {
@@ -109,14 +102,9 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
         Outcome::Accepted => forget_others(directory, &stem, &name),
         Outcome::Wrong(_) | Outcome::Late(_) => {}
     }
-    let (accepted, message, code) = match outcome {
-        Outcome::Accepted => (true, "Envoy has accepted it".to_owned(), 0),
-        Outcome::Refused(why) => (false, format!("it {why}"), EXIT_WRONG),
-        Outcome::Wrong(why) => (false, why, EXIT_WRONG),
-        Outcome::Late(why) => (false, why, EXIT_FAILED),
-    };
+    let (message, code) = outcome.answer();
     let answer = ApplyAnswer {
-        accepted,
+        accepted: code == 0,
         gateway: waiting.gateway.clone(),
         sequence,
         digest: digest.clone(),
@@ -132,6 +120,28 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     Ok(code)
 }
 
+/// The name of a bundle in the agent's directory.
+struct AppliedName {
+    /// Beginning of the names of all bundles of the Gateway that were applied.
+    stem: String,
+    name: String,
+}
+
+impl AppliedName {
+    /// Returns a name that was never there, so that no earlier verdict is taken for the one on this file.
+    fn new(gateway: &NamespacedName) -> anyhow::Result<Self> {
+        let mut nonce = [0; 8];
+        random::fill(&mut nonce)?;
+        let nonce = u64::from_be_bytes(nonce);
+        let stem = format!(
+            "{APPLIED}{}.",
+            &sha256(gateway.to_string().as_bytes())[..16]
+        );
+        let name = format!("{stem}{nonce:016x}{SUFFIX}");
+        Ok(Self { stem, name })
+    }
+}
+
 /// The end of the wait.
 enum Outcome {
     Accepted,
@@ -141,6 +151,18 @@ enum Outcome {
     Wrong(String),
     /// Nothing is decided yet.
     Late(String),
+}
+
+impl Outcome {
+    /// Returns the message for people, and the exit code.
+    fn answer(self) -> (String, u8) {
+        match self {
+            Self::Accepted => ("Envoy has accepted it".to_owned(), 0),
+            Self::Refused(why) => (format!("it {why}"), EXIT_WRONG),
+            Self::Wrong(why) => (why, EXIT_WRONG),
+            Self::Late(why) => (why, EXIT_FAILED),
+        }
+    }
 }
 
 struct Waiting<'a> {

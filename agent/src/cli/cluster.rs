@@ -10,7 +10,7 @@ use sesame_published::names::{DEFAULT_FLEET, DEFAULT_NAMESPACE, is_host_name};
 
 use crate::host::credentials;
 use crate::run::Source;
-use crate::source::cluster::Settings;
+use crate::source::cluster::ClusterSettings;
 use crate::source::update::Trusted;
 
 #[derive(Debug, Args)]
@@ -83,7 +83,7 @@ impl ClusterArgs {
                 "--host {host:?}: expected up to 253 letters, digits, \"-\", \"_\" and \".\", the first and last a letter or digit"
             );
         }
-        Ok(Source::Cluster(Settings {
+        Ok(Source::Cluster(ClusterSettings {
             kubeconfig,
             namespace,
             gateways,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory as _};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::agent::{self, AgentArgs};
 use super::settings::LoadedSettings;
@@ -33,6 +33,9 @@ pub(crate) struct DoctorArgs {
     /// Show what is as it should be, too.
     #[arg(long)]
     all: bool,
+    /// Tell what only the agent's user can tell: what root has that user do.
+    #[arg(long, hide = true)]
+    as_owner: bool,
 }
 
 /// The outcome.
@@ -55,6 +58,17 @@ pub(crate) fn main(
     args: &DoctorArgs,
     loaded: &LoadedSettings,
 ) -> anyhow::Result<u8> {
+    if args.as_owner {
+        let HostFacts {
+            cluster, steering, ..
+        } = examine(agent, loaded)?.facts;
+        let seen = SeenByOwner {
+            cluster,
+            steering: steering.err(),
+        };
+        agent.output.write(&seen, String::new)?;
+        return Ok(0);
+    }
     let mut found = findings(&examine(agent, loaded)?.facts);
     let (mut fixed, mut not_fixed) = (Vec::new(), Vec::new());
     if args.fix {
@@ -76,6 +90,14 @@ pub(crate) fn main(
         .output
         .write(&examination, || text(&examination, args.all))?;
     Ok(if examination.healthy { 0 } else { EXIT_WRONG })
+}
+
+/// Everything that looks different to root.
+#[derive(Serialize, Deserialize)]
+struct SeenByOwner {
+    cluster: Option<ClusterFacts>,
+    /// Reason for which new connections cannot be steered.
+    steering: Option<String>,
 }
 
 /// Facts of this host, and the settings that it has.
@@ -110,10 +132,8 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         Err(why) => {
             // Without a file the options are those of a command line that nobody has told; those of an agent that runs it has
             // taken; and only its unit has the credentials of the service manager.
-            let credentials = settings.iter().flat_map(|setting| &setting.values);
-            let foreign = credentials
-                .into_iter()
-                .any(|value| value.starts_with("%d/"));
+            let mut values = settings.iter().flat_map(|setting| &setting.values);
+            let foreign = values.any(|value| value.starts_with("%d/"));
             if loaded.path.is_some() && facts.pid.is_none() && !foreign {
                 faults.push(format!("`sesame-agent run` would not start: {why}"));
             }
@@ -121,14 +141,18 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         }
     };
     let runtime = agent::runtime()?;
-    let cluster = options
-        .as_ref()
-        .and_then(|options| cluster(&runtime, options));
     let value = |key: &str| {
         let found = settings.iter().find(|setting| setting.key == key);
         found.and_then(|setting| setting.values.first())
     };
     let state_dir = value("state-dir").map(PathBuf::from).unwrap_or_default();
+    let seen = as_owner(agent, loaded, &state_dir);
+    let cluster = match &seen {
+        Some(seen) => seen.cluster.clone(),
+        None => options
+            .as_ref()
+            .and_then(|options| cluster(&runtime, options)),
+    };
     let inquiry = Inquiry {
         settings: (loaded.path.clone(), faults),
         gateways: gateways(&state_dir, options.as_ref()),
@@ -144,7 +168,10 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         agent: facts,
         cluster,
     };
-    let facts = runtime.block_on(gather(inquiry));
+    let mut facts = runtime.block_on(gather(inquiry));
+    if let Some(seen) = seen {
+        facts.steering = seen.steering.map_or(Ok(()), Err);
+    }
     Ok(Examined { facts, settings })
 }
 
@@ -285,6 +312,32 @@ fn cluster(runtime: &tokio::runtime::Runtime, options: &RunOptions) -> Option<Cl
 
 #[cfg(not(feature = "cluster"))]
 fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions) -> Option<ClusterFacts> {
+    None
+}
+
+/// Has the agent's user look, if this is root and that is somebody else: the kernel lets root do more, and root does not
+/// follow a kubeconfig that another may change.
+#[cfg(feature = "cluster")]
+fn as_owner(agent: &AgentArgs, loaded: &LoadedSettings, state_dir: &Path) -> Option<SeenByOwner> {
+    if !state_dir.is_dir() {
+        return None;
+    }
+    let owner = crate::join::owner::of(state_dir).ok().flatten()?;
+    let runtime_dir = agent.runtime_dir.to_string_lossy();
+    let config = loaded.path.as_ref().map(|path| path.to_string_lossy());
+    let mut command = vec!["doctor", "--as-owner", "--output", "json"];
+    command.extend(["--runtime-dir", &*runtime_dir]);
+    command.extend(config.iter().flat_map(|path| ["--config", &**path]));
+    let seen = owner.run(&command, b"");
+    let seen = seen.and_then(|answer| Ok(serde_json::from_slice(&answer)?));
+    seen.inspect_err(|error| {
+        tracing::warn!("the agent's user cannot be asked: {error:#}");
+    })
+    .ok()
+}
+
+#[cfg(not(feature = "cluster"))]
+fn as_owner(_: &AgentArgs, _: &LoadedSettings, _: &Path) -> Option<SeenByOwner> {
     None
 }
 

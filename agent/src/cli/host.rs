@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use clap::Args;
 use sesame_gateway_api::resolve;
 
-use crate::source::manifests::Limits;
+use crate::source::manifests::ReadLimits;
 
 /// The settings of this host for all of its Gateways.
 #[derive(Clone, Debug, Args)]
@@ -54,14 +54,15 @@ impl HostArgs {
             controller_name: self.controller_name.clone(),
             allow_local_endpoints: self.allow_local_endpoints,
             incremental: true,
+            configuration: None,
         }
     }
 
     /// Returns the limits of a directory of manifests.
-    pub(crate) fn manifest_limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn manifest_limits(&self) -> ReadLimits {
+        ReadLimits {
             links_out: self.follow_links,
-            ..Limits::default()
+            ..ReadLimits::default()
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `sesame-agent join`: makes this host one of a cluster's, and starts its service.
 
-use std::io::{IsTerminal as _, Read as _};
+use std::io::{self, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,9 @@ struct Joined {
     host: String,
     server: String,
     config: PathBuf,
+    /// The setting of another source, which counts again after `leave`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_aside: Option<String>,
     /// Time at which the credential expires, unless it is renewed.
     credential_expires: Option<Timestamp>,
     /// True if the service was started.
@@ -98,19 +101,15 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
     refuse_to_join_twice(state_dir, *replace)?;
     // Whatever can fail on this host does so before the token is used up.
     let owner = owner::of(state_dir)?;
-    if owner.is_none() {
-        crate::host::create_directory(state_dir)
-            .with_context(|| format!("--state-dir {}", state_dir.display()))?;
-    }
-    let state = state_dir
-        .canonicalize()
+    let state = there(state_dir, owner.is_none())
         .with_context(|| format!("--state-dir {}", state_dir.display()))?;
     let other_dir = (state_dir != Path::new(DEFAULT_STATE_DIR)).then_some(state.as_path());
     let kubeconfig = credentials::kubeconfig_path(&state);
     let settings = settings_file::settings(&token, &kubeconfig, zone.as_deref(), other_dir);
     let at = || format!("--config {}", config.display());
     let text = settings_file::read(config).with_context(at)?;
-    let joined = settings_file::with(&text, &settings).with_context(at)?;
+    let joined = settings_file::with(&text, &settings, settings_file::holds_nothing);
+    let joined = joined.with_context(at)?;
     settings_file::write(config, &text).with_context(at)?;
 
     let runtime = agent::runtime()?;
@@ -119,10 +118,11 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
     let stored = credentials::of(&token, credential, &state)?;
     match owner {
         None => credentials::store(&state, &stored)?,
-        Some(owner) => owner.run(
-            &["store-credentials", "--state-dir", &state.to_string_lossy()],
-            &serde_json::to_vec(&stored)?,
-        )?,
+        Some(owner) => {
+            let state = state.to_string_lossy();
+            let stored = serde_json::to_vec(&stored)?;
+            owner.run(&["store-credentials", "--state-dir", &state], &stored)?;
+        }
     }
     settings_file::write(config, &joined).with_context(at)?;
     if let Err(error) = runtime.block_on(exchange::end_invitation(client, &token)) {
@@ -134,6 +134,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
         host: token.host.clone(),
         server: token.server.clone(),
         config: config.clone(),
+        set_aside: settings_file::aside(&joined).map(str::to_owned),
         credential_expires: expires,
         started: false,
         serving: None,
@@ -141,19 +142,37 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
     };
     if !no_service && service::is_there() {
         service::start()?;
-        answer.started = true;
-        let reasons = wait(agent, Duration::from_secs(*wait_seconds));
-        answer.serving = Some(reasons.is_empty());
-        answer.reasons = reasons;
+        answer.note_start(wait(agent, Duration::from_secs(*wait_seconds)));
     }
     agent
         .output
         .write(&answer, || text_of(&answer, &token.scope, &settings))?;
-    Ok(if answer.serving == Some(false) {
-        EXIT_WRONG
-    } else {
-        0
-    })
+    Ok(answer.exit_code())
+}
+
+impl Joined {
+    /// Takes note that the service was started, and of the reasons why not everything is served.
+    fn note_start(&mut self, reasons: Vec<String>) {
+        self.started = true;
+        self.serving = Some(reasons.is_empty());
+        self.reasons = reasons;
+    }
+
+    fn exit_code(&self) -> u8 {
+        if self.serving == Some(false) {
+            EXIT_WRONG
+        } else {
+            0
+        }
+    }
+}
+
+/// Returns the canonical path of the state directory, which it creates if it may.
+fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
+    if may_create {
+        crate::host::create_directory(state_dir)?;
+    }
+    state_dir.canonicalize()
 }
 
 /// Returns the token that was given. Fails if it has expired by this host's clock.
@@ -238,6 +257,7 @@ fn text_of(
         host,
         server,
         config,
+        set_aside,
         credential_expires: _,
         started,
         serving,
@@ -251,6 +271,13 @@ fn text_of(
         HostScope::Fleet(fleet) => format!("the Gateways of fleet {fleet}"),
     };
     let mut text = format!("Host {host} has joined the cluster at {server}, for {scope}.\n");
+    if let Some(setting) = set_aside {
+        let told = format!(
+            "In {} `{setting}` is set aside; `sesame-agent leave` puts it back.\n",
+            config.display()
+        );
+        text.push_str(&told);
+    }
     match (started, serving) {
         (true, Some(true)) => text.push_str("Its service is started, and serves.\n"),
         (true, _) => {

@@ -2,6 +2,7 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -9,9 +10,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::envoy::EnvoyArgs;
 use crate::envoy::locate;
+use crate::envoy::process::identity::Executable;
 use crate::envoy::process::launcher::Server;
+use crate::envoy::process::succession;
 use crate::host::{create_directory, service_manager};
-use crate::run::shutdown::end_all;
+use crate::run::shutdown::{end_all, end_own};
 
 #[derive(Debug, Args)]
 pub(crate) struct LauncherArgs {
@@ -21,33 +24,51 @@ pub(crate) struct LauncherArgs {
     /// privilege that the launcher itself does not need.
     #[arg(long)]
     prepare: bool,
+    /// Take the place of a launcher in another container on the same host, such as that of an older Pod. The agent then has
+    /// Envoys of this launcher take over, and the other launcher, which needs this option too, ends when its own have ended.
+    #[arg(long)]
+    take_over: bool,
+    /// Exit with 0 once this container's launcher serves alone, for a startup probe: it has taken the place of every other,
+    /// and so have its Envoys.
+    #[arg(long, conflicts_with_all = ["prepare", "take_over"])]
+    check: bool,
 }
 
+/// Time between two looks at whether a launcher answers.
+const PLACE: Duration = Duration::from_secs(1);
 /// Setting of the network namespace that this process is in.
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
 pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
-    let LauncherArgs { envoy, prepare } = args;
+    let LauncherArgs {
+        envoy,
+        prepare,
+        take_over,
+        check,
+    } = args;
     if *prepare {
-        std::fs::write(MIGRATE, "1").with_context(|| {
-            format!(
-                "{MIGRATE} cannot be set; this needs Linux 5.14 or newer, and root in this network namespace"
-            )
-        })?;
-        return Ok(0);
+        return set_migrate().map(|()| 0);
     }
     let binary = locate::locate(envoy.envoy.as_deref())?;
     let (runtime_dir, drain) = (&envoy.runtime_dir, envoy.drain());
     let runtime_dir = create_directory(runtime_dir)
         .and_then(|()| runtime_dir.canonicalize())
         .with_context(|| format!("--runtime-dir {}", runtime_dir.display()))?;
+    if *check {
+        let pending = succession::pending(&runtime_dir, &binary)?;
+        return Ok(pending.map_or(0, |why| {
+            eprintln!("not yet: {why}");
+            1
+        }));
+    }
+    let own = Executable::at(&binary).with_context(|| binary.display().to_string())?;
     // Where the next version will be: the file itself may be another one by then.
     let program = std::env::current_exe().context("the launcher's own file")?;
     super::agent::runtime()?.block_on(async {
         let mut reload = signal(SignalKind::hangup())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let server = Server::start(&binary, &runtime_dir)
+        let server = Server::start(&binary, &runtime_dir, *take_over)
             .with_context(|| format!("cannot serve in {}", runtime_dir.display()))?;
         tracing::info!(envoy = %binary.display(), "ready to start Envoys for the agent of {}", runtime_dir.display());
         service_manager::ready("ready to start Envoys");
@@ -55,6 +76,14 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
             tokio::select! {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
+                () = tokio::time::sleep(PLACE), if *take_over => {
+                    match server.take_back() {
+                        Ok(false) => {}
+                        Ok(true) => tracing::info!("the other launcher is gone; this one answers again"),
+                        Err(error) => tracing::error!(%error, "no launcher answers"),
+                    }
+                    continue;
+                }
                 _ = reload.recv() => {}
             }
             server.answered().await;
@@ -66,8 +95,21 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
         service_manager::stopping("Envoys are drained and ended");
         server.stop().await;
         tracing::info!("stopping; connections have up to {drain:?}");
-        let count = end_all(&runtime_dir, drain).await?;
+        let count = if *take_over {
+            end_own(&runtime_dir, &own, drain).await?
+        } else {
+            end_all(&runtime_dir, drain).await?
+        };
         tracing::info!(count, "Envoys have ended");
         Ok(0)
+    })
+}
+
+/// Has the kernel move waiting connections in this network namespace.
+fn set_migrate() -> anyhow::Result<()> {
+    std::fs::write(MIGRATE, "1").with_context(|| {
+        format!(
+            "{MIGRATE} cannot be set; this needs Linux 5.14 or newer, and root in this network namespace"
+        )
     })
 }

@@ -61,7 +61,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &LeaveArgs) -> anyhow::Result<u8> {
         None => tell(),
         Some(owner) => {
             let state = state_dir.to_string_lossy();
-            owner.run(&["leave", "--only-cluster", "--state-dir", &state], b"")
+            let told = owner.run(&["leave", "--only-cluster", "--state-dir", &state], b"");
+            told.map(drop)
         }
     };
     if let Err(error) = told {

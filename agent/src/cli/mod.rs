@@ -26,6 +26,7 @@ mod manual;
 mod offline;
 mod options;
 mod output;
+mod own;
 mod reload;
 mod render;
 mod restart;
@@ -36,6 +37,7 @@ mod status;
 mod trust;
 mod validate;
 mod validate_settings;
+mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -47,6 +49,7 @@ use self::agent::AgentArgs;
 use self::logging::Logging;
 use self::settings::reader::SettingsReader;
 use self::settings::{ConfigArgs, LoadedSettings};
+use self::version::ProgramVersion;
 use crate::run::commands::InstanceCommand;
 
 /// Exit code if something is wrong with what was examined.
@@ -120,8 +123,12 @@ enum Command {
     /// Manage the public keys that may sign bundles for this host.
     #[command(subcommand)]
     Trust(trust::TrustCommand),
+    /// Tell the version of this program, and the source revision that it was built from.
+    Version(version::VersionArgs),
     /// Start Envoys for an agent in another container or unit, and end them when it is stopped.
     Launcher(launcher::LauncherArgs),
+    /// Give directories to the user that the agent runs as, where something else has made them for root.
+    Own(own::OwnArgs),
     /// Start an Envoy that outlives the agent.
     #[command(hide = true)]
     LaunchEnvoy(launch::LaunchArgs),
@@ -151,16 +158,12 @@ impl Command {
 }
 
 /// Parses the arguments and does what they say.
-pub fn main() -> ExitCode {
+pub fn main(revision: Option<&'static str>) -> ExitCode {
+    let version = ProgramVersion::of(revision);
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let loaded = settings::load(&arguments);
     let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
-    let Cli {
-        agent,
-        logging,
-        config,
-        command,
-    } = parsed.unwrap_or_else(|error| {
+    let cli = parsed.unwrap_or_else(|error| {
         // They may be why something is missing, or contradicts something.
         if error.use_stderr() {
             note_settings(&loaded);
@@ -168,35 +171,62 @@ pub fn main() -> ExitCode {
         if !loaded.faults.is_empty() && error.kind() == ErrorKind::MissingRequiredArgument {
             std::process::exit(EXIT_USAGE.into());
         }
+        if error.kind() == ErrorKind::DisplayVersion {
+            let printed = output::text(&version.to_string());
+            std::process::exit(printed.map_or(EXIT_FAILED, |()| 0).into());
+        }
         error.exit()
     });
     if let Err(error) = loaded.check() {
-        if !command.tells_settings(&config) {
+        if !cli.command.tells_settings(&cli.config) {
             output::error(&error.into());
         }
-        if command.needs_settings(&config) {
+        if cli.command.needs_settings(&cli.config) {
             return ExitCode::from(EXIT_USAGE);
         }
     }
-    let set_log = match logging.start() {
+    let set_log = match cli.logging.start() {
         Ok(set_log) => set_log,
         Err(error) => {
             output::error(&error);
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    let result = match command {
-        Command::Run(args) => run::main(*args, SettingsReader { arguments, set_log }),
+    let reader = SettingsReader { arguments, set_log };
+    match execute(cli, &loaded, reader, &version) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            output::error(&error);
+            ExitCode::from(EXIT_FAILED)
+        }
+    }
+}
+
+/// Does what the command says. Returns the exit code.
+fn execute(
+    cli: Cli,
+    loaded: &LoadedSettings,
+    reader: SettingsReader,
+    version: &ProgramVersion,
+) -> anyhow::Result<u8> {
+    let Cli {
+        agent,
+        logging: _,
+        config,
+        command,
+    } = cli;
+    match command {
+        Command::Run(args) => run::main(*args, reader),
         Command::Render(args) => render::main(&args),
-        Command::Validate(args) => validate::main(&args, &config, &loaded),
+        Command::Validate(args) => validate::main(&args, &config, loaded),
         Command::Status(args) => status::main(&agent, &args),
         Command::Restart(args) => restart::main(&agent, &args),
         Command::Drain(args) => drain::main(&agent, &args),
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),
         Command::Rollback(args) => history::rollback(&agent, &args),
-        Command::Doctor(args) => doctor::main(&agent, &args, &loaded),
-        Command::Collect(args) => collect::main(&agent, &args, &loaded),
+        Command::Doctor(args) => doctor::main(&agent, &args, loaded),
+        Command::Collect(args) => collect::main(&agent, &args, loaded),
         Command::Reload => reload::main(&agent),
         Command::Resume => agent::command(&agent, InstanceCommand::Resume),
         Command::Accept => agent::command(&agent, InstanceCommand::Accept),
@@ -210,17 +240,12 @@ pub fn main() -> ExitCode {
         Command::Bundle(command) => bundle::main(&command),
         Command::Identity(args) => identity::main(&args),
         Command::Trust(command) => trust::main(&command),
+        Command::Version(args) => version::main(&args, version),
         Command::Launcher(args) => launcher::main(&args),
+        Command::Own(args) => own::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completion(args) => manual::completion(&args),
-    };
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            output::error(&error);
-            ExitCode::from(EXIT_FAILED)
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::settings::arguments::AcceptedSetting;
 use super::settings::complete::{Completed, complete};
 
 /// Commands that do not talk to an agent.
-pub(super) const WITHOUT_AGENT: [&str; 11] = [
+pub(super) const WITHOUT_AGENT: [&str; 12] = [
     "run",
     "render",
     "validate",
@@ -22,6 +22,7 @@ pub(super) const WITHOUT_AGENT: [&str; 11] = [
     "store-credentials",
     "bundle",
     "identity",
+    "version",
     "trust",
     "man",
     "completion",

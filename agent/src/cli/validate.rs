@@ -20,7 +20,7 @@ use super::offline::{self, Offline, render_options};
 use super::output::Format;
 use super::settings::{ConfigArgs, LoadedSettings};
 use crate::envoy::locate::locate;
-use crate::envoy::validate::{Verdict, validate};
+use crate::envoy::validate::{Validity, validate};
 use crate::source::problem::{Severity, SourceProblem};
 
 #[derive(Debug, Args)]
@@ -121,11 +121,11 @@ fn manifests(args: &ValidateArgs, manifests: &Path) -> anyhow::Result<u8> {
         }));
         let bootstrap = sesame_render::static_bootstrap(&rendered)?;
         let verdict = match runtime.block_on(validate(&binary, scratch.path(), &bootstrap))? {
-            Verdict::Valid => EnvoyVerdict {
+            Validity::Valid => EnvoyVerdict {
                 accepted: true,
                 message: String::new(),
             },
-            Verdict::Invalid { envoy_words } => EnvoyVerdict {
+            Validity::Invalid { envoy_words } => EnvoyVerdict {
                 accepted: false,
                 message: envoy_words,
             },

@@ -8,7 +8,7 @@ use super::facts::ClusterFacts;
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Asks the API server.
-pub(crate) async fn ask(settings: &crate::source::cluster::Settings) -> ClusterFacts {
+pub(crate) async fn ask(settings: &crate::source::cluster::ClusterSettings) -> ClusterFacts {
     let asked = tokio::time::timeout(TIMEOUT, questions(settings)).await;
     asked.unwrap_or_else(|_| ClusterFacts {
         unreachable: Some(format!("no answer within {} s", TIMEOUT.as_secs())),
@@ -16,7 +16,7 @@ pub(crate) async fn ask(settings: &crate::source::cluster::Settings) -> ClusterF
     })
 }
 
-async fn questions(settings: &crate::source::cluster::Settings) -> ClusterFacts {
+async fn questions(settings: &crate::source::cluster::ClusterSettings) -> ClusterFacts {
     use crate::source::cluster::{connect, describe_error};
 
     let unreachable = |why: String| ClusterFacts {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use sesame_proto::schema::Transport;
 
 /// Everything that is known of a host.
@@ -159,7 +160,8 @@ pub struct EnvoyFacts {
 }
 
 /// The API server, as this host sees it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ClusterFacts {
     /// Reason for which it cannot be reached.
     pub unreachable: Option<String>,

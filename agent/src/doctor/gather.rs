@@ -58,24 +58,21 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         .pid
         .map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let unit = systemd::service(agent.pid.is_none());
-    let user = agent
-        .pid
-        .and_then(|pid| fs::metadata(format!("/proc/{pid}")).ok())
-        .map(|process| process.uid())
+    let user = running_as(agent.pid)
         .or_else(|| unit.as_ref().and_then(|unit| unit.user))
         .unwrap_or_else(|| rustix::process::geteuid().as_raw());
     let first_free_port = number("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or(1024);
     let given_by_unit = unit.as_ref().is_some_and(|unit| unit.binds_low);
     let binds_here = may_bind_low("self");
     let now = Timestamp::now();
-    let ports = ports(&gateways, &port_map, &addresses, &own, |port| {
+    let ports = ports(&gateways, &port_map, &addresses, (user, &own), |port| {
         port < first_free_port && !binds_here
     });
     let (missing, misplaced) = paths::judge(&[&state_dir, &runtime_dir], user);
     let expiries = || gateways.iter().flat_map(|gateway| &gateway.expiries);
     HostFacts {
         settings,
-        inotify: inotify(&own, &gateways),
+        inotify: inotify(user, &own, &gateways),
         ports,
         first_free_port,
         binds_low: given_by_unit || may_bind_low(&process),
@@ -84,14 +81,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         tasks: limits::tasks_of(&process),
         cores: std::thread::available_parallelism().map_or(1, Into::into),
         open_files: open_files(&process).unwrap_or_else(limits::open_files),
-        clock: ClockFacts {
-            now,
-            synchronized: systemd::clock_is_synchronized(),
-            last_accepted: gateways
-                .iter()
-                .filter_map(|gateway| gateway.accepted_at)
-                .max(),
-        },
+        clock: clock(now, &gateways),
         disks: [("state-dir", &state_dir), ("runtime-dir", &runtime_dir)]
             .into_iter()
             .filter_map(|(option, path)| disk(option, path))
@@ -99,9 +89,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         missing,
         misplaced,
         envoy: envoy_facts(envoy.as_deref()).await,
-        migrates: fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req")
-            .ok()
-            .map(|text| text.trim() == "1"),
+        migrates: moves_connections(),
         steering: restart::can_steer()
             .map_err(|error| format!("connections cannot be steered: {error}")),
         sysctl_file: Some(PathBuf::from("/usr/lib/sysctl.d/50-sesame.conf"))
@@ -118,12 +106,35 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     }
 }
 
+/// Returns the user as whom a process runs.
+fn running_as(pid: Option<u32>) -> Option<u32> {
+    let process = fs::metadata(format!("/proc/{}", pid?)).ok()?;
+    Some(process.uid())
+}
+
+fn clock(now: Timestamp, gateways: &[InspectedGateway]) -> ClockFacts {
+    ClockFacts {
+        now,
+        synchronized: systemd::clock_is_synchronized(),
+        last_accepted: gateways
+            .iter()
+            .filter_map(|gateway| gateway.accepted_at)
+            .max(),
+    }
+}
+
+/// Returns whether the kernel moves waiting connections; none if it does not know how.
+fn moves_connections() -> Option<bool> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req").ok()?;
+    Some(text.trim() == "1")
+}
+
 fn number<T: std::str::FromStr>(path: &str) -> Option<T> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn inotify(own: &[u32], gateways: &[InspectedGateway]) -> InotifyFacts {
-    let budget = Budget::read(own);
+fn inotify(user: u32, own: &[u32], gateways: &[InspectedGateway]) -> InotifyFacts {
+    let budget = Budget::of(user, own);
     let wanted = gateways.iter().map(|gateway| gateway.files).sum();
     InotifyFacts {
         instances: budget.limit,
@@ -157,7 +168,7 @@ fn ports(
     gateways: &[InspectedGateway],
     port_map: &BTreeMap<u32, u32>,
     addresses: &[IpAddr],
-    own: &[u32],
+    (user, own): (u32, &[u32]),
     denied: impl Fn(u16) -> bool,
 ) -> Vec<PortFacts> {
     let everywhere = [IpAddr::from([0, 0, 0, 0])];
@@ -169,17 +180,22 @@ fn ports(
             ([], set) => set,
             (served, _) => served,
         };
-        for (transport, outside) in &gateway.ports {
-            let bound = port_map.get(outside).unwrap_or(outside);
+        for ((transport, outside), opened) in &gateway.ports {
+            let bound = port_map.get(outside).unwrap_or(opened);
             let Ok(port) = u16::try_from(*bound) else {
                 continue;
             };
             for address in at {
                 let owner = port_owner::find(*transport, *address, port);
-                let taken = listening.iter().any(|socket| {
+                let mut there = listening.iter().filter(|socket| {
                     socket.address.port() == port
                         && (socket.address.ip() == *address || socket.address.ip().is_unspecified())
                 });
+                let first = there.next();
+                let taken = first.is_some();
+                // The kernel shows what an Envoy has that may open low ports to root alone.
+                let hidden = owner.is_none() && !own.is_empty();
+                let ours = first.is_some_and(|socket| socket.user == user);
                 let bindable = if denied(port) {
                     *transport == Transport::Udp || !taken
                 } else {
@@ -190,7 +206,8 @@ fn ports(
                     transport: *transport,
                     address: *address,
                     port,
-                    own: owner.as_ref().is_some_and(|owner| own.contains(&owner.pid)),
+                    own: owner.as_ref().is_some_and(|owner| own.contains(&owner.pid))
+                        || (hidden && ours),
                     owner: owner.map(|owner| (owner.pid, owner.name)),
                     bindable,
                 });

@@ -10,6 +10,8 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Directory of the package's Envoy, which is in nobody's `PATH` but that of the units.
+const PACKAGED: &str = "/usr/lib/sesame";
 
 /// Reason why there is no Envoy binary.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +50,18 @@ pub struct Version {
     pub build: String,
 }
 
+impl Version {
+    /// Reads what an Envoy says of itself, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    pub(crate) fn of_build(build: &str) -> Option<Self> {
+        let mut parts = build.split('/').nth(1)?.split(['.', '-']);
+        let mut part = || parts.next()?.parse().ok();
+        Some(Self {
+            number: (part()?, part()?, part()?),
+            build: build.to_owned(),
+        })
+    }
+}
+
 impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (major, minor, patch) = self.number;
@@ -55,16 +69,18 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Returns the binary: the given path, else `$ENVOY`, else `envoy` in `PATH`.
+/// Returns the binary: the given path, else `$ENVOY`, else `envoy` in `PATH`, else that of the package.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
     let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    find(given, env("ENVOY").as_deref(), env("PATH").as_deref())
+    let path = env("PATH").unwrap_or_default();
+    let search = std::env::split_paths(&path).chain([PathBuf::from(PACKAGED)]);
+    find(given, env("ENVOY").as_deref(), search)
 }
 
 fn find(
     given: Option<&Path>,
     variable: Option<&OsStr>,
-    search: Option<&OsStr>,
+    search: impl IntoIterator<Item = PathBuf>,
 ) -> Result<PathBuf, LocateError> {
     let named = [
         ("the given path", given),
@@ -82,7 +98,8 @@ fn find(
             };
         }
     }
-    std::env::split_paths(search.unwrap_or_default())
+    search
+        .into_iter()
         .map(|directory| directory.join("envoy"))
         .find(|path| is_executable(path))
         .ok_or(LocateError::NotFound)
@@ -132,13 +149,7 @@ pub(super) async fn ask<T>(
 
 fn parse_version(text: &str) -> Option<Version> {
     let (_, rest) = text.split_once("version: ")?;
-    let build = rest.split_whitespace().next()?;
-    let mut parts = build.split('/').nth(1)?.split(['.', '-']);
-    let mut part = || parts.next()?.parse().ok();
-    Some(Version {
-        number: (part()?, part()?, part()?),
-        build: build.to_owned(),
-    })
+    Version::of_build(rest.split_whitespace().next()?)
 }
 
 #[cfg(test)]
@@ -165,11 +176,11 @@ mod tests {
         let binary = directory.path().join("envoy");
         std::fs::write(&binary, "").unwrap();
         std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let search = Some(directory.path().as_os_str());
-        assert_eq!(find(None, None, search).unwrap(), binary);
+        let search = || [directory.path().to_owned()];
+        assert_eq!(find(None, None, search()).unwrap(), binary);
         let missing = directory.path().join("missing");
-        assert!(find(Some(&missing), None, search).is_err());
-        assert!(find(None, Some(missing.as_os_str()), search).is_err());
-        assert!(matches!(find(None, None, None), Err(LocateError::NotFound)));
+        assert!(find(Some(&missing), None, search()).is_err());
+        assert!(find(None, Some(missing.as_os_str()), search()).is_err());
+        assert!(matches!(find(None, None, []), Err(LocateError::NotFound)));
     }
 }

@@ -20,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Verdict of Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Validity {
     /// Envoy would start.
     Valid,
     /// Envoy would not start.
@@ -58,7 +58,7 @@ pub async fn validate(
     binary: &Path,
     directory: &Path,
     bootstrap: &[u8],
-) -> Result<Verdict, ValidateError> {
+) -> Result<Validity, ValidateError> {
     let failed = |source| ValidateError::Io {
         binary: binary.display().to_string(),
         source,
@@ -85,11 +85,11 @@ pub async fn validate(
         .map_err(|_| ValidateError::Timeout)?
         .map_err(failed)?;
     if output.status.success() {
-        return Ok(Verdict::Valid);
+        return Ok(Validity::Valid);
     }
     let envoy_words = log::worst(&String::from_utf8_lossy(&output.stderr));
     match output.status.code() {
-        Some(_) => Ok(Verdict::Invalid { envoy_words }),
+        Some(_) => Ok(Validity::Invalid { envoy_words }),
         None => Err(ValidateError::Killed { envoy_words }),
     }
 }

@@ -5,15 +5,27 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use sesame_files::open::{self, Rule};
 
 /// Mode of directories: Envoy runs as the same user.
 pub(super) const DIRECTORY_MODE: u32 = 0o700;
 /// Mode of all files alike, because even listeners and clusters may carry keys inline.
 pub(super) const FILE_MODE: u32 = 0o600;
+
+/// Returns the rule for a file that an agent wrote: its own, or that of any user if root looks at it.
+pub(crate) fn written_by_agent() -> Rule {
+    if rustix::process::geteuid().is_root() {
+        Rule::Given
+    } else {
+        Rule::Own
+    }
+}
 
 /// Creates a directory for this user alone, with its parents. One that exists has to belong to this user.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
@@ -24,6 +36,23 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
         .recursive(true)
         .mode(DIRECTORY_MODE)
         .create(path)
+}
+
+/// Gives a directory of this user to another one, for that user alone; one that belongs to the other already is left as it is.
+pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
+    // One that has been given away cannot be opened any more by somebody without privileges.
+    let meta = fs::symlink_metadata(path)?;
+    if meta.is_dir() && meta.uid() == user {
+        return Ok(());
+    }
+    open::check_directory(path, Rule::Own)?;
+    let no_link = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    let directory = OpenOptions::new()
+        .read(true)
+        .custom_flags(no_link.bits().cast_signed())
+        .open(path)?;
+    directory.set_permissions(fs::Permissions::from_mode(DIRECTORY_MODE))?;
+    std::os::unix::fs::fchown(&directory, Some(user), Some(group))
 }
 
 /// Writes a new file for this user alone, after removing one of that name. Readers may see half of it.

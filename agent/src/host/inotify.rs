@@ -30,13 +30,18 @@ pub struct Budget {
 impl Budget {
     /// Reads the limit and counts what others use; the Envoys of this agent are not others.
     pub fn read(own_envoys: &[u32]) -> Self {
+        Self::of(rustix::process::geteuid().as_raw(), own_envoys)
+    }
+
+    /// Reads them for another user, as root may.
+    pub(crate) fn of(user: u32, own_envoys: &[u32]) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         Self {
             // Two limits count: that of the user, and that of the user namespace.
             limit: limit("/proc/sys/fs/inotify/max_user_instances")
                 .unwrap_or(DEFAULT_LIMIT)
                 .min(limit("/proc/sys/user/max_inotify_instances").unwrap_or(usize::MAX)),
-            others: used_by_others(Path::new("/proc"), own_envoys),
+            others: used_by_others(Path::new("/proc"), user, own_envoys),
             own: own_envoys.iter().map(|pid| watched_by(*pid)).sum(),
         }
     }
@@ -52,8 +57,7 @@ impl Budget {
     }
 }
 
-fn used_by_others(proc: &Path, own_envoys: &[u32]) -> usize {
-    let user = rustix::process::geteuid().as_raw();
+fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
     let Ok(processes) = fs::read_dir(proc) else {
         return 0;
     };

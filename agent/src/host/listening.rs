@@ -14,6 +14,8 @@ const LISTEN: &str = "0A";
 pub(crate) struct Listening {
     /// Address on which it listens.
     pub(crate) address: SocketAddr,
+    /// User that opened it.
+    pub(crate) user: u32,
     /// Number that the kernel gave the socket.
     pub(crate) inode: u64,
     /// Number of connections that nobody has accepted yet.
@@ -65,13 +67,14 @@ fn listening(line: &str) -> Option<Listening> {
 /// Reads a line of a table in `/proc/net`: the state of a socket, and the socket as if it listened.
 pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let [_, local, _, state, queues, _, _, _, _, inode, ..] = fields.as_slice() else {
+    let [_, local, _, state, queues, _, _, user, _, inode, ..] = fields.as_slice() else {
         return None;
     };
     let (address, port) = local.split_once(':')?;
     let (_, waiting) = queues.split_once(':')?;
     let socket = Listening {
         address: SocketAddr::new(parse_address(address)?, u16::from_str_radix(port, 16).ok()?),
+        user: user.parse().ok()?,
         inode: inode.parse().ok()?,
         waiting: u32::from_str_radix(waiting, 16).ok()?,
     };

@@ -23,5 +23,6 @@ pub use path_error::PathError;
 
 pub(crate) use clock::until;
 pub(crate) use files::{
-    create_directory, entries, remove_directory_if_there, remove_if_there, replace_file, write_file,
+    create_directory, entries, give_directory, remove_directory_if_there, remove_if_there,
+    replace_file, write_file, written_by_agent,
 };

@@ -55,14 +55,14 @@ pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
 
 impl Owner {
     /// Runs another command of this program as the owner, with this input, and returns its output.
-    pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut child = Command::new("/proc/self/exe")
             .args(arguments)
             .uid(self.user)
             .gid(self.group)
             .current_dir("/")
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start a process of user {}", self.user))?;
@@ -74,6 +74,6 @@ impl Owner {
             let words = String::from_utf8_lossy(&output.stderr);
             bail!("{}", words.trim().trim_start_matches("error: "));
         }
-        Ok(())
+        Ok(output.stdout)
     }
 }

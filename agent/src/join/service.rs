@@ -16,7 +16,7 @@ const PART: &str = "/etc/systemd/system/sesame-agent.service.d/50-joined.conf";
 const PART_TEXT: &str = "\
 # From `sesame-agent join`; `sesame-agent leave` removes it. The settings are in the agent's settings file.
 [Service]
-UnsetEnvironment=SESAME_MANIFESTS SESAME_SNAPSHOT_DIR SESAME_KUBE SESAME_KUBECONFIG SESAME_NAMESPACE
+UnsetEnvironment=SESAME_MANIFESTS SESAME_SNAPSHOT_DIR SESAME_BUNDLE_DIR SESAME_KUBE SESAME_KUBECONFIG SESAME_NAMESPACE
 UnsetEnvironment=SESAME_GATEWAYS SESAME_FLEET SESAME_HOST SESAME_ZONE
 ";
 

@@ -1,12 +1,12 @@
-//! The settings that `join` writes into the agent's settings file, between two lines that mark them. Pure, but for the
-//! last function.
+//! The settings that `join` writes into the agent's settings file, between two lines that mark them, and the one that it
+//! sets aside for them. Pure, but for the last functions.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sesame_files::open::{self, Rule};
 use sesame_published::host_access::HostScope;
 use sesame_published::join_token::JoinToken;
@@ -15,10 +15,20 @@ use sesame_published::join_token::JoinToken;
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 const BEGIN: &str = "# From `sesame-agent join`; `sesame-agent leave` removes it:";
 const END: &str = "# End of what `sesame-agent join` wrote.";
+/// Beginning of a line that counts again after `leave`.
+const ASIDE: &str = "# Set aside by `sesame-agent join`: ";
+/// The directory that the file of the package names.
+const DEFAULT_MANIFESTS: &str = "/etc/sesame/manifests";
 /// Largest file that is read.
 const MAX_BYTES: u64 = 64 << 10;
 /// Settings that would be in the way.
-const OTHERS: [&str; 4] = ["manifests", "snapshot-dir", "gateway", "fleet"];
+const OTHERS: [&str; 5] = [
+    "manifests",
+    "snapshot-dir",
+    "bundle-dir",
+    "gateway",
+    "fleet",
+];
 
 /// Returns the settings by which `run` serves what the token is for, by their names.
 pub(crate) fn settings(
@@ -45,19 +55,27 @@ pub(crate) fn settings(
     all
 }
 
-/// Returns the file's text with these settings in place of those that an earlier `join` wrote.
-pub(crate) fn with(text: &str, settings: &[(&str, Value)]) -> anyhow::Result<String> {
-    let mut new = without(text);
+/// Returns the file's text with these settings in place of those that an earlier `join` wrote. A directory of manifests is
+/// set aside if it `holds_nothing`, or if the file sets nothing else, as the package's does.
+pub(crate) fn with(
+    text: &str,
+    settings: &[(&str, Value)],
+    holds_nothing: impl Fn(&Path) -> bool,
+) -> anyhow::Result<String> {
+    let mut new = set_aside(&without(text), holds_nothing);
     // What is set to the same already stays where it is.
     let there: Value = serde_saphyr::from_str(&new).unwrap_or_default();
     let (same, settings): (Vec<_>, Vec<_>) = settings
         .iter()
         .partition(|(name, value)| there.get(*name) == Some(value));
     for (number, line) in (1..).zip(new.lines()) {
-        let key = line.split(':').next().unwrap_or_default().trim_end();
-        let key = key.trim_matches(['"', '\'']);
+        let key = key(line);
         let is = |settings: &[&(&str, Value)]| settings.iter().any(|(name, _)| *name == key);
         let taken = is(&settings) || OTHERS.contains(&key);
+        ensure!(
+            key != "manifests",
+            "line {number} sets `manifests`, and this host serves what is there; move that away or remove the line, then join"
+        );
         ensure!(
             !taken || is(&same),
             "line {number} sets `{key}`, which joining would set or contradict; remove that line, then join"
@@ -75,6 +93,10 @@ pub(crate) fn with(text: &str, settings: &[(&str, Value)]) -> anyhow::Result<Str
     new.push_str(END);
     new.push('\n');
     let read: Value = serde_saphyr::from_str(&new).context("is no YAML of `name: value` lines")?;
+    ensure!(
+        read.get("manifests").is_none(),
+        "`manifests` is set on several lines; remove them, then join"
+    );
     for (name, value) in &settings {
         if read.get(*name) != Some(value) {
             bail!(
@@ -85,7 +107,32 @@ pub(crate) fn with(text: &str, settings: &[(&str, Value)]) -> anyhow::Result<Str
     Ok(new)
 }
 
-/// Returns the file's text without what `join` wrote.
+/// Returns the text with its `manifests` as a comment, if joining may replace them.
+fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
+    let read: Value = serde_saphyr::from_str(text).unwrap_or_default();
+    let named = read.get("manifests").and_then(Value::as_str);
+    let is_shipped = named == Some(DEFAULT_MANIFESTS) && read.as_object().map(Map::len) == Some(1);
+    if !named.is_some_and(|directory| is_shipped || holds_nothing(Path::new(directory))) {
+        return text.to_owned();
+    }
+    let lines = text.split_inclusive('\n');
+    lines
+        .flat_map(|line| [if key(line) == "manifests" { ASIDE } else { "" }, line])
+        .collect()
+}
+
+/// Returns the name that a line gives a value.
+fn key(line: &str) -> &str {
+    let key = line.split(':').next().unwrap_or_default();
+    key.trim_end().trim_matches(['"', '\''])
+}
+
+/// Returns the setting that is set aside in this text.
+pub(crate) fn aside(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix(ASIDE))
+}
+
+/// Returns the file's text without what `join` wrote, and with what it set aside.
 pub(crate) fn without(text: &str) -> String {
     let mut kept = String::new();
     let mut inside = false;
@@ -93,7 +140,7 @@ pub(crate) fn without(text: &str) -> String {
         match line.trim_end() {
             BEGIN => inside = true,
             END if inside => inside = false,
-            _ if !inside => kept.push_str(line),
+            _ if !inside => kept.push_str(line.strip_prefix(ASIDE).unwrap_or(line)),
             _ => {}
         }
     }
@@ -105,6 +152,16 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     match open::read_text(path, Rule::Named, MAX_BYTES) {
         Err(error) if error.is_not_found() => Ok(String::new()),
         result => Ok(result?),
+    }
+}
+
+/// Returns true if nothing is in a directory, or there is none. Hidden files are no manifests.
+pub(crate) fn holds_nothing(directory: &Path) -> bool {
+    match std::fs::read_dir(directory) {
+        Ok(entries) => entries
+            .map_while(Result::ok)
+            .all(|entry| entry.file_name().as_encoded_bytes().starts_with(b".")),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
 
@@ -129,10 +186,12 @@ mod tests {
     #[test]
     fn what_join_writes_replaces_what_it_wrote_before_and_can_be_removed() {
         let own = "# Ours\nport-map: 80=8080\n";
-        let first = with(own, &[("kube", json!(true)), ("host", json!("a"))]).unwrap();
+        let full = |_: &Path| false;
+        let first = with(own, &[("kube", json!(true)), ("host", json!("a"))], full).unwrap();
         let second = with(
             &first,
             &[("kube", json!(true)), ("gateway", json!(["a/b"]))],
+            full,
         )
         .unwrap();
         assert!(second.contains("gateway: [\"a/b\"]\n") && !second.contains("host"));
@@ -146,16 +205,38 @@ mod tests {
     fn what_contradicts_is_told_and_nothing_is_hidden() {
         let wanted = [("kube", json!(true)), ("host", json!("a"))];
         for (text, word) in [
-            ("manifests: /m\n", "`manifests`"),
+            ("manifests: /m\n", "this host serves what is there"),
+            (
+                "manifests: /etc/sesame/manifests\nlog: debug\n",
+                "line 1 sets `manifests`",
+            ),
+            ("bundle-dir: /b\n", "`bundle-dir`"),
             ("a: b\nhost: c\n", "line 2 sets `host`"),
             ("{a: b}\n", "YAML"),
             ("- a\n", "YAML"),
         ] {
-            let error = format!("{:#}", with(text, &wanted).unwrap_err());
+            let error = format!("{:#}", with(text, &wanted, |_| false).unwrap_err());
             assert!(error.contains(word), "{text}: {error}");
         }
-        assert!(with("# nothing\n", &wanted).is_ok());
-        assert!(with("host: a\n", &wanted).is_ok());
-        assert!(with("", &wanted).is_ok());
+        for text in ["# nothing\n", "host: a\n", ""] {
+            assert!(with(text, &wanted, |_| false).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_source_that_gives_nothing_is_set_aside_and_comes_back() {
+        let wanted = [("kube", json!(true))];
+        let shipped = "# Source:\nmanifests: /etc/sesame/manifests # YAML\n";
+        let used = "log: debug\n\"manifests\": /srv/manifests\n# End\n";
+        for (text, empty) in [(shipped, ""), (used, "/srv/manifests")] {
+            let joined = with(text, &wanted, |directory| directory == Path::new(empty)).unwrap();
+            let read: Value = serde_saphyr::from_str(&joined).unwrap();
+            assert!(read.get("manifests").is_none(), "{joined}");
+            assert!(aside(&joined).is_some(), "{joined}");
+            let again = with(&joined, &wanted, |_| false);
+            assert_eq!(again.is_ok(), text == shipped, "{again:?}");
+            assert_eq!(without(&joined), text);
+        }
+        assert_eq!(aside(shipped), None);
     }
 }

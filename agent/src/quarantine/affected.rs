@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Forward, L4Route, Listener, Snapshot, WeightedBackend, route::Action};
+use sesame_proto::schema::{
+    Forward, L4Route, Listener, Port, Snapshot, WeightedBackend, route::Action,
+};
 
 use super::exclude::Gone;
 use super::memory::{Culprit, Culprits};
@@ -47,12 +49,12 @@ pub struct Refused {
     pub since: Timestamp,
 }
 
-/// Returns the objects that the culprits concern. `bound` is the port that an outside port is bound to.
+/// Returns the objects that the culprits concern. `bound` is the port that is opened for one of the snapshot.
 pub fn affected(
     snapshot: &Snapshot,
     culprits: &Culprits,
     unbound: &Unbound,
-    bound: impl Fn(u32) -> u32,
+    bound: impl Fn(&Port) -> u32,
 ) -> Affected {
     let mut affected = Affected::default();
     let gone = Gone::new(snapshot, culprits);
@@ -143,7 +145,7 @@ fn not_open(
     affected: &mut Affected,
     snapshot: &Snapshot,
     socket: &UnboundSocket,
-    bound: &impl Fn(u32) -> u32,
+    bound: &impl Fn(&Port) -> u32,
 ) {
     let UnboundSocket {
         address,
@@ -163,7 +165,7 @@ fn not_open(
         let _ = write!(words, "; {privileged}");
     }
     for port in &snapshot.ports {
-        if port.transport() != *transport || bound(port.port) != u32::from(address.port()) {
+        if port.transport() != *transport || bound(port) != u32::from(address.port()) {
             continue;
         }
         for listener in &port.listeners {

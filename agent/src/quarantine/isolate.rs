@@ -104,6 +104,7 @@ impl ProbeBuilder {
         self.snapshot.ports.push(Port {
             transport: transport.into(),
             port,
+            inside: 0,
             listeners: vec![listener],
         });
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sesame_proto::schema::Snapshot;
 
 use super::accepted_keys::AcceptedKeys;
-use crate::envoy::validate::{ValidateError, Verdict, validate};
+use crate::envoy::validate::{ValidateError, Validity, validate};
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::RenderOptions;
 
@@ -78,8 +78,8 @@ impl Judge for EnvoyJudge {
         .map_err(|error| NoVerdict::Internal(error.to_string()))?;
         Ok(
             match validate(&self.binary, &self.scratch, &bootstrap).await? {
-                Verdict::Valid => None,
-                Verdict::Invalid { envoy_words } => Some(reason(&envoy_words)),
+                Validity::Valid => None,
+                Validity::Invalid { envoy_words } => Some(reason(&envoy_words)),
             },
         )
     }

@@ -156,7 +156,7 @@ pub(super) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    // One loop for each kind, which nothing else has.
+    // Each kind in turn.
     pub(super) fn new(snapshot: &'a Snapshot) -> Self {
         let Snapshot {
             gateway: _,
@@ -191,42 +191,52 @@ impl<'a> Pieces<'a> {
                 PieceContent::Backend(backend),
             );
         }
+        let mut pieces = Self { of };
         for RouteTable {
             name,
             virtual_hosts,
         } in route_tables
         {
             for host in virtual_hosts {
-                let piece = Piece::VirtualHost {
-                    table: name.clone(),
-                    domain: host.domain.clone(),
-                };
-                of.insert(piece, PieceContent::VirtualHost(host));
-                for route in &host.routes {
-                    let piece = Piece::Route(route.name.clone());
-                    match of.entry(piece).or_insert(PieceContent::Route(Vec::new())) {
-                        PieceContent::Route(copies) if !copies.contains(&route) => {
-                            copies.push(route);
-                        }
-                        _ => {}
-                    }
-                }
+                pieces.add_host(name, host);
             }
         }
         for port in ports {
             for listener in &port.listeners {
-                let piece = Piece::Listener(listener.name.clone());
-                of.insert(piece, PieceContent::Listener(port, listener));
-                for route in &listener.l4_routes {
-                    let piece = Piece::L4Route(route.name.clone());
-                    if let PieceContent::L4Route(copies) =
-                        of.entry(piece).or_insert(PieceContent::L4Route(Vec::new()))
-                    {
-                        copies.push((port, listener, route));
-                    }
-                }
+                pieces.add_listener(port, listener);
             }
         }
-        Self { of }
+        pieces
+    }
+
+    /// Adds a virtual host of a route table, and its routes.
+    fn add_host(&mut self, table: &str, host: &'a VirtualHost) {
+        let piece = Piece::VirtualHost {
+            table: table.to_owned(),
+            domain: host.domain.clone(),
+        };
+        self.of.insert(piece, PieceContent::VirtualHost(host));
+        for route in &host.routes {
+            let piece = self.of.entry(Piece::Route(route.name.clone()));
+            match piece.or_insert(PieceContent::Route(Vec::new())) {
+                PieceContent::Route(copies) if !copies.contains(&route) => copies.push(route),
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds a listener and its routes of connections or datagrams.
+    fn add_listener(&mut self, port: &'a Port, listener: &'a Listener) {
+        let piece = Piece::Listener(listener.name.clone());
+        self.of
+            .insert(piece, PieceContent::Listener(port, listener));
+        for route in &listener.l4_routes {
+            let piece = self.of.entry(Piece::L4Route(route.name.clone()));
+            if let PieceContent::L4Route(copies) =
+                piece.or_insert(PieceContent::L4Route(Vec::new()))
+            {
+                copies.push((port, listener, route));
+            }
+        }
     }
 }

@@ -283,7 +283,7 @@ fn a_culprit_backend_loses_its_share_and_its_route_says_so() {
         ("", 1)
     );
 
-    let affected = affected(&wanted, &culprits, &Unbound::default(), |port| port);
+    let affected = affected(&wanted, &culprits, &Unbound::default(), |port| port.port);
     assert_eq!(affected.refused[0].object, "Service/ns/s1/80");
     assert_eq!(affected.routes.len(), 1);
     let route = &affected.routes["HTTPRoute/ns/r1"];
@@ -337,7 +337,7 @@ fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
         )]
         .into();
         let left = exclude(&wanted, &culprits);
-        let affected = affected(&wanted, &culprits, &Unbound::default(), |port| port);
+        let affected = affected(&wanted, &culprits, &Unbound::default(), |port| port.port);
         assert_eq!(affected.refused[0].object, "Secret/ns/pair");
         assert_eq!(left.ports.len(), usize::from(is_open));
         assert_eq!(affected.listeners.is_empty(), is_open);

@@ -95,6 +95,14 @@ pub(super) async fn run(
         Some(grace) => Ending::Drain(grace),
         None => shutdown::signalled(options.drain, &settings, &launcher, &stopping).await,
     };
+    tell_ending(&ending, &stopping);
+    gateways.stop(ending).await;
+    services.stop().await;
+    Ok(())
+}
+
+/// Tells the service manager, the log and those who ask for readiness that the agent ends, and what becomes of Envoy.
+fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     match ending {
         Ending::Leave => {
             service_manager::stopping("Envoy keeps serving");
@@ -106,9 +114,6 @@ pub(super) async fn run(
             tracing::info!("stopping, and Envoy with it; connections have up to {grace:?}");
         }
     }
-    gateways.stop(ending).await;
-    services.stop().await;
-    Ok(())
 }
 
 /// Returns what is the same for all instances; fails if there is no Envoy to run.

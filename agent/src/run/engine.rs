@@ -183,7 +183,7 @@ impl Engine {
         let before = self.known.borrow().gateways.clone();
         let (mut offers, statuses) = match self.resolve_changes(scan, &before) {
             Some((offers, statuses)) => (offers, ResolvedStatuses::Routes(statuses)),
-            None => self.resolve(),
+            None => self.resolve(&before),
         };
         let orphans = classless::orphans(self.manifests.world(), &before, &offers);
         let lost = match classless::classes(self.manifests.world(), &orphans) {
@@ -198,7 +198,7 @@ impl Engine {
             before.clone()
         } else {
             if held.is_some() {
-                offers.extend(classless::as_before(&orphans, &before));
+                offers.extend(as_before(&orphans, &before));
             }
             let cause = cause(change, first);
             let mut gateways = render_all(&offers, &self.host, &before, Origin::Source(&cause));
@@ -223,15 +223,21 @@ impl Engine {
         self.publish_problems(scan);
     }
 
-    fn resolve(&mut self) -> (Vec<GatewayRevision>, ResolvedStatuses) {
+    /// Resolves everything. A Gateway whose parameters are wrong is offered as it is `served`.
+    fn resolve(&mut self, served: &Targets) -> (Vec<GatewayRevision>, ResolvedStatuses) {
         let Resolution {
             gateways,
             statuses,
             problems,
             last_good,
+            settings,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         self.manifests.keep(last_good);
-        let offers = gateways.into_iter().map(GatewayRevision::from).collect();
+        let mut offers: Vec<GatewayRevision> =
+            gateways.into_iter().map(GatewayRevision::from).collect();
+        let names = statuses.gateways.keys();
+        let without_settings = names.filter(|name| !settings.contains_key(*name));
+        offers.extend(as_before(without_settings, served));
         (offers, ResolvedStatuses::Whole(statuses, problems))
     }
 
@@ -344,4 +350,15 @@ pub(super) fn report_changes(before: &Targets, after: &Targets) {
     for name in before.keys().filter(|name| !after.contains_key(*name)) {
         tracing::info!(gateway = %name, "the Gateway is gone or no longer accepted; its Envoy is stopped");
     }
+}
+
+/// Offers Gateways as they were, if they were served.
+fn as_before<'a>(
+    gateways: impl IntoIterator<Item = &'a NamespacedName>,
+    before: &'a Targets,
+) -> impl Iterator<Item = GatewayRevision> {
+    gateways
+        .into_iter()
+        .filter_map(|name| before.get_key_value(name))
+        .map(|(gateway, target)| target.to_revision(gateway))
 }

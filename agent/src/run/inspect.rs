@@ -1,7 +1,7 @@
 //! Looks at the directories of an agent that may be running, or may not: what was accepted, and which Envoys there are.
 //! Changes nothing.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -20,8 +20,8 @@ use crate::apply::state::StateDir;
 #[derive(Clone, Debug)]
 pub(crate) struct InspectedGateway {
     pub(crate) gateway: NamespacedName,
-    /// Ports as clients see them.
-    pub(crate) ports: BTreeSet<(Transport, u32)>,
+    /// Ports as clients see them, each with the one to open.
+    pub(crate) ports: BTreeMap<(Transport, u32), u32>,
     /// Addresses where it was served.
     pub(crate) addresses: Vec<IpAddr>,
     /// Number of files that Envoy would watch if nothing limited it.

@@ -54,7 +54,7 @@ use self::reload::{ReadSettings, SettingsReading};
 pub use self::shutdown::OnStop;
 pub use self::source::Source;
 
-use crate::source::manifests::Limits;
+use crate::source::manifests::ReadLimits;
 
 /// The agent's socket in the runtime directory.
 pub const AGENT_SOCKET: &str = "agent.sock";
@@ -71,7 +71,7 @@ pub struct RunOptions {
     /// Options for the resolution of manifests.
     pub resolve: sesame_gateway_api::resolve::Options,
     /// Limits of a directory of manifests.
-    pub limits: Limits,
+    pub limits: ReadLimits,
     /// Bound ports by outside port.
     pub port_map: BTreeMap<u32, u32>,
     /// Addresses to listen on; all if empty.

@@ -10,21 +10,20 @@ use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
 
 /// No cluster.
-#[derive(Clone, Debug)]
-pub enum Settings {}
+pub use std::convert::Infallible as ClusterSettings;
 
 /// No way to a cluster.
-pub(super) type Clients = Settings;
+pub(super) type Clients = ClusterSettings;
 
 /// Nobody who reports to a cluster.
-pub(super) struct Reporter(Settings);
+pub(super) struct Reporter(ClusterSettings);
 
-pub(super) fn report(settings: &Settings) -> ClusterReport {
+pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {
     match *settings {}
 }
 
 pub(super) fn start(
-    settings: &Settings,
+    settings: &ClusterSettings,
     _: SnapshotEngine,
     _: Vec<ResolvedGateway>,
 ) -> anyhow::Result<Clients> {
@@ -33,7 +32,7 @@ pub(super) fn start(
 
 impl Reporter {
     pub(super) fn start(
-        settings: &Settings,
+        settings: &ClusterSettings,
         _: watch::Receiver<LiveSettings>,
         _: Clients,
         _: watch::Receiver<SourceState>,

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::report::EnvoyReport;
 use super::target::Target;
-use crate::apply::Report;
+use crate::apply::ApplyReport;
 use crate::envoy::State;
 use crate::quarantine::Affected;
 
@@ -134,7 +134,7 @@ impl Observed {
         wanted: &Arc<Target>,
         served: &Arc<Target>,
         affected: Affected,
-        report: &Report,
+        report: &ApplyReport,
     ) {
         let same = self
             .applied

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::RunOptions;
 use super::reload::LiveSettings;
+use crate::envoy::process::identity::Executable;
 use crate::envoy::process::launch::{self, Launcher};
 use crate::envoy::process::launcher::{self, LAUNCHER_SOCKET};
 use crate::envoy::{Supervisor, SupervisorConfig};
@@ -169,16 +170,36 @@ pub async fn end_left(
 
 /// Drains and ends every Envoy of the runtime directory. Returns their number.
 pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError> {
+    end_each(runtime, async |config| {
+        Supervisor::end_running(&config, grace).await
+    })
+    .await
+}
+
+/// Ends the Envoys of the runtime directory that run this program, as their launcher ends. Returns their number.
+pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Result<usize, EndError> {
+    end_each(runtime, async |config| {
+        Supervisor::end_own(&config, own, grace).await
+    })
+    .await
+}
+
+/// Ends Envoys in every directory at a time, and adds up their numbers.
+async fn end_each(
+    runtime: &Path,
+    end: impl AsyncFn(SupervisorConfig) -> io::Result<usize>,
+) -> Result<usize, EndError> {
     let failed = |directory: &Path, source| EndError::Envoy {
         directory: directory.display().to_string(),
         source,
     };
     let directories = entries(&runtime.join("gateways")).map_err(|error| failed(runtime, error))?;
+    let end = &end;
     let ends = directories.into_iter().map(|directory| async move {
         let socket = directory.join("admin.sock");
         // Only the place where it runs matters.
         let config = SupervisorConfig::new("envoy", &directory, socket, Bytes::new());
-        let ended = Supervisor::end_running(&config, grace).await;
+        let ended = end(config).await;
         ended.map_err(|error| failed(&directory, error))
     });
     let mut count = 0;

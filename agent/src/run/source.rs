@@ -15,7 +15,7 @@ use super::target::HostSettings;
 use super::withdrawal::Withdrawal;
 use crate::source::bundles::BundleSettings;
 use crate::source::last_good::LastGood;
-use crate::source::manifests::{Limits, Manifests, tree};
+use crate::source::manifests::{Manifests, ReadLimits, tree};
 use crate::source::snapshots::{self, SnapshotDirs};
 use crate::source::update::Trusted;
 use crate::source::watch::{Timing, Watch};
@@ -30,14 +30,14 @@ pub enum Source {
     /// A directory of bundles.
     Bundles(BundleSettings),
     /// A Kubernetes cluster.
-    Cluster(cluster::Settings),
+    Cluster(cluster::ClusterSettings),
 }
 
 /// Everything that an engine is started with.
 pub(super) struct EngineInputs {
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     /// Limits of a directory of manifests.
-    pub(super) limits: Limits,
+    pub(super) limits: ReadLimits,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
     /// Gateways as they were accepted before this agent started.

@@ -340,8 +340,8 @@ fn own_sockets(
 }
 
 fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> AddressRequest {
-    let bound = |(transport, port): &(Transport, u32)| {
-        (*transport, *host.port_map.get(port).unwrap_or(port))
+    let bound = |((transport, port), opened): (&(Transport, u32), &u32)| {
+        (*transport, *host.port_map.get(port).unwrap_or(opened))
     };
     let GatewayRevision {
         gateway, encoded, ..

@@ -13,8 +13,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 
 use crate::api::{
     BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, GatewayClass, GrpcRoute, HttpRoute,
-    ListenerSet, Metadata, Namespace, NamespacedName, ReferenceGrant, Secret, Service, TcpRoute,
-    TlsRoute, UdpRoute,
+    ListenerSet, Metadata, Namespace, NamespacedName, ReferenceGrant, Secret, Service,
+    SesameConfiguration, TcpRoute, TlsRoute, UdpRoute,
 };
 
 pub use last_good::LastGoodKeys;
@@ -180,6 +180,7 @@ const GATEWAY_TLS_POLICY: &[&str] = &[
     "gateway.networking.k8s.io/v1alpha3",
 ];
 const CORE: &[&str] = &["v1"];
+const SESAME: &[&str] = &["projectsesame.io/v1alpha1"];
 
 kinds! {
     GatewayClass(GatewayClass) in gateway_classes, "GatewayClass", GATEWAY_V1_BETA, true;
@@ -197,6 +198,7 @@ kinds! {
     Secret(Secret) in secrets, "Secret", CORE, false;
     ConfigMap(ConfigMap) in config_maps, "ConfigMap", CORE, false;
     Namespace(Namespace) in namespaces, "Namespace", CORE, true;
+    SesameConfiguration(SesameConfiguration) in configurations, "SesameConfiguration", SESAME, false;
 }
 
 impl Kind {
@@ -213,7 +215,12 @@ impl Kind {
         ObjectKey { kind: self, name }
     }
 
-    /// Returns true for kinds of the Gateway API, whose fields are all modelled.
+    /// Returns true for kinds whose fields are all modelled.
+    pub fn is_modelled(self) -> bool {
+        self.is_gateway_api() || self == Self::SesameConfiguration
+    }
+
+    /// Returns true for kinds of the Gateway API.
     pub fn is_gateway_api(self) -> bool {
         self.api_versions()
             .iter()

@@ -4,6 +4,7 @@
 //! All published objects live in one namespace of Sesame's own, so that a controller writes ConfigMaps and
 //! Secrets nowhere else, and an agent reads nobody else's.
 
+mod configuration_definition;
 pub mod credential;
 mod gateway_agent;
 pub mod host_access;
@@ -11,6 +12,7 @@ pub mod join_token;
 pub mod kubeconfig;
 pub mod names;
 
+pub use self::configuration_definition::configuration_definition;
 pub use self::gateway_agent::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES,
     MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute, RefusedRule, STATUS_MANAGER,

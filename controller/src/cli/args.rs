@@ -1,4 +1,5 @@
-//! Settings from arguments, environment and configuration file, in this order of precedence.
+//! Settings from arguments and environment, and where the configuration is. What it takes to reach the cluster and to answer
+//! probes is here alone; everything else is a field of the configuration, which an argument takes the place of.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,45 +9,46 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
-use serde::Deserialize;
 use sesame_files::open::{self, Rule};
-use sesame_proto::dns_name::is_dns_label;
+use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 use sesame_proto::signature::SigningKeys;
 
-use crate::engine::Mode;
+use crate::configuration::{ConfigurationSource, read, settings};
 use crate::publish::Signing;
 use crate::run::ProcessSettings;
-use sesame_gateway_api::api::Network;
-use sesame_gateway_api::resolve::Options;
+use sesame_gateway_api::api::{
+    GatewaySelection, HostRules, NamespacedName, Publishing, PublishingType, SelectionMode,
+    SesameConfigurationSpec,
+};
 use sesame_published::names::DEFAULT_NAMESPACE;
 
-/// Largest configuration file; ours are a few lines.
+/// Largest file of signing keys; ours are a few lines.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
 const DEFAULT_LEASE_SECONDS: u64 = 15;
-const DEFAULT_HOST_LOST_SECONDS: u64 = 180;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct RunArgs {
-    /// YAML file with the same settings by the same names (`controller-name: …`); arguments and environment win.
-    #[arg(long, env = "SESAME_CONFIG", value_name = "FILE")]
+    /// YAML file with a SesameConfiguration; it is read again when it has changed. Arguments and environment win
+    #[arg(
+        long,
+        env = "SESAME_CONFIG",
+        value_name = "FILE",
+        conflicts_with = "configuration"
+    )]
     config: Option<PathBuf>,
-    #[command(flatten)]
-    given: Given,
-}
-
-/// All settings, each as an argument, a variable or an entry of the file.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct Given {
+    /// SesameConfiguration of the cluster to follow, as NAMESPACE/NAME, or NAME in the namespace to publish in; nothing is
+    /// served until it is there. Arguments and environment win
+    #[arg(long, env = "SESAME_CONFIGURATION", value_name = "NAME")]
+    configuration: Option<String>,
     /// Name of this controller: only GatewayClasses that name it are served [default: projectsesame.io/gateway-controller]
     #[arg(long, env = "SESAME_CONTROLLER_NAME", value_name = "NAME")]
     controller_name: Option<String>,
     /// Namespace to publish in, which is Sesame's alone [default: sesame-system]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Gateways to serve [default: multiple]
+    /// Gateways to serve, also where the configuration names one [default: multiple]
     #[arg(long, env = "SESAME_MODE")]
     mode: Option<ModeArg>,
     /// Allow endpoints on loopback, link-local and metadata addresses
@@ -59,7 +61,8 @@ struct Given {
         value_name = "BOOL"
     )]
     allow_local_endpoints: Option<bool>,
-    /// Make a headless Service beside each Gateway, which resolves to the Gateway's addresses [default: true]
+    /// Keep a Service beside each Gateway, unless the configuration says otherwise; with `false`, none whatever it says
+    /// [default: true]
     #[arg(
         long,
         env = "SESAME_GATEWAY_SERVICES",
@@ -108,12 +111,10 @@ struct Given {
         hide = true,
         value_parser = PossibleValuesParser::new(["incremental", "full"]).map(|way| way == "incremental")
     )]
-    #[serde(skip)]
     incremental: Option<bool>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ModeArg {
     /// All Gateways of all classes that name this controller
     Multiple,
@@ -121,8 +122,7 @@ enum ModeArg {
     Single,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LogFormat {
     /// Text for people
     Text,
@@ -132,19 +132,11 @@ pub(super) enum LogFormat {
 
 impl RunArgs {
     /// Returns the settings, with the log filter and format.
+    // Long: one argument after the other, so that none is forgotten.
     pub(super) fn settings(self) -> Result<(String, LogFormat, ProcessSettings)> {
-        let file = match &self.config {
-            Some(path) => read(path)?,
-            None => Given::default(),
-        };
-        self.given.over(file)
-    }
-}
-
-impl Given {
-    // Long: one setting after the other.
-    fn over(self, file: Self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
+            config,
+            configuration,
             controller_name,
             namespace,
             mode,
@@ -160,66 +152,70 @@ impl Given {
             log_format,
             incremental,
         } = self;
-        let namespace = namespace
-            .or(file.namespace)
-            .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+        let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
         ensure!(
             is_dns_label(&namespace),
             "namespace {namespace:?}: expected at most 63 lower case letters, digits and `-`"
         );
-        let defaults = Options::default();
-        let controller_name = controller_name
-            .or(file.controller_name)
-            .unwrap_or(defaults.controller_name);
-        ensure!(
-            controller_name.contains('/') && controller_name.len() <= 253,
-            "controller-name {controller_name:?}: expected a domain and a path, as example.com/controller"
-        );
-        let lease = lease_seconds
-            .or(file.lease_seconds)
-            .unwrap_or(DEFAULT_LEASE_SECONDS);
+        let lease = lease_seconds.unwrap_or(DEFAULT_LEASE_SECONDS);
         ensure!(
             (3..=600).contains(&lease),
             "lease-seconds {lease}: expected 3 to 600"
         );
-        let host_lost = host_lost_seconds
-            .or(file.host_lost_seconds)
-            .unwrap_or(DEFAULT_HOST_LOST_SECONDS);
-        ensure!(
-            (90..=86_400).contains(&host_lost),
-            "host-lost-seconds {host_lost}: expected 90 to 86400"
-        );
-        let host_addresses = host_addresses.or(file.host_addresses).unwrap_or_default();
-        let host_addresses = host_addresses
-            .iter()
-            .map(|network| network.parse().map_err(anyhow::Error::msg))
-            .collect::<Result<Vec<Network>>>()
-            .context("host-addresses")?;
-        let settings = ProcessSettings {
-            options: Options {
+        let flags = SesameConfigurationSpec {
+            gateway: Some(GatewaySelection {
                 controller_name,
-                allow_local_endpoints: allow_local_endpoints
-                    .or(file.allow_local_endpoints)
-                    .unwrap_or(defaults.allow_local_endpoints),
-                incremental: incremental.unwrap_or(defaults.incremental),
-            },
-            namespace,
-            mode: match mode.or(file.mode).unwrap_or(ModeArg::Multiple) {
-                ModeArg::Multiple => Mode::Multiple,
-                ModeArg::Single => Mode::Single,
-            },
-            kubeconfig: kubeconfig.or(file.kubeconfig),
-            signing: signing_keys(signing_key_file.or(file.signing_key_file).as_deref())?,
-            listen: listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
-            lease_duration: Duration::from_secs(lease),
-            gateway_services: gateway_services.or(file.gateway_services).unwrap_or(true),
-            host_addresses,
-            host_lost: Duration::from_secs(host_lost),
+                mode: mode.map(|mode| match mode {
+                    ModeArg::Multiple => SelectionMode::Multiple,
+                    ModeArg::Single => SelectionMode::Single,
+                }),
+                gateway_ref: None,
+                allow_local_endpoints,
+            }),
+            hosts: Some(HostRules {
+                addresses: host_addresses,
+                lost_after: host_lost_seconds.map(|seconds| format!("{seconds}s")),
+            }),
+            publishing: gateway_services.filter(|kept| !kept).map(|_| Publishing {
+                type_: Some(PublishingType::None),
+                ..Publishing::default()
+            }),
+            ..SesameConfigurationSpec::default()
         };
-        let log = log.or(file.log).unwrap_or_else(|| "info".to_owned());
-        let format = log_format.or(file.log_format).unwrap_or(LogFormat::Text);
-        Ok((log, format, settings))
+        let incremental = incremental.unwrap_or(true);
+        let source = match (config, configuration) {
+            (Some(path), _) => ConfigurationSource::File(path),
+            (None, Some(name)) => ConfigurationSource::Object(object(&name, &namespace)?),
+            (None, None) => ConfigurationSource::Flags,
+        };
+        let first = match &source {
+            ConfigurationSource::File(path) => Some(read(path).map_err(anyhow::Error::msg)?),
+            ConfigurationSource::Flags | ConfigurationSource::Object(_) => None,
+        };
+        settings(&flags, first.as_ref(), incremental).map_err(anyhow::Error::msg)?;
+        let process = ProcessSettings {
+            source,
+            flags,
+            incremental,
+            namespace,
+            kubeconfig,
+            signing: signing_keys(signing_key_file.as_deref())?,
+            listen: listen.unwrap_or(DEFAULT_LISTEN),
+            lease_duration: Duration::from_secs(lease),
+        };
+        let log = log.unwrap_or_else(|| "info".to_owned());
+        Ok((log, log_format.unwrap_or(LogFormat::Text), process))
     }
+}
+
+/// Reads `NAMESPACE/NAME`, or a name in this namespace.
+fn object(text: &str, namespace: &str) -> Result<NamespacedName> {
+    let (namespace, name) = text.split_once('/').unwrap_or((namespace, text));
+    ensure!(
+        is_dns_label(namespace) && is_dns_subdomain(name),
+        "--configuration {text:?}: expected NAMESPACE/NAME or NAME of a SesameConfiguration"
+    );
+    Ok(NamespacedName::new(namespace, name))
 }
 
 /// Reads the keys from a file that nobody else may have written.
@@ -233,69 +229,92 @@ fn signing_keys(path: Option<&Path>) -> Result<Signing> {
     Ok(Signing(Some(Arc::new(keys))))
 }
 
-fn read(path: &Path) -> Result<Given> {
-    use std::io::Read as _;
-    let at = || format!("--config {}", path.display());
-    let mut text = String::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
-        .with_context(at)?;
-    ensure!(
-        text.len() as u64 <= MAX_FILE_BYTES,
-        "{}: more than {MAX_FILE_BYTES} bytes",
-        at()
-    );
-    parse(&text).with_context(at)
-}
-
-fn parse(text: &str) -> Result<Given> {
-    // A file with nothing but comments holds no document.
-    let file: Option<Given> = serde_saphyr::from_str(text)?;
-    Ok(file.unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::configuration::SelectionRule;
 
     #[test]
-    fn arguments_win_over_the_file_and_the_file_over_defaults() {
-        let file = parse(
-            "mode: single\nnamespace: here\nlisten: 127.0.0.1:1\nallow-local-endpoints: true\n",
-        );
-        let given = Given {
+    fn arguments_become_fields_of_the_configuration() {
+        let given = RunArgs {
             namespace: Some("there".to_owned()),
-            incremental: Some(false),
-            ..Given::default()
+            configuration: Some("sesame".to_owned()),
+            mode: Some(ModeArg::Single),
+            host_lost_seconds: Some(300),
+            gateway_services: Some(false),
+            ..RunArgs::default()
         };
-        let (log, format, settings) = given.over(file.expect("a file")).expect("settings");
-        assert_eq!(settings.namespace, "there");
-        assert_eq!(settings.mode, Mode::Single);
-        assert_eq!(settings.listen.port(), 1);
-        assert!(settings.options.allow_local_endpoints);
-        assert!(!settings.options.incremental);
-        assert_eq!(
-            settings.options.controller_name,
-            Options::default().controller_name
-        );
+        let (log, format, process) = given.settings().expect("settings");
+        let own = NamespacedName::new("there", "sesame");
+        assert_eq!(process.source, ConfigurationSource::Object(own));
         assert_eq!((log.as_str(), format), ("info", LogFormat::Text));
+        let made = settings(&process.flags, None, true).expect("settings");
+        assert_eq!(made.selection, SelectionRule::Single);
+        assert_eq!(made.host_lost, Duration::from_secs(300));
+        let publishing = &process.flags.publishing.expect("none is wanted");
+        assert_eq!(publishing.type_, Some(PublishingType::None));
     }
 
     #[test]
     fn what_is_wrong_is_named() {
-        let error = |text: &str| match parse(text) {
+        let error = |given: RunArgs| match given.settings() {
             Err(error) => format!("{error:#}"),
-            Ok(file) => match Given::default().over(file) {
-                Err(error) => format!("{error:#}"),
-                Ok(_) => panic!("{text}: accepted"),
-            },
+            Ok(_) => panic!("accepted"),
         };
-        assert!(error("mood: single").contains("mood"));
-        assert!(error("namespace: ../x").contains("../x"));
-        assert!(error("lease-seconds: 1").contains("3 to 600"));
-        assert!(error("host-lost-seconds: 60").contains("90 to 86400"));
-        assert!(error("host-addresses: [192.0.2.1]").contains("192.0.2.0/24"));
-        assert!(error("controller-name: ours").contains("example.com/controller"));
-        assert!(parse("# nothing\n").is_ok());
+        let none = RunArgs::default;
+        let text = |text: &str| Some(text.to_owned());
+        for (given, words) in [
+            (
+                RunArgs {
+                    namespace: text("../x"),
+                    ..none()
+                },
+                "../x",
+            ),
+            (
+                RunArgs {
+                    lease_seconds: Some(1),
+                    ..none()
+                },
+                "3 to 600",
+            ),
+            (
+                RunArgs {
+                    host_lost_seconds: Some(60),
+                    ..none()
+                },
+                "90s to 24h",
+            ),
+            (
+                RunArgs {
+                    controller_name: text("ours"),
+                    ..none()
+                },
+                "example.com/controller",
+            ),
+            (
+                RunArgs {
+                    configuration: text("a/b/c"),
+                    ..none()
+                },
+                "NAMESPACE/NAME",
+            ),
+            (
+                RunArgs {
+                    config: Some("/nowhere/sesame.yaml".into()),
+                    ..none()
+                },
+                "/nowhere/sesame.yaml",
+            ),
+        ] {
+            let why = error(given);
+            assert!(why.contains(words), "{words}: {why}");
+        }
+        let networks = Some(vec!["192.0.2.1".to_owned()]);
+        let why = error(RunArgs {
+            host_addresses: networks,
+            ..none()
+        });
+        assert!(why.contains("192.0.2.0/24"), "{why}");
     }
 }

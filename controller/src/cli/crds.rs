@@ -3,15 +3,20 @@
 use anyhow::Result;
 use kube::CustomResourceExt as _;
 
-use sesame_published::GatewayAgent;
+use sesame_published::{GatewayAgent, configuration_definition};
 
 /// Returns all definitions as YAML.
 pub(super) fn yaml() -> Result<String> {
-    let definition = serde_json::to_value(GatewayAgent::crd())?;
-    Ok(format!(
-        "# Made by `sesame-controller crds`; do not edit.\n{}",
-        serde_saphyr::to_string(&definition)?
-    ))
+    let mut text = "# Made by `sesame-controller crds`; do not edit.\n".to_owned();
+    let definitions = [GatewayAgent::crd(), configuration_definition()?];
+    for (index, definition) in definitions.iter().enumerate() {
+        if index > 0 {
+            text.push_str("---\n");
+        }
+        let definition = serde_json::to_value(definition)?;
+        text.push_str(&serde_saphyr::to_string(&definition)?);
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `sesame-controller hosts`: invites hosts from outside the cluster, lists and revokes them.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -247,68 +248,71 @@ fn table(rows: &[HostRow], now: Timestamp) -> String {
         "LAST REPORT",
     ]);
     for row in rows {
-        let HostRow {
-            host,
-            access,
-            expires: _,
-            fleet,
-            gateways,
-            state,
-            addresses,
-            zone,
-            agent_version,
-            envoy_version,
-            cores,
-            memory_mib,
-            last_report,
-        } = row;
-        let list = |all: &std::collections::BTreeSet<String>| {
-            all.iter().cloned().collect::<Vec<_>>().join(",")
-        };
-        let or_dash = |text: String| {
-            if text.is_empty() {
-                "-".to_owned()
-            } else {
-                text
-            }
-        };
-        let serves = match fleet {
-            Some(fleet) if gateways.is_empty() => format!("fleet {fleet}"),
-            _ => list(gateways),
-        };
-        table.add_row([
-            host.clone(),
-            match access {
-                HostAccess::Joined => "joined",
-                HostAccess::Invited => "invited",
-                HostAccess::InvitationExpired => "invitation expired",
-                HostAccess::Other => "-",
-            }
-            .to_owned(),
-            or_dash(serves),
-            state.map_or_else(|| "-".to_owned(), |state| state.to_string()),
-            or_dash(list(addresses)),
-            or_dash(zone.clone()),
-            or_dash(agent_version.clone()),
-            or_dash(envoy_version.clone()),
-            or_dash(if *cores == 0 {
-                String::new()
-            } else {
-                cores.to_string()
-            }),
-            if *memory_mib == 0 {
-                "-".to_owned()
-            } else {
-                format!("{memory_mib} MiB")
-            },
-            last_report.map_or_else(|| "-".to_owned(), |at| age(now.duration_since(at))),
-        ]);
+        table.add_row(cells(row, now));
     }
     let lines: Vec<String> = table
         .lines()
         .map(|line| line.trim_end().to_owned())
         .collect();
     lines.join("\n") + "\n"
+}
+
+/// Returns the cells of a row.
+fn cells(row: &HostRow, now: Timestamp) -> [String; 11] {
+    let HostRow {
+        host,
+        access,
+        expires: _,
+        fleet,
+        gateways,
+        state,
+        addresses,
+        zone,
+        agent_version,
+        envoy_version,
+        cores,
+        memory_mib,
+        last_report,
+    } = row;
+    let list = |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(",");
+    let or_dash = |text: String| {
+        if text.is_empty() {
+            "-".to_owned()
+        } else {
+            text
+        }
+    };
+    let serves = match fleet {
+        Some(fleet) if gateways.is_empty() => format!("fleet {fleet}"),
+        _ => list(gateways),
+    };
+    [
+        host.clone(),
+        match access {
+            HostAccess::Joined => "joined",
+            HostAccess::Invited => "invited",
+            HostAccess::InvitationExpired => "invitation expired",
+            HostAccess::Other => "-",
+        }
+        .to_owned(),
+        or_dash(serves),
+        state.map_or_else(|| "-".to_owned(), |state| state.to_string()),
+        or_dash(list(addresses)),
+        or_dash(zone.clone()),
+        or_dash(agent_version.clone()),
+        or_dash(envoy_version.clone()),
+        or_dash(if *cores == 0 {
+            String::new()
+        } else {
+            cores.to_string()
+        }),
+        if *memory_mib == 0 {
+            "-".to_owned()
+        } else {
+            format!("{memory_mib} MiB")
+        },
+        last_report.map_or_else(|| "-".to_owned(), |at| age(now.duration_since(at))),
+    ]
 }
 
 /// Returns a time that has passed, in its largest unit.

@@ -1,17 +1,21 @@
 //! The command line: arguments in, an exit code out.
 //!
-//! Exit codes: 0 after a signal to stop, 2 for a wrong call, 3 when the controller could not do its work.
+//! Exit codes: 0 after a signal to stop, 1 for a configuration that is not valid, 2 for a wrong call, 3 when the controller could not do its work.
 
 mod args;
 mod crds;
 mod export;
 mod hosts;
 mod manual;
+#[cfg(test)]
+mod reference;
+mod validate;
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use tracing_subscriber::EnvFilter;
@@ -20,7 +24,10 @@ use tracing_subscriber::filter::Directive;
 use self::args::{LogFormat, RunArgs};
 use self::export::ExportArgs;
 use self::hosts::HostsArgs;
+use self::validate::ValidateArgs;
 
+/// Exit code when what was validated is wrong.
+const EXIT_WRONG: u8 = 1;
 /// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
 /// Exit code when the command was called wrongly.
@@ -38,6 +45,8 @@ struct Cli {
 enum Command {
     /// Serve the cluster until told to stop.
     Run(Box<RunArgs>),
+    /// Say everything that is wrong with a configuration, and exit with 1 if anything is.
+    Validate(ValidateArgs),
     /// Print the definitions of Sesame's own kinds, to be applied to the cluster.
     Crds,
     /// Hosts outside the cluster: invite, list and revoke them.
@@ -58,12 +67,33 @@ enum Command {
 }
 
 /// Parses the arguments and runs the command.
-pub fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Run(args) => return run(*args),
+///
+/// `revision` is the commit of the sources; none if they were built outside of their repository.
+pub fn main(revision: Option<&'static str>) -> ExitCode {
+    let revision = revision
+        .filter(|known| !known.is_empty())
+        .unwrap_or("unknown");
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        if error.kind() == ErrorKind::DisplayVersion {
+            let version = env!("CARGO_PKG_VERSION");
+            let text = format!("sesame-controller {version} (revision {revision})\n");
+            let printed = std::io::stdout().lock().write_all(text.as_bytes());
+            std::process::exit(printed.map_or(EXIT_FAILED, |()| 0).into());
+        }
+        error.exit()
+    });
+    let done = match cli.command {
+        Command::Run(args) => return run(*args, revision),
         Command::Export(args) => export::main(&args),
         Command::Crds => crds::yaml().and_then(|text| output(text.as_bytes())),
         Command::Hosts(args) => hosts::main(*args),
+        Command::Validate(args) => {
+            return match validate::main(&args) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) => ExitCode::from(EXIT_WRONG),
+                Err(error) => fail(&error, EXIT_FAILED),
+            };
+        }
         Command::Man { dir } => manual::man(&dir),
         Command::Completion { shell } => manual::completion(shell),
     };
@@ -81,7 +111,7 @@ fn output(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-fn run(args: RunArgs) -> ExitCode {
+fn run(args: RunArgs, revision: &'static str) -> ExitCode {
     let settings = match args.settings() {
         Ok(settings) => settings,
         Err(error) => return fail(&error, EXIT_WRONG_CALL),
@@ -90,7 +120,7 @@ fn run(args: RunArgs) -> ExitCode {
     if let Err(error) = start_logging(&log, format) {
         return fail(&error, EXIT_WRONG_CALL);
     }
-    match crate::run::run(&settings) {
+    match crate::run::run(&settings, revision) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "the controller cannot go on");

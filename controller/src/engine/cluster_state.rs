@@ -123,6 +123,8 @@ impl ClusterState {
                 self.world.last_good.replace(last_good);
                 effect.world_changed = true;
             }
+            // The settings are compared by whoever has them.
+            Input::Configured => {}
             Input::Fetched { key, answer } => {
                 // An answer about an object that is no longer referred to is not wanted.
                 if let Some(read) = self.referred.get_mut(&key) {
@@ -265,10 +267,10 @@ impl ClusterState {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use sesame_gateway_api::decode::{self, Limits};
+    use sesame_gateway_api::decode::{self, DecodeLimits};
 
     pub(in crate::engine) fn observed(yaml: &str) -> WatchedObject {
-        let mut decoded = decode::decode(yaml, &Limits::default());
+        let mut decoded = decode::decode(yaml, &DecodeLimits::default());
         let object = decoded
             .pop()
             .expect("a document")
@@ -359,7 +361,9 @@ pub(super) mod tests {
                 break;
             }
         }
-        take(&mut state, Kind::Namespace, WatchEvent::Listed(Vec::new()));
+        for kind in [Kind::Namespace, Kind::SesameConfiguration] {
+            take(&mut state, kind, WatchEvent::Listed(Vec::new()));
+        }
         assert!(state.is_whole());
         let key = ObjectKey {
             kind: Kind::Secret,

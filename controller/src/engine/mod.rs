@@ -27,34 +27,33 @@ use tokio::sync::watch;
 use self::bundles::{Bundles, Refresh};
 use self::cluster_state::{ClusterState, Effect};
 use self::pending::{Pending, Task};
+use crate::configuration::{ControllerSettings, CurrentSettings, SelectionRule};
 use crate::publish::{DesiredPublications, revisions};
+use crate::replica::replace;
 use crate::serve::Metrics;
-use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange};
+use crate::statuses::{
+    Resolved, ResolvedStatuses, RouteStatusUpdate, SettingsByGateway, StatusChange,
+};
 use crate::watch::{Input, References, references};
 use sesame_gateway_api::expiry::Expiry;
+use sesame_gateway_api::resolve::Resolver;
 use sesame_gateway_api::resolve::incremental::{
     PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
 };
-use sesame_gateway_api::resolve::{Options, Resolver};
 use sesame_gateway_api::world::ObjectKey;
-
-/// Choice of the Gateways that are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// All Gateways of all classes of ours.
-    Multiple,
-    /// The oldest Gateway of the oldest class.
-    Single,
-}
 
 /// Everything the engine's thread owns.
 pub(crate) struct Engine {
     pub(crate) inputs: Receiver<Input>,
-    pub(crate) options: Options,
-    pub(crate) mode: Mode,
+    /// Settings of the last resolution.
+    pub(crate) settings: ControllerSettings,
+    /// Settings of the next one; an input tells that there are others.
+    pub(crate) current: watch::Receiver<CurrentSettings>,
     pub(crate) references: watch::Sender<References>,
     pub(crate) desired: watch::Sender<Option<Arc<DesiredPublications>>>,
     pub(crate) statuses: UnboundedSender<StatusChange>,
+    /// Settings of each Gateway.
+    pub(crate) gateway_settings: watch::Sender<SettingsByGateway>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -70,7 +69,7 @@ struct Memory {
 
 impl Engine {
     /// Runs until all senders of inputs, or the receiver of statuses, are gone.
-    pub(crate) fn run(self) {
+    pub(crate) fn run(mut self) {
         let mut memory = Memory {
             state: ClusterState::default(),
             resolver: Resolver::default(),
@@ -102,6 +101,12 @@ impl Engine {
                         let effect = memory.state.take(input, &self.metrics);
                         memory.pending.note(effect, Instant::now());
                     }
+                    let now = self.current.borrow_and_update().clone();
+                    if let Some(settings) = now.ok().filter(|now| *now != self.settings) {
+                        // Every part of every outcome may depend on them.
+                        self.settings = settings;
+                        memory.pending.note(Effect::world(), Instant::now());
+                    }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -118,11 +123,11 @@ impl Engine {
             ..
         } = memory;
         let services = pending.take_services();
-        if !self.options.incremental {
+        if !self.settings.options.incremental {
             pending.note(Effect::world(), Instant::now());
             return;
         }
-        let sets = state.endpoint_sets(&services, &self.options);
+        let sets = state.endpoint_sets(&services, &self.settings.options);
         match bundles.refresh(&sets) {
             Refresh::Same => {}
             Refresh::Changed(desired) => {
@@ -176,7 +181,8 @@ impl Engine {
         if !state.is_listed() {
             return;
         }
-        let wanted: BTreeSet<ObjectKey> = references(state.world(), &self.options.controller_name);
+        let wanted: BTreeSet<ObjectKey> =
+            references(state.world(), &self.settings.options.controller_name);
         if state.refer_to(&wanted) {
             self.references.send_replace(Arc::new(wanted));
         }
@@ -191,14 +197,14 @@ impl Engine {
         bundles: &mut Bundles,
     ) -> Option<RouteStatusUpdate> {
         // In that mode, the Gateways that exist decide which one is served.
-        if self.mode == Mode::Single {
+        if self.settings.selection != SelectionRule::Multiple {
             return None;
         }
         let start = Instant::now();
         let RouteDelta {
             route_tables,
             statuses,
-        } = resolve_routes(state.world(), before, resolver, &self.options)?;
+        } = resolve_routes(state.world(), before, resolver, &self.settings.options)?;
         let mut changed = BTreeMap::new();
         if !route_tables.is_empty() {
             let desired = bundles.change_hosts(&route_tables)?;
@@ -220,17 +226,19 @@ impl Engine {
         bundles: &mut Bundles,
     ) -> Arc<ResolvedStatuses> {
         let start = Instant::now();
-        let (mut resolution, unserved) = match self.mode {
-            Mode::Multiple => (
-                resolver.resolve(state.world(), &self.options),
+        let (mut resolution, unserved) = match &self.settings.selection {
+            SelectionRule::Multiple => (
+                resolver.resolve(state.world(), &self.settings.options),
                 BTreeSet::new(),
             ),
-            Mode::Single => single::resolve(state.world(), resolver, &self.options),
+            rule => single::resolve(state.world(), resolver, &self.settings.options, rule),
         };
         for problem in &resolution.problems {
             tracing::debug!(object = %problem.object, "{}", problem.message);
         }
         state.keep(std::mem::take(&mut resolution.last_good));
+        let settings = std::mem::take(&mut resolution.settings);
+        replace(&self.gateway_settings, Arc::new(settings));
         let gateways = std::mem::take(&mut resolution.gateways);
         let expiries: BTreeMap<_, _> = gateways
             .iter()

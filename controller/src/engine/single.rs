@@ -1,7 +1,8 @@
-//! Serves one Gateway only: the oldest of the oldest class. Pure.
+//! Serves one Gateway only: the one that is named, or the oldest of the oldest class. Pure.
 
 use std::collections::BTreeSet;
 
+use crate::configuration::SelectionRule;
 use sesame_gateway_api::api::{Gateway, GatewayClass, Metadata, NamespacedName};
 use sesame_gateway_api::resolve::{Options, Resolution, Resolver};
 use sesame_gateway_api::status::{
@@ -11,19 +12,23 @@ use sesame_gateway_api::world::World;
 
 /// Resolves the world as if there were no other class and no other Gateway of ours, and says so in their statuses. The
 /// second value holds the Gateways that are not served.
-// Long: what is not served is taken out before, and told of after, the resolution in between.
 pub(super) fn resolve(
     world: &World,
     resolver: &mut Resolver,
     options: &Options,
+    rule: &SelectionRule,
 ) -> (Resolution, BTreeSet<NamespacedName>) {
+    let named = match rule {
+        SelectionRule::Only(named) => Some(named),
+        SelectionRule::Multiple | SelectionRule::Single => None,
+    };
     let classes: Vec<&GatewayClass> = world
         .gateway_classes
         .iter()
         .map(AsRef::as_ref)
         .filter(|class| class.spec.controller_name == options.controller_name)
         .collect();
-    let Some(class) = classes.iter().min_by(|a, b| a.metadata.by_age(&b.metadata)) else {
+    let Some(class) = served_class(world, &classes, named) else {
         return (resolver.resolve(world, options), BTreeSet::new());
     };
     let ours = |name: &str| classes.iter().any(|class| class.metadata.name == name);
@@ -36,13 +41,15 @@ pub(super) fn resolve(
     let gateway = gateways
         .iter()
         .filter(|gateway| gateway.spec.gateway_class_name == class.metadata.name)
+        .filter(|gateway| named.is_none_or(|named| gateway.metadata.key() == *named))
         .min_by(|a, b| a.metadata.by_age(&b.metadata))
         .map(|gateway| gateway.metadata.key());
 
     let mut served = world.clone();
+    // A class may be used by the Gateway that is named once that is there.
     let other_classes = classes
         .iter()
-        .filter(|other| other.metadata.name != class.metadata.name);
+        .filter(|other| named.is_none() && other.metadata.name != class.metadata.name);
     for other in other_classes.clone() {
         served.gateway_classes.remove(&other.metadata.key());
     }
@@ -52,7 +59,7 @@ pub(super) fn resolve(
     let mut resolution = resolver.resolve(&served, options);
     for other in other_classes {
         let why = format!(
-            "only one GatewayClass is served in mode \"single\", the oldest: {:?}",
+            "only one GatewayClass is served (spec.gateway.mode is Single), the oldest: {:?}",
             class.metadata.name
         );
         resolution
@@ -64,12 +71,46 @@ pub(super) fn resolve(
     for other in gateways {
         let key = other.metadata.key();
         if Some(&key) != gateway.as_ref() {
-            let status = refused_gateway(&other.metadata, gateway.as_ref(), &class.metadata.name);
+            let why = why_unserved(named, gateway.as_ref(), &class.metadata.name);
+            let status = refused_gateway(&other.metadata, &why);
             resolution.statuses.gateways.insert(key.clone(), status);
             unserved.insert(key);
         }
     }
     (resolution, unserved)
+}
+
+/// Returns the class whose Gateways count: that of the Gateway that is named, or the oldest.
+fn served_class<'w>(
+    world: &World,
+    classes: &[&'w GatewayClass],
+    named: Option<&NamespacedName>,
+) -> Option<&'w GatewayClass> {
+    let class_of_named = named
+        .and_then(|named| world.gateways.get(&named.namespace, &named.name))
+        .and_then(|gateway| {
+            let class = &gateway.spec.gateway_class_name;
+            classes.iter().find(|it| it.metadata.name == *class)
+        });
+    let oldest = || classes.iter().min_by(|a, b| a.metadata.by_age(&b.metadata));
+    class_of_named.or_else(oldest).copied()
+}
+
+/// Returns the reason why a Gateway of ours is not served; `served` is the one that is.
+fn why_unserved(
+    named: Option<&NamespacedName>,
+    served: Option<&NamespacedName>,
+    class: &str,
+) -> String {
+    match (named, served) {
+        (Some(named), _) => format!("only Gateway {named} is served (spec.gateway.gatewayRef)"),
+        (None, Some(served)) => format!(
+            "only one Gateway is served (spec.gateway.mode is Single), the oldest of GatewayClass {class:?}: {served}"
+        ),
+        (None, None) => format!(
+            "only Gateways of GatewayClass {class:?} are served (spec.gateway.mode is Single)"
+        ),
+    }
 }
 
 fn refused_class(metadata: &Metadata, why: &str) -> GatewayClassStatus {
@@ -79,21 +120,11 @@ fn refused_class(metadata: &Metadata, why: &str) -> GatewayClassStatus {
     }
 }
 
-fn refused_gateway(
-    metadata: &Metadata,
-    served: Option<&NamespacedName>,
-    class: &str,
-) -> GatewayStatus {
-    let why = match served {
-        Some(served) => format!(
-            "only one Gateway is served in mode \"single\", the oldest of GatewayClass {class:?}: {served}"
-        ),
-        None => format!("only Gateways of GatewayClass {class:?} are served in mode \"single\""),
-    };
+fn refused_gateway(metadata: &Metadata, why: &str) -> GatewayStatus {
     GatewayStatus {
         conditions: vec![
-            refused(ConditionType::Accepted, metadata, &why),
-            refused(ConditionType::Programmed, metadata, &why),
+            refused(ConditionType::Accepted, metadata, why),
+            refused(ConditionType::Programmed, metadata, why),
         ],
         ..GatewayStatus::default()
     }

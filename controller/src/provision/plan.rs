@@ -9,6 +9,7 @@ use super::objects::{DIGEST_ANNOTATION, Key, ServiceObject, objects, owner, serv
 use crate::statuses::GatewayProblems;
 use crate::watch::holds;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::settings::GatewaySettings;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
@@ -57,6 +58,12 @@ impl ServiceWrite {
     }
 }
 
+/// A Gateway that wants a Service, and its objects.
+struct ServiceClaim<'a> {
+    basis: &'a Basis,
+    objects: Vec<ServiceObject>,
+}
+
 /// Gateways, and the objects that they have.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
@@ -68,13 +75,15 @@ pub(super) struct Inventory {
     pub(super) objects: BTreeMap<Key, ExistingObject>,
 }
 
-/// Returns all writes, and the Gateways that get no Service; `ours` are the Gateways that we serve.
+/// Returns all writes, and the Gateways that get no Service; `ours` are the Gateways that we serve. What one without
+/// settings has stays as it is.
 ///
 /// Only objects that name the UID of a known Gateway are replaced or deleted. Whatever a Gateway left behind that went
 /// while nobody looked, Kubernetes collects.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
+    settings: &BTreeMap<NamespacedName, GatewaySettings>,
 ) -> (Vec<ServiceWrite>, GatewayProblems) {
     let Inventory {
         gateways,
@@ -84,28 +93,36 @@ pub(super) fn plan<'a>(
     let mut writes = Vec::new();
     let mut wanted = BTreeSet::new();
     let mut unknown = BTreeSet::new();
-    let mut claims: BTreeMap<Key, Vec<&Basis>> = BTreeMap::new();
+    let mut claims: BTreeMap<Key, Vec<ServiceClaim<'_>>> = BTreeMap::new();
     for gateway in ours {
-        let Some(basis) = gateways.get(gateway) else {
+        let known = gateways.get(gateway).zip(settings.get(gateway));
+        let Some((basis, settings)) = known else {
             // It has just come or gone: the objects that it has stay until both watches agree.
             unknown.insert(gateway_id(gateway));
             continue;
         };
         let name = NamespacedName::new(&gateway.namespace, &service_name(basis));
-        claims.entry((Kind::Service, name)).or_default().push(basis);
+        let objects = objects(basis, settings);
+        if !objects.is_empty() {
+            let claim = ServiceClaim { basis, objects };
+            claims.entry((Kind::Service, name)).or_default().push(claim);
+        }
     }
     let mut without_service = GatewayProblems::new();
     for (key, claimants) in claims {
         let holder = holder(&claimants, existing.get(&key));
-        for basis in claimants {
+        for ServiceClaim { basis, .. } in &claimants {
             if holder.is_none_or(|holder| holder.uid != basis.uid) {
                 without_service.insert(basis.gateway.clone(), taken(&key, holder));
             }
         }
-        let Some(basis) = holder else {
+        let claim = claimants
+            .into_iter()
+            .find(|claim| holder.is_some_and(|holder| holder.uid == claim.basis.uid));
+        let Some(ServiceClaim { basis, objects }) = claim else {
             continue;
         };
-        for object in objects(basis) {
+        for object in objects {
             wanted.insert(object.key.clone());
             match existing.get(&object.key) {
                 None => writes.push(ServiceWrite::Create(object)),
@@ -113,6 +130,13 @@ pub(super) fn plan<'a>(
                     without_service.insert(basis.gateway.clone(), taken(&object.key, None));
                 }
                 Some(found) if is_there(&object.value, &found.value) => {}
+                // A Service cannot get or lose an address of its own: the next plan makes it anew.
+                Some(found) if is_headless(&object.value) != is_headless(&found.value) => {
+                    writes.push(ServiceWrite::Delete {
+                        key: object.key,
+                        version: found.version.clone(),
+                    });
+                }
                 Some(found) => writes.push(ServiceWrite::Replace {
                     version: found.version.clone(),
                     object,
@@ -144,8 +168,8 @@ fn leftovers(
 }
 
 /// Returns the Gateway that gets the name: the one that has it, or else the oldest.
-fn holder<'a>(claimants: &[&'a Basis], found: Option<&ExistingObject>) -> Option<&'a Basis> {
-    let claimants = claimants.iter().copied();
+fn holder<'a>(claimants: &[ServiceClaim<'a>], found: Option<&ExistingObject>) -> Option<&'a Basis> {
+    let claimants = claimants.iter().map(|claim| claim.basis);
     match found {
         Some(found) => {
             let uid = owner(&found.value)?;
@@ -162,6 +186,10 @@ pub(super) fn taken((kind, name): &Key, holder: Option<&Basis>) -> String {
         None => "is there and not of this Gateway: rename or delete it".to_owned(),
     };
     format!("no Service tells the addresses of this Gateway: {kind} {name} {whose}")
+}
+
+fn is_headless(service: &Value) -> bool {
+    service["spec"]["clusterIP"] == "None"
 }
 
 /// Returns true if every field that we write is there, and none that we wrote before and no longer write.

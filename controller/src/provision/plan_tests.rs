@@ -3,10 +3,12 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::Basis;
-use super::objects::{Key, objects};
+use super::objects::{Key, ServiceObject, objects};
 use super::plan::{ExistingObject, Inventory, ServiceWrite, plan};
 use crate::statuses::GatewayProblems;
 use crate::watch::Received;
+use sesame_gateway_api::api::{Publishing, PublishingType};
+use sesame_gateway_api::resolve::settings::GatewaySettings;
 use sesame_gateway_api::world::Kind;
 
 fn basis(change: impl FnOnce(&mut Value)) -> Basis {
@@ -24,9 +26,14 @@ fn basis(change: impl FnOnce(&mut Value)) -> Basis {
     Basis::of(&received).unwrap()
 }
 
+/// The objects of a Gateway without settings.
+fn plain(basis: &Basis) -> Vec<ServiceObject> {
+    objects(basis, &GatewaySettings::default())
+}
+
 /// The world after the writes were carried out.
 fn settled(bases: &[Basis]) -> BTreeMap<Key, ExistingObject> {
-    let all = bases.iter().flat_map(objects);
+    let all = bases.iter().flat_map(plain);
     all.map(|object| {
         let mut value = object.value;
         // What the API adds.
@@ -56,7 +63,16 @@ fn planned(
     observed: &BTreeMap<Key, ExistingObject>,
 ) -> (Vec<ServiceWrite>, GatewayProblems) {
     let known = known(bases, observed);
-    plan(&known, known.gateways.keys())
+    planned_with(&known, &GatewaySettings::default())
+}
+
+fn planned_with(
+    known: &Inventory,
+    settings: &GatewaySettings,
+) -> (Vec<ServiceWrite>, GatewayProblems) {
+    let names = known.gateways.keys();
+    let settings = names.map(|name| (name.clone(), settings.clone())).collect();
+    plan(known, known.gateways.keys(), &settings)
 }
 
 fn writes(bases: &[Basis], observed: &BTreeMap<Key, ExistingObject>) -> Vec<ServiceWrite> {
@@ -65,7 +81,7 @@ fn writes(bases: &[Basis], observed: &BTreeMap<Key, ExistingObject>) -> Vec<Serv
 
 #[test]
 fn a_gateway_has_a_service_and_a_slice_of_each_family_that_carry_its_infrastructure() {
-    let all = objects(&basis(|_| {}));
+    let all = plain(&basis(|_| {}));
     let names: Vec<_> = all.iter().map(|o| (o.key.0, o.key.1.to_string())).collect();
     assert_eq!(
         names,
@@ -102,7 +118,7 @@ fn no_label_of_the_author_takes_the_place_of_ours() {
         labels["projectsesame.io/gateway"] = json!("other");
     });
     assert!(
-        objects(&mine)[1..]
+        plain(&mine)[1..]
             .iter()
             .all(|slice| !slice.value.to_string().contains("other"))
     );
@@ -112,7 +128,7 @@ fn no_label_of_the_author_takes_the_place_of_ours() {
 fn a_name_that_no_service_can_have_is_a_digest() {
     for name in ["a.b", "1a", &"a".repeat(60)] {
         let basis = basis(|gateway| gateway["metadata"]["name"] = json!(name));
-        let name = objects(&basis)[0].key.1.name.clone();
+        let name = plain(&basis)[0].key.1.name.clone();
         assert!(name.starts_with("gateway-") && name.len() <= 63, "{name}");
     }
 }
@@ -160,7 +176,7 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     let mine = [basis(|_| {})];
     let there = settled(&mine);
     let deletes = |known: &Inventory| {
-        let (writes, _) = plan(known, [].iter());
+        let (writes, _) = plan(known, [].iter(), &BTreeMap::new());
         let deletes = |write: &ServiceWrite| matches!(write, ServiceWrite::Delete { .. });
         assert!(writes.iter().all(deletes));
         writes.len()
@@ -174,7 +190,7 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     assert_eq!(deletes(&gone), 3);
     // It is ours, but the watch of Gateways does not have it yet, or no longer.
     let ours = [mine[0].gateway.clone()];
-    assert!(plan(&gone, ours.iter()).0.is_empty());
+    assert!(plan(&gone, ours.iter(), &BTreeMap::new()).0.is_empty());
     // Its address of one family is gone.
     let fewer = [basis(|gateway| {
         gateway["status"]["addresses"] = json!([{"value": "192.0.2.1"}]);
@@ -203,7 +219,9 @@ fn what_has_our_labels_and_another_owner_is_neither_replaced_nor_deleted() {
         assert!(writes.is_empty(), "{owner}: {writes:?}");
         assert!(without_service[&mine[0].gateway].contains("web/edge-sesame is there"));
         assert!(
-            plan(&known(&mine, &there), [].iter()).0.is_empty(),
+            plan(&known(&mine, &there), [].iter(), &BTreeMap::new())
+                .0
+                .is_empty(),
             "{owner}"
         );
     }
@@ -239,4 +257,52 @@ fn of_two_gateways_that_want_one_name_the_first_keeps_it_and_the_other_is_told()
         assert!(writes.is_empty(), "{writes:?}");
         assert!(!without_service.contains_key(&holder.gateway) && without_service.len() == 1);
     }
+}
+
+fn published(type_: PublishingType) -> GatewaySettings {
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let mut settings = GatewaySettings::default();
+    settings.publishing = Publishing {
+        type_: Some(type_),
+        load_balancer_class: Some("example.com/lb".to_owned()),
+        annotations: [pair("note", "theirs"), pair("scheme", "internal")].into(),
+        ..Publishing::default()
+    };
+    settings
+}
+
+#[test]
+fn a_service_is_as_the_configuration_says_and_the_gateways_own_annotations_come_first() {
+    let all = objects(&basis(|_| {}), &published(PublishingType::LoadBalancer));
+    let service = &all[0].value;
+    assert_eq!(service["spec"]["type"], "LoadBalancer");
+    assert_eq!(service["spec"]["loadBalancerClass"], "example.com/lb");
+    assert_eq!(service["spec"]["clusterIP"], Value::Null);
+    assert_eq!(service["metadata"]["annotations"]["note"], "b");
+    assert_eq!(service["metadata"]["annotations"]["scheme"], "internal");
+    assert_eq!(
+        all[1].value["metadata"]["annotations"]["scheme"],
+        Value::Null
+    );
+    let inside = objects(&basis(|_| {}), &published(PublishingType::ClusterIp));
+    assert_eq!(inside[0].value["spec"]["loadBalancerClass"], Value::Null);
+    assert!(objects(&basis(|_| {}), &published(PublishingType::None)).is_empty());
+}
+
+#[test]
+fn a_service_that_gets_an_address_is_made_anew_and_one_that_is_not_wanted_goes() {
+    let bases = [basis(|_| {})];
+    let known = known(&bases, &settled(&bases));
+    let service = |writes: &[ServiceWrite]| {
+        let mut of_service = writes.iter().filter(|write| write.key().0 == Kind::Service);
+        matches!(of_service.next(), Some(ServiceWrite::Delete { .. }))
+    };
+    let (writes, _) = planned_with(&known, &published(PublishingType::ClusterIp));
+    assert!(service(&writes), "{writes:?}");
+    let (writes, _) = planned_with(&known, &published(PublishingType::None));
+    assert_eq!(writes.len(), 3, "{writes:?}");
+    assert!(service(&writes));
+    // Nobody knows what one should have whose parameters are wrong.
+    let (writes, problems) = plan(&known, known.gateways.keys(), &BTreeMap::new());
+    assert!(writes.is_empty() && problems.is_empty(), "{writes:?}");
 }

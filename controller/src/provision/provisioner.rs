@@ -21,7 +21,7 @@ use crate::connection::answer;
 use crate::publish::DesiredPublications;
 use crate::replica::{Replica, replace};
 use crate::retry::{NextAttempt, Pauses};
-use crate::statuses::GatewayProblems;
+use crate::statuses::{GatewayProblems, SettingsByGateway};
 use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
@@ -42,6 +42,7 @@ const KINDS: [Kind; 3] = [Kind::Gateway, Kind::Service, Kind::EndpointSlice];
 pub(crate) struct Provisioner {
     pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
+    pub(crate) settings: watch::Receiver<SettingsByGateway>,
     pub(crate) without_service: watch::Sender<GatewayProblems>,
 }
 
@@ -93,6 +94,7 @@ impl Provisioner {
                     None => return,
                 },
                 changed = self.desired.changed() => if changed.is_err() { return },
+                changed = self.settings.changed() => if changed.is_err() { return },
                 changed = self.replica.leading.changed() => if changed.is_err() { return },
                 Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => {}
             }
@@ -105,7 +107,9 @@ impl Provisioner {
             if cache.listed.len() < KINDS.len() || !*self.replica.leading.borrow_and_update() {
                 continue;
             }
-            let without_service = self.carry_out(desired.keys(), &mut cache, &mut failed);
+            let settings = Arc::clone(&self.settings.borrow_and_update());
+            let ours = desired.keys();
+            let without_service = self.carry_out(ours, &settings, &mut cache, &mut failed);
             replace(&self.without_service, without_service.await);
         }
     }
@@ -114,10 +118,11 @@ impl Provisioner {
     async fn carry_out<'a>(
         &self,
         ours: impl Iterator<Item = &'a NamespacedName>,
+        settings: &SettingsByGateway,
         cache: &mut Cache,
         failed: &mut BTreeMap<Key, FailedWrite>,
     ) -> GatewayProblems {
-        let (writes, mut without_service) = plan(&cache.inventory, ours);
+        let (writes, mut without_service) = plan(&cache.inventory, ours, settings);
         let planned: BTreeSet<&Key> = writes.iter().map(ServiceWrite::key).collect();
         failed.retain(|key, _| planned.contains(key));
         let now = Instant::now();

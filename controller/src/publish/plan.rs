@@ -56,7 +56,6 @@ pub(super) fn plan(
         .collect()
 }
 
-// Long: the three steps share what is wanted and what is known, and are read one after the other.
 fn publish(
     published: &PublishedObjects,
     name: &NamespacedName,
@@ -103,8 +102,29 @@ fn publish(
             None => ObjectWrite::Create(Arc::clone(manifest)),
         });
     }
+    after.extend(left_over(published, name, bundle, new_manifest));
+    GatewayPlan {
+        owner: Some(owner.clone()),
+        steps: steps([before, here, after]),
+    }
+}
+
+/// Deletes what the new manifest does not need, nor the one before.
+fn left_over(
+    published: &PublishedObjects,
+    name: &NamespacedName,
+    bundle: &Bundle,
+    new_manifest: bool,
+) -> Vec<ObjectWrite> {
+    let Bundle {
+        owner: _,
+        revision: _,
+        parts,
+        manifest,
+    } = bundle;
     // While the manifest stays, shards that it does not name are those of the revision before.
-    let named_before: BTreeSet<String> = known
+    let named_before: BTreeSet<String> = published
+        .get(Part::Manifest, &manifest.name)
         .iter()
         .flat_map(|known| &known.shards)
         .map(|shard| shard_name(name, shard))
@@ -114,23 +134,21 @@ fn publish(
         .chain([manifest])
         .map(|object| object.name.as_str())
         .collect();
-    for (left, entry) in published.of(&gateway_id(name)) {
-        let useful = wanted.contains(left)
-            || match entry.part {
+    let is_useful = |left: &str, part: Part| {
+        wanted.contains(left)
+            || match part {
                 Part::Config | Part::Endpoints => !new_manifest || named_before.contains(left),
                 Part::Manifest | Part::Keys => false,
-            };
-        if !useful {
-            after.push(ObjectWrite::Delete {
-                kind: objects::kind(entry.part),
-                name: left.to_owned(),
-            });
-        }
-    }
-    GatewayPlan {
-        owner: Some(owner.clone()),
-        steps: steps([before, here, after]),
-    }
+            }
+    };
+    published
+        .of(&gateway_id(name))
+        .filter(|(left, entry)| !is_useful(left, entry.part))
+        .map(|(left, entry)| ObjectWrite::Delete {
+            kind: objects::kind(entry.part),
+            name: left.to_owned(),
+        })
+        .collect()
 }
 
 /// Takes the manifest first: objects that nothing names can go in any order.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sesame_proto::signature::{Piece, SigningKeys, Statement};
+use sesame_proto::signature::{SignedPiece, SigningKeys, Statement};
 
 use super::objects::{BundleOwner, DesiredObject};
 use sesame_published::names::{KEY_SECRETS_ENTRY, Part};
@@ -105,13 +105,18 @@ fn full_name(gateway: &str) -> String {
     format!("Gateway/{gateway}")
 }
 
-fn piece<'a>(part: Part, name: &'a str, fleet: &'a str, key_secrets: &str) -> Option<Piece<'a>> {
+fn piece<'a>(
+    part: Part,
+    name: &'a str,
+    fleet: &'a str,
+    key_secrets: &str,
+) -> Option<SignedPiece<'a>> {
     match part {
-        Part::Manifest => Some(Piece::Manifest {
+        Part::Manifest => Some(SignedPiece::Manifest {
             fleet,
             key_secrets: key_secrets.parse().ok()?,
         }),
-        Part::Endpoints => Some(Piece::Endpoints { name }),
+        Part::Endpoints => Some(SignedPiece::Endpoints { name }),
         Part::Config | Part::Keys => None,
     }
 }

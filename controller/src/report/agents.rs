@@ -85,13 +85,8 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// Starts the watches. Hosts of any name may serve at the `declared` addresses; one that is silent for longer than
-    /// `lost_after` is lost.
-    pub(super) fn watch(
-        replica: &Replica,
-        declared: Vec<Network>,
-        lost_after: Duration,
-    ) -> (Self, UnboundedReceiver<FleetEvent>) {
+    /// Starts the watches. No host is ever lost, and none may serve anywhere but at its Node, until there are rules.
+    pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(watch(replica.clone(), sender.clone()));
@@ -103,17 +98,30 @@ impl Agents {
             revisions: BTreeMap::new(),
             fleets: BTreeMap::new(),
             liveness: AgentLiveness::default(),
-            lost_after,
             presences: AllPresences::new(),
+            lost_after: Duration::MAX,
             stale: BTreeSet::new(),
             refused: BTreeMap::new(),
             of_host: BTreeMap::new(),
             listed: false,
-            nodes: Nodes::new(declared),
+            nodes: Nodes::default(),
             metrics: Arc::clone(&replica.metrics),
             tasks,
         };
         (agents, receiver)
+    }
+
+    /// Replaces the rules: hosts of any name may serve at the `declared` addresses, and one that is silent for longer than
+    /// `lost_after` is lost. Returns the objects whose summary has changed by that.
+    pub(super) fn apply_rules(
+        &mut self,
+        declared: &[Network],
+        lost_after: Duration,
+        now: Moment,
+    ) -> BTreeSet<ObjectKey> {
+        self.nodes.declare(declared);
+        self.lost_after = lost_after;
+        self.summarize(self.all(), now)
     }
 
     /// Returns true once all reports are known. Before that no status should be written: it would be taken back at once.

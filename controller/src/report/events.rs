@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::presence::{self, AllPresences, HostPresence, HostPresences, PresenceNews};
+use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::Replica;
 use crate::watch::{Received, api_resource};
 use sesame_gateway_api::api::NamespacedName;
@@ -37,8 +38,8 @@ pub(crate) struct Events {
     pub(crate) replica: Replica,
     pub(crate) expiring: watch::Receiver<Expiring>,
     pub(crate) presences: watch::Receiver<AllPresences>,
-    /// Silence after which a host is lost.
-    pub(crate) host_lost: Duration,
+    /// Settings, of which the silence after which a host is lost is told.
+    pub(crate) current: watch::Receiver<CurrentSettings>,
 }
 
 /// Everything that was told.
@@ -95,6 +96,9 @@ impl Events {
         told.hosts
             .retain(|gateway, _| presences.contains_key(gateway));
         told.hosts_at.retain(|_, at| at.elapsed() < GATHER);
+        let Ok(host_lost) = self.host_lost() else {
+            return true;
+        };
         let mut all_told = true;
         for (gateway, now) in presences {
             let known: &mut HostPresences = told.hosts.entry(gateway.clone()).or_default();
@@ -108,7 +112,7 @@ impl Events {
                 continue;
             }
             for news in &news {
-                if !self.tell(gateway, &of_hosts(news, self.host_lost)).await {
+                if !self.tell(gateway, &of_hosts(news, host_lost)).await {
                     return false;
                 }
                 known.extend(news.hosts.iter().map(|host| (host.clone(), news.presence)));
@@ -116,6 +120,15 @@ impl Events {
             told.hosts_at.insert(gateway.clone(), Instant::now());
         }
         all_told
+    }
+
+    /// Returns the silence after which a host is lost; an error while there are no settings.
+    fn host_lost(&self) -> Result<Duration, String> {
+        let current = self.current.borrow();
+        let known = current.as_ref();
+        known
+            .map(|ControllerSettings { host_lost, .. }| *host_lost)
+            .map_err(Clone::clone)
     }
 
     /// Writes an Event; returns false if that has failed.

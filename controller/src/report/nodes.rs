@@ -47,12 +47,9 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Returns the state before Nodes were listed. Hosts of any name may serve at the `declared` addresses.
-    pub(super) fn new(declared: Vec<Network>) -> Self {
-        Self {
-            known: None,
-            declared,
-        }
+    /// Replaces the addresses at which hosts of any name may serve.
+    pub(super) fn declare(&mut self, declared: &[Network]) {
+        self.declared = declared.to_vec();
     }
 
     /// Notes that Nodes may not be read; those that were known stay.
@@ -118,7 +115,8 @@ mod tests {
 
     #[test]
     fn a_host_serves_at_the_addresses_of_its_node_and_at_declared_ones() {
-        let mut nodes = Nodes::new(vec!["198.51.100.0/24".parse().expect("a network")]);
+        let mut nodes = Nodes::default();
+        nodes.declare(&["198.51.100.0/24".parse().expect("a network")]);
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
         assert!(!nodes.listed());
         let a = node(&["192.0.2.1", "a.example.com", "2001:db8::1"]);

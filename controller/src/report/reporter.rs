@@ -1,5 +1,6 @@
 //! Writes statuses, while this replica leads: one write of an object at a time, and few of all.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -17,9 +18,9 @@ use super::pace::Pace;
 use super::patch::patch;
 use super::presence::AllPresences;
 use super::write::{self, WriteOutcome};
+use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::{Replica, replace};
 use crate::statuses::{GatewayProblems, StatusChange};
-use sesame_gateway_api::api::Network;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// Number of objects that are written at a time.
@@ -30,10 +31,8 @@ const TICK: Duration = Duration::from_secs(5);
 /// Everything that the reporter's task owns.
 pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
-    /// Networks where hosts may serve that are no Nodes.
-    pub(crate) host_addresses: Vec<Network>,
-    /// Silence after which a host is lost.
-    pub(crate) host_lost: Duration,
+    /// Networks where hosts may serve that are no Nodes, and the silence after which a host is lost.
+    pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
     pub(crate) without_service: watch::Receiver<GatewayProblems>,
@@ -46,8 +45,8 @@ impl StatusReporter {
     pub(crate) async fn run(mut self) {
         let mut backlog = Backlog::default();
         let mut writes: JoinSet<(ObjectKey, WriteOutcome)> = JoinSet::new();
-        let declared = std::mem::take(&mut self.host_addresses);
-        let (mut agents, mut heard) = Agents::watch(&self.replica, declared, self.host_lost);
+        let (mut agents, mut heard) = Agents::watch(&self.replica);
+        self.apply_rules(&mut agents);
         let mut ticks = tokio::time::interval(TICK);
         loop {
             let wait = self.start_writes(&mut backlog, &agents, &mut writes);
@@ -60,11 +59,14 @@ impl StatusReporter {
                     let gateways = agents.take(event, Moment::now());
                     backlog.touch(gateways);
                 }
+                changed = self.host_rules.changed() => match changed {
+                    Ok(()) => backlog.touch(self.apply_rules(&mut agents)),
+                    Err(_) => return,
+                },
                 changed = self.failures.changed() => match changed {
                     Ok(()) => backlog.open_all(Kind::Gateway),
                     Err(_) => return,
                 },
-                // The sender may be gone: Services are not always made.
                 Ok(()) = self.without_service.changed() => backlog.open_all(Kind::Gateway),
                 changed = self.replica.leading.changed() => match changed {
                     Ok(()) => backlog.open.extend(backlog.stored.keys().cloned()),
@@ -95,6 +97,18 @@ impl StatusReporter {
                 let gateways = agents.take(event, Moment::now());
                 backlog.touch(gateways);
             }
+        }
+    }
+
+    /// Hands the rules for hosts on; returns the objects whose reports count differently by them.
+    fn apply_rules(&mut self, agents: &mut Agents) -> BTreeSet<ObjectKey> {
+        match &*self.host_rules.borrow_and_update() {
+            Ok(ControllerSettings {
+                host_addresses,
+                host_lost,
+                ..
+            }) => agents.apply_rules(host_addresses, *host_lost, Moment::now()),
+            Err(_) => BTreeSet::new(),
         }
     }
 

@@ -31,6 +31,12 @@ struct OfCertificate {
     key: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfBuild {
+    version: &'static str,
+    revision: &'static str,
+}
+
 /// All metrics of the process.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -47,6 +53,7 @@ pub(crate) struct Metrics {
     hosts_lost: Gauge,
     leader: Gauge,
     api_server: Gauge,
+    build: Family<OfBuild, Gauge>,
 }
 
 impl Metrics {
@@ -68,6 +75,8 @@ impl Metrics {
         let watch_failures = add(all, "watch_failures", help);
         let help = "1 while the API server answers this replica";
         let api_server = add(all, "api_server_answers", help);
+        let help = "1 for the version and the source revision of this program";
+        let build = add(all, "build_info", help);
         Self {
             objects: add(all, "objects", "Objects in use, by kind"),
             skipped: add(all, "skipped_objects", "Objects that cannot be decoded"),
@@ -82,6 +91,7 @@ impl Metrics {
             hosts_lost,
             leader: add(all, "leader", "1 while this replica writes"),
             api_server,
+            build,
             registry,
         }
     }
@@ -94,6 +104,13 @@ impl Metrics {
             // Writing to a String cannot fail.
             Err(error) => format!("# {error}\n"),
         }
+    }
+
+    /// Notes which program this is.
+    pub(crate) fn built_from(&self, revision: &'static str) {
+        let version = env!("CARGO_PKG_VERSION");
+        let labels = OfBuild { version, revision };
+        self.build.get_or_create(&labels).set(1);
     }
 
     /// Counts a list of a kind.

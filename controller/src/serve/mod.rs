@@ -24,11 +24,11 @@ pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// Answers until the task is dropped. `ready` returns true once the world was resolved.
+/// Answers until the task is dropped. `ready` is an error with the reason until the world was resolved.
 pub(crate) async fn serve(
     listener: TcpListener,
     metrics: Arc<Metrics>,
-    ready: impl Fn() -> bool + Send + Sync + 'static,
+    ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
 ) {
     let answer = move |request: Request<Incoming>| {
         let response = answer(request.method(), request.uri().path(), &metrics, ready());
@@ -37,15 +37,18 @@ pub(crate) async fn serve(
     sesame_http_server::serve(listener, answer).await;
 }
 
-fn answer(method: &Method, path: &str, metrics: &Metrics, ready: bool) -> Response<Full<Bytes>> {
+fn answer(
+    method: &Method,
+    path: &str,
+    metrics: &Metrics,
+    ready: Result<(), String>,
+) -> Response<Full<Bytes>> {
     let (status, kind, body) = match (method, path) {
         (&Method::GET, "/healthz") => (StatusCode::OK, TEXT, "ok\n".to_owned()),
-        (&Method::GET, "/readyz") if ready => (StatusCode::OK, TEXT, "ok\n".to_owned()),
-        (&Method::GET, "/readyz") => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            TEXT,
-            "the cluster's objects have not all been read yet\n".to_owned(),
-        ),
+        (&Method::GET, "/readyz") => match ready {
+            Ok(()) => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+            Err(why) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
+        },
         (&Method::GET, "/metrics") => (StatusCode::OK, METRICS, metrics.text()),
         _ => (
             StatusCode::NOT_FOUND,

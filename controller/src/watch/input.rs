@@ -17,6 +17,8 @@ pub(crate) enum Input {
     },
     /// Keys that were published last, read before anything that is referred to.
     Published(LastGoodKeys),
+    /// The settings of the controller may have changed.
+    Configured,
     /// Outcome of the read of an object that is referred to.
     Fetched {
         /// The object.

@@ -21,7 +21,7 @@ use super::{
 use crate::connection::answer;
 use crate::replica::Replica;
 use crate::retry::Pauses;
-use sesame_gateway_api::api::{GATEWAY_GROUP, NamespacedName};
+use sesame_gateway_api::api::{GATEWAY_GROUP, NamespacedName, SESAME_GROUP};
 use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
@@ -34,8 +34,7 @@ const NOT_SERVED: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
-const NONE_READ: &str =
-    "its definition serves no version that is read; install newer definitions of the Gateway API";
+const NONE_READ: &str = "its definition serves no version that is read; install newer definitions";
 
 /// Everything that the watches need.
 #[derive(Clone)]
@@ -117,7 +116,7 @@ impl Watches {
 
     fn config(&self, kind: Kind) -> watcher::Config {
         let config = watch_config();
-        if kind.cluster_scoped() {
+        if kind.cluster_scoped() || kind == Kind::SesameConfiguration {
             return config;
         }
         // What Sesame publishes itself is left out.
@@ -138,7 +137,7 @@ impl Watches {
     /// The definition itself is asked for: an API server that is just starting says "not found" of kinds that it has.
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
         let known = kind.api_versions();
-        if !kind.is_gateway_api() {
+        if !kind.is_modelled() {
             let version = known.first().ok_or(NONE_READ)?;
             return Ok((*version).to_owned());
         }
@@ -147,7 +146,11 @@ impl Watches {
         let resource = ApiResource::from_gvk(&resource);
         let definitions: Api<Received> = Api::all_with(self.replica.client.clone(), &resource);
         let plural = api_resource(kind, "").plural;
-        let name = format!("{plural}.{GATEWAY_GROUP}");
+        let group = match kind {
+            Kind::SesameConfiguration => SESAME_GROUP,
+            _ => GATEWAY_GROUP,
+        };
+        let name = format!("{plural}.{group}");
         let mut pauses = Pauses::of_reads();
         loop {
             match answer(TIMEOUT, definitions.get_opt(&name)).await {

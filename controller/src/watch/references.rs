@@ -117,12 +117,12 @@ impl Referenced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sesame_gateway_api::decode::{self, Limits};
+    use sesame_gateway_api::decode::{self, DecodeLimits};
 
     fn world(text: &str) -> World {
         let mut world = World::default();
         for document in decode::split(text) {
-            for decoded in decode::decode(document.text, &Limits::default()) {
+            for decoded in decode::decode(document.text, &DecodeLimits::default()) {
                 world.insert(decoded.expect("an object").object);
             }
         }

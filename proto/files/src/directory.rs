@@ -17,7 +17,9 @@ use sesame_proto::bounds::{self, BoundsError};
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::{Manifest, ShardRef, Snapshot};
 use sesame_proto::shard::{self, MAX_STORED_BYTES, ShardError, Sharded};
-use sesame_proto::signature::{self, Piece, SignatureError, SigningKeys, Statement, TrustedKeys};
+use sesame_proto::signature::{
+    self, SignatureError, SignedPiece, SigningKeys, Statement, TrustedKeys,
+};
 
 /// The manifest's file name.
 pub const MANIFEST: &str = "manifest.pb";
@@ -27,7 +29,7 @@ const SHARD_SUFFIX: &str = ".pb.zst";
 const SIGNATURE_SUFFIX: &str = ".sig";
 const MAX_SIGNATURE_BYTES: u64 = 4096;
 /// The piece that a manifest is in a directory, which is for every host that reads it, with its keys in one file.
-const MANIFEST_PIECE: Piece<'_> = Piece::Manifest {
+const MANIFEST_PIECE: SignedPiece<'_> = SignedPiece::Manifest {
     fleet: "",
     key_secrets: 0,
 };
@@ -79,7 +81,7 @@ pub fn write_signed(
     fs::create_dir_all(dir).map_err(at(dir))?;
     let mut named = BTreeSet::from([MANIFEST.to_owned()]);
     let gateway = manifest.gateway.as_str();
-    let mut sign = |file: &str, piece: Piece<'_>, content: &[u8]| {
+    let mut sign = |file: &str, piece: SignedPiece<'_>, content: &[u8]| {
         let Some((keys, stamp)) = signing else {
             return Ok::<_, DirectoryError>(());
         };
@@ -97,7 +99,11 @@ pub fn write_signed(
         let file = shard_file(&shard.name);
         replace(dir, &file, &shard.bytes)?;
         if index >= manifest.config.len() {
-            sign(&file, Piece::Endpoints { name: &shard.name }, &shard.bytes)?;
+            sign(
+                &file,
+                SignedPiece::Endpoints { name: &shard.name },
+                &shard.bytes,
+            )?;
         }
     }
     let bytes = manifest.encode_to_vec();
@@ -159,7 +165,7 @@ pub fn read_trusted(
 ) -> Result<StoredSnapshot, DirectoryError> {
     let path = dir.join(MANIFEST);
     let (manifest, bytes) = manifest_with_bytes(&path)?;
-    let verify = |path: &Path, piece: Piece<'_>, content: &[u8]| {
+    let verify = |path: &Path, piece: SignedPiece<'_>, content: &[u8]| {
         let Some(trusted) = trusted else {
             return Ok(None);
         };
@@ -190,7 +196,7 @@ pub fn read_trusted(
     for ShardRef { name, .. } in &manifest.endpoints {
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
-        let of_shard = verify(&path, Piece::Endpoints { name }, content)?;
+        let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
         // All of a directory is written at once: older endpoints are somebody else's doing.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;

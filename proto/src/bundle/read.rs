@@ -16,7 +16,7 @@ use crate::digest::sha256;
 use crate::keys::hex;
 use crate::schema::{BundleHeader, BundlePart, BundlePartKind, Manifest, Snapshot};
 use crate::shard::{self, MAX_SHARDS, MAX_STORED_BYTES};
-use crate::signature::{GoodSignatures, Piece, Statement, TrustedKeys};
+use crate::signature::{GoodSignatures, SignedPiece, Statement, TrustedKeys};
 
 /// A bundle that is whole: every digest fits, and its parts are those that its manifest names.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ impl<'a> BundleFile<'a> {
     pub(super) fn statement(&self) -> Statement<'_> {
         Statement {
             gateway: &self.label.gateway,
-            piece: Piece::Bundle,
+            piece: SignedPiece::Bundle,
             content: self.signed,
         }
     }

@@ -7,7 +7,7 @@ use super::read::BundleFile;
 use super::{BundleError, BundleLabel, FORMAT, MAGIC, MAX_BYTES};
 use crate::schema::{BundleHeader, BundlePart, BundlePartKind};
 use crate::shard::Sharded;
-use crate::signature::{Piece, SigningKeys, Statement};
+use crate::signature::{SignedPiece, SigningKeys, Statement};
 
 /// Returns the bundle of a snapshot. `keys` are its key pairs as [`super::sealed::seal`] gives them; none leaves them out.
 ///
@@ -56,7 +56,7 @@ pub fn write(
     put(&header.encode_to_vec(), &mut bytes)?;
     let statement = Statement {
         gateway: &header.gateway,
-        piece: Piece::Bundle,
+        piece: SignedPiece::Bundle,
         content: &bytes,
     };
     let signatures = signing.sign(&statement, label.sequence);

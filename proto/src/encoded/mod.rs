@@ -6,7 +6,7 @@
 mod endpoints;
 mod route_tables;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,7 +25,7 @@ pub struct EncodedSnapshot {
     gateway: String,
     parts: Parts,
     addresses: Vec<String>,
-    ports: BTreeSet<(Transport, u32)>,
+    ports: BTreeMap<(Transport, u32), u32>,
     serials: BTreeMap<String, String>,
     first_expiry: Option<i64>,
     counts: Counts,
@@ -46,7 +46,7 @@ impl EncodedSnapshot {
             ports: snapshot
                 .ports
                 .iter()
-                .map(|port| (port.transport(), port.port))
+                .map(|port| ((port.transport(), port.port), port.opened()))
                 .collect(),
             serials: serials(snapshot),
             first_expiry: not_after.filter(|end| *end > 0).min(),
@@ -156,8 +156,8 @@ impl EncodedSnapshot {
         &self.addresses
     }
 
-    /// Returns the ports that it listens on, as seen from outside.
-    pub fn ports(&self) -> &BTreeSet<(Transport, u32)> {
+    /// Returns the ports that it listens on, as seen from outside, each with the port that hosts open for it.
+    pub fn ports(&self) -> &BTreeMap<(Transport, u32), u32> {
         &self.ports
     }
 

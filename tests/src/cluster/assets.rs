@@ -18,8 +18,8 @@ pub enum Channel {
     Experimental,
 }
 
-/// `kube-apiserver` or `etcd`: from `$KUBEBUILDER_ASSETS`, else what `make` built into `.tools`.
-pub(super) fn binary(name: &str) -> PathBuf {
+/// Path of `kube-apiserver` or `etcd`: from `$KUBEBUILDER_ASSETS`, else what `make` built into `.tools`.
+pub fn kube_binary(name: &str) -> PathBuf {
     let directory = std::env::var_os("KUBEBUILDER_ASSETS")
         .filter(|value| !value.is_empty())
         .map_or_else(
@@ -35,10 +35,15 @@ pub(super) fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// Every object of a channel, in the order of the files' names. They are read from the Go module that
-/// `tests/conformance/go.mod` pins.
-pub(super) fn crds(channel: Channel) -> Vec<Value> {
-    let directory = gateway_api().join("config/crd").join(match channel {
+/// Directory of the Gateway API's definitions, with one for each channel, in the Go module that `tests/conformance/go.mod`
+/// pins.
+pub fn definitions() -> PathBuf {
+    gateway_api().join("config/crd")
+}
+
+/// Files with the definitions of a channel, in the order of their names.
+pub fn crd_files(channel: Channel) -> Vec<PathBuf> {
+    let directory = definitions().join(match channel {
         Channel::Standard => "standard",
         Channel::Experimental => "experimental",
     });
@@ -51,7 +56,13 @@ pub(super) fn crds(channel: Channel) -> Vec<Value> {
         .filter(|path| !path.ends_with("kustomization.yaml"))
         .collect();
     files.sort();
-    let objects: Vec<Value> = files
+    assert!(!files.is_empty(), "{} is empty", directory.display());
+    files
+}
+
+/// Every object of a channel, in the order of the files' names.
+pub(super) fn crds(channel: Channel) -> Vec<Value> {
+    crd_files(channel)
         .iter()
         .flat_map(|path| {
             let text = std::fs::read_to_string(path).expect("read a definition");
@@ -59,9 +70,7 @@ pub(super) fn crds(channel: Channel) -> Vec<Value> {
                 .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             objects
         })
-        .collect();
-    assert!(!objects.is_empty(), "{} is empty", directory.display());
-    objects
+        .collect()
 }
 
 /// Returns the directory in which Go keeps the module; it is fetched if it is not there yet.
@@ -81,8 +90,8 @@ fn gateway_api() -> PathBuf {
     directory.expect("a downloaded module's directory").into()
 }
 
-/// The version of Kubernetes in `go.mod`.
-fn kube_version() -> &'static str {
+/// Returns the version of Kubernetes in `go.mod`.
+pub fn kube_version() -> &'static str {
     PINS.lines()
         .filter(|line| !line.contains("=>"))
         .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))

@@ -1,5 +1,7 @@
 //! Identity of the API server, and of those that it knows: its authorities, the administrator and the key that signs tokens.
 
+use std::net::IpAddr;
+
 use base64::Engine as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -42,9 +44,13 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn new() -> Self {
+    /// Makes that of an API server which is also reached at this address.
+    pub(super) fn new(address: impl Into<IpAddr>) -> Self {
         let server_authority = Authority::new("test cluster: servers");
-        let server = server_authority.issue(&SERVER_NAMES);
+        let address = address.into().to_string();
+        let mut names = vec![address.as_str()];
+        names.extend(SERVER_NAMES.iter().filter(|name| **name != address));
+        let server = server_authority.issue(&names);
         let (client_authority_pem, admin) = admin();
         let token_key = KeyPair::generate().expect("a key");
         Self {

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use super::assets::binary;
+use super::assets::kube_binary;
 use super::guard::Guard;
 use super::identity::Identity;
 use crate::agent::SOON;
@@ -28,12 +28,12 @@ pub(super) struct Servers {
     etcd: Child,
     etcd_port: u16,
     apiserver: Option<Child>,
-    apiserver_port: u16,
+    address: SocketAddr,
 }
 
 impl Servers {
     /// Starts both; etcd answers, but the API server need not be ready yet.
-    pub(super) async fn start(identity: &Identity) -> Self {
+    pub(super) async fn start(identity: &Identity, address: Ipv4Addr) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("sesame-cluster-")
             .tempdir()
@@ -48,7 +48,7 @@ impl Servers {
             etcd,
             etcd_port,
             apiserver: None,
-            apiserver_port: free_port(),
+            address: (address, free_port()).into(),
         };
         servers.wait_etcd().await;
         servers.start_apiserver();
@@ -57,7 +57,7 @@ impl Servers {
 
     /// Address that the API server listens on, or listened on.
     pub(super) fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.apiserver_port).into()
+        self.address
     }
 
     /// For files that end with the cluster.
@@ -97,7 +97,7 @@ impl Servers {
     /// At the same address as before.
     pub(super) fn start_apiserver(&mut self) {
         assert!(self.apiserver.is_none(), "the API server already runs");
-        let mut command = apiserver_command(self.directory(), self.etcd_port, self.apiserver_port);
+        let mut command = apiserver_command(self.directory(), self.etcd_port, self.address);
         self.apiserver = Some(self.guard.spawn(&mut command));
     }
 
@@ -153,7 +153,7 @@ fn etcd_command(directory: &Path, port: u16) -> Command {
     let clients = format!("http://127.0.0.1:{port}");
     // There are no peers, but etcd insists on listening for them.
     let peers = format!("http://127.0.0.1:{}", free_port());
-    let mut command = Command::new(binary("etcd"));
+    let mut command = Command::new(kube_binary("etcd"));
     command
         .arg("--data-dir")
         .arg(directory.join("etcd"))
@@ -170,13 +170,14 @@ fn etcd_command(directory: &Path, port: u16) -> Command {
     command
 }
 
-fn apiserver_command(directory: &Path, etcd_port: u16, port: u16) -> Command {
+fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> Command {
     let file = |flag: &str, name: &str| format!("--{flag}={}", directory.join(name).display());
-    let mut command = Command::new(binary("kube-apiserver"));
+    let mut command = Command::new(kube_binary("kube-apiserver"));
     command
         .arg(format!("--etcd-servers=http://127.0.0.1:{etcd_port}"))
-        .arg(format!("--secure-port={port}"))
-        .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+        .arg(format!("--secure-port={}", address.port()))
+        .arg(format!("--bind-address={}", address.ip()))
+        .arg(format!("--advertise-address={}", address.ip()))
         // Endpoints may not be on the loopback, and nobody looks for the API server by its Service.
         .arg("--endpoint-reconciler-type=none")
         .arg(format!("--service-cluster-ip-range={SERVICE_ADDRESSES}"))

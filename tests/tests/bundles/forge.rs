@@ -5,7 +5,7 @@ use sesame_proto::bundle::{BundleLabel, write};
 use sesame_proto::digest::sha256;
 use sesame_proto::schema::{BundleHeader, BundlePart, Manifest, Snapshot};
 use sesame_proto::shard::{self, Shard, Sharded};
-use sesame_proto::signature::{Piece, SigningKeys, Statement};
+use sesame_proto::signature::{SignedPiece, SigningKeys, Statement};
 
 /// The end of the beginning: 14 bytes and the format.
 pub(crate) const PREAMBLE: usize = 18;
@@ -82,7 +82,7 @@ pub(crate) fn whole(mut bytes: Vec<u8>, signatures: &[u8], parts: &[Vec<u8>]) ->
 pub(crate) fn signatures(header: &BundleHeader, signed: &[u8], keys: &SigningKeys) -> Vec<u8> {
     let statement = Statement {
         gateway: &header.gateway,
-        piece: Piece::Bundle,
+        piece: SignedPiece::Bundle,
         content: signed,
     };
     keys.sign(&statement, header.sequence)

@@ -9,7 +9,7 @@ use sesame_proto::bounds;
 use sesame_proto::bundle::sealed::{self, HostIdentity};
 use sesame_proto::bundle::{self, BundleFile, BundleLabel};
 use sesame_proto::shard;
-use sesame_proto::signature::{Piece, SigningKeys, Statement, TrustedKeys};
+use sesame_proto::signature::{SignedPiece, SigningKeys, Statement, TrustedKeys};
 use sesame_published::kubeconfig;
 
 use super::campaign::{Verdict, run, scratch};
@@ -32,7 +32,7 @@ fn keys() -> SigningKeys {
 fn statement(content: &[u8]) -> Statement<'_> {
     Statement {
         gateway: "Gateway/default/edge",
-        piece: Piece::Endpoints { name: "shard" },
+        piece: SignedPiece::Endpoints { name: "shard" },
         content,
     }
 }

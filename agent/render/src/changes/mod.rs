@@ -13,7 +13,7 @@ use sesame_proto::schema::{Backend, EndpointSet, Snapshot};
 use crate::budget::Subscriptions;
 use crate::clusters::{self, endpoints};
 use crate::context::{RenderContext, RenderOptions};
-use crate::rendered::{Problems, Rendered, Resource};
+use crate::rendered::{RenderProblems, Rendered, Resource};
 use crate::tls::secrets;
 
 /// Takes over everything but route tables, and of those the virtual hosts that are the same, of a Gateway that differs
@@ -58,7 +58,7 @@ pub fn endpoints_after(
     if !rendered.problems.is_empty() {
         return None;
     }
-    let mut problems = Problems::default();
+    let mut problems = RenderProblems::default();
     let secrets = secrets::render(&snapshot.keys, keys, &snapshot.trust_bundles, &mut problems);
     let mut context = RenderContext::new(snapshot, &secrets, options);
     endpoints::check(&snapshot.endpoints, &options.endpoints, &mut problems);

@@ -14,7 +14,7 @@ use sesame_proto::wire::{append, contents};
 
 use crate::context::RenderContext;
 use crate::http::route_tables::{self, VIRTUAL_HOSTS, check_domain};
-use crate::rendered::{Problems, Resource};
+use crate::rendered::{RenderProblems, Resource};
 
 /// Renders the tables of `new`, given those that were rendered of `old` without a problem.
 pub(super) fn render(
@@ -63,7 +63,7 @@ fn table(
     // With room for a host that grows: growing the whole would copy it again.
     bytes.reserve(rendered.bytes.len() + rendered.bytes.len() / 64);
     let mut seen = BTreeSet::new();
-    let mut problems = Problems::default();
+    let mut problems = RenderProblems::default();
     let mut host = Vec::new();
     for (place, new) in new.hosts.iter().enumerate() {
         let place = if in_place {

@@ -8,12 +8,12 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint as EnvoyEndpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint,
 };
 use prost::Message as _;
-use sesame_proto::addresses::{self, Refused};
+use sesame_proto::addresses::{self, RefusedAddress};
 use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
 
 use crate::context::{EndpointRules, RenderContext};
 use crate::http::sessions;
-use crate::rendered::{Problems, Resource};
+use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
 /// Endpoint sets by name.
@@ -57,7 +57,11 @@ pub(crate) fn render(
 
 /// Notes the endpoints that are left out: those that are none, for which Envoy would refuse the whole set, and those that no
 /// request may go to.
-pub(crate) fn check(endpoints: &[EndpointSet], rules: &EndpointRules, problems: &mut Problems) {
+pub(crate) fn check(
+    endpoints: &[EndpointSet],
+    rules: &EndpointRules,
+    problems: &mut RenderProblems,
+) {
     for EndpointSet { name, endpoints } in endpoints {
         let mut refused = endpoints
             .iter()
@@ -84,7 +88,7 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     if rules.local {
         return Ok((ip, *port));
     }
-    if let Some(Refused { network, what, .. }) = addresses::refused(ip) {
+    if let Some(RefusedAddress { network, what, .. }) = addresses::refused(ip) {
         return Err(format!(
             "endpoint {ip} is refused: {what} ({network}); --allow-local-endpoints allows it"
         ));
@@ -165,7 +169,7 @@ mod tests {
 
     /// Returns the number of endpoints that are served of a set, and the problems.
     fn served(set: &EndpointSet, rules: &EndpointRules) -> (usize, Vec<String>) {
-        let mut problems = Problems::default();
+        let mut problems = RenderProblems::default();
         check(std::slice::from_ref(set), rules, &mut problems);
         let assignment = assignment(&set.name, Some(set), AppProtocol::Http1, &[], rules);
         let served = assignment.endpoints.iter().map(|l| l.lb_endpoints.len());

@@ -27,7 +27,7 @@ use self::endpoints::Sets;
 use crate::context::RenderContext;
 use crate::http::sessions;
 use crate::limits::{CONNECTION_BUFFER, Limits};
-use crate::rendered::{Problems, Resource, by_name};
+use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::{config_sources, tls, wrappers};
 
 /// Seconds that a connection to an endpoint may take to open.
@@ -43,7 +43,7 @@ pub(crate) fn render(
     backends: &[&Backend],
     sets: &Sets<'_>,
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(backends.len());
     for backend in backends {

@@ -20,14 +20,14 @@ use super::paths::quote;
 use super::routes::RenderedRoute;
 use super::{headers, matches};
 use crate::l4::weights::REFUSED_CLUSTER;
-use crate::rendered::Problems;
+use crate::rendered::RenderProblems;
 use crate::wrappers;
 
 /// The filter's name in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
 /// Returns the route's configuration of the filter.
-pub(crate) fn render(object: &str, cors: &Cors, problems: &mut Problems) -> Any {
+pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -> Any {
     let Cors {
         allow_origins,
         allow_credentials,
@@ -69,7 +69,7 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut Problems) -> Any 
 fn usable<'c>(
     object: &str,
     origins: &'c [CorsOrigin],
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Vec<&'c cors_origin::Kind> {
     let mut usable = Vec::with_capacity(origins.len());
     for (i, origin) in origins.iter().enumerate() {
@@ -107,7 +107,7 @@ fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
 }
 
 /// Returns the values that may stand in a header, with commas.
-fn joined(object: &str, field: &str, values: &[String], problems: &mut Problems) -> String {
+fn joined(object: &str, field: &str, values: &[String], problems: &mut RenderProblems) -> String {
     let mut usable = |value: &&String| {
         let checked = headers::check_value(value).map_err(|why| format!("CORS {field}: {why}"));
         problems.value(object, checked, "it is left out").is_some()
@@ -153,7 +153,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         max_age_seconds: _,
     } = cors;
     // What is left out was told of with the filter.
-    let origins: Vec<String> = usable("", allow_origins, &mut Problems::default())
+    let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),
@@ -179,7 +179,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         "",
         "",
         exposed(expose_headers, *allow_credentials),
-        &mut Problems::default(),
+        &mut RenderProblems::default(),
     );
     let said = [
         // The only value that is a format: it is one of those that matched.

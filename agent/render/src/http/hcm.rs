@@ -48,69 +48,24 @@ pub(crate) fn render(
     table: Table<'_>,
     context: &RenderContext<'_>,
 ) -> Filter {
-    let route_specifier = match table {
-        Table::File(name) => Some(RouteSpecifier::Rds(Rds {
-            config_source: Some(config_sources::file(&context.options.layout.rds(name))),
-            route_config_name: name.to_owned(),
-        })),
-        Table::Inline(_) => None,
-    };
     let edge = context.edge;
     let manager = HttpConnectionManager {
         stat_prefix: format!("{scheme}-{port}"),
         http_filters: http_filters(),
-        route_specifier,
+        route_specifier: table_in_file(table, context),
         // The client's address is the connection's, unless that many proxies before us are trusted to say.
         use_remote_address: wrappers::boolean(true),
         xff_num_trusted_hops: context.options.trusted_hops,
-        // Nobody is internal: a private address would otherwise be allowed to steer retries and timeouts
-        // with `x-envoy-*` headers. An empty list means all private addresses to Envoy, so it gets one
-        // that no client has.
-        internal_address_config: Some(InternalAddressConfig {
-            cidr_ranges: vec![CidrRange {
-                address_prefix: "0.0.0.0".to_owned(),
-                prefix_len: wrappers::uint32(32),
-            }],
-            ..Default::default()
-        }),
+        internal_address_config: Some(nobody_is_internal()),
         // `/a/../b` is `/b` for the route as for the backend, or a route could be stepped around.
         normalize_path: wrappers::boolean(true),
         // So are `/a//b` and `/a%2Fb`, unless the Gateway says otherwise: a backend may take them for the same.
         merge_slashes: !edge.keep_repeated_slashes,
-        path_with_escaped_slashes_action: match edge.escaped_slashes() {
-            EscapedSlashes::Redirect => PathWithEscapedSlashesAction::UnescapeAndRedirect,
-            EscapedSlashes::Reject => PathWithEscapedSlashesAction::RejectRequest,
-            EscapedSlashes::Unescape => PathWithEscapedSlashesAction::UnescapeAndForward,
-            EscapedSlashes::Keep => PathWithEscapedSlashesAction::KeepUnchanged,
-        }
-        .into(),
+        path_with_escaped_slashes_action: escaped_slashes(edge).into(),
         // A backend says what it is; we add nothing.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
-        common_http_protocol_options: Some(HttpProtocolOptions {
-            idle_timeout: wrappers::milliseconds(
-                edge.connection_idle_timeout_ms
-                    .unwrap_or(CONNECTION_IDLE_MS),
-            ),
-            max_headers_count: wrappers::uint32(
-                edge.max_request_headers.unwrap_or(MOST_HEADERS).max(1),
-            ),
-            // Backends that make variables of headers take `a_b` for `a-b`, which somebody else may have checked.
-            headers_with_underscores_action: match edge.header_underscores() {
-                Underscores::RejectRequest => HeadersWithUnderscoresAction::RejectRequest,
-                Underscores::DropHeader => HeadersWithUnderscoresAction::DropHeader,
-                Underscores::Allow => HeadersWithUnderscoresAction::Allow,
-            }
-            .into(),
-            ..Default::default()
-        }),
-        http2_protocol_options: Some(Http2ProtocolOptions {
-            max_concurrent_streams: wrappers::uint32(100),
-            initial_stream_window_size: wrappers::uint32(64 * 1024),
-            initial_connection_window_size: wrappers::uint32(1024 * 1024),
-            // One bad request costs its stream, not the connection.
-            override_stream_error_on_invalid_http_message: wrappers::boolean(true),
-            ..Default::default()
-        }),
+        common_http_protocol_options: Some(http_options(edge)),
+        http2_protocol_options: Some(http2_options()),
         max_request_headers_kb: wrappers::uint32(
             edge.max_request_headers_kib
                 .unwrap_or(MOST_HEADER_KIB)
@@ -127,16 +82,85 @@ pub(crate) fn render(
         }],
         ..Default::default()
     };
-    let mut manager = pack_any(manager);
+    Filter {
+        name: "envoy.filters.network.http_connection_manager".to_owned(),
+        config_type: Some(filter::ConfigType::TypedConfig(with_inline_table(
+            pack_any(manager),
+            table,
+        ))),
+    }
+}
+
+/// Returns how Envoy finds the route table in its file; none if it is inline.
+fn table_in_file(table: Table<'_>, context: &RenderContext<'_>) -> Option<RouteSpecifier> {
+    match table {
+        Table::File(name) => Some(RouteSpecifier::Rds(Rds {
+            config_source: Some(config_sources::file(&context.options.layout.rds(name))),
+            route_config_name: name.to_owned(),
+        })),
+        Table::Inline(_) => None,
+    }
+}
+
+/// Returns the encoded connection manager with its route table, if that is inline.
+fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     if let Table::Inline(bytes) = table {
         // Behind the rest, as it is: decoded and encoded again, its maps would come in another order.
         manager.value.push(ROUTE_CONFIG);
         encode_varint(bytes.len() as u64, &mut manager.value);
         manager.value.extend_from_slice(bytes);
     }
-    Filter {
-        name: "envoy.filters.network.http_connection_manager".to_owned(),
-        config_type: Some(filter::ConfigType::TypedConfig(manager)),
+    manager
+}
+
+/// Returns the internal addresses: none, because a private address would otherwise be allowed to steer retries and
+/// timeouts with `x-envoy-*` headers. An empty list means all private addresses to Envoy, so it gets one that no client has.
+fn nobody_is_internal() -> InternalAddressConfig {
+    InternalAddressConfig {
+        cidr_ranges: vec![CidrRange {
+            address_prefix: "0.0.0.0".to_owned(),
+            prefix_len: wrappers::uint32(32),
+        }],
+        ..Default::default()
+    }
+}
+
+fn escaped_slashes(edge: Edge) -> PathWithEscapedSlashesAction {
+    match edge.escaped_slashes() {
+        EscapedSlashes::Redirect => PathWithEscapedSlashesAction::UnescapeAndRedirect,
+        EscapedSlashes::Reject => PathWithEscapedSlashesAction::RejectRequest,
+        EscapedSlashes::Unescape => PathWithEscapedSlashesAction::UnescapeAndForward,
+        EscapedSlashes::Keep => PathWithEscapedSlashesAction::KeepUnchanged,
+    }
+}
+
+/// Returns the options of a client's connection, whatever version of HTTP it speaks.
+fn http_options(edge: Edge) -> HttpProtocolOptions {
+    // Backends that make variables of headers take `a_b` for `a-b`, which somebody else may have checked.
+    let underscores = match edge.header_underscores() {
+        Underscores::RejectRequest => HeadersWithUnderscoresAction::RejectRequest,
+        Underscores::DropHeader => HeadersWithUnderscoresAction::DropHeader,
+        Underscores::Allow => HeadersWithUnderscoresAction::Allow,
+    };
+    let idle_ms = edge.connection_idle_timeout_ms;
+    HttpProtocolOptions {
+        idle_timeout: wrappers::milliseconds(idle_ms.unwrap_or(CONNECTION_IDLE_MS)),
+        max_headers_count: wrappers::uint32(
+            edge.max_request_headers.unwrap_or(MOST_HEADERS).max(1),
+        ),
+        headers_with_underscores_action: underscores.into(),
+        ..Default::default()
+    }
+}
+
+fn http2_options() -> Http2ProtocolOptions {
+    Http2ProtocolOptions {
+        max_concurrent_streams: wrappers::uint32(100),
+        initial_stream_window_size: wrappers::uint32(64 * 1024),
+        initial_connection_window_size: wrappers::uint32(1024 * 1024),
+        // One bad request costs its stream, not the connection.
+        override_stream_error_on_invalid_http_message: wrappers::boolean(true),
+        ..Default::default()
     }
 }
 

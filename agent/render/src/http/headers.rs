@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::config::core::v3::{
 use sesame_proto::field_names;
 use sesame_proto::schema::{Header, HeaderModifier};
 
-use crate::rendered::Problems;
+use crate::rendered::RenderProblems;
 use crate::wrappers;
 
 /// A modifier in Envoy's words, which removes, then sets, then adds.
@@ -20,7 +20,7 @@ pub(crate) struct HeaderChanges {
 pub(crate) fn changes(
     object: &str,
     modifier: Option<&HeaderModifier>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> HeaderChanges {
     let Some(HeaderModifier { set, add, remove }) = modifier else {
         return HeaderChanges::default();

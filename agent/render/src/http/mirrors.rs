@@ -6,13 +6,13 @@ use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::
 use sesame_proto::schema::Mirror;
 
 use crate::context::RenderContext;
-use crate::rendered::Problems;
+use crate::rendered::RenderProblems;
 
 pub(crate) fn render(
     object: &str,
     mirrors: &[Mirror],
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Vec<RequestMirrorPolicy> {
     let mut policies = Vec::with_capacity(mirrors.len());
     for Mirror {

@@ -2,7 +2,9 @@
 //!
 //! One bad route must never cost the others: Envoy refuses a whole table for it, so it is checked and left out here.
 
+mod answers;
 mod cors;
+mod forward;
 pub(crate) mod hcm;
 pub(crate) mod headers;
 mod matches;

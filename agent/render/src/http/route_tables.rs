@@ -16,7 +16,7 @@ use sesame_proto::wire::append;
 use super::routes::{self, RenderedRoute};
 use super::{headers, retries};
 use crate::context::RenderContext;
-use crate::rendered::{Problems, Resource};
+use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
 /// Number of the field `RouteConfiguration.virtual_hosts`.
@@ -34,7 +34,7 @@ pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
 pub(crate) fn render(
     table: &RouteTable,
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Resource {
     let RouteTable {
         name,
@@ -77,7 +77,7 @@ pub(crate) fn head(name: &str) -> Vec<u8> {
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
     host: &mut Vec<u8>,
 ) {
     let VirtualHost { domain, routes } = virtual_host;

@@ -5,25 +5,18 @@
 
 use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::config::route::v3::{
-    DirectResponseAction, Route as EnvoyRoute, RouteAction, RouteMatch, WeightedCluster, route,
-    route_action::{ClusterNotFoundResponseCode, ClusterSpecifier, HostRewriteSpecifier},
-    weighted_cluster::ClusterWeight,
-};
+use envoy_types::pb::envoy::config::route::v3::{Route as EnvoyRoute, RouteMatch, route};
 use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::refusal;
-use sesame_proto::schema::{
-    Cors, DirectResponse, Forward, HeaderModifier, PathMatch, Route, UrlRewrite, WeightedBackend,
-    route::Action,
-};
+use sesame_proto::schema::{Cors, DirectResponse, Route, SessionPersistence, route::Action};
 
+use super::answers::answer;
+use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
 use super::sessions::{self, SessionParts};
-use super::{cors, hcm, matches, mirrors, paths, redirects, retries};
+use super::{cors, matches, redirects};
 use crate::context::RenderContext;
-use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
-use crate::rendered::Problems;
-use crate::wrappers;
+use crate::rendered::RenderProblems;
 
 /// A route without its filters' configuration, and that.
 pub(crate) struct RenderedRoute {
@@ -38,7 +31,7 @@ pub(crate) fn render(
     route: &Route,
     domain: &str,
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Vec<RenderedRoute> {
     let Route {
         name,
@@ -70,61 +63,105 @@ pub(crate) fn render(
         }
         _ => HeaderChanges::default(),
     };
-    let with = |route_match: RouteMatch, action: route::Action| RenderedRoute {
-        route: EnvoyRoute {
-            name: name.clone(),
-            r#match: Some(route_match),
-            request_headers_to_add: request.add.clone(),
-            request_headers_to_remove: request.remove.clone(),
-            response_headers_to_add: response.add.clone(),
-            response_headers_to_remove: response.remove.clone(),
-            action: Some(action),
-            ..Default::default()
-        },
-        filters: filters.clone(),
+    let frame = RouteFrame {
+        route,
+        route_match,
+        request,
+        response,
+        filters,
     };
-    let action = match action {
-        Some(Action::Forward(forward)) => self::forward(
-            name,
-            path.as_ref(),
-            forward,
-            if *grpc { GRPC_REFUSAL } else { HTTP_REFUSAL },
-            &rule_request,
-            context,
-            problems,
-        )
-        .map(|action| {
-            let mut rendered = with(route_match.clone(), action);
-            let session = forward.session.as_ref().map(sessions::render);
-            let session = session.and_then(|session| {
-                problems.value(name, session, "requests are not kept on one endpoint")
-            });
-            if let Some(SessionParts { config, response }) = session {
-                rendered.filters.insert(sessions::FILTER, config);
-                rendered.route.response_headers_to_add.push(response);
-            }
-            vec![rendered]
-        }),
-        Some(Action::Redirect(redirect)) => {
-            redirects::render(redirect, path.as_ref()).map(|action| {
-                redirects::variants(redirect, domain, &route_match, action)
-                    .into_iter()
-                    .map(|(route_match, action)| with(route_match, route::Action::Redirect(action)))
-                    .collect()
-            })
-        }
-        Some(Action::DirectResponse(DirectResponse { status })) => {
-            Ok(vec![with(route_match.clone(), answer(*status))])
-        }
-        None => Err("the route says nothing of what to do".to_owned()),
-    };
-    let mut routes = problems
-        .value(name, action, "its requests are answered with 500")
-        .unwrap_or_else(|| vec![with(route_match.clone(), answer(refusal::HTTP))]);
-    if let Some(cors) = cors {
-        routes = with_cors(name, routes, cors, &route_match, method);
+    let routes = frame.routes(domain, &rule_request, context, problems);
+    let routes = problems
+        .value(name, routes, "its requests are answered with 500")
+        .unwrap_or_else(|| vec![frame.with(answer(refusal::HTTP))]);
+    match cors {
+        Some(cors) => with_cors(name, routes, cors, &frame.route_match, method),
+        None => routes,
     }
-    routes
+}
+
+/// All of an Envoy route but its action.
+struct RouteFrame<'r> {
+    route: &'r Route,
+    route_match: RouteMatch,
+    request: HeaderChanges,
+    response: HeaderChanges,
+    filters: BTreeMap<&'static str, Any>,
+}
+
+impl RouteFrame<'_> {
+    /// Returns the routes that do what the route says; an error if that cannot be said.
+    fn routes(
+        &self,
+        domain: &str,
+        rule_request: &HeaderChanges,
+        context: &RenderContext<'_>,
+        problems: &mut RenderProblems,
+    ) -> Result<Vec<RenderedRoute>, String> {
+        let route = self.route;
+        match &route.action {
+            Some(Action::Forward(forward)) => {
+                let action = forward::render(route, forward, rule_request, context, problems)?;
+                let session = forward.session.as_ref();
+                Ok(vec![self.with_session(action, session, problems)])
+            }
+            Some(Action::Redirect(redirect)) => {
+                let action = redirects::render(redirect, route.path.as_ref())?;
+                let variants = redirects::variants(redirect, domain, &self.route_match, action);
+                let variants = variants.into_iter().map(|(route_match, action)| {
+                    self.matching(route_match, route::Action::Redirect(action))
+                });
+                Ok(variants.collect())
+            }
+            Some(Action::DirectResponse(DirectResponse { status })) => {
+                Ok(vec![self.with(answer(*status))])
+            }
+            None => Err("the route says nothing of what to do".to_owned()),
+        }
+    }
+
+    fn with(&self, action: route::Action) -> RenderedRoute {
+        self.matching(self.route_match.clone(), action)
+    }
+
+    /// Returns the route with another match.
+    fn matching(&self, route_match: RouteMatch, action: route::Action) -> RenderedRoute {
+        RenderedRoute {
+            route: EnvoyRoute {
+                name: self.route.name.clone(),
+                r#match: Some(route_match),
+                request_headers_to_add: self.request.add.clone(),
+                request_headers_to_remove: self.request.remove.clone(),
+                response_headers_to_add: self.response.add.clone(),
+                response_headers_to_remove: self.response.remove.clone(),
+                action: Some(action),
+                ..Default::default()
+            },
+            filters: self.filters.clone(),
+        }
+    }
+
+    /// Returns the route that keeps requests of a session on one endpoint, if it has sessions.
+    fn with_session(
+        &self,
+        action: route::Action,
+        session: Option<&SessionPersistence>,
+        problems: &mut RenderProblems,
+    ) -> RenderedRoute {
+        let mut rendered = self.with(action);
+        let session = session.map(sessions::render).and_then(|session| {
+            problems.value(
+                &self.route.name,
+                session,
+                "requests are not kept on one endpoint",
+            )
+        });
+        if let Some(SessionParts { config, response }) = session {
+            rendered.filters.insert(sessions::FILTER, config);
+            rendered.route.response_headers_to_add.push(response);
+        }
+        rendered
+    }
 }
 
 /// The routes with those that CORS adds.
@@ -163,149 +200,4 @@ fn with_cors(
         all.push(rendered);
     }
     all
-}
-
-fn answer(status: u32) -> route::Action {
-    route::Action::DirectResponse(DirectResponseAction {
-        // What Envoy takes.
-        status: if (200..600).contains(&status) {
-            status
-        } else {
-            refusal::HTTP
-        },
-        ..Default::default()
-    })
-}
-
-/// Answer to the share of an invalid backend: by itself, and by Envoy for a cluster that is never there.
-type RefusalAnswer = (u32, ClusterNotFoundResponseCode);
-const HTTP_REFUSAL: RefusalAnswer = (
-    refusal::HTTP,
-    ClusterNotFoundResponseCode::InternalServerError,
-);
-const GRPC_REFUSAL: RefusalAnswer = (
-    refusal::GRPC,
-    ClusterNotFoundResponseCode::ServiceUnavailable,
-);
-
-fn forward(
-    name: &str,
-    path: Option<&PathMatch>,
-    forward: &Forward,
-    (status, not_found): RefusalAnswer,
-    rule_request: &HeaderChanges,
-    context: &RenderContext<'_>,
-    problems: &mut Problems,
-) -> Result<route::Action, String> {
-    let Forward {
-        backends,
-        rewrite,
-        mirrors,
-        request_timeout_ms,
-        request_timeout_disabled,
-        backend_timeout_ms,
-        retry,
-        session,
-    } = forward;
-    let shares = weights::shares(name, backends, context, problems);
-    let cluster = |share: &Share<'_>| {
-        let of_sessions = session.as_ref().map(|_| sessions::cluster(share.cluster));
-        of_sessions
-            .filter(|name| context.has_cluster(name))
-            .unwrap_or_else(|| share.cluster.to_owned())
-    };
-    let mut action = RouteAction {
-        // Always said: where nothing is, Envoy takes 15 s.
-        timeout: wrappers::milliseconds(*request_timeout_ms),
-        retry_policy: retries::render(retry.as_ref(), *backend_timeout_ms, session.is_some()),
-        request_mirror_policies: mirrors::render(name, mirrors, context, problems),
-        ..Default::default()
-    };
-    // The connection manager's limit on rest would cut a longer request that rests: the request's own
-    // limit takes its place, also where that is none.
-    if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
-        action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
-    }
-    match shares.as_slice() {
-        [] => return Err("no backend has weight".to_owned()),
-        shares if shares.iter().all(|share| share.cluster == REFUSED_CLUSTER) => {
-            // Shorter than a cluster that is never there.
-            return Ok(answer(status));
-        }
-        [only] if !changes_headers(only.backend) => {
-            action.cluster_specifier = Some(ClusterSpecifier::Cluster(cluster(only)));
-        }
-        shares => {
-            if shares.iter().any(|share| share.cluster == REFUSED_CLUSTER) {
-                action.cluster_not_found_response_code = not_found.into();
-            }
-            action.cluster_specifier = Some(ClusterSpecifier::WeightedClusters(WeightedCluster {
-                clusters: shares
-                    .iter()
-                    .map(|share| weighted(name, share, cluster(share), rule_request, problems))
-                    .collect(),
-                ..Default::default()
-            }));
-        }
-    }
-    if let Some(UrlRewrite { host, path: to }) = rewrite {
-        if !host.is_empty() {
-            headers::check_target(host).map_err(|reason| format!("rewritten host: {reason}"))?;
-            action.host_rewrite_specifier =
-                Some(HostRewriteSpecifier::HostRewriteLiteral(host.clone()));
-        }
-        if let Some(to) = to {
-            match paths::replacement(path, to)? {
-                paths::PathReplacement::Keep => {}
-                paths::PathReplacement::Full(to) => {
-                    action.regex_rewrite = Some(paths::substitute("^.+$", &to));
-                }
-                paths::PathReplacement::Prefix(to) => action.prefix_rewrite = to,
-                paths::PathReplacement::Regex { pattern, to } => {
-                    action.regex_rewrite = Some(paths::substitute(&pattern, &to));
-                }
-            }
-        }
-    }
-    Ok(route::Action::Route(action))
-}
-
-fn changes_headers(backend: &WeightedBackend) -> bool {
-    changes_request(backend) || changes(backend.response_headers.as_ref())
-}
-
-fn changes_request(backend: &WeightedBackend) -> bool {
-    changes(backend.request_headers.as_ref())
-}
-
-fn changes(modifier: Option<&HeaderModifier>) -> bool {
-    modifier.is_some_and(|HeaderModifier { set, add, remove }| {
-        !(set.is_empty() && add.is_empty() && remove.is_empty())
-    })
-}
-
-fn weighted(
-    name: &str,
-    share: &Share<'_>,
-    cluster: String,
-    rule_request: &HeaderChanges,
-    problems: &mut Problems,
-) -> ClusterWeight {
-    let WeightedBackend {
-        backend: _,
-        weight: _,
-        request_headers,
-        response_headers,
-    } = share.backend;
-    let request = rule_request.then(&headers::changes(name, request_headers.as_ref(), problems));
-    let response = headers::changes(name, response_headers.as_ref(), problems);
-    ClusterWeight {
-        name: cluster,
-        weight: wrappers::uint32(share.weight),
-        request_headers_to_add: request.add,
-        request_headers_to_remove: request.remove,
-        response_headers_to_add: response.add,
-        response_headers_to_remove: response.remove,
-        ..Default::default()
-    }
 }

@@ -13,7 +13,7 @@ use sesame_proto::schema::L4Route;
 
 use self::weights::REFUSED_CLUSTER;
 use crate::context::RenderContext;
-use crate::rendered::Problems;
+use crate::rendered::RenderProblems;
 
 /// Sends connections to the route's backends; closes them without a route.
 pub(crate) fn tcp_proxy(
@@ -21,7 +21,7 @@ pub(crate) fn tcp_proxy(
     port: u32,
     route: Option<&L4Route>,
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Filter {
     let shares = route.map_or_else(Vec::new, |route| {
         weights::shares(&route.name, &route.backends, context, problems)

@@ -30,14 +30,18 @@ use sesame_proto::schema::Port;
 
 use super::weights::{self, REFUSED_CLUSTER, Share};
 use crate::context::RenderContext;
-use crate::rendered::Problems;
+use crate::rendered::RenderProblems;
 use crate::wrappers;
 
 /// Milliseconds for which nothing of a session may move: each is a socket.
 const SESSION_MS: u64 = 30_000;
 
 /// Sends datagrams to the backends of the first route; drops them without one.
-pub(crate) fn proxy(port: &Port, context: &RenderContext<'_>, problems: &mut Problems) -> Any {
+pub(crate) fn proxy(
+    port: &Port,
+    context: &RenderContext<'_>,
+    problems: &mut RenderProblems,
+) -> Any {
     let route = port.listeners.iter().find_map(|l| l.l4_routes.first());
     let shares = route.map_or_else(Vec::new, |route| {
         weights::shares(&route.name, &route.backends, context, problems)

@@ -3,7 +3,7 @@
 use sesame_proto::schema::WeightedBackend;
 
 use crate::context::RenderContext;
-use crate::rendered::Problems;
+use crate::rendered::RenderProblems;
 
 /// The cluster that is never there. A share of requests sent to it is answered with 500, a share of
 /// connections is closed.
@@ -23,7 +23,7 @@ pub(crate) fn shares<'a>(
     object: &str,
     backends: &'a [WeightedBackend],
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Vec<Share<'a>> {
     let total: u64 = backends.iter().map(|b| u64::from(b.weight)).sum();
     let divisor = u32::try_from(total.div_ceil(u64::from(MAX_TOTAL_WEIGHT)))

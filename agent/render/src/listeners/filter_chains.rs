@@ -14,7 +14,7 @@ use sesame_proto::schema::{L4Route, Listener, Port, Protocol};
 
 use crate::context::RenderContext;
 use crate::http::hcm::{self, Table};
-use crate::rendered::{Problems, find};
+use crate::rendered::{RenderProblems, find};
 use crate::{l4, tls, wrappers};
 
 /// Protocols that are offered to clients of HTTPS, best first.
@@ -25,12 +25,13 @@ const HANDSHAKE_MS: u64 = 10_000;
 pub(super) fn render(
     port: &Port,
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Vec<FilterChain> {
     let Port {
         transport: _,
         port,
         listeners,
+        inside: _,
     } = port;
     let mut chains = Chains::default();
     for listener in listeners {
@@ -73,7 +74,7 @@ impl Chains {
         listener: &Listener,
         port: u32,
         context: &RenderContext<'_>,
-        problems: &mut Problems,
+        problems: &mut RenderProblems,
     ) -> Result<(), String> {
         let Listener {
             name,
@@ -104,28 +105,7 @@ impl Chains {
                 self.push(ChainKind::Tls, slice::from_ref(hostname), chain)
             }
             Protocol::Tls => {
-                let socket = tls
-                    .as_ref()
-                    .map(|tls| tls::downstream(tls, &[], context))
-                    .transpose()?;
-                for route in l4_routes {
-                    let proxy = l4::tcp_proxy("tls", port, Some(route), context, problems);
-                    let L4Route {
-                        name: of_route,
-                        hostnames,
-                        backends: _,
-                    } = route;
-                    let mut chain = chain(&format!("{name}/{of_route}"), proxy);
-                    if let Some(socket) = &socket {
-                        chain = over_tls(chain, socket.clone(), context);
-                    }
-                    let added = match hostnames.as_slice() {
-                        [] => self.push(ChainKind::Tls, slice::from_ref(hostname), chain),
-                        hostnames => self.push(ChainKind::Tls, hostnames, chain),
-                    };
-                    let consequence = format!("the route is left out of {name}");
-                    problems.value(of_route, added, &consequence);
-                }
+                self.push_tls_routes(listener, port, context, problems)?;
                 let rest = (ChainKind::Tls, hostname.to_ascii_lowercase());
                 if self.matched.contains(&rest) {
                     return Ok(());
@@ -139,6 +119,40 @@ impl Chains {
             }
             Protocol::RawUdp => Err("the listener is UDP on a TCP port".to_owned()),
         }
+    }
+
+    /// Adds the chains of a TLS listener's routes: each by its own server names, or else by the listener's.
+    fn push_tls_routes(
+        &mut self,
+        listener: &Listener,
+        port: u32,
+        context: &RenderContext<'_>,
+        problems: &mut RenderProblems,
+    ) -> Result<(), String> {
+        let tls = listener.tls.as_ref();
+        let socket = tls
+            .map(|tls| tls::downstream(tls, &[], context))
+            .transpose()?;
+        for route in &listener.l4_routes {
+            let proxy = l4::tcp_proxy("tls", port, Some(route), context, problems);
+            let L4Route {
+                name,
+                hostnames,
+                backends: _,
+            } = route;
+            let mut chain = chain(&format!("{}/{name}", listener.name), proxy);
+            if let Some(socket) = &socket {
+                chain = over_tls(chain, socket.clone(), context);
+            }
+            let hostnames = match hostnames.as_slice() {
+                [] => slice::from_ref(&listener.hostname),
+                hostnames => hostnames,
+            };
+            let added = self.push(ChainKind::Tls, hostnames, chain);
+            let consequence = format!("the route is left out of {}", listener.name);
+            problems.value(name, added, &consequence);
+        }
+        Ok(())
     }
 
     /// Adds a chain for these server names; `*` and nothing stand for every other.

@@ -24,19 +24,19 @@ use sesame_proto::schema::{self, Port};
 use crate::context::RenderContext;
 use crate::l4::{self, udp};
 use crate::limits::CONNECTION_BUFFER;
-use crate::rendered::{Problems, Resource, by_name};
+use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::wrappers;
 
 /// Returns the listeners of all ports, by name.
 pub(crate) fn render(
     ports: &[Port],
     context: &RenderContext<'_>,
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Vec<Resource> {
     let mut listeners = Vec::new();
     for port in ports {
-        let bind = context.options.port_map.get(&port.port);
-        let bind = *bind.unwrap_or(&port.port);
+        let mapped = context.options.port_map.get(&port.port).copied();
+        let bind = mapped.unwrap_or_else(|| port.opened());
         if !(1..=65_535).contains(&bind) {
             let reason = format!(
                 "port {bind} cannot be bound; expected 1 to 65535; the listener is left out"
@@ -56,7 +56,7 @@ pub(crate) fn render(
     by_name(listeners, problems)
 }
 
-fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut Problems) -> EnvoyListener {
+fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) -> EnvoyListener {
     let mut filter_chains = filter_chains::render(port, context, problems);
     if filter_chains.is_empty() {
         // Bound, so that clients see the same whether or not a route is there; every connection is closed.
@@ -81,7 +81,7 @@ fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut Problems) -> Env
     }
 }
 
-fn udp(port: &Port, context: &RenderContext<'_>, problems: &mut Problems) -> EnvoyListener {
+fn udp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) -> EnvoyListener {
     EnvoyListener {
         listener_filters: vec![listener_filter(
             "envoy.filters.udp_listener.udp_proxy",

@@ -54,6 +54,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         transport: transport.into(),
         port,
         listeners,
+        inside: 0,
     };
     let http = |name: &str, hostname: &str| Listener {
         route_table: "http/80".into(),

@@ -233,6 +233,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                         |(transport, port, (name, hostname, protocol, hostnames, route))| Port {
                             transport,
                             port: port % 70_000,
+                            inside: port % 66_000,
                             listeners: vec![Listener {
                                 name: name.clone(),
                                 protocol,

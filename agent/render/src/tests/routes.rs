@@ -10,7 +10,7 @@ use super::parts::{API, WEB, forward, header, options, route, to};
 use crate::context::RenderContext;
 use crate::http::headers;
 use crate::l4::weights::{self, REFUSED_CLUSTER};
-use crate::rendered::Problems;
+use crate::rendered::RenderProblems;
 use crate::{dump, render};
 
 /// Returns the routes of a table with one virtual host, as printed.
@@ -167,7 +167,7 @@ fn shares_keep_their_proportion_when_their_sum_is_too_large() {
         ..RenderContext::new(&snapshot, &[], &options)
     };
     let backends = [to(WEB, u32::MAX), to(API, u32::MAX), to("", 1), to(WEB, 0)];
-    let shares = weights::shares("route", &backends, &context, &mut Problems::default());
+    let shares = weights::shares("route", &backends, &context, &mut RenderProblems::default());
     let weights: Vec<u32> = shares.iter().map(|share| share.weight).collect();
     assert_eq!(weights, [u32::MAX / 5, u32::MAX / 5, 1]);
     assert_eq!(shares[2].cluster, REFUSED_CLUSTER);
@@ -180,7 +180,8 @@ fn a_backend_has_the_last_word_on_request_headers() {
         add: add.iter().map(|(n, v)| header(n, v)).collect(),
         remove: remove.iter().map(|&n| n.to_owned()).collect(),
     };
-    let changes = |modifier| headers::changes("route", Some(&modifier), &mut Problems::default());
+    let changes =
+        |modifier| headers::changes("route", Some(&modifier), &mut RenderProblems::default());
     let rule = changes(modifier(
         &[("X-A", "rule"), ("x-b", "rule")],
         &[("x-c", "rule")],

@@ -74,27 +74,8 @@ pub(crate) fn upstream(
         uris,
         client_key,
     } = tls;
-    let names = |kind: SanType, names: &[String]| {
-        names
-            .iter()
-            .map(|name| SubjectAltNameMatcher {
-                san_type: kind.into(),
-                matcher: Some(wrappers::exact(name)),
-                ..Default::default()
-            })
-            .collect::<Vec<_>>()
-    };
-    let mut expected = names(SanType::Dns, dns_names);
-    expected.extend(names(SanType::Uri, uris));
-    if expected.is_empty() {
-        // Without a name, any certificate of the authority would do.
-        return Err(
-            "TLS to the backend has neither dns_names nor uris to verify; at least one is needed"
-                .to_owned(),
-        );
-    }
     let mut validation = CertificateValidationContext {
-        match_typed_subject_alt_names: expected,
+        match_typed_subject_alt_names: expected_names(dns_names, uris)?,
         ..Default::default()
     };
     let validation = if trust_bundle.is_empty() {
@@ -132,6 +113,30 @@ pub(crate) fn upstream(
         sni: sni.clone(),
         ..Default::default()
     }))
+}
+
+/// Returns the names of which a backend's certificate must have one; an error if there are none.
+fn expected_names(
+    dns_names: &[String],
+    uris: &[String],
+) -> Result<Vec<SubjectAltNameMatcher>, String> {
+    if dns_names.is_empty() && uris.is_empty() {
+        // Without a name, any certificate of the authority would do.
+        return Err(
+            "TLS to the backend has neither dns_names nor uris to verify; at least one is needed"
+                .to_owned(),
+        );
+    }
+    let dns_names = dns_names.iter().map(|name| (SanType::Dns, name));
+    let uris = uris.iter().map(|uri| (SanType::Uri, uri));
+    Ok(dns_names
+        .chain(uris)
+        .map(|(kind, name)| SubjectAltNameMatcher {
+            san_type: kind.into(),
+            matcher: Some(wrappers::exact(name)),
+            ..Default::default()
+        })
+        .collect())
 }
 
 fn parameters() -> TlsParameters {

@@ -10,14 +10,14 @@ use prost::Message as _;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{KeyRef, TrustBundle};
 
-use crate::rendered::{Problems, Resource, by_name};
+use crate::rendered::{RenderProblems, Resource, by_name};
 
 /// Returns one secret for each key that the snapshot names and the host has, and for each trust bundle, by name.
 pub(crate) fn render(
     key_refs: &[KeyRef],
     keys: &[KeyPair],
     trust_bundles: &[TrustBundle],
-    problems: &mut Problems,
+    problems: &mut RenderProblems,
 ) -> Vec<Resource> {
     let pairs: BTreeMap<&str, &KeyPair> = keys.iter().map(|k| (k.name.as_str(), k)).collect();
     let mut names = BTreeSet::new();

@@ -7,7 +7,7 @@ use crate::run::report::ObjectReport;
 
 /// One condition, and the part of the object's status that it stands in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Condition {
+pub(super) struct ShownCondition {
     /// The listener, parent or ancestor; empty for the object itself.
     pub(super) section: String,
     pub(super) type_: String,
@@ -16,7 +16,7 @@ pub(super) struct Condition {
     pub(super) message: String,
 }
 
-impl Condition {
+impl ShownCondition {
     /// Returns whether it says that something is wrong. Nothing is assumed about a condition of an unknown type.
     pub(super) fn is_fault(&self) -> bool {
         let status = match self.status.as_str() {
@@ -30,15 +30,15 @@ impl Condition {
 
 /// Returns whether a condition of the object says that something is wrong.
 pub(super) fn is_wrong(object: &ObjectReport) -> bool {
-    conditions(object).iter().any(Condition::is_fault)
+    conditions(object).iter().any(ShownCondition::is_fault)
 }
 
 /// Returns all conditions: of the object itself, of its listeners, of its parents or ancestors.
-pub(super) fn conditions(object: &ObjectReport) -> Vec<Condition> {
+pub(super) fn conditions(object: &ObjectReport) -> Vec<ShownCondition> {
     let mut all = Vec::new();
     let mut add = |section: String, holder: &Value| {
         for condition in list(holder, "conditions") {
-            all.push(Condition {
+            all.push(ShownCondition {
                 section: section.clone(),
                 type_: word(condition, "type"),
                 status: word(condition, "status"),

@@ -1,5 +1,7 @@
 //! The state and the runtime directory: owners, modes, room.
 
+use std::path::Path;
+
 use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
 use crate::doctor::{HostFinding, HostFix, Weight};
 
@@ -16,66 +18,16 @@ const SHOWN: usize = 5;
 
 /// Checks that the directories are there and that nobody else gets at what is in them.
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
-    let mut findings: Vec<HostFinding> = facts
-        .missing
-        .iter()
-        .map(|(path, owner)| {
-            let path = path.clone();
-            let command = format!("install -d -m 0700 -o {owner} {}", path.display());
-            HostFinding::new(
-                "directories",
-                Weight::Note,
-                format!("{} is missing", path.display()),
-            )
-            .expected("a directory of mode 0700; the agent makes it where it may")
-            .remedy(command)
-            .fixes(vec![HostFix::CreateDirectory {
-                path,
-                owner: *owner,
-            }])
-        })
-        .collect();
     let (foreign, open): (Vec<&PathFacts>, Vec<_>) = facts
         .misplaced
         .iter()
         .partition(|path| path.owner != path.wanted_owner);
-    if let Some(first) = foreign.first() {
-        let found =
-            |path: &&PathFacts| format!("{} belongs to user {}", path.path.display(), path.owner);
-        findings.push(
-            HostFinding::new("owners", Weight::Error, listed(&foreign, found))
-                .expected(format!(
-                    "user {}, as whom the agent runs",
-                    first.wanted_owner
-                ))
-                .remedy(format!(
-                    "chown {} {}, after a look at what is in it",
-                    first.wanted_owner,
-                    first.path.display()
-                )),
-        );
-    }
-    if let Some(first) = open.first() {
-        let found =
-            |path: &&PathFacts| format!("{} has mode {:04o}", path.path.display(), path.mode);
-        findings.push(
-            HostFinding::new("modes", weight(&open), listed(&open, found))
-                .expected("nothing for other users: private keys are in there")
-                .remedy(format!(
-                    "chmod {:04o} {}",
-                    first.mode & first.wanted_mode,
-                    first.path.display()
-                ))
-                .fixes(
-                    open.iter()
-                        .map(|path| HostFix::SetMode {
-                            path: path.path.clone(),
-                            mode: path.mode & path.wanted_mode,
-                        })
-                        .collect(),
-                ),
-        );
-    }
+    let missing = facts.missing.iter();
+    let mut findings: Vec<HostFinding> = missing
+        .map(|(path, owner)| missing_directory(path, *owner))
+        .collect();
+    findings.extend(owners(&foreign));
+    findings.extend(modes(&open));
     if findings.is_empty() {
         findings.push(HostFinding::new(
             "directories",
@@ -84,6 +36,61 @@ pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
         ));
     }
     findings
+}
+
+fn missing_directory(path: &Path, owner: u32) -> HostFinding {
+    let command = format!("install -d -m 0700 -o {owner} {}", path.display());
+    HostFinding::new(
+        "directories",
+        Weight::Note,
+        format!("{} is missing", path.display()),
+    )
+    .expected("a directory of mode 0700; the agent makes it where it may")
+    .remedy(command)
+    .fixes(vec![HostFix::CreateDirectory {
+        path: path.to_owned(),
+        owner,
+    }])
+}
+
+/// Judges paths that belong to another user than the agent's.
+fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
+    let first = foreign.first()?;
+    let found =
+        |path: &&PathFacts| format!("{} belongs to user {}", path.path.display(), path.owner);
+    let finding = HostFinding::new("owners", Weight::Error, listed(foreign, found))
+        .expected(format!(
+            "user {}, as whom the agent runs",
+            first.wanted_owner
+        ))
+        .remedy(format!(
+            "chown {} {}, after a look at what is in it",
+            first.wanted_owner,
+            first.path.display()
+        ));
+    Some(finding)
+}
+
+/// Judges paths whose mode lets other users in.
+fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
+    let first = open.first()?;
+    let found = |path: &&PathFacts| format!("{} has mode {:04o}", path.path.display(), path.mode);
+    let finding = HostFinding::new("modes", weight(open), listed(open, found))
+        .expected("nothing for other users: private keys are in there")
+        .remedy(format!(
+            "chmod {:04o} {}",
+            first.mode & first.wanted_mode,
+            first.path.display()
+        ))
+        .fixes(
+            open.iter()
+                .map(|path| HostFix::SetMode {
+                    path: path.path.clone(),
+                    mode: path.mode & path.wanted_mode,
+                })
+                .collect(),
+        );
+    Some(finding)
 }
 
 /// Weighs modes: an open directory whose files are closed gives nothing away.

@@ -8,13 +8,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sesame_files::open::{self, Rule};
+use sesame_files::open;
 use sesame_proto::digest::sha256;
 
 use super::launch::{LAUNCH, ORPHAN_OF};
 use super::{CommandLine, Lineage, Process};
-use crate::host::durable;
 use crate::host::processes::{arguments, is_alive, start_time};
+use crate::host::{durable, written_by_agent};
 
 /// Name of the pid file in an Envoy's runtime directory.
 pub const PID_FILE: &str = "envoy.pid.json";
@@ -117,7 +117,7 @@ impl Identity {
 
     /// Reads a pid file; `None` if there is none that makes sense.
     pub fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice(&open::read(path, Rule::Own, MAX_PID_FILE).ok()?).ok()
+        serde_json::from_slice(&open::read(path, written_by_agent(), MAX_PID_FILE).ok()?).ok()
     }
 
     /// Writes the pid file by rename.

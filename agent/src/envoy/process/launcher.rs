@@ -15,6 +15,7 @@ use std::net::Shutdown;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Component, Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -51,6 +52,8 @@ enum LauncherRequest {
     },
     /// Asks whether the launcher is about to end.
     State,
+    /// Asks which hot restart protocol its program speaks. Older launchers do not understand this.
+    HotRestartVersion,
 }
 
 /// Answer of a launcher.
@@ -69,6 +72,8 @@ struct LauncherAnswer {
     memory: Option<u64>,
     /// Program that it would start; none from older launchers, or while it is being replaced.
     executable: Option<Executable>,
+    /// Words of its program about its hot restart protocol.
+    hot_restart_version: Option<String>,
     error: Option<String>,
 }
 
@@ -134,6 +139,12 @@ pub(crate) fn executable(socket: &Path) -> Option<Executable> {
     exchange(socket, &LauncherRequest::State).ok()?.1.executable
 }
 
+/// Asks the launcher at this socket for what its program says about its hot restart protocol; none if it does not know.
+pub(crate) fn hot_restart_version(socket: &Path) -> Option<String> {
+    let asked = exchange(socket, &LauncherRequest::HotRestartVersion);
+    asked.ok()?.1.hot_restart_version
+}
+
 /// Asks the launcher at this socket for the number of files that each of its Envoys may open, and for the bytes of memory
 /// that they may use: its unit or container is not the agent's.
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
@@ -186,29 +197,49 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `binary` for whoever asks at the runtime directory's socket, in a thread of its own.
-    pub fn start(binary: &Path, runtime: &Path) -> io::Result<Arc<Self>> {
+    /// Starts `binary` for whoever asks at the runtime directory's socket, in a thread of its own. With `take_over` it takes
+    /// that place from another launcher, which goes on to look after its own Envoys.
+    pub fn start(binary: &Path, runtime: &Path, take_over: bool) -> io::Result<Arc<Self>> {
         let socket = runtime.join(LAUNCHER_SOCKET);
-        if is_stopping(&socket).is_ok() {
+        if !take_over && is_stopping(&socket).is_ok() {
             return Err(io::Error::other(format!(
-                "another launcher answers at {}; stop it first",
+                "another launcher answers at {}; stop it first, or take its place with --take-over",
                 socket.display()
             )));
         }
-        remove_if_there(&socket)?;
-        let listener = UnixListener::bind(&socket)?;
-        std::fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
         let server = Arc::new(Self {
             binary: binary.to_owned(),
             runtime: runtime.to_owned(),
             stopping: AtomicBool::new(false),
             callers: Arc::new(Semaphore::new(MAX_CALLERS as usize)),
         });
-        let serving = Arc::clone(&server);
+        server.listen()?;
+        Ok(server)
+    }
+
+    /// Takes its place back if nobody answers there, because the launcher that had taken it is gone. Returns true if it had to.
+    pub fn take_back(self: &Arc<Self>) -> io::Result<bool> {
+        if is_stopping(&self.runtime.join(LAUNCHER_SOCKET)).is_ok() {
+            return Ok(false);
+        }
+        self.listen()?;
+        Ok(true)
+    }
+
+    /// Serves at the socket, in place of whoever did.
+    fn listen(self: &Arc<Self>) -> io::Result<()> {
+        let socket = self.runtime.join(LAUNCHER_SOCKET);
+        // At every moment there is somebody who answers.
+        let staged = socket.with_extension(format!("{}.new", std::process::id()));
+        remove_if_there(&staged)?;
+        let listener = UnixListener::bind(&staged)?;
+        std::fs::set_permissions(&staged, Permissions::from_mode(0o600))?;
+        std::fs::rename(&staged, &socket)?;
+        let serving = Arc::clone(self);
         thread::Builder::new()
             .name("launcher".to_owned())
             .spawn(move || serving.serve(&listener))?;
-        Ok(server)
+        Ok(())
     }
 
     /// Stops taking requests; returns when the Envoys that were asked for before have been started.
@@ -268,6 +299,9 @@ impl Server {
         };
         let (directory, arguments) = match request {
             LauncherRequest::State => return send(caller, &state),
+            LauncherRequest::HotRestartVersion => {
+                return send(caller, &self.with_hot_restart_version(state)?);
+            }
             LauncherRequest::Launch {
                 directory,
                 arguments,
@@ -301,5 +335,18 @@ impl Server {
         held.release()?;
         tracing::info!(pid, "started an Envoy");
         send(caller, &LauncherAnswer::default())
+    }
+
+    fn with_hot_restart_version(&self, state: LauncherAnswer) -> io::Result<LauncherAnswer> {
+        let asked = Command::new(&self.binary)
+            .arg("--hot-restart-version")
+            .stdin(Stdio::null())
+            .output()?;
+        // Envoy says it on standard error.
+        let said = [asked.stdout.as_slice(), &asked.stderr].concat();
+        Ok(LauncherAnswer {
+            hot_restart_version: Some(String::from_utf8_lossy(&said).trim().to_owned()),
+            ..state
+        })
     }
 }

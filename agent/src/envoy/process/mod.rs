@@ -7,6 +7,7 @@ pub mod launch;
 pub mod launcher;
 mod lineage;
 pub(crate) mod shared_memory;
+pub mod succession;
 
 use std::ffi::OsString;
 use std::fmt;

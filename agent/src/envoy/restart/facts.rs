@@ -8,6 +8,8 @@ use super::decide::{Answers, RestartFacts};
 use crate::envoy::admin::{Admin, AdminError};
 use crate::envoy::locate;
 use crate::envoy::process::identity::RunningEnvoy;
+use crate::envoy::process::launch::Launcher;
+use crate::envoy::process::launcher;
 use crate::envoy::process::shared_memory;
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::{Budget, watched_by};
@@ -37,7 +39,7 @@ pub(crate) async fn gather(
         lineage,
         answers,
         protocol: protocol.filter(|version| version != "disabled"),
-        next_protocol: protocol_of(&config.binary).await,
+        next_protocol: next_protocol(config).await,
         interrupted: match lineage {
             Some(line) => shared_memory::is_initializing(line).map_err(|error| error.to_string()),
             None => Ok(false),
@@ -58,14 +60,26 @@ pub(crate) fn moves_connections() -> bool {
         .is_ok_and(|text| text.trim() == "1")
 }
 
+/// Returns the hot restart protocol of the Envoy that would be started: a launcher may have another one.
+async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
+    let told = match &config.launcher {
+        Some(Launcher::Socket(socket)) => launcher::hot_restart_version(socket),
+        Some(Launcher::Program(_)) | None => None,
+    };
+    match told {
+        Some(told) => protocol_in(&told).ok_or_else(|| {
+            format!("the launcher's Envoy does not say its hot restart protocol: {told}")
+        }),
+        None => protocol_of(&config.binary).await,
+    }
+}
+
 /// Returns the hot restart protocol of a binary, such as `11.104`.
 pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     let read = |output: &Output| {
         // Envoy says it on standard error.
         let said = [output.stdout.as_slice(), &output.stderr].concat();
-        let text = String::from_utf8_lossy(&said).trim().to_owned();
-        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        text.split('.').all(is_number).then_some(text)
+        protocol_in(&String::from_utf8_lossy(&said))
     };
     let asked = locate::ask(
         binary,
@@ -74,4 +88,11 @@ pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
         read,
     );
     asked.await.map_err(|error| error.to_string())
+}
+
+/// Reads the numbers of a protocol.
+fn protocol_in(text: &str) -> Option<String> {
+    let text = text.trim();
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    text.split('.').all(is_number).then(|| text.to_owned())
 }

@@ -119,6 +119,7 @@ mod tests {
     fn listening(address: &str, inode: u64) -> Listening {
         Listening {
             address: address.parse().unwrap(),
+            user: 0,
             inode,
             waiting: 0,
         }

@@ -15,11 +15,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use self::actor::{Actor, Stop, SupervisorCommand};
 use super::admin::{Admin, MAX_SOCKET_PATH};
-use super::process::identity::find_running;
+use super::process::identity::{Executable, Identity, PID_FILE, find_running};
 use super::restart::{self, Parked, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
 use crate::host::{PathError, create_directory};
@@ -94,6 +95,40 @@ impl Supervisor {
     pub fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
         let found = find_running(&config.runtime_dir, &config.command(None))?;
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
+    }
+
+    /// Ends the Envoys of this program that [`Supervisor::start`] would adopt or replace, and returns their number. One that
+    /// serves is drained for at most `grace`; one that has a successor gets that time to end by itself.
+    pub async fn end_own(
+        config: &SupervisorConfig,
+        own: &Executable,
+        grace: Duration,
+    ) -> io::Result<usize> {
+        let admin = Admin::new(&config.admin_socket);
+        let mut found = find_running(&config.runtime_dir, &config.command(None))?;
+        found.retain(|running| {
+            let executable = running.identity.executable.as_ref();
+            executable.is_some_and(|executable| executable.is_same(own))
+        });
+        let serving = Identity::read(&config.runtime_dir.join(PID_FILE));
+        for running in &found {
+            let process = &running.process;
+            let has_successor = serving
+                .as_ref()
+                .is_some_and(|serving| serving.pid != process.pid());
+            let exit = if has_successor {
+                match timeout(grace, process.wait()).await {
+                    Ok(exit) => exit,
+                    Err(_) => process.end().await,
+                }
+            } else {
+                let exit = stop::stop(process, &admin, grace).await;
+                running.forget(&config.runtime_dir);
+                exit
+            };
+            tracing::info!(pid = process.pid(), %exit, has_successor, "an Envoy of this launcher has ended");
+        }
+        Ok(found.len())
     }
 
     /// Drains for at most `grace`, and ends, the Envoys that [`Supervisor::start`] would adopt or replace; returns their

@@ -13,7 +13,7 @@ use crate::envoy::restart::{
     self, Attempt, OLD_ADMIN, RestartError, Restarted, Retiring, Sink, Steering, Way,
 };
 use crate::envoy::settings::{State, SupervisorConfig};
-use crate::envoy::validate::{Verdict, validate};
+use crate::envoy::validate::{Validity, validate};
 
 /// Time that a running Envoy gets to answer: it may be loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -265,8 +265,8 @@ impl Actor {
         for (what, candidate) in candidates {
             let Some(candidate) = candidate else { continue };
             match validate(&config.binary, &directory, candidate).await {
-                Ok(Verdict::Valid) => {}
-                Ok(Verdict::Invalid { envoy_words }) => {
+                Ok(Validity::Valid) => {}
+                Ok(Validity::Invalid { envoy_words }) => {
                     return Err(RestartError::Invalid { what, envoy_words });
                 }
                 Err(error) => return Err(RestartError::NoVerdict(error.to_string())),

@@ -8,6 +8,7 @@ use sesame_published::{
     RefusedObject, RefusedRoute, RefusedRule, UnusableAddress,
 };
 
+use crate::quarantine::{AffectedRoute, Refused};
 use crate::run::observed::Observed;
 use crate::run::report::GatewayReport;
 use crate::run::report::compose::reachable;
@@ -56,12 +57,6 @@ pub(super) fn host_status(
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
     let is_applied = !applied_revision.is_empty() && wanted_revision == applied_revision;
     let (state, message) = state_of(report, is_applied);
-    // It still serves what it served; if no agent comes back, the host counts as lost after a while.
-    let message = match (observed.left && observed.live, message.as_str()) {
-        (false, _) => message,
-        (true, "") => LEFT.to_owned(),
-        (true, before) => text(&format!("{LEFT}; {before}")),
-    };
     // The time at which this revision was accepted, rather than its newest endpoints.
     let applied_at = before
         .filter(|before| before.applied_revision == applied_revision)
@@ -69,7 +64,7 @@ pub(super) fn host_status(
     let affected = &observed.affected;
     GatewayAgentStatus {
         state,
-        message,
+        message: if_left(message, observed),
         wanted_revision,
         applied_revision,
         applied_at: applied_at.and_then(whole_seconds),
@@ -78,14 +73,7 @@ pub(super) fn host_status(
         zone: host.zone.clone(),
         cores: host.cores,
         memory_mib: host.memory_mib,
-        addresses: if observed.live {
-            let listened = addresses.iter().filter_map(|ip| ip.parse().ok());
-            let mut all = reachable(listened, &host.addresses);
-            all.truncate(MAX_REPORTED_ADDRESSES);
-            all
-        } else {
-            Vec::new()
-        },
+        addresses: served_on(addresses, observed, host),
         unusable_addresses: bounded(&observed.unusable_addresses, |(address, reason)| {
             UnusableAddress {
                 address: address.clone(),
@@ -96,18 +84,8 @@ pub(super) fn host_status(
             name: name.clone(),
             reason: text(reason),
         }),
-        refused_routes: bounded(&affected.routes, |(route, affected)| RefusedRoute {
-            route: route.clone(),
-            rules: rules(&affected.rules),
-            backends: rules(&affected.shares),
-            works: affected.works,
-        }),
-        refused: bounded(&affected.refused, |refused| RefusedObject {
-            object: refused.object.clone(),
-            effect: text(&refused.effect),
-            envoy_words: text(&refused.envoy_words),
-            since: whole_seconds(refused.since),
-        }),
+        refused_routes: bounded(&affected.routes, refused_route),
+        refused: bounded(&affected.refused, refused_object),
         next_certificate_expiry: next_expiry(observed),
         heartbeat: None,
     }
@@ -146,6 +124,45 @@ fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
         return (AgentState::Serving, String::new());
     }
     (report.state, text(&report.message))
+}
+
+/// Returns the message of an agent that leaves, or else as it is.
+fn if_left(message: String, observed: &Observed) -> String {
+    // It still serves what it served; if no agent comes back, the host counts as lost after a while.
+    match (observed.left && observed.live, message.as_str()) {
+        (false, _) => message,
+        (true, "") => LEFT.to_owned(),
+        (true, before) => text(&format!("{LEFT}; {before}")),
+    }
+}
+
+/// Returns the addresses where clients reach the Gateway on this host; none while its Envoy is down.
+fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) -> Vec<String> {
+    if !observed.live {
+        return Vec::new();
+    }
+    let listened = addresses.iter().filter_map(|ip| ip.parse().ok());
+    let mut all = reachable(listened, &host.addresses);
+    all.truncate(MAX_REPORTED_ADDRESSES);
+    all
+}
+
+fn refused_route((route, affected): (&String, &AffectedRoute)) -> RefusedRoute {
+    RefusedRoute {
+        route: route.clone(),
+        rules: rules(&affected.rules),
+        backends: rules(&affected.shares),
+        works: affected.works,
+    }
+}
+
+fn refused_object(refused: &Refused) -> RefusedObject {
+    RefusedObject {
+        object: refused.object.clone(),
+        effect: text(&refused.effect),
+        envoy_words: text(&refused.envoy_words),
+        since: whole_seconds(refused.since),
+    }
 }
 
 /// Returns as many entries as a report may have.

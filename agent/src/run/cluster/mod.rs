@@ -8,7 +8,7 @@ use kube::Client;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
-pub(super) use crate::source::cluster::Settings;
+pub(super) use crate::source::cluster::ClusterSettings;
 
 pub(super) use self::reporter::Reporter;
 use super::report::ClusterReport;
@@ -21,7 +21,7 @@ use crate::source::update::SourceUpdate;
 pub(super) type Clients = watch::Receiver<Option<Client>>;
 
 /// Returns what `status` says of the cluster.
-pub(super) fn report(settings: &Settings) -> ClusterReport {
+pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {
     ClusterReport {
         kubeconfig: settings.kubeconfig.clone(),
         namespace: settings.namespace.clone(),
@@ -33,7 +33,7 @@ pub(super) fn report(settings: &Settings) -> ClusterReport {
 
 /// Follows the cluster in a task, and brings what it publishes to `engine` in a thread.
 pub(super) fn start(
-    settings: &Settings,
+    settings: &ClusterSettings,
     engine: SnapshotEngine,
     accepted: Vec<ResolvedGateway>,
 ) -> anyhow::Result<Clients> {

@@ -26,7 +26,7 @@ use crate::run::observed::AllObserved;
 use crate::run::reload::LiveSettings;
 use crate::run::report::compose::gateway_report;
 use crate::source::cluster::backoff::{Backoff, jittered};
-use crate::source::cluster::{Settings, describe_error, within};
+use crate::source::cluster::{ClusterSettings, describe_error, within};
 
 /// Field manager of the spec.
 const SPEC_MANAGER: &str = "sesame-agent";
@@ -45,7 +45,7 @@ pub(in crate::run) struct Reporter {
 
 impl Reporter {
     pub(in crate::run) fn start(
-        settings: &Settings,
+        settings: &ClusterSettings,
         mut live: watch::Receiver<LiveSettings>,
         clients: Clients,
         known: watch::Receiver<SourceState>,
@@ -100,7 +100,7 @@ struct WrittenReport {
 }
 
 struct ReportLoop {
-    settings: Settings,
+    settings: ClusterSettings,
     clients: Clients,
     known: watch::Receiver<SourceState>,
     all: watch::Receiver<AllObserved>,

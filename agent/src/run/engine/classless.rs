@@ -47,17 +47,6 @@ pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Opti
     })
 }
 
-/// Offers them as they were.
-pub(super) fn as_before<'a>(
-    orphans: &'a BTreeSet<NamespacedName>,
-    before: &'a Targets,
-) -> impl Iterator<Item = GatewayRevision> + 'a {
-    orphans
-        .iter()
-        .filter_map(|name| before.get_key_value(name))
-        .map(|(gateway, target)| target.to_revision(gateway))
-}
-
 fn class_of<'w>(world: &'w World, gateway: &NamespacedName) -> Option<&'w str> {
     let gateway = world.gateways.get(&gateway.namespace, &gateway.name)?;
     Some(&gateway.spec.gateway_class_name)

@@ -1,5 +1,7 @@
 //! Whatever changes, what the engine wants and says is what it would be if everything were resolved and rendered anew.
 
+mod parameters;
+
 use std::fs;
 use std::time::Duration;
 

@@ -183,13 +183,19 @@ impl Publisher {
         reduced
     }
 
-    fn accepted(&mut self, wanted: &Arc<Target>, served: &Arc<Target>, report: &apply::Report) {
+    fn accepted(
+        &mut self,
+        wanted: &Arc<Target>,
+        served: &Arc<Target>,
+        report: &apply::ApplyReport,
+    ) {
         let (culprits, unbound) = (self.quarantine.culprits(), self.quarantine.unbound());
         let affected = if culprits.is_empty() && unbound.iter().next().is_none() {
             Affected::default()
         } else {
             affected(&wanted.encoded.snapshot(), culprits, unbound, |port| {
-                *wanted.options.port_map.get(&port).unwrap_or(&port)
+                let mapped = wanted.options.port_map.get(&port.port).copied();
+                mapped.unwrap_or_else(|| port.opened())
             })
         };
         if affected.refused.is_empty() {

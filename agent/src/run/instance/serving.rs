@@ -12,7 +12,8 @@ use super::replacement::Replacement;
 use super::start::Started;
 use super::target_selector::TargetSelector;
 use super::{Instance, RETRY};
-use crate::envoy::{State, Supervisor, locate};
+use crate::envoy::locate::Version;
+use crate::envoy::{State, Supervisor};
 use crate::host::until;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
 use crate::run::observed::{Observed, STOPPED};
@@ -20,8 +21,8 @@ use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
 
-/// A drain asks again and again; it need not wait long.
-const DRAIN_ANSWER: Duration = Duration::from_secs(2);
+/// Limit for an answer of the admin interface: a drain asks again and again, and a version is worth no longer wait.
+const ADMIN_ANSWER: Duration = Duration::from_secs(2);
 
 /// An instance with its Envoy.
 pub(super) struct Serving {
@@ -108,6 +109,9 @@ impl Serving {
         }
         let observed = &self.instance.observed;
         observed.send_modify(|observed| observed.note_state(&now));
+        if now.is_live() && pid_of(&now) != pid_of(&self.state) {
+            self.note_version().await;
+        }
         let target = self.selector.selected();
         self.unpublished |= self.publisher.follow(&self.state, &now, target).await;
         self.state = now;
@@ -149,7 +153,7 @@ impl Serving {
             .replacement
             .by_itself(why, &self.supervisor, target, &observed);
         let replaced = replacing.await;
-        self.note_replaced(replaced).await;
+        self.note_replaced(replaced);
         true
     }
 
@@ -193,7 +197,7 @@ impl Serving {
                     &observed,
                 );
                 if replacing.await {
-                    self.note_replaced(Ok(())).await;
+                    self.note_replaced(Ok(()));
                 }
             }
             InstanceCommand::Accept if self.selector.is_withdrawn() => {
@@ -216,7 +220,7 @@ impl Serving {
                 self.selected_anew(outcome, &replies);
             }
             InstanceCommand::Drain(limits) => {
-                let admin = self.supervisor.admin().with_timeout(DRAIN_ANSWER);
+                let admin = self.supervisor.admin().with_timeout(ADMIN_ANSWER);
                 let observed = self.instance.observed.clone();
                 self.drain = Some(Drain::start(admin, observed, limits, replies));
             }
@@ -257,23 +261,28 @@ impl Serving {
     }
 
     /// Takes note of the Envoy that runs now, or of why it is still the one of before.
-    async fn note_replaced(&self, replaced: Result<(), String>) {
-        let Instance {
-            settings, observed, ..
-        } = &self.instance;
-        let version = match &replaced {
-            Ok(()) => locate::version(&settings.binary).await.ok(),
+    fn note_replaced(&self, replaced: Result<(), String>) {
+        if let Err(error) = &replaced {
+            tracing::error!("{error}");
+        }
+        let observed = &self.instance.observed;
+        observed.send_modify(|observed| observed.outdated = replaced.err());
+    }
+
+    /// Takes note of the version that runs: a launcher may have another Envoy than this agent.
+    async fn note_version(&self) {
+        let admin = self.supervisor.admin().with_timeout(ADMIN_ANSWER);
+        let version = match admin.server_info().await {
+            Ok(info) => Version::of_build(&info.version),
             Err(error) => {
-                tracing::error!("{error}");
+                tracing::debug!(%error, "Envoy does not say its version");
                 None
             }
         };
-        observed.send_modify(|observed| {
-            observed.outdated = replaced.err();
-            if let Some(version) = version {
-                observed.envoy.version = version.to_string();
-            }
-        });
+        if let Some(version) = version {
+            let observed = &self.instance.observed;
+            observed.send_modify(|observed| observed.envoy.version = version.to_string());
+        }
     }
 
     /// Takes note of why the target is not what the source wants, if it is not.
@@ -301,4 +310,12 @@ fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveS
         (live.most_removed, live.hold)
     };
     selector.hold_by(most_removed, hold)
+}
+
+/// The process of an Envoy that serves.
+fn pid_of(state: &State) -> Option<u32> {
+    match state {
+        State::Live { pid, .. } => Some(*pid),
+        _ => None,
+    }
 }

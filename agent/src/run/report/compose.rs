@@ -71,34 +71,14 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     reasons.extend(gateway_reasons(&gateways, observed));
     let expiring = expiry::warnings(*observed, *now).into_iter();
     let (refused, warnings): (Vec<_>, Vec<_>) = expiring.partition(|(_, w)| w.refused);
-    let message = |(name, warning): (NamespacedName, Warning)| {
-        let message = warning.message;
-        format!("Gateway {name}: {message}")
-    };
-    reasons.extend(refused.into_iter().map(message));
-    let errors = known.problems.iter();
-    let errors = errors.filter(|p| p.severity == Severity::Error).count();
-    if errors > 0 {
-        let kind = match (&source.manifests, &source.bundle_dir) {
-            (Some(_), _) => "the manifests",
-            (None, Some(_)) => "the bundles",
-            (None, None) => "what is published",
-        };
-        let noun = if errors == 1 { "error" } else { "errors" };
-        reasons.push(format!("{errors} {noun} in {kind}"));
-    }
+    reasons.extend(refused.into_iter().map(expiry_message));
+    reasons.extend(count_errors(known, source));
     let warnings: Vec<String> = warnings
         .into_iter()
-        .map(message)
+        .map(expiry_message)
         .chain(warnings_of_settings.iter().cloned())
         .collect();
-    let source = SourceReport {
-        available: known.available,
-        reason: known.held.clone().unwrap_or_default(),
-        problems: known.problems.to_vec(),
-        bundles: known.bundles.to_vec(),
-        ..(*source).clone()
-    };
+    let source = with_state(source, known);
     let inputs = inputs::digest(
         &(&reasons, &warnings, &starting, agent, &source, &gateways),
         facts,
@@ -110,12 +90,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         _ => Statuses::default(),
     };
     let programmed = with_hosts(statuses, observed, host_addresses);
-    let bad = count_bad(&programmed);
-    if bad > 0 {
-        reasons.push(format!(
-            "{bad} conditions of objects say that something is wrong"
-        ));
-    }
+    reasons.extend(count_bad(&programmed));
     Report {
         healthy: reasons.is_empty(),
         reasons,
@@ -153,6 +128,34 @@ fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
         ));
     }
     reasons
+}
+
+/// Returns the number of errors in what the source provides; none without errors.
+fn count_errors(known: &SourceState, source: &SourceReport) -> Option<String> {
+    let errors = known.problems.iter();
+    let errors = errors.filter(|p| p.severity == Severity::Error).count();
+    let kind = match (&source.manifests, &source.bundle_dir) {
+        (Some(_), _) => "the manifests",
+        (None, Some(_)) => "the bundles",
+        (None, None) => "what is published",
+    };
+    let noun = if errors == 1 { "error" } else { "errors" };
+    (errors > 0).then(|| format!("{errors} {noun} in {kind}"))
+}
+
+/// Returns the report of the source with its state.
+fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
+    SourceReport {
+        available: known.available,
+        reason: known.held.clone().unwrap_or_default(),
+        problems: known.problems.to_vec(),
+        bundles: known.bundles.to_vec(),
+        ..source.clone()
+    }
+}
+
+fn expiry_message((name, warning): (NamespacedName, Warning)) -> String {
+    format!("Gateway {name}: {}", warning.message)
 }
 
 /// Returns what is wrong with Gateways and their Envoys.
@@ -348,12 +351,13 @@ fn programmed(observed: &Observed, host_addresses: &[String]) -> Programmed {
     }
 }
 
-/// Counts the conditions that say that something is wrong.
-fn count_bad(statuses: &Statuses) -> usize {
-    statuses
+/// Returns the number of conditions that say that something is wrong; none without one.
+fn count_bad(statuses: &Statuses) -> Option<String> {
+    let bad = statuses
         .objects()
         .flat_map(|(_, _, status)| status.sections())
         .flat_map(|(_, conditions)| conditions)
         .filter(|condition| condition.is_fault())
-        .count()
+        .count();
+    (bad > 0).then(|| format!("{bad} conditions of objects say that something is wrong"))
 }

@@ -16,7 +16,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The place where snapshots are published, and the choice of those for this host.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ClusterSettings {
     /// Kubeconfig file; the ServiceAccount of the Pod if there is none.
     pub kubeconfig: Option<PathBuf>,
     /// Namespace in which everything is published.
@@ -33,7 +33,7 @@ pub struct Settings {
     pub trusted: Trusted,
 }
 
-impl Settings {
+impl ClusterSettings {
     /// Returns the label selector of manifests and endpoint shards for this host.
     pub(super) fn selector(&self) -> String {
         let parts = format!(
@@ -59,7 +59,7 @@ impl Settings {
 }
 
 /// Returns a client made of the files as they are now: tokens and authorities change.
-pub(crate) async fn connect(settings: &Settings) -> Result<Client, String> {
+pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         Some(path) => {
             let at = |error| {

@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
 use super::backoff::{Backoff, jittered};
-use super::connect::{Settings, connect, describe_error, within};
+use super::connect::{ClusterSettings, connect, describe_error, within};
 
 /// Number of objects in a page of a list: each ConfigMap can hold a mebibyte.
 const PAGE: u32 = 50;
@@ -49,7 +49,7 @@ pub(super) enum ClusterEvent {
 
 /// Follows until nobody receives the events. Sends each new client to `clients`.
 pub(super) async fn follow(
-    settings: Settings,
+    settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
     events: mpsc::Sender<ClusterEvent>,
 ) {

@@ -23,14 +23,14 @@ use kube::Client;
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
-pub use self::connect::Settings;
+pub use self::connect::ClusterSettings;
 pub(crate) use self::connect::{connect, describe_error, within};
 use self::store::ClusterStore;
 use super::update::SourceUpdate;
 
 /// Follows the cluster until nobody receives the updates. `known` are the Gateways that were served before.
 pub async fn run(
-    settings: Settings,
+    settings: ClusterSettings,
     known: Vec<NamespacedName>,
     updates: watch::Sender<SourceUpdate>,
     clients: watch::Sender<Option<Client>>,

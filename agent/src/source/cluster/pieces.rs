@@ -7,7 +7,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::bounds;
 use sesame_proto::schema::{EndpointSet, Manifest, Snapshot};
 use sesame_proto::shard::{self, Joined};
-use sesame_proto::signature::{Piece, Statement};
+use sesame_proto::signature::{SignedPiece, Statement};
 use sesame_published::names::{
     FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, MANIFEST_ENTRY,
     MAX_KEY_SECRETS, PART_LABEL, Part, SIGNATURE_ENTRY, gateway_id, manifest_name, shard_name,
@@ -214,7 +214,7 @@ pub(super) fn read_manifest(
             }
         },
     };
-    let piece = Piece::Manifest {
+    let piece = SignedPiece::Manifest {
         fleet: label(object, FLEET_LABEL),
         key_secrets,
     };
@@ -232,7 +232,7 @@ pub(super) fn read_manifest(
 /// Verifies the signature of an object, where signatures are required. Returns its stamp.
 pub(super) fn verified(
     gateway: &NamespacedName,
-    piece: Piece<'_>,
+    piece: SignedPiece<'_>,
     content: &[u8],
     object: &ConfigMap,
     trusted: &Trusted,

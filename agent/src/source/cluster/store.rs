@@ -12,7 +12,7 @@ use sesame_published::names::{FLEET_LABEL, Part, gateway_id};
 use tokio::sync::watch;
 
 use super::assembler::RevisionAssembler;
-use super::connect::Settings;
+use super::connect::ClusterSettings;
 use super::fetch::{Fetched, fetch, look_for_manifest};
 use super::fetch_state::FetchState;
 use super::follow::ClusterEvent;
@@ -23,7 +23,7 @@ use crate::source::update::SourceUpdate;
 
 /// All Gateways, and the requests for each.
 pub(super) struct ClusterStore {
-    settings: Settings,
+    settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
     /// Gateways by their label.
     gateways: BTreeMap<String, FetchState>,
@@ -55,7 +55,7 @@ enum Outcome {
 impl ClusterStore {
     /// Starts with nothing read. `known` are the Gateways that were served before.
     pub(super) fn new(
-        settings: Settings,
+        settings: ClusterSettings,
         clients: watch::Sender<Option<Client>>,
         known: &[NamespacedName],
     ) -> Self {

@@ -17,7 +17,7 @@ use sesame_published::names::{
 };
 
 use super::assembler::RevisionAssembler;
-use super::connect::Settings;
+use super::connect::ClusterSettings;
 use super::fetch::{Fetched, MissingPieces};
 use super::follow::ClusterEvent;
 use super::store::ClusterStore;
@@ -387,7 +387,7 @@ fn a_manifest_that_cannot_be_followed_is_said_and_leaves_the_one_before() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
-    let settings = Settings {
+    let settings = ClusterSettings {
         trusted: None,
         kubeconfig: None,
         namespace: "sesame-system".to_owned(),

@@ -32,11 +32,11 @@ const WORTH_REMEMBERING: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     known: HashMap<TextDigest, Weak<DecodedDocument>>,
-    limits: decode::Limits,
+    limits: decode::DecodeLimits,
 }
 
 impl Documents {
-    pub(super) fn new(limits: decode::Limits) -> Self {
+    pub(super) fn new(limits: decode::DecodeLimits) -> Self {
         Self {
             known: HashMap::new(),
             limits,

@@ -4,7 +4,7 @@ use sesame_gateway_api::decode;
 
 /// The limits of one directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ReadLimits {
     /// Depth of directories.
     pub depth: usize,
     /// Number of manifests.
@@ -16,10 +16,10 @@ pub struct Limits {
     /// True if links may lead out of the directory.
     pub links_out: bool,
     /// Limits of one document.
-    pub document: decode::Limits,
+    pub document: decode::DecodeLimits,
 }
 
-impl Default for Limits {
+impl Default for ReadLimits {
     fn default() -> Self {
         Self {
             depth: 16,
@@ -27,7 +27,7 @@ impl Default for Limits {
             file_bytes: 16 << 20,
             total_bytes: 256 << 20,
             links_out: false,
-            document: decode::Limits::default(),
+            document: decode::DecodeLimits::default(),
         }
     }
 }

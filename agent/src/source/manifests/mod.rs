@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use sesame_gateway_api::world::{LastGoodKeys, ObjectKey, World};
 
-pub use self::limits::Limits;
+pub use self::limits::ReadLimits;
 
 use self::file::{Documents, FileContent, ManifestFile};
 use self::objects::KeyedObject;
@@ -45,7 +45,7 @@ pub struct ScanReport {
 #[derive(Debug)]
 pub struct Manifests {
     root: PathBuf,
-    limits: Limits,
+    limits: ReadLimits,
     store: LastGood,
     documents: Documents,
     dirs: BTreeMap<PathBuf, tree::Id>,
@@ -68,11 +68,11 @@ pub struct Manifests {
 impl Manifests {
     /// Starts with the directory `root`, which need not exist yet. `store` must belong to this directory only.
     pub fn new(root: impl Into<PathBuf>, store: LastGood) -> Self {
-        Self::with_limits(root, store, Limits::default())
+        Self::with_limits(root, store, ReadLimits::default())
     }
 
     /// Does the same as [`Manifests::new`] with other limits.
-    pub fn with_limits(root: impl Into<PathBuf>, store: LastGood, limits: Limits) -> Self {
+    pub fn with_limits(root: impl Into<PathBuf>, store: LastGood, limits: ReadLimits) -> Self {
         let root = root.into();
         Self {
             // Events name absolute paths, whatever the working directory becomes.

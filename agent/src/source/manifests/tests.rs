@@ -17,10 +17,10 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        Self::with_limits(Limits::default())
+        Self::with_limits(ReadLimits::default())
     }
 
-    fn with_limits(limits: Limits) -> Self {
+    fn with_limits(limits: ReadLimits) -> Self {
         let dir = tempfile::tempdir().expect("directory");
         fs::create_dir(dir.path().join("root")).expect("root");
         let store = LastGood::new(dir.path().join("store"));
@@ -354,9 +354,9 @@ fn links_stay_inside_unless_they_may_lead_out() {
     assert_eq!(fixture.shown(), ["a=1"]);
     assert_eq!(fixture.objects(), ["a=1"]);
 
-    let limits = Limits {
+    let limits = ReadLimits {
         links_out: true,
-        ..Limits::default()
+        ..ReadLimits::default()
     };
     let store = LastGood::new(fixture.dir.path().join("store"));
     fixture.manifests = Manifests::with_limits(fixture.path(""), store, limits);
@@ -413,12 +413,12 @@ fn loops_of_links_end() {
 
 #[test]
 fn limits_keep_what_was_known_and_refuse_what_is_new() {
-    let limits = Limits {
+    let limits = ReadLimits {
         depth: 2,
         files: 3,
         file_bytes: 1000,
         total_bytes: 1500,
-        ..Limits::default()
+        ..ReadLimits::default()
     };
     let mut fixture = Fixture::with_limits(limits);
     fixture.write("b.yaml", object("b", "1"));

@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sesame_files::open::{self, Rule};
 
-use super::Limits;
+use super::ReadLimits;
 use crate::source::problem::{Severity, SourceProblem};
 
 /// The stamp of a file: tells one state of it from another without reading it.
@@ -137,16 +137,16 @@ pub(crate) fn is_hidden(name: &OsStr) -> bool {
 }
 
 /// Looks at the whole tree. Fails only if the root is no readable directory.
-pub(crate) fn walk(root: &Path, limits: &Limits) -> io::Result<Tree> {
+pub(crate) fn walk(root: &Path, limits: &ReadLimits) -> io::Result<Tree> {
     start(root, limits, false)
 }
 
 /// Does the same as [`walk`], for the directories only.
-pub(crate) fn walk_dirs(root: &Path, limits: &Limits) -> io::Result<BTreeMap<PathBuf, Id>> {
+pub(crate) fn walk_dirs(root: &Path, limits: &ReadLimits) -> io::Result<BTreeMap<PathBuf, Id>> {
     start(root, limits, true).map(|tree| tree.dirs)
 }
 
-fn start(root: &Path, limits: &Limits, dirs_only: bool) -> io::Result<Tree> {
+fn start(root: &Path, limits: &ReadLimits, dirs_only: bool) -> io::Result<Tree> {
     let id = match look(root) {
         Found::Dir(id) => id,
         Found::Gone => return Err(io::ErrorKind::NotFound.into()),
@@ -179,7 +179,7 @@ struct Walk<'a> {
     root: &'a Path,
     /// Root without links, if none may lead out of it.
     within: Option<PathBuf>,
-    limits: &'a Limits,
+    limits: &'a ReadLimits,
     tree: Tree,
     seen: HashMap<Id, PathBuf>,
     /// True once the limit of files was reached.

@@ -6,6 +6,7 @@
 
 mod batch;
 mod scope;
+mod timing;
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,8 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use self::batch::Batch;
 use self::scope::Scope;
-use super::manifests::{Limits, tree};
+pub use self::timing::Timing;
+use super::manifests::{ReadLimits, tree};
 
 /// The paths that may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,33 +36,6 @@ pub enum Change {
     Paths(Vec<PathBuf>),
     /// Any path.
     All,
-}
-
-/// The timing of a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// Time of quiet after which the change of one whole file is sent.
-    pub one: Duration,
-    /// Time of quiet after which any other change is sent.
-    pub quiet: Duration,
-    /// Time after its beginning at which a change is sent in any case.
-    pub longest: Duration,
-    /// Time between two looks for a directory that is missing, or at everything where there is no inotify.
-    pub poll: Duration,
-    /// Time between two looks at everything in any case.
-    pub rescan: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            one: Duration::from_micros(200),
-            quiet: Duration::from_millis(2),
-            longest: Duration::from_millis(20),
-            poll: Duration::from_secs(1),
-            rescan: Duration::from_secs(30),
-        }
-    }
 }
 
 /// A running watch, which ends when it is dropped.
@@ -77,7 +52,7 @@ impl Watch {
     /// Watches the directory, which need not exist yet, for files whose names satisfy `is_ours`, in a thread of its own.
     pub fn start(
         root: &Path,
-        limits: Limits,
+        limits: ReadLimits,
         timing: Timing,
         is_ours: fn(&OsStr) -> bool,
     ) -> io::Result<Self> {
@@ -135,7 +110,7 @@ struct WatchThread {
     root: PathBuf,
     timing: Timing,
     is_ours: fn(&OsStr) -> bool,
-    limits: Limits,
+    limits: ReadLimits,
     events: Sender<Message>,
     inotify: Option<RecommendedWatcher>,
     /// Watched directories, relative to the root.

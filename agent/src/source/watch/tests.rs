@@ -23,9 +23,9 @@ impl Fixture {
     fn new(timing: Timing) -> Self {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().join("root");
-        let limits = Limits {
+        let limits = ReadLimits {
             links_out: true,
-            ..Limits::default()
+            ..ReadLimits::default()
         };
         Self {
             watch: Watch::start(&root, limits, timing, tree::is_manifest).expect("started"),
@@ -163,7 +163,7 @@ async fn a_root_whose_parent_is_missing_is_found_by_polling() {
         ..EVENTS
     };
     let mut watch =
-        Watch::start(&root, Limits::default(), timing, tree::is_manifest).expect("started");
+        Watch::start(&root, ReadLimits::default(), timing, tree::is_manifest).expect("started");
     assert_eq!(watch.changes.recv().await, Some(Change::All));
     fs::create_dir_all(&root).expect("created");
     let told = tokio::time::timeout(DEADLINE, watch.changes.recv()).await;

@@ -2,8 +2,10 @@
 //!
 //! An unknown value must never fail an object; resolution turns it into `UnsupportedValue` or the like.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Declares an enum over strings with an `Other(String)` case for what it does not know.
@@ -18,6 +20,9 @@ macro_rules! open_enum {
         }
 
         impl $name {
+            /// The values that this version knows.
+            pub const WORDS: &'static [&'static str] = &[$($text),+];
+
             /// The value as the API writes it.
             pub fn as_str(&self) -> &str {
                 match self {
@@ -39,6 +44,20 @@ macro_rules! open_enum {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(self.as_str())
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "enum": [$($text),+] })
             }
         }
 
@@ -168,5 +187,81 @@ open_enum! {
     SubjectAltNameType {
         Hostname = "Hostname",
         Uri = "URI",
+    }
+}
+
+open_enum! {
+    /// `spec.gateway.mode` of a SesameConfiguration.
+    SelectionMode {
+        /// All Gateways of all classes of the controller.
+        Multiple = "Multiple",
+        /// The oldest Gateway of the oldest such class.
+        Single = "Single",
+    }
+}
+
+open_enum! {
+    /// `spec.publishing.type` of a SesameConfiguration.
+    PublishingType {
+        /// A name that resolves to the hosts' own addresses.
+        Headless = "Headless",
+        /// An address inside the cluster.
+        ClusterIp = "ClusterIP",
+        /// A port on every node.
+        NodePort = "NodePort",
+        /// An address of a load balancer.
+        LoadBalancer = "LoadBalancer",
+        /// No Service.
+        None = "None",
+    }
+}
+
+open_enum! {
+    /// `ServiceSpec.ipFamilyPolicy`.
+    IpFamilyPolicy {
+        SingleStack = "SingleStack",
+        PreferDualStack = "PreferDualStack",
+        RequireDualStack = "RequireDualStack",
+    }
+}
+
+open_enum! {
+    /// An entry of `ServiceSpec.ipFamilies`.
+    IpFamily {
+        Ipv4 = "IPv4",
+        Ipv6 = "IPv6",
+    }
+}
+
+open_enum! {
+    /// `spec.edge.escapedSlashes` of a SesameConfiguration.
+    EscapedSlashesAction {
+        /// The client is sent to the path with slashes.
+        Redirect = "Redirect",
+        /// 400.
+        Reject = "Reject",
+        /// Routed and forwarded with slashes.
+        Unescape = "Unescape",
+        /// As they are.
+        Keep = "Keep",
+    }
+}
+
+open_enum! {
+    /// `spec.edge.repeatedSlashes` of a SesameConfiguration.
+    RepeatedSlashesAction {
+        Merge = "Merge",
+        Keep = "Keep",
+    }
+}
+
+open_enum! {
+    /// `spec.edge.headerUnderscores` of a SesameConfiguration.
+    UnderscoresAction {
+        /// 400.
+        Reject = "Reject",
+        /// The request goes on without the header.
+        Drop = "Drop",
+        Allow = "Allow",
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One step down into an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum PathStep {
     /// A step to a field, or to the entry of a map.
     Field(Box<str>),
     /// A step to an element of a list, from 0.
@@ -13,7 +13,7 @@ pub enum Step {
 
 /// The steps from the object to one of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FieldPath(pub Box<[Step]>);
+pub struct FieldPath(pub Box<[PathStep]>);
 
 /// Most characters of a key that are told, since keys come from outside.
 const MOST_OF_A_KEY: usize = 64;
@@ -22,19 +22,20 @@ impl FieldPath {
     /// Returns the names of the fields on the path, without places in lists.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|step| match step {
-            Step::Field(name) => Some(name.as_ref()),
-            Step::Index(_) => None,
+            PathStep::Field(name) => Some(name.as_ref()),
+            PathStep::Index(_) => None,
         })
     }
 
     /// Returns the place in the list `spec.<list>` that the path leads through, if it does.
     pub fn element_of(&self, list: &str) -> Option<usize> {
         match self.0.as_ref() {
-            [Step::Field(spec), Step::Field(name), Step::Index(index), ..]
-                if spec.as_ref() == "spec" && name.as_ref() == list =>
-            {
-                Some(*index)
-            }
+            [
+                PathStep::Field(spec),
+                PathStep::Field(name),
+                PathStep::Index(index),
+                ..,
+            ] if spec.as_ref() == "spec" && name.as_ref() == list => Some(*index),
             _ => None,
         }
     }
@@ -44,7 +45,7 @@ impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
             match step {
-                Step::Field(name) => {
+                PathStep::Field(name) => {
                     if i > 0 {
                         f.write_str(".")?;
                     }
@@ -56,7 +57,7 @@ impl fmt::Display for FieldPath {
                         f.write_str("…")?;
                     }
                 }
-                Step::Index(index) => write!(f, "[{index}]")?,
+                PathStep::Index(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! a value that a newer API adds reaches resolution as a value (and becomes a condition) instead of
 //! failing the whole object. Nothing here decides anything.
 
+mod configuration;
 mod core;
 mod enums;
 mod field_path;
@@ -16,9 +17,10 @@ mod policy;
 mod routes;
 mod unknown;
 
+pub use self::configuration::*;
 pub use self::core::*;
 pub use self::enums::*;
-pub use self::field_path::{FieldPath, Step};
+pub use self::field_path::{FieldPath, PathStep};
 pub use self::filters::*;
 pub use self::gateway::*;
 pub use self::labels::*;

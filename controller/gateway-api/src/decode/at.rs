@@ -1,6 +1,6 @@
 //! The place of a value in a tree while it is read. It is kept on the stack, and becomes a path only when one is needed.
 
-use crate::api::{FieldPath, Step};
+use crate::api::{FieldPath, PathStep};
 
 /// The way down to a node.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +38,8 @@ impl At<'_> {
             };
             match step {
                 Down::Root => {}
-                Down::Field(name) | Down::Key(name) => steps.push(Step::Field((*name).into())),
-                Down::Index(index) => steps.push(Step::Index(*index)),
+                Down::Field(name) | Down::Key(name) => steps.push(PathStep::Field((*name).into())),
+                Down::Index(index) => steps.push(PathStep::Index(*index)),
             }
             at = *parent;
         }

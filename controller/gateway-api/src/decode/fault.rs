@@ -6,7 +6,7 @@ use serde::de::{Error, Expected, Unexpected};
 
 use super::Reason;
 use super::tree::{Node, Value};
-use crate::api::{FieldPath, Step};
+use crate::api::{FieldPath, PathStep};
 
 /// The reason why a tree is not a value of its type.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Fault {
         let why = match what {
             FaultKind::Missing(field) => {
                 let mut steps = path.0.into_vec();
-                steps.push(Step::Field(field.into()));
+                steps.push(PathStep::Field(field.into()));
                 let field = FieldPath(steps.into()).to_string();
                 return (Some(line), Reason::Missing { field });
             }

@@ -38,7 +38,7 @@ use crate::world::{AnyObject, Kind, ObjectKey};
 
 /// Limits of one document. The defaults are far above the sizes that a cluster stores and far below those that hurt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct DecodeLimits {
     /// Bytes of one object; the API server stops at about 1.5 MiB.
     pub object_bytes: usize,
     /// Bytes of a `List`, which may hold a whole configuration.
@@ -51,7 +51,7 @@ pub struct Limits {
     pub nodes: usize,
 }
 
-impl Default for Limits {
+impl Default for DecodeLimits {
     fn default() -> Self {
         Self {
             object_bytes: 1 << 20,
@@ -70,14 +70,14 @@ pub struct Decoded {
     pub object: AnyObject,
     /// The line that it starts on: 1-based, within the document.
     pub line: usize,
-    /// The fields that this version does not know, each with its line; the object has them without. Only for Gateway
-    /// API kinds, whose fields are all modelled; `status` and `metadata` are not looked at.
+    /// The fields that this version does not know, each with its line; the object has them without. Only for kinds
+    /// whose fields are all modelled; `status` and `metadata` are not looked at.
     pub unknown_fields: Vec<(usize, UnknownField)>,
 }
 
 /// Decodes one document: nothing for an empty one, one outcome for an object, and one for each item of
 /// a `List`.
-pub fn decode(text: &str, limits: &Limits) -> Vec<Result<Decoded, DecodeError>> {
+pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if split::is_blank(text) {
         return Vec::new();
@@ -93,7 +93,7 @@ pub fn decode(text: &str, limits: &Limits) -> Vec<Result<Decoded, DecodeError>> 
 }
 
 /// The document as a tree, and what it is. Of what is evidently not for us nothing more than that is looked at.
-fn parse(text: &str, limits: &Limits) -> Result<(Node, Head), Box<DecodeError>> {
+fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeError>> {
     let fail = |line, object, reason| Box::new(DecodeError::new(line, object, reason));
     // The lines at the margin tell what it is without a parse, and what it was meant to be if there can be none.
     let sniffed = Head::sniffed(text);
@@ -285,7 +285,7 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     };
     let notes = Notes {
         beside: &["apiVersion", "kind", "status"],
-        is_modelled: kind.is_gateway_api(),
+        is_modelled: kind.is_modelled(),
         ..Notes::default()
     };
     let mut object = typed::read(kind, node, &notes).map_err(|fault| {
@@ -305,7 +305,7 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     let has_spec = node
         .get("spec")
         .is_some_and(|spec| !matches!(spec.value, Value::Null));
-    if kind.is_gateway_api() && !has_spec {
+    if kind.is_modelled() && !has_spec {
         return Err(fail(None, Reason::missing("spec")));
     }
     let namespace = scoped(kind, namespace).to_owned();

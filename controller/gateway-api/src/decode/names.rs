@@ -49,7 +49,8 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
         | AnyObject::EndpointSlice(_)
         | AnyObject::Secret(_)
         | AnyObject::ConfigMap(_)
-        | AnyObject::Namespace(_) => Ok(()),
+        | AnyObject::Namespace(_)
+        | AnyObject::SesameConfiguration(_) => Ok(()),
     }
 }
 

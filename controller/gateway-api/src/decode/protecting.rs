@@ -101,12 +101,12 @@ pub(super) fn is_protecting(path: &FieldPath, similar: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Step;
+    use crate::api::PathStep;
 
     fn path(text: &str) -> FieldPath {
         FieldPath(
             text.split('.')
-                .map(|name| Step::Field(name.into()))
+                .map(|name| PathStep::Field(name.into()))
                 .collect(),
         )
     }

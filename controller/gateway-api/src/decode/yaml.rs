@@ -3,7 +3,7 @@
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
 
-use super::{DecodeError, Limits, Reason};
+use super::{DecodeError, DecodeLimits, Reason};
 use crate::world::ObjectKey;
 
 /// The message that replaces one that could quote a Secret.
@@ -13,7 +13,7 @@ pub(super) const WITHHELD: &str = "not a valid Secret: YAML that does not parse,
 
 /// Returns the options of every parse. As in the API server, `yes` is no boolean, a bare number is no text, and a key
 /// stands once.
-pub(super) fn options(limits: &Limits) -> Options {
+pub(super) fn options(limits: &DecodeLimits) -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_depth: limits.depth,

@@ -3,7 +3,8 @@
 //! It has no IO, no clock, no randomness, and depends on no order of arrival: the same world gives the same bytes. The
 //! snapshots and the statuses come from the same values, each of which is made from the ones before and never changed:
 //!
-//! 1. `gateways`: the Gateways of our `gateways::classes`, checked with their `listeners` and the ListenerSets';
+//! 1. `gateways`: the Gateways of our `gateways::classes`, checked with their `settings`, their `listeners` and the
+//!    ListenerSets';
 //! 2. `backends`: the BackendTLSPolicies, and the Backends that references of routes lead to;
 //! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`, and attached to listeners;
 //! 4. `tables`: ports, virtual hosts and routes;
@@ -21,10 +22,13 @@ pub mod incremental;
 mod listeners;
 mod parents;
 mod routes;
+pub mod settings;
 mod snapshot;
 mod syntax;
 mod tables;
 mod tls;
+
+use std::collections::BTreeMap;
 
 pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem};
@@ -35,11 +39,13 @@ use self::backends::tls_policies::Policies;
 use self::context::ResolveContext;
 use self::gateways::ReferencedObjects;
 use self::gateways::classes::Classes;
+use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
 use self::tables::Findings;
 use self::tables::shadowed::{Hidden, Shadowed};
 use self::tls::ca_bundles::CaBundles;
 use self::tls::certificates::{CertificateCache, Certificates};
+use crate::api::NamespacedName;
 use crate::status::Statuses;
 use crate::world::{LastGoodKeys, World};
 
@@ -50,6 +56,8 @@ pub struct Resolution {
     pub gateways: Vec<ResolvedGateway>,
     /// The statuses of all objects that are ours to judge.
     pub statuses: Statuses,
+    /// The settings of all Gateways of ours whose parameters are valid.
+    pub settings: BTreeMap<NamespacedName, GatewaySettings>,
     /// Messages for the authors of objects for which there is no condition, sorted by object.
     pub problems: Vec<Problem>,
     /// The last good key pair of each Secret that was looked at, for the next world.
@@ -97,10 +105,7 @@ impl Resolver {
         let routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
         let attached = routes::attachments::attach(&checked, &routes);
 
-        let mut findings = Findings {
-            shadowed,
-            ..Findings::default()
-        };
+        let mut findings = Findings::new(shadowed);
         let gateways = attached
             .iter()
             .filter_map(|gateway| {
@@ -108,18 +113,7 @@ impl Resolver {
                 snapshot::assemble(gateway, &routes, backends, &certificates, findings, &mut cx)
             })
             .collect();
-        let Findings {
-            mut shadowed,
-            displaced,
-        } = findings;
-        let displaced = displaced.messages();
-        for ((route, _), (_, message)) in &displaced {
-            if let Some(route) = routes.get(*route) {
-                cx.problems.add(route.object.clone(), message.clone());
-            }
-        }
-        let hidden = shadowed.take_hidden(&routes);
-        shadowed.tell(&routes, &mut cx.problems);
+        let (displaced, hidden) = findings.tell(&routes, &mut cx.problems);
 
         let controller_name = &options.controller_name;
         let statuses = Statuses {
@@ -140,15 +134,21 @@ impl Resolver {
                 &mut cx,
             ),
         };
+        let settings = checked
+            .iter()
+            .filter(|gateway| !gateway.parameters_refused)
+            .map(|gateway| (gateway.name(), gateway.settings.clone()))
+            .collect();
         let problems = cx.problems.into_sorted();
         let last_good = certificates.finish();
-        self.regexes.finish();
         let resolution = Resolution {
             gateways,
             statuses,
+            settings,
             problems,
             last_good,
         };
+        self.regexes.finish();
         (resolution, hidden)
     }
 }

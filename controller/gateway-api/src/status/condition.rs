@@ -119,6 +119,7 @@ words! {
         ParentNotAccepted = "ParentNotAccepted",
         ParentNotProgrammed = "ParentNotProgrammed",
         Pending = "Pending",
+        PortUnavailable = "PortUnavailable",
         Programmed = "Programmed",
         ProtocolConflict = "ProtocolConflict",
         RefNotPermitted = "RefNotPermitted",

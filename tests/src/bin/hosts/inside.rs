@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -20,6 +21,11 @@ pub(crate) struct Inside {
 impl Inside {
     pub(crate) fn new(init: i32) -> Self {
         Self { init }
+    }
+
+    /// Its first process, in the numbers of this machine.
+    pub(crate) fn init(&self) -> i32 {
+        self.init
     }
 
     /// Runs a command; returns how it ended and what it said.
@@ -65,6 +71,15 @@ impl Inside {
         ran.expect("the command ends")
     }
 
+    /// Sends a signal to the main process of a unit.
+    pub(crate) async fn kill(&self, unit: &str, signal: &str) {
+        let (inside, unit, signal) = (self.clone(), unit.to_owned(), format!("--signal={signal}"));
+        let killed = tokio::task::spawn_blocking(move || {
+            inside.ok(&["systemctl", "kill", "--kill-whom=main", &signal, &unit])
+        });
+        killed.await.expect("the command ends");
+    }
+
     /// Installs these packages, without a network.
     pub(crate) fn install(&self, packages: &[PathBuf]) {
         for package in packages {
@@ -74,6 +89,21 @@ impl Inside {
         let names: Vec<String> = packages.iter().map(|path| in_machine(path)).collect();
         command.extend(names.iter().map(String::as_str));
         self.ok(&command);
+    }
+
+    /// Writes a file of the machine, for root alone.
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let to = self.path(path);
+        let directory = to.parent().expect("a directory");
+        fs::create_dir_all(directory).expect("the machine takes a directory");
+        fs::write(&to, text).expect("the machine takes a file");
+        let mode = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&to, mode).expect("the file is there");
+    }
+
+    /// Text of a file of the machine.
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
     /// Copies a file into `/root` of the machine.

@@ -13,17 +13,19 @@ use crate::telling;
 
 const AGENT: &str = "sesame-agent.service";
 const ENVOY: &str = "sesame-envoy.service";
+const SETTINGS: &str = "/etc/sesame/agent.yaml";
 /// Mounts the disk that gets full.
 const DISK: &str = "mount -t tmpfs -o size=16m,mode=0700 tmpfs /var/lib/sesame && chown sesame:sesame /var/lib/sesame";
 
 pub(crate) fn scenario(packages: &Packages) {
-    let machine = Machine::with_packages("life", packages);
+    let machine = Machine::start("life");
     let inside = machine.inside();
+    inside.install(&packages.former());
     for unit in ["sesame.target", AGENT, ENVOY] {
         let state = inside.output(&["systemctl", "is-active", unit]);
         assert_eq!(state.trim(), "inactive", "{unit} after the installation");
     }
-    for package in packages.second("") {
+    for package in packages.second() {
         inside.put(&package);
     }
     inside.backend_address();
@@ -46,6 +48,8 @@ pub(crate) fn in_runtime(future: impl Future<Output = ()>) {
 
 async fn happens(inside: &Inside) {
     let backend = backend().await;
+    // Its source is a variable, which the next package does not have any more.
+    fs::write(inside.path(SETTINGS), "drain-seconds: 30\n").expect("a file");
     // A host without a configuration is a unit that has started.
     inside.ok(&["systemctl", "enable", "--quiet", "--now", "sesame.target"]);
     assert_eq!(inside.property(AGENT, "ActiveState"), "active");
@@ -60,15 +64,7 @@ async fn happens(inside: &Inside) {
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
     load.pass(100).await;
     let before = inside.main_pid(AGENT);
-    inside
-        .meanwhile(&[
-            "systemctl",
-            "kill",
-            "--kill-whom=main",
-            "--signal=KILL",
-            AGENT,
-        ])
-        .await;
+    inside.kill(AGENT, "KILL").await;
     another_main(inside, AGENT, before).await;
     load.pass(100).await;
     inside.meanwhile(&["systemctl", "stop", AGENT]).await;
@@ -79,15 +75,7 @@ async fn happens(inside: &Inside) {
 
     // The launcher dies, and becomes another one.
     let launcher = inside.main_pid(ENVOY);
-    inside
-        .meanwhile(&[
-            "systemctl",
-            "kill",
-            "--kill-whom=main",
-            "--signal=KILL",
-            ENVOY,
-        ])
-        .await;
+    inside.kill(ENVOY, "KILL").await;
     another_main(inside, ENVOY, launcher).await;
     load.pass(100).await;
     let launcher = inside.main_pid(ENVOY);
@@ -95,6 +83,11 @@ async fn happens(inside: &Inside) {
     inside
         .meanwhile(&["sh", "-c", "dpkg --install /root/sesame-agent_*+2_*.deb"])
         .await;
+    let settings = inside.read(SETTINGS);
+    assert!(
+        settings.contains("\nmanifests: /etc/sesame/manifests\n"),
+        "{settings}"
+    );
     for unit in [AGENT, ENVOY] {
         runs_what_is_installed(inside, unit).await;
     }
@@ -141,15 +134,7 @@ async fn hangs(inside: &Inside, load: &Load) {
     // One that is well is left alone: more than two periods.
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(inside.main_pid(AGENT), before, "{}", inside.log());
-    inside
-        .meanwhile(&[
-            "systemctl",
-            "kill",
-            "--kill-whom=main",
-            "--signal=STOP",
-            AGENT,
-        ])
-        .await;
+    inside.kill(AGENT, "STOP").await;
     another_main(inside, AGENT, before).await;
     load.pass(100).await;
     fs::remove_dir_all(&drop_in).expect("the drop-in goes");

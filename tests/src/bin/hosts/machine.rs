@@ -3,6 +3,7 @@
 //! The root is an overlay over one that is made once; it goes with the machine, whatever happened in it.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,10 +13,8 @@ use sesame_tests::processes;
 
 use crate::inside::Inside;
 use crate::packages::Packages;
+use crate::root::base;
 
-/// Packages of a machine besides Debian's essential ones.
-const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd";
-const SUITE: &str = "bookworm";
 /// Exit status of systemd-nspawn when the machine wants to start anew.
 const REBOOT: i32 = 133;
 /// Time for a start or an end; a drain is part of the latter.
@@ -27,31 +26,48 @@ pub(crate) struct Machine {
     directory: PathBuf,
     nspawn: Child,
     init: i32,
+    /// Ends the machine if this process does not: its input is a pipe that the kernel closes.
+    guard: Child,
 }
 
-/// Makes the root that all machines begin with, once.
-pub(crate) fn prepare(directory: &Path) {
-    let base = base(directory);
-    if base.exists() {
-        return;
+/// Ends what is first in these control groups, and unmounts the root, as soon as nobody holds the other end of its input.
+const GUARD: &str = r#"read -r _
+root=$1; shift
+for group; do
+  while read -r pid; do kill -KILL "$pid"; done <"$group/payload/init.scope/cgroup.procs"
+done
+umount --recursive --lazy "$root""#;
+
+/// Returns what this machine lacks to run others, and what to do.
+pub(crate) fn can_run() -> Result<(), String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("machines need root; `sudo make test-hosts`".to_owned());
     }
-    println!("host: making a root file system (mmdebstrap, two minutes)");
-    let new = base.with_extension("new");
-    let _ = fs::remove_dir_all(&new);
-    let made = Command::new("mmdebstrap")
-        .args(["--variant=apt", "--format=directory"])
-        .arg(format!("--include={INCLUDED}"))
-        .arg(SUITE)
-        .arg(&new)
-        .stdout(Stdio::null())
-        .status()
-        .expect("mmdebstrap (Debian: mmdebstrap)");
-    assert!(made.success(), "mmdebstrap: {made}");
-    fs::rename(new, base).expect("the root is where it is looked for");
-}
-
-fn base(directory: &Path) -> PathBuf {
-    directory.join(format!("root-{SUITE}"))
+    // What nspawn needs: namespaces of every kind and mounts in them.
+    let all = ["--mount", "--pid", "--net", "--uts", "--ipc", "--fork"];
+    let tried = Command::new("unshare")
+        .args(all)
+        .args(["mount", "-t", "tmpfs", "none", "/mnt"])
+        .output();
+    match tried {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            return Err(format!(
+                "machines need namespaces and mounts (in a container: --privileged): {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            ));
+        }
+        Err(error) => return Err(format!("unshare (Debian: util-linux): {error}")),
+    }
+    let group = groups("probe");
+    if group.is_empty() {
+        return Err("machines need control groups below /sys/fs/cgroup".to_owned());
+    }
+    let made = group.iter().try_for_each(fs::create_dir_all);
+    group.iter().for_each(|group| remove_group(group));
+    made.map_err(|error| {
+        format!("machines need control groups that can be written below /sys/fs/cgroup: {error}")
+    })
 }
 
 impl Machine {
@@ -80,12 +96,22 @@ impl Machine {
         run(Command::new("mount")
             .args(["-t", "overlay", "overlay", "-o", &options])
             .arg(directory.join("root")));
+        let guard = Command::new("sh")
+            .args(["-c", GUARD, "guard"])
+            .arg(directory.join("root"))
+            .args(groups(name))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("a shell");
         let (nspawn, init) = boot(name, &directory);
         let machine = Self {
             name: name.to_owned(),
             directory,
             nspawn,
             init,
+            guard,
         };
         machine.inside().wait_for("the machine runs", |inside| {
             let state = inside.output(&["systemctl", "is-system-running"]);
@@ -133,6 +159,8 @@ impl Drop for Machine {
     fn drop(&mut self) {
         end(&self.name);
         let _ = self.nspawn.wait();
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
         clear(&self.directory);
         for group in groups(&self.name) {
             // The kernel is still at the end of its processes.

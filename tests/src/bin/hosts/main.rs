@@ -9,18 +9,24 @@
     reason = "it is a test, and talks to a person"
 )]
 
+mod airgap;
 mod checks;
+mod doctor;
 mod inside;
+mod join;
 mod life;
 mod machine;
+mod network;
 mod objects;
 mod packages;
 mod reboot;
 mod removal;
+mod root;
 mod telling;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
 use sesame_tests::envoy::workspace;
@@ -36,7 +42,13 @@ struct Arguments {
     /// Run a part of one in the network of the machine with this first process.
     #[arg(long, hide = true)]
     init: Option<i32>,
+    /// Run in a network that was made for the scenario, with what is built already.
+    #[arg(long, hide = true)]
+    own_network: bool,
 }
+
+/// Exit status if nothing can be run, as it was asked for or here.
+const CANNOT: u8 = 2;
 
 /// Scenario, which panics if something is wrong.
 type Scenario = fn(&Packages);
@@ -50,6 +62,8 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("life", life::scenario),
     ("reboot", reboot::scenario),
     ("removal", removal::scenario),
+    ("join", join::scenario),
+    ("airgap", airgap::scenario),
 ];
 
 /// The parts of scenarios that send requests.
@@ -59,19 +73,25 @@ const PARTS: &[(&str, ScenarioPart)] = &[
     ("serve", reboot::serve),
     ("race", reboot::race),
     ("stop", removal::stop),
+    ("bundles", airgap::serve),
+    ("bundles-again", airgap::serve_again),
 ];
 
 fn main() -> ExitCode {
-    let Arguments { scenarios, init } = Arguments::parse();
+    let Arguments {
+        scenarios,
+        init,
+        own_network,
+    } = Arguments::parse();
     if let Some(init) = init {
         let part = PARTS.iter().find(|(name, _)| scenarios == [*name]);
         let (_, part) = part.expect("a part of a scenario");
         part(&Inside::new(init));
         return ExitCode::SUCCESS;
     }
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("error: machines need root; `sudo make test-hosts`");
-        return ExitCode::from(2);
+    if let Err(why) = machine::can_run() {
+        eprintln!("error: {why}");
+        return ExitCode::from(CANNOT);
     }
     if let Some(unknown) = scenarios
         .iter()
@@ -82,21 +102,31 @@ fn main() -> ExitCode {
             "error: no scenario {unknown:?}; there are {}",
             known.join(", ")
         );
-        return ExitCode::from(2);
+        return ExitCode::from(CANNOT);
     }
     let directory = workspace().join("target/hosts");
-    let packages = Packages::build(&directory.join("packages"));
-    machine::prepare(&directory);
+    let packages = directory.join("packages");
+    if own_network {
+        let packages = Packages::at(&packages);
+        let wanted = SCENARIOS.iter().find(|(name, _)| scenarios == [*name]);
+        let (_, scenario) = wanted.expect("a scenario");
+        scenario(&packages);
+        return ExitCode::SUCCESS;
+    }
+    let packages = Packages::build(&packages);
+    root::prepare(&directory);
     let mut failed = 0;
     for (name, scenario) in SCENARIOS {
         if !scenarios.is_empty() && !scenarios.iter().any(|wanted| wanted == name) {
             continue;
         }
         println!("host: {name}");
+        let begun = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| scenario(&packages)));
         println!(
-            "host: {name}: {}",
-            if outcome.is_ok() { "ok" } else { "FAILED" }
+            "host: {name}: {} ({} s)",
+            if outcome.is_ok() { "ok" } else { "FAILED" },
+            begun.elapsed().as_secs()
         );
         failed += u8::from(outcome.is_err());
     }

@@ -11,18 +11,43 @@ use sesame_tests::envoy::{envoy_binary, workspace};
 pub(crate) struct Packages {
     first: PathBuf,
     second: PathBuf,
+    former: PathBuf,
 }
 
 impl Packages {
     /// Builds them below a directory.
     pub(crate) fn build(directory: &Path) -> Self {
         println!("host: building packages");
-        let [first, second] = ["1", "2"].map(|revision| {
-            let out = directory.join(revision);
-            build(&out, revision);
-            out
-        });
-        Self { first, second }
+        let packages = Self::at(directory);
+        build(&packages.first, "1");
+        for name in ["sesame-agent", "sesame-envoy"] {
+            let built = &debs(&packages.first, name)[0];
+            pack_again(built, &packages.second.join(name), "2", |_| {});
+        }
+        let agent = &debs(&packages.first, "sesame-agent")[0];
+        pack_again(agent, &packages.former, "0", as_formerly);
+        packages
+    }
+
+    /// Those that are built already.
+    pub(crate) fn at(directory: &Path) -> Self {
+        Self {
+            first: directory.join("1"),
+            second: directory.join("2"),
+            former: directory.join("former"),
+        }
+    }
+
+    /// An agent that is packed as it was when the source was a variable, with the first version of Envoy.
+    pub(crate) fn former(&self) -> Vec<PathBuf> {
+        let mut packages = debs(&self.former, "sesame-agent");
+        packages.extend(debs(&self.first, "sesame-envoy"));
+        packages
+    }
+
+    /// Directory of everything that was built of the first version.
+    pub(crate) fn built(&self) -> &PathBuf {
+        &self.first
     }
 
     /// The first version of both.
@@ -30,9 +55,11 @@ impl Packages {
         debs(&self.first, "")
     }
 
-    /// The second version of one.
-    pub(crate) fn second(&self, name: &str) -> Vec<PathBuf> {
-        debs(&self.second, name)
+    /// The second version of both.
+    pub(crate) fn second(&self) -> Vec<PathBuf> {
+        let names = ["sesame-agent", "sesame-envoy"].into_iter();
+        let files = names.flat_map(|name| debs(&self.second.join(name), name));
+        files.collect()
     }
 }
 
@@ -48,6 +75,45 @@ pub(crate) fn build(out: &Path, revision: &str) {
         .status()
         .expect("the script runs");
     assert!(built.success(), "systemd/packages/build.sh: {built}");
+}
+
+/// Packs a built package once more, as another revision, after a change of its tree.
+fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Path)) {
+    let _ = fs::remove_dir_all(out);
+    let tree = out.join("tree");
+    fs::create_dir_all(out).expect("a directory");
+    let dpkg = |arguments: &[&Path]| {
+        let packed = Command::new("dpkg-deb")
+            .args(arguments)
+            .stdout(Stdio::null())
+            .status()
+            .expect("dpkg-deb of dpkg");
+        assert!(packed.success(), "dpkg-deb: {packed}");
+    };
+    dpkg(&[Path::new("--raw-extract"), built, &tree]);
+    change(&tree.join("DEBIAN/control"), |text| {
+        text.replace("+1\n", &format!("+{revision}\n"))
+    });
+    change_tree(&tree);
+    dpkg(&[Path::new("-z0"), Path::new("--build"), &tree, out]);
+    fs::remove_dir_all(tree).expect("the tree was there");
+}
+
+/// The agent without a settings file, and with its source in `/etc/default`.
+fn as_formerly(tree: &Path) {
+    fs::remove_dir_all(tree.join("usr/share/sesame-agent")).expect("the settings file");
+    change(&tree.join("usr/lib/tmpfiles.d/sesame.conf"), |text| {
+        let lines = text.lines().filter(|line| !line.starts_with("C "));
+        lines.flat_map(|line| [line, "\n"]).collect()
+    });
+    change(&tree.join("etc/default/sesame-agent"), |_| {
+        "SESAME_MANIFESTS=/etc/sesame/manifests\n".to_owned()
+    });
+}
+
+fn change(path: &Path, change: impl Fn(&str) -> String) {
+    let text = fs::read_to_string(path).expect("a file of the package");
+    fs::write(path, change(&text)).expect("a file of the package");
 }
 
 /// The Debian packages in a directory whose names begin so.

@@ -25,7 +25,7 @@ spec:
 ";
 
 fn one(text: &str) -> Result<Decoded, DecodeError> {
-    let mut all = decode(text, &Limits::default());
+    let mut all = decode(text, &DecodeLimits::default());
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
@@ -202,7 +202,7 @@ fn items_of_a_list_succeed_and_fail_alone() {
         - kind: Namespace\n\
         - apiVersion: v1\n  kind: List\n  items: []\n\
         - apiVersion: v1\n  kind: Namespace\n  metadata: {name: b}\n";
-    let all = decode(text, &Limits::default());
+    let all = decode(text, &DecodeLimits::default());
     let names: Vec<_> = all
         .iter()
         .map(|item| match item {
@@ -251,7 +251,9 @@ fn errors_never_quote_a_secret() {
             "{{apiVersion: v1, kind: Secret, data: {{{VALUE}: 1, {VALUE}: 1}}}}"
         )),
     ] {
-        let errors: Vec<_> = decode(&text, &Limits::default()).into_iter().collect();
+        let errors: Vec<_> = decode(&text, &DecodeLimits::default())
+            .into_iter()
+            .collect();
         assert!(errors.iter().all(Result::is_err), "{text}");
         assert!(!format!("{errors:?}").contains(VALUE), "{text}\n{errors:?}");
         assert!(!message(&text).contains(VALUE), "{text}");
@@ -265,7 +267,11 @@ fn errors_never_quote_a_secret() {
 #[test]
 fn what_only_looks_like_a_key_at_the_margin_is_not_believed() {
     let text = "apiVersion: v1\nmetadata: {\nkind: Secret\n, name: a}\nkind: ConfigMap\n";
-    assert!(decode(text, &Limits::default()).iter().all(Result::is_err));
+    assert!(
+        decode(text, &DecodeLimits::default())
+            .iter()
+            .all(Result::is_err)
+    );
 }
 
 #[test]
@@ -327,7 +333,7 @@ proptest! {
     #[test]
     fn arbitrary_text_never_panics(text in "\\PC{0,200}") {
         for document in split(&text) {
-            decode(document.text, &Limits::default());
+            decode(document.text, &DecodeLimits::default());
         }
     }
 
@@ -342,7 +348,7 @@ proptest! {
             text.replace_range(at..end, &insert);
         }
         for document in split(&text) {
-            for error in decode(document.text, &Limits::default()).into_iter().filter_map(Result::err) {
+            for error in decode(document.text, &DecodeLimits::default()).into_iter().filter_map(Result::err) {
                 // To YAML a lone CR ends a line, too.
                 let lines = document.text.lines().count() + document.text.matches('\r').count();
                 prop_assert!(error.line >= 1 && error.line <= lines + 1);
@@ -363,7 +369,7 @@ proptest! {
             text.replace_range(at..end, &insert);
         }
         for document in split(&text) {
-            let told = format!("{:?}", decode(document.text, &Limits::default()));
+            let told = format!("{:?}", decode(document.text, &DecodeLimits::default()));
             prop_assert!(!told.contains(VALUE), "{}", told);
         }
     }

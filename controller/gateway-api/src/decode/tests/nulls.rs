@@ -11,8 +11,11 @@ pub(super) fn objects() -> Vec<Json> {
     split(include_str!("every_field.yaml"))
         .iter()
         .map(|document| {
-            serde_saphyr::from_str_with_options(document.text, yaml::options(&Limits::default()))
-                .expect("YAML")
+            serde_saphyr::from_str_with_options(
+                document.text,
+                yaml::options(&DecodeLimits::default()),
+            )
+            .expect("YAML")
         })
         .collect()
 }
@@ -54,7 +57,7 @@ fn read(object: &Json) -> [Result<AnyObject, String>; 2] {
         Ok(decoded) => Ok(decoded.object),
         Err(error) => Err(error.reason.to_string()),
     };
-    let from_file = decode(&object.to_string(), &Limits::default()).remove(0);
+    let from_file = decode(&object.to_string(), &DecodeLimits::default()).remove(0);
     let (kind, version) = (object["kind"].as_str(), object["apiVersion"].as_str());
     let kind = Kind::find(version.unwrap_or_default(), kind.unwrap_or_default());
     let from_server = match kind {

@@ -115,7 +115,7 @@ fn a_wrong_value_is_told_with_object_path_value_expectation_and_line() {
             *value = instead;
             let is_secret = kind == "Secret";
             let (text, line) = text(&wrong, &place);
-            let error = decode(&text, &Limits::default())
+            let error = decode(&text, &DecodeLimits::default())
                 .remove(0)
                 .expect_err(&text);
             let Reason::Field { field, value, why } = error.reason.as_ref() else {
@@ -173,7 +173,7 @@ fn a_misspelt_field_is_told_with_the_one_that_was_meant() {
             fields.insert(misspelt.to_owned(), value);
             let place = format!("{parent}/{misspelt}");
             let (text, line) = text(&wrong, &place);
-            match decode(&text, &Limits::default()).remove(0) {
+            match decode(&text, &DecodeLimits::default()).remove(0) {
                 Ok(decoded) => {
                     let [(at, field)] = decoded.unknown_fields.as_slice() else {
                         panic!("{place}: {:?}", decoded.unknown_fields)
@@ -198,7 +198,7 @@ fn the_words_of_some() {
         let text = format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: demo}}\nspec:\n  rules:\n  {rule}\n"
         );
-        decode(&text, &Limits::default())
+        decode(&text, &DecodeLimits::default())
             .remove(0)
             .expect_err(rule)
             .to_string()

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use sesame_proto::addresses::{self, Refused};
+use sesame_proto::addresses::{self, RefusedAddress};
 use sesame_proto::schema::{Endpoint, EndpointSet};
 
 use crate::api::{
@@ -187,15 +187,9 @@ fn read(
         let Some(text) = all.first() else {
             continue;
         };
-        let Ok(address) = text.parse::<IpAddr>() else {
-            refused.push((text, "no IP address".to_owned()));
-            continue;
-        };
-        match addresses::refused(address) {
-            Some(Refused { network, what, .. }) if !options.allow_local_endpoints => {
-                refused.push((text, format!("{what} ({network})")));
-            }
-            _ => list.push((address, number)),
+        match usable(text, options) {
+            Ok(address) => list.push((address, number)),
+            Err(why) => refused.push((text, why)),
         }
     }
     if let Some((first, why)) = refused.first() {
@@ -206,5 +200,18 @@ fn read(
                 refused.len()
             ),
         );
+    }
+}
+
+/// Returns the address of an endpoint, or the reason why it is refused.
+fn usable(text: &str, options: &Options) -> Result<IpAddr, String> {
+    let address = text
+        .parse::<IpAddr>()
+        .map_err(|_| "no IP address".to_owned())?;
+    match addresses::refused(address) {
+        Some(RefusedAddress { network, what, .. }) if !options.allow_local_endpoints => {
+            Err(format!("{what} ({network})"))
+        }
+        _ => Ok(address),
     }
 }

@@ -4,13 +4,14 @@ pub(crate) mod grants;
 pub(crate) mod references;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use self::grants::Grants;
-use crate::api::Metadata;
+use crate::api::{Metadata, SesameConfiguration};
 use crate::world::{Kind, ObjectKey, World};
 
 /// Options of resolution.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Name of the controller: the GatewayClasses that name it are ours.
     pub controller_name: String,
@@ -18,6 +19,8 @@ pub struct Options {
     pub allow_local_endpoints: bool,
     /// Resolves a few changes by themselves; otherwise the whole world is resolved for every change.
     pub incremental: bool,
+    /// The controller's own configuration, which holds the settings of all Gateways that nothing else says otherwise of.
+    pub configuration: Option<Arc<SesameConfiguration>>,
 }
 
 impl Default for Options {
@@ -26,6 +29,7 @@ impl Default for Options {
             controller_name: "projectsesame.io/gateway-controller".to_owned(),
             allow_local_endpoints: false,
             incremental: true,
+            configuration: None,
         }
     }
 }

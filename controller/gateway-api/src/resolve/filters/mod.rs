@@ -40,6 +40,61 @@ pub(crate) struct RuleFilters<'w> {
     pub(crate) unserved: Option<Unserved>,
 }
 
+impl<'w> RuleFilters<'w> {
+    /// Adds the filter at place `i`, which has the member that its type names. Each member in turn, so that none is forgotten.
+    fn add(&mut self, i: usize, filter: &'w Filter, one_prefix: bool) -> Result<(), Grounds> {
+        let Filter {
+            type_,
+            request_header_modifier,
+            response_header_modifier,
+            request_mirror,
+            request_redirect,
+            url_rewrite,
+            cors,
+            external_auth: _,
+            extension_ref,
+        } = filter;
+        let member = member(type_).unwrap_or_default();
+        let below = |why: String| unsupported(format!("filters[{i}].{member}.{why}"));
+        if let Some(modifier) = request_header_modifier {
+            self.request_headers = Some(headers::read(modifier).map_err(below)?);
+        }
+        if let Some(modifier) = response_header_modifier {
+            self.response_headers = Some(headers::read(modifier).map_err(below)?);
+        }
+        if let Some(mirror) = request_mirror {
+            self.mirrors.push(read_mirror(i, mirror).map_err(below)?);
+        }
+        if let Some(redirect) = request_redirect {
+            let redirect = rewrites::read_redirect(redirect, one_prefix);
+            self.redirect = Some(redirect.map_err(below)?);
+        }
+        if let Some(rewrite) = url_rewrite {
+            let rewrite = rewrites::read_rewrite(rewrite, one_prefix);
+            self.rewrite = Some(rewrite.map_err(below)?);
+        }
+        if let Some(cors) = cors {
+            self.cors = Some(cors::read(cors).map_err(below)?);
+        }
+        if let Some(reference) = extension_ref {
+            self.unserved.get_or_insert(Unserved::Extension(format!(
+                "filters[{i}].extensionRef: {} {:?} is not a filter that is supported; requests are answered with {}",
+                reference.kind.as_deref().unwrap_or_default(),
+                reference.name,
+                refusal::HTTP
+            )));
+        }
+        if let FilterType::ExternalAuth | FilterType::Other(_) = type_ {
+            // A rule that lost its check must not be served without it.
+            self.unserved = Some(Unserved::Type(format!(
+                "filters[{i}].type {:?} is not supported",
+                type_.as_str()
+            )));
+        }
+        Ok(())
+    }
+}
+
 /// A mirror whose backend is still to be looked up.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {
@@ -54,23 +109,11 @@ pub(crate) struct MirrorTo<'w> {
 /// a prefix can be replaced.
 pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'_>, Grounds> {
     limits::entries("filters", filters.len(), 0..=16).map_err(unsupported)?;
-    // Each member of a filter in turn, so that none is forgotten.
     let mut found = RuleFilters::default();
     let mut seen: Vec<&FilterType> = Vec::new();
     for (i, filter) in filters.iter().enumerate() {
-        let at = |why: String| unsupported(format!("filters[{i}].{why}"));
-        check_union(filter).map_err(at)?;
-        let Filter {
-            type_,
-            request_header_modifier,
-            response_header_modifier,
-            request_mirror,
-            request_redirect,
-            url_rewrite,
-            cors,
-            external_auth: _,
-            extension_ref,
-        } = filter;
+        check_union(filter).map_err(|why| unsupported(format!("filters[{i}].{why}")))?;
+        let type_ = &filter.type_;
         let repeatable = matches!(
             type_,
             FilterType::RequestMirror | FilterType::ExtensionRef | FilterType::Other(_)
@@ -81,42 +124,7 @@ pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'
             )));
         }
         seen.push(type_);
-        let below = |why: String| at(format!("{}.{why}", member(type_).unwrap_or_default()));
-        if let Some(modifier) = request_header_modifier {
-            found.request_headers = Some(headers::read(modifier).map_err(below)?);
-        }
-        if let Some(modifier) = response_header_modifier {
-            found.response_headers = Some(headers::read(modifier).map_err(below)?);
-        }
-        if let Some(mirror) = request_mirror {
-            found.mirrors.push(read_mirror(i, mirror).map_err(below)?);
-        }
-        if let Some(redirect) = request_redirect {
-            let redirect = rewrites::read_redirect(redirect, one_prefix);
-            found.redirect = Some(redirect.map_err(below)?);
-        }
-        if let Some(rewrite) = url_rewrite {
-            let rewrite = rewrites::read_rewrite(rewrite, one_prefix);
-            found.rewrite = Some(rewrite.map_err(below)?);
-        }
-        if let Some(cors) = cors {
-            found.cors = Some(cors::read(cors).map_err(below)?);
-        }
-        if let Some(reference) = extension_ref {
-            found.unserved.get_or_insert(Unserved::Extension(format!(
-                "filters[{i}].extensionRef: {} {:?} is not a filter that is supported; requests are answered with {}",
-                reference.kind.as_deref().unwrap_or_default(),
-                reference.name,
-                refusal::HTTP
-            )));
-        }
-        if let FilterType::ExternalAuth | FilterType::Other(_) = type_ {
-            // A rule that lost its check must not be served without it.
-            found.unserved = Some(Unserved::Type(format!(
-                "filters[{i}].type {:?} is not supported",
-                type_.as_str()
-            )));
-        }
+        found.add(i, filter, one_prefix)?;
     }
     if found.redirect.is_some() && found.rewrite.is_some() {
         return Err(incompatible(

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::{GatewayClassSpec, Metadata, NamespacedName, ObjectRef};
+use crate::api::{GatewayClassSpec, Metadata, NamespacedName};
 use crate::resolve::context::Options;
+use crate::resolve::settings::parameters::{self, Parameters, Scope};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, Reason, SupportedFeature,
     Verdict,
@@ -62,19 +63,15 @@ const FEATURES: &[&str] = &[
     "UDPRoute",
 ];
 
-/// Refuses parameters: none are supported.
-pub(super) fn check_parameters(field: &str, parameters: Option<&ObjectRef>, verdict: &mut Verdict) {
-    if let Some(ObjectRef { kind, name, .. }) = parameters {
-        let message = format!(
-            "{field} names {} {name:?}, but no parameters are supported; remove it",
-            kind.as_deref().unwrap_or_default()
-        );
-        verdict.refuse(Reason::InvalidParameters, message);
-    }
+/// A class that names our controller.
+pub(crate) struct CheckedClass<'w> {
+    pub(crate) verdict: Verdict,
+    metadata: &'w Metadata,
+    pub(crate) parameters: Parameters<'w>,
 }
 
-/// The classes that name our controller, each with its verdict.
-pub(crate) struct Classes<'w>(BTreeMap<&'w str, (Verdict, &'w Metadata)>);
+/// The classes that name our controller.
+pub(crate) struct Classes<'w>(BTreeMap<&'w str, CheckedClass<'w>>);
 
 impl<'w> Classes<'w> {
     pub(crate) fn check(world: &'w World, options: &Options) -> Self {
@@ -92,16 +89,24 @@ impl<'w> Classes<'w> {
                 let mut verdict = Verdict::default();
                 let unknown = class.metadata.unknown.refusal("");
                 verdict.refuse_if(Reason::UnsupportedValue, unknown);
-                check_parameters("spec.parametersRef", parameters_ref.as_ref(), &mut verdict);
-                (class.metadata.name.as_str(), (verdict, &class.metadata))
+                let reference = parameters_ref.as_ref();
+                let field = "spec.parametersRef";
+                let parameters =
+                    parameters::find(field, reference, Scope::Named, world, &mut verdict);
+                let checked = CheckedClass {
+                    verdict,
+                    metadata: &class.metadata,
+                    parameters,
+                };
+                (class.metadata.name.as_str(), checked)
             })
             .collect(),
         )
     }
 
-    /// Returns the verdict on the class; none if it is not ours.
-    pub(crate) fn get(&self, name: &str) -> Option<&Verdict> {
-        self.0.get(name).map(|(verdict, _)| verdict)
+    /// Returns the class; none if it is not ours.
+    pub(crate) fn get(&self, name: &str) -> Option<&CheckedClass<'w>> {
+        self.0.get(name)
     }
 
     pub(crate) fn statuses(&self) -> BTreeMap<NamespacedName, GatewayClassStatus> {
@@ -123,7 +128,12 @@ impl<'w> Classes<'w> {
         };
         self.0
             .iter()
-            .map(|(name, (verdict, metadata))| {
+            .map(|(name, class)| {
+                let CheckedClass {
+                    verdict,
+                    metadata,
+                    parameters: _,
+                } = class;
                 let message = "Gateways of this class are served";
                 let message = metadata.unknown.beside(message, "", None);
                 let status = status(verdict, metadata.generation, &message);

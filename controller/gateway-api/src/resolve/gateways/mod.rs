@@ -2,14 +2,11 @@
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
-pub(crate) mod edge;
 
 use std::ops::Range;
 
-use sesame_proto::schema;
-
 use self::addresses::GatewayAddresses;
-use self::classes::Classes;
+use self::classes::{CheckedClass, Classes};
 use crate::api::{
     Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, ListenerSet,
     NamespacedName,
@@ -17,6 +14,8 @@ use crate::api::{
 use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet};
 use crate::resolve::listeners::{self, CheckedListener, ListenerOwner, invalid, termination};
+use crate::resolve::settings::GatewaySettings;
+use crate::resolve::settings::parameters::{self, Parameters, Scope};
 use crate::resolve::syntax::limits;
 use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::certificates::Certificates;
@@ -45,8 +44,9 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) frontend: FrontendValidation,
     /// Name of the key that it shows to backends.
     pub(crate) client_key: Option<String>,
-    /// Edge settings, if any differs from the defaults.
-    pub(crate) edge: Option<schema::Edge>,
+    pub(crate) settings: GatewaySettings,
+    /// True if the settings lack parameters that are wrong.
+    pub(crate) parameters_refused: bool,
     /// Messages about annotations that are not understood, so that the default applies.
     pub(crate) not_understood: Vec<String>,
 }
@@ -94,15 +94,15 @@ pub(crate) fn check_all<'w>(
         .collect()
 }
 
-/// Checks one Gateway, of which `class` is the verdict on its class.
+/// Checks one Gateway of a class of ours.
+// Long: each field of a Gateway in turn, so that none is forgotten.
 fn check<'w>(
     gateway: &'w Gateway,
-    class: &Verdict,
+    class: &CheckedClass<'w>,
     sets: &[&'w ListenerSet],
     cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> CheckedGateway<'w> {
-    // Each field of a Gateway in turn, so that none is forgotten.
     let GatewaySpec {
         gateway_class_name,
         listeners,
@@ -115,11 +115,11 @@ fn check<'w>(
     let owner = ListenerOwner::of(Kind::Gateway, &gateway.metadata);
     let mut accepted = Verdict::default();
     owner.check_object(&mut accepted);
-    if let Some((reason, why)) = class.fault() {
+    if let Some((reason, why)) = class.verdict.fault() {
         let message = format!("GatewayClass {gateway_class_name:?} is not accepted: {why}");
         accepted.refuse(reason, message);
     }
-    if let Some(infrastructure) = infrastructure {
+    let own = infrastructure.as_ref().map(|infrastructure| {
         // Labels and annotations are for what is created for the Gateway, not for what it serves.
         let Infrastructure {
             labels: _,
@@ -127,11 +127,21 @@ fn check<'w>(
             parameters_ref,
         } = infrastructure;
         let field = "spec.infrastructure.parametersRef";
-        classes::check_parameters(field, parameters_ref.as_ref(), &mut accepted);
-    }
+        let (reference, scope) = (parameters_ref.as_ref(), Scope::Of(owner.namespace));
+        parameters::find(field, reference, scope, cx.world, &mut accepted)
+    });
+    let own = own.unwrap_or(Parameters::Absent);
+    let parameters_refused = [class.parameters, own].contains(&Parameters::Refused);
+    let of_controller = cx.options.configuration.as_deref();
+    let layers: Vec<_> = of_controller
+        .into_iter()
+        .chain(class.parameters.valid())
+        .chain(own.valid())
+        .collect();
+    let annotations = &gateway.metadata.annotations;
+    let (settings, not_understood) = GatewaySettings::of(&layers, annotations);
     let too_many = limits::entries("spec.listeners", listeners.len(), 0..=MAX_LISTENERS).err();
     accepted.refuse_if(Reason::Invalid, too_many);
-    let (edge, not_understood) = edge::read(&gateway.metadata.annotations);
     let addresses = GatewayAddresses::read(addresses, &mut accepted);
     let scope = default_scope.as_deref();
     if scope.is_some_and(|scope| scope != "None") {
@@ -160,6 +170,7 @@ fn check<'w>(
         .iter()
         .map(|set| (set.owner.namespace, set.range.clone()))
         .collect();
+    settings.ports.refuse(&mut listeners);
     listeners::compare(&mut listeners, own, &of_sets);
     let objects = std::iter::once((&owner, 0..own))
         .chain(sets.iter().map(|set| (&set.owner, set.range.clone())));
@@ -178,7 +189,8 @@ fn check<'w>(
         addresses,
         frontend,
         client_key,
-        edge,
+        settings,
+        parameters_refused,
         not_understood,
     }
 }

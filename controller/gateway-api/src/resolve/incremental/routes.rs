@@ -119,6 +119,7 @@ fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
         secrets,
         config_maps,
         namespaces,
+        configurations,
         last_good,
     } = world;
     let mut around = World {
@@ -133,6 +134,7 @@ fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
         secrets: secrets.clone(),
         config_maps: config_maps.clone(),
         namespaces: namespaces.clone(),
+        configurations: configurations.clone(),
         last_good: last_good.clone(),
         ..World::default()
     };
@@ -179,8 +181,9 @@ fn differences(
         gateways,
         statuses,
         problems,
-        // The Secrets are the same.
+        // The Secrets and the configurations are the same.
         last_good: _,
+        settings: _,
     } = now;
     let Statuses {
         gateway_classes,

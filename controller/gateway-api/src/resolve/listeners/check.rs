@@ -60,32 +60,14 @@ fn check_one<'w>(
     if let Some(why) = owner.unknown.refusal_of("listeners", index) {
         unsupported(why);
     }
-    if !is_dns_subdomain(name) {
-        unsupported(format!(
-            "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.'; rename the listener"
-        ));
-    }
-    if !unique {
-        unsupported(format!(
-            "name {name:?} is used by several listeners; names must be unique"
-        ));
-    }
+    name_faults(name, unique)
+        .into_iter()
+        .for_each(&mut unsupported);
     let number = names::port(*port);
     if number.is_none() {
         unsupported(format!("port {port} is out of range; expected 1 to 65535"));
     }
-    let host = match Hostname::parse(hostname.as_deref().unwrap_or_default()) {
-        Ok(host) => Some(host),
-        Err(why) => {
-            unsupported(format!("hostname {why}"));
-            None
-        }
-    };
-    if matches!(protocol, Protocol::Tcp | Protocol::Udp)
-        && host.as_ref().is_some_and(|host| !host.as_str().is_empty())
-    {
-        unsupported(format!("hostname must not be set with protocol {protocol}"));
-    }
+    let host = check_hostname(hostname.as_deref(), protocol, &mut unsupported);
     if let Err(why) = termination::check(protocol, tls.as_ref()) {
         unsupported(why);
     }
@@ -120,6 +102,41 @@ fn check_one<'w>(
         tls: None,
         lacks_certificate: false,
     }
+}
+
+/// Returns what is wrong with the name of a listener.
+fn name_faults(name: &str, unique: bool) -> Vec<String> {
+    let mut faults = Vec::new();
+    if !is_dns_subdomain(name) {
+        faults.push(format!(
+            "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.'; rename the listener"
+        ));
+    }
+    if !unique {
+        faults.push(format!(
+            "name {name:?} is used by several listeners; names must be unique"
+        ));
+    }
+    faults
+}
+
+/// Returns the hostname; none if it is not valid.
+fn check_hostname(
+    hostname: Option<&str>,
+    protocol: &Protocol,
+    unsupported: &mut impl FnMut(String),
+) -> Option<Hostname> {
+    let host = match Hostname::parse(hostname.unwrap_or_default()) {
+        Ok(host) => host,
+        Err(why) => {
+            unsupported(format!("hostname {why}"));
+            return None;
+        }
+    };
+    if matches!(protocol, Protocol::Tcp | Protocol::Udp) && !host.as_str().is_empty() {
+        unsupported(format!("hostname must not be set with protocol {protocol}"));
+    }
+    Some(host)
 }
 
 /// Returns the protocol, if any kind of route is supported on it, and the kinds that may attach.

@@ -3,7 +3,7 @@
 use sesame_proto::schema;
 
 use super::listener::{CheckedListener, ListenerOwner};
-use crate::api::{ListenerTls, Protocol, TlsMode};
+use crate::api::{ListenerTls, ObjectRef, Protocol, TlsMode};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
 use crate::resolve::tls::certificates::{Certificates, Usable};
@@ -69,16 +69,39 @@ pub(crate) fn resolve<'w>(
     if !terminates {
         return;
     }
-    let mut told = Vec::new();
     for (name, value) in &tls.options {
-        told.push(format!(
-            "tls.options {name:?}: {value:?} is not supported and has no effect"
-        ));
+        let message = format!("tls.options {name:?}: {value:?} is not supported and has no effect");
+        tell(owner, listener, &message, cx);
     }
-    let references = tls.certificate_refs.iter().take(MAX_CERTIFICATES);
-    let mut termination = schema::TlsTermination::default();
+    let mut termination = schema::TlsTermination {
+        keys: keys(owner, listener, &tls.certificate_refs, cx, certificates),
+        ..Default::default()
+    };
+    listener.lacks_certificate = termination.keys.is_empty();
+    if listener.spec.protocol == Protocol::Https
+        && let Some(port) = listener.port
+    {
+        frontend.apply(
+            port,
+            &mut listener.accepted,
+            &mut listener.resolved,
+            &mut termination,
+        );
+    }
+    listener.tls = Some(termination);
+}
+
+/// Returns the names of the usable keys of a listener. A reference that is wrong is told in its `resolved`, the rest as problems.
+fn keys<'w>(
+    owner: &ListenerOwner<'w>,
+    listener: &mut CheckedListener<'w>,
+    references: &'w [ObjectRef],
+    cx: &mut ResolveContext<'w, '_>,
+    certificates: &mut Certificates<'w, '_>,
+) -> Vec<String> {
+    let mut keys = Vec::new();
     let mut covered = false;
-    for (i, reference) in references.enumerate() {
+    for (i, reference) in references.iter().take(MAX_CERTIFICATES).enumerate() {
         let at = format!("tls.certificateRefs[{i}]");
         let (usable, fault) = match certificates.get(owner.referrer(), reference, cx) {
             Ok(Usable { certificate, fault }) => (Some(certificate), fault),
@@ -92,35 +115,33 @@ pub(crate) fn resolve<'w>(
         covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
         let name = &certificate.key.name;
         if let Some(kind) = &certificate.refused_kind {
-            told.push(format!(
+            let message = format!(
                 "{at}: the key of {name} is {kind}, which Envoy is known to refuse; it takes RSA of at least 2048 bits, \
                  ECDSA on P-256, P-384 or P-521, and Ed25519"
-            ));
+            );
+            tell(owner, listener, &message, cx);
         }
-        if !termination.keys.contains(name) {
-            termination.keys.push(name.clone());
+        if !keys.contains(name) {
+            keys.push(name.clone());
         }
     }
-    if !covered && !termination.keys.is_empty() {
-        told.push(format!(
+    if !covered && !keys.is_empty() {
+        let message = format!(
             "no certificate of tls.certificateRefs is for hostname {:?}; clients will refuse it",
             listener.spec.hostname.as_deref().unwrap_or_default()
-        ));
-    }
-    for message in told {
-        let message = format!("listener {:?}: {message}", listener.spec.name);
-        cx.problems.add(owner.key(), message);
-    }
-    listener.lacks_certificate = termination.keys.is_empty();
-    if listener.spec.protocol == Protocol::Https
-        && let Some(port) = listener.port
-    {
-        frontend.apply(
-            port,
-            &mut listener.accepted,
-            &mut listener.resolved,
-            &mut termination,
         );
+        tell(owner, listener, &message, cx);
     }
-    listener.tls = Some(termination);
+    keys
+}
+
+/// Tells the owner of a listener something for which there is no condition.
+fn tell(
+    owner: &ListenerOwner<'_>,
+    listener: &CheckedListener<'_>,
+    message: &str,
+    cx: &mut ResolveContext<'_, '_>,
+) {
+    let message = format!("listener {:?}: {message}", listener.spec.name);
+    cx.problems.add(owner.key(), message);
 }

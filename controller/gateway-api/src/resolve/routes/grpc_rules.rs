@@ -6,7 +6,7 @@
 use sesame_proto::schema::path_match::Kind as PathKind;
 
 use super::matches::{self, Grpc, RouteMatch};
-use super::request_rules::{RequestRule, RequestTimeouts};
+use super::request_rules::{Forwarding, RequestRule, RequestTimeouts};
 use super::rules::{CheckedRule, RouteRule, RuleContext, RuleOutcome, Rules};
 use crate::api::{Filter, FilterType, GrpcMatch, GrpcMethodMatch, GrpcRule, StringMatchType};
 use crate::resolve::filters::{self, Unserved};
@@ -62,11 +62,13 @@ impl RouteRule for GrpcRule {
             matches,
             filters: read,
             unknown,
-            backend_refs,
-            session_persistence: session_persistence.as_deref(),
-            // Clients set a deadline of their own.
-            timeouts: RequestTimeouts::default(),
-            retry: None,
+            forwarding: Forwarding {
+                backend_refs,
+                session_persistence: session_persistence.as_deref(),
+                // Clients set a deadline of their own.
+                timeouts: RequestTimeouts::default(),
+                retry: None,
+            },
         })
     }
 

@@ -4,7 +4,7 @@ use sesame_proto::schema;
 use sesame_proto::schema::path_match::Kind as PathKind;
 
 use super::matches::{self, RouteMatch};
-use super::request_rules::{RequestRule, RequestTimeouts};
+use super::request_rules::{Forwarding, RequestRule, RequestTimeouts};
 use super::rules::{CheckedRule, RouteRule, RuleContext, RuleOutcome, Rules};
 use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
 use crate::resolve::filters;
@@ -76,10 +76,12 @@ impl RouteRule for HttpRule {
             matches,
             filters,
             unknown,
-            backend_refs,
-            session_persistence: session_persistence.as_deref(),
-            timeouts,
-            retry,
+            forwarding: Forwarding {
+                backend_refs,
+                session_persistence: session_persistence.as_deref(),
+                timeouts,
+                retry,
+            },
         })
     }
 

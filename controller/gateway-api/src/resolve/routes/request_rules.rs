@@ -7,8 +7,8 @@ use super::matches::RouteMatch;
 use super::rules::{Action, CheckedRule, RuleContext, RuleOutcome, RuleReferences, Unsupported};
 use super::sessions;
 use crate::api::{BackendRef, SessionPersistence};
+use crate::resolve::backends::Traffic;
 use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
-
 use crate::status::{Grounds, Reason, unsupported};
 
 /// The parts of a rule that HTTPRoute and GRPCRoute have in common, and those that only HTTPRoute has.
@@ -18,6 +18,11 @@ pub(crate) struct RequestRule<'w> {
     pub(crate) filters: RuleFilters<'w>,
     /// The reason why the rule must not be served as it is read.
     pub(crate) unknown: Option<String>,
+    pub(crate) forwarding: Forwarding<'w>,
+}
+
+/// The parts of a rule that say where requests go.
+pub(crate) struct Forwarding<'w> {
     pub(crate) backend_refs: &'w [BackendRef],
     pub(crate) session_persistence: Option<&'w SessionPersistence>,
     pub(crate) timeouts: RequestTimeouts,
@@ -34,8 +39,16 @@ pub(crate) struct RequestTimeouts {
     pub(crate) backend_ms: u64,
 }
 
+/// The way of the requests of a rule, as far as its references lead.
+struct Forwarded<'w> {
+    forward: schema::Forward,
+    references: RuleReferences<'w>,
+    /// Messages about parts that are not supported.
+    unsupported: Vec<String>,
+}
+
 impl<'w> RuleContext<'_, 'w, '_> {
-    /// Decides what is done with the requests of a rule. Long, because each part of the rule is named once, and ends here.
+    /// Decides what is done with the requests of a rule.
     pub(super) fn requests(
         &mut self,
         rule: RequestRule<'w>,
@@ -45,10 +58,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             matches,
             filters,
             unknown,
-            backend_refs,
-            session_persistence,
-            timeouts,
-            retry,
+            forwarding,
         } = rule;
         let RuleFilters {
             request_headers,
@@ -60,6 +70,53 @@ impl<'w> RuleContext<'_, 'w, '_> {
             unserved,
         } = filters;
         let unserved = unknown.map(Unserved::Type).or(unserved);
+        let Forwarded {
+            forward,
+            mut references,
+            unsupported: mut faults,
+        } = self.forward(index, forwarding, rewrite, &mirrors)?;
+        let action = match (unserved, redirect) {
+            (Some(Unserved::Extension(message)), _) => {
+                let message = format!("rules[{index}].{message}");
+                references.faults.push((Reason::InvalidKind, message));
+                Action::Respond(refusal::HTTP)
+            }
+            (Some(Unserved::Type(message)), _) => {
+                faults = vec![message];
+                Action::Respond(refusal::HTTP)
+            }
+            (None, Some(redirect)) => Action::Redirect(redirect),
+            (None, None) if !is_servable(&forward) => Action::Respond(self.traffic.refusal()),
+            (None, None) => Action::Forward(forward),
+        };
+        Ok(RuleOutcome {
+            unsupported: unsupported_parts(&faults, &action, self.traffic),
+            checked: CheckedRule {
+                index,
+                matches,
+                action,
+                request_headers,
+                response_headers,
+                cors,
+            },
+            references,
+        })
+    }
+
+    /// Resolves where a rule sends its requests, with its rewrite and mirrors; an error if the rule is invalid.
+    fn forward(
+        &mut self,
+        index: usize,
+        forwarding: Forwarding<'w>,
+        rewrite: Option<schema::UrlRewrite>,
+        mirrors: &[MirrorTo<'w>],
+    ) -> Result<Forwarded<'w>, Grounds> {
+        let Forwarding {
+            backend_refs,
+            session_persistence,
+            timeouts,
+            retry,
+        } = forwarding;
         let session = session_persistence
             .map(|session| sessions::read(session, self.route, index))
             .transpose()
@@ -75,12 +132,9 @@ impl<'w> RuleContext<'_, 'w, '_> {
         let BackendShares {
             backends,
             mut references,
-            unsupported: mut faults,
+            unsupported,
         } = self.shares(index, backend_refs, &weights, self.traffic);
-        let mirrors = self.mirrors(index, &mirrors, &mut references);
-        let servable = backends
-            .iter()
-            .any(|backend| backend.weight > 0 && !backend.backend.is_empty());
+        let mirrors = self.mirrors(index, mirrors, &mut references);
         let RequestTimeouts {
             request_ms,
             request_disabled,
@@ -96,44 +150,10 @@ impl<'w> RuleContext<'_, 'w, '_> {
             retry,
             session: session.map(|session| session.session),
         };
-        let action = match (unserved, redirect) {
-            (Some(Unserved::Extension(message)), _) => {
-                let message = format!("rules[{index}].{message}");
-                references.faults.push((Reason::InvalidKind, message));
-                Action::Respond(refusal::HTTP)
-            }
-            (Some(Unserved::Type(message)), _) => {
-                faults = vec![message];
-                Action::Respond(refusal::HTTP)
-            }
-            (None, Some(redirect)) => Action::Redirect(redirect),
-            (None, None) if !servable => Action::Respond(self.traffic.refusal()),
-            (None, None) => Action::Forward(forward),
-        };
-        let stands = matches!(action, Action::Forward(_));
-        let unsupported = (!faults.is_empty()).then(|| Unsupported {
-            message: faults.join("; "),
-            stands,
-            follows: if stands {
-                format!(
-                    "; that share of its requests is answered with {}",
-                    self.traffic.refusal()
-                )
-            } else {
-                format!("; its requests are answered with {}", refusal::HTTP)
-            },
-        });
-        Ok(RuleOutcome {
-            checked: CheckedRule {
-                index,
-                matches,
-                action,
-                request_headers,
-                response_headers,
-                cors,
-            },
-            unsupported,
+        Ok(Forwarded {
+            forward,
             references,
+            unsupported,
         })
     }
 
@@ -163,4 +183,27 @@ impl<'w> RuleContext<'_, 'w, '_> {
         }
         found
     }
+}
+
+/// Returns true if any request gets to a backend.
+fn is_servable(forward: &schema::Forward) -> bool {
+    let mut backends = forward.backends.iter();
+    backends.any(|backend| backend.weight > 0 && !backend.backend.is_empty())
+}
+
+/// Returns the faults of a rule with their consequence for its requests; none without faults.
+fn unsupported_parts(faults: &[String], action: &Action, traffic: Traffic) -> Option<Unsupported> {
+    let stands = matches!(action, Action::Forward(_));
+    (!faults.is_empty()).then(|| Unsupported {
+        message: faults.join("; "),
+        stands,
+        follows: if stands {
+            format!(
+                "; that share of its requests is answered with {}",
+                traffic.refusal()
+            )
+        } else {
+            format!("; its requests are answered with {}", refusal::HTTP)
+        },
+    })
 }

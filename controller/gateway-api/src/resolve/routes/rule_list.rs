@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use sesame_proto::dns_name::is_dns_subdomain;
 
-use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Unsupported};
+use super::rules::{RouteRule, RuleContext, RuleOutcome, RuleReferences, Rules, Unsupported};
 use crate::api::Metadata;
 use crate::resolve::backends::tls_policies::ServiceName;
 use crate::status::{Grounds, Reason, Verdict, unsupported};
@@ -22,6 +22,57 @@ pub(super) struct CheckedRules<'w> {
     pub(super) dropped: Option<Grounds>,
 }
 
+/// The reason why a rule, or a part of it, is not served.
+struct RuleFault {
+    reason: Reason,
+    message: String,
+    /// The consequence for its requests as long as another rule stands, to be appended to the message.
+    follows: String,
+}
+
+/// Findings about the rules of a route, one after the other.
+#[derive(Default)]
+struct RuleFindings<'w> {
+    faults: Vec<RuleFault>,
+    /// Number of rules that are served as they were asked for, at least in part.
+    standing: usize,
+    resolved: Verdict,
+    policed: BTreeSet<ServiceName<'w>>,
+}
+
+impl<'w> RuleFindings<'w> {
+    /// Adds those of a rule that is valid. `at` is its place.
+    fn add(&mut self, at: &str, unsupported: Option<Unsupported>, references: RuleReferences<'w>) {
+        let RuleReferences { faults, policed } = references;
+        for (reason, message) in faults {
+            self.resolved.refuse(reason, message);
+        }
+        self.policed.extend(policed);
+        self.standing += usize::from(unsupported.as_ref().is_none_or(|part| part.stands));
+        self.faults.extend(unsupported.map(|part| {
+            let Unsupported {
+                message,
+                stands: _,
+                follows,
+            } = part;
+            RuleFault {
+                reason: Reason::UnsupportedValue,
+                message: format!("{at}: {message}"),
+                follows,
+            }
+        }));
+    }
+
+    /// Adds the fault of a rule that is not valid.
+    fn add_invalid(&mut self, at: &str, (reason, message): Grounds) {
+        self.faults.push(RuleFault {
+            reason,
+            message: format!("{at}: {message}"),
+            follows: String::new(),
+        });
+    }
+}
+
 /// Checks all rules of a route, in one loop: the name of each is compared with those before it, and its fate depends on the others.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
@@ -31,18 +82,10 @@ pub(super) fn check<'w, R: RouteRule>(
     let rules = if rules.is_empty() { R::DEFAULT } else { rules };
     let mut names: HashSet<&str> = HashSet::new();
     let mut checked = Vec::with_capacity(rules.len());
-    // Each with the consequence for its requests as long as another rule stands.
-    let mut faults: Vec<(Reason, String, String)> = Vec::new();
-    let mut standing = 0_usize;
-    let mut resolved = Verdict::default();
-    let mut policed = BTreeSet::new();
+    let mut findings = RuleFindings::default();
     for (i, rule) in rules.iter().enumerate() {
         let name = rule.name();
-        let at = if name.is_empty() {
-            format!("rules[{i}]")
-        } else {
-            format!("rules[{i}] {name:?}")
-        };
+        let at = place(i, name);
         // A rule that would match more than it says is dropped; one that would do more with what it matches refuses it.
         let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
         let fault = in_match.or_else(|| name_fault(name, &mut names));
@@ -56,48 +99,32 @@ pub(super) fn check<'w, R: RouteRule>(
                 unsupported,
                 references,
             }) => {
-                for (reason, message) in references.faults {
-                    resolved.refuse(reason, message);
-                }
-                policed.extend(references.policed);
-                standing += usize::from(unsupported.as_ref().is_none_or(|part| part.stands));
-                if let Some(Unsupported {
-                    message,
-                    stands: _,
-                    follows,
-                }) = unsupported
-                {
-                    let message = format!("{at}: {message}");
-                    faults.push((Reason::UnsupportedValue, message, follows));
-                }
+                findings.add(&at, unsupported, references);
                 checked.push(rule);
             }
-            Err((reason, message)) => {
-                faults.push((reason, format!("{at}: {message}"), String::new()));
-            }
+            Err(grounds) => findings.add_invalid(&at, grounds),
         }
     }
+    let RuleFindings {
+        faults,
+        standing,
+        resolved,
+        policed,
+    } = findings;
     let rules = R::all(checked);
     let mut accepted = Verdict::default();
     if let Err(why) = rules.affordable() {
         accepted.refuse(Reason::UnsupportedValue, why);
     }
-    let mut dropped = None;
-    if standing > 0 {
-        if let Some((reason, ..)) = faults.first() {
-            let reason = *reason;
-            let messages: Vec<String> = faults
-                .into_iter()
-                .map(|(_, message, follows)| message + &follows)
-                .collect();
-            dropped = Some((reason, format!("Dropped Rule: {}", messages.join("; "))));
-        }
+    let dropped = if standing > 0 {
+        dropped(faults)
     } else {
         // Not attached at all: its requests are answered as if it were not there.
-        for (reason, message, _) in faults {
-            accepted.refuse(reason, message);
+        for fault in faults {
+            accepted.refuse(fault.reason, fault.message);
         }
-    }
+        None
+    };
     CheckedRules {
         rules,
         accepted,
@@ -105,6 +132,25 @@ pub(super) fn check<'w, R: RouteRule>(
         policed,
         dropped,
     }
+}
+
+/// Returns the place of a rule, with its name if it has one.
+fn place(index: usize, name: &str) -> String {
+    if name.is_empty() {
+        format!("rules[{index}]")
+    } else {
+        format!("rules[{index}] {name:?}")
+    }
+}
+
+/// Returns the reason and message about the rules that are not served beside those that are.
+fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
+    let reason = faults.first()?.reason;
+    let messages: Vec<String> = faults
+        .into_iter()
+        .map(|fault| fault.message + &fault.follows)
+        .collect();
+    Some((reason, format!("Dropped Rule: {}", messages.join("; "))))
 }
 
 /// Returns the fault of a rule's name, if it has one; notes the name.

@@ -8,6 +8,9 @@ use crate::resolve::filters::headers;
 use crate::resolve::syntax::durations;
 use crate::resolve::syntax::names;
 
+/// The field of a rule, as messages name it.
+const AT: &str = "sessionPersistence";
+
 /// The part that is served, and a note on the part that cannot be.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -25,64 +28,44 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
         type_,
         cookie_config,
     } = spec;
-    let at = "sessionPersistence";
     // Each field decides which of the next ones may be set.
-    let name = match session_name.as_deref().filter(|name| !name.is_empty()) {
-        None => default_name(route, rule),
-        Some(name) if name.len() <= 128 && names::is_token(name) => name.to_owned(),
-        Some(name) => {
-            return Err(format!(
-                "{at}.sessionName {name:?} is not a token of at most 128 characters"
-            ));
-        }
-    };
+    let name = read_name(session_name.as_deref(), route, rule)?;
     let timeout = durations::read(
         "sessionPersistence.absoluteTimeout",
         absolute_timeout.as_deref(),
     )?;
     let seconds = timeout.map(|milliseconds| milliseconds.div_ceil(1000));
-    let lifetime = match cookie_config {
-        None => None,
-        Some(CookieConfig { lifetime_type }) => lifetime_type.as_deref().or(Some("Session")),
-    };
-    let permanent = match lifetime {
-        None | Some("Session") => false,
-        Some("Permanent") => true,
-        Some(other) => {
-            return Err(format!(
-                "{at}.cookieConfig.lifetimeType {other:?} is unknown; expected Session or Permanent"
-            ));
-        }
-    };
+    let permanent = cookie_config.as_ref().map(is_permanent).transpose()?;
     let kind = match type_.as_deref() {
         None | Some("Cookie") => Kind::Cookie(name),
-        Some("Header") if lifetime.is_some() => {
+        Some("Header") if permanent.is_some() => {
             return Err(format!(
-                "{at}.cookieConfig must not be set with type Header"
+                "{AT}.cookieConfig must not be set with type Header"
             ));
         }
         Some("Header") => {
-            headers::check_writable(format_args!("{at}.sessionName"), &name)?;
+            headers::check_writable(format_args!("{AT}.sessionName"), &name)?;
             Kind::Header(name)
         }
         Some(other) => {
             return Err(format!(
-                "{at}.type {other:?} is unknown; expected Cookie or Header"
+                "{AT}.type {other:?} is unknown; expected Cookie or Header"
             ));
         }
     };
+    let permanent = permanent.unwrap_or_default();
     let cookie_max_age_seconds = match (permanent, seconds) {
         (true, Some(seconds @ 1..)) => seconds,
         (true, _) => {
             return Err(format!(
-                "{at}.absoluteTimeout is required with cookieConfig.lifetimeType Permanent"
+                "{AT}.absoluteTimeout is required with cookieConfig.lifetimeType Permanent"
             ));
         }
         (false, _) => 0,
     };
     let note = (!permanent && seconds.is_some()).then(|| {
         format!(
-            "{at}.absoluteTimeout has no effect without cookieConfig.lifetimeType Permanent; sessions end with the \
+            "{AT}.absoluteTimeout has no effect without cookieConfig.lifetimeType Permanent; sessions end with the \
              client's"
         )
     });
@@ -93,6 +76,28 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
         },
         note,
     })
+}
+
+/// Returns the name of the cookie or header: the one that the rule says, or its own.
+fn read_name(name: Option<&str>, route: &str, rule: usize) -> Result<String, String> {
+    match name.filter(|name| !name.is_empty()) {
+        None => Ok(default_name(route, rule)),
+        Some(name) if name.len() <= 128 && names::is_token(name) => Ok(name.to_owned()),
+        Some(name) => Err(format!(
+            "{AT}.sessionName {name:?} is not a token of at most 128 characters"
+        )),
+    }
+}
+
+/// Returns true if the cookie outlives the client.
+fn is_permanent(CookieConfig { lifetime_type }: &CookieConfig) -> Result<bool, String> {
+    match lifetime_type.as_deref() {
+        None | Some("Session") => Ok(false),
+        Some("Permanent") => Ok(true),
+        Some(other) => Err(format!(
+            "{AT}.cookieConfig.lifetimeType {other:?} is unknown; expected Session or Permanent"
+        )),
+    }
 }
 
 /// A name of a rule's own, so that sessions of two rules never mix; the same on every host.

@@ -5,7 +5,7 @@ mod upstreams;
 use std::collections::BTreeSet;
 
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{self, Snapshot};
+use sesame_proto::schema::{self, BackendTls, Snapshot, TlsTermination};
 
 use crate::api::NamespacedName;
 use crate::resolve::backends::Backends;
@@ -44,9 +44,10 @@ pub(crate) fn assemble<'w>(
     let client_key = gateway.client_key.as_deref();
     let upstreams = upstreams::find(&mut tables, client_key, backends, cx);
     let Tables {
-        ports,
+        mut ports,
         route_tables,
     } = tables;
+    gateway.settings.ports.open(&mut ports);
 
     let terminations = || {
         ports
@@ -55,23 +56,14 @@ pub(crate) fn assemble<'w>(
             .filter_map(|listener| listener.tls.as_ref())
     };
     let originations = || upstreams.backends.iter().filter_map(|b| b.tls.as_ref());
-    let keys: BTreeSet<&str> = terminations()
-        .flat_map(|tls| &tls.keys)
-        .chain(originations().map(|tls| &tls.client_key))
-        .map(String::as_str)
-        .collect();
-    let certificates: Vec<_> = keys
+    let certificates: Vec<_> = key_names(terminations(), originations())
         .into_iter()
         .filter_map(|name| certificates.named(name))
         .collect();
     // Bundles of the same references are the same.
     let mut bundles = backends.policies().bundles();
     bundles.extend(gateway.frontend.bundles());
-    let used: BTreeSet<&str> = terminations()
-        .map(|tls| tls.client_trust_bundle.as_str())
-        .chain(originations().map(|tls| tls.trust_bundle.as_str()))
-        .collect();
-    let trust_bundles = used
+    let trust_bundles = bundle_names(terminations(), originations())
         .into_iter()
         .filter_map(|name| bundles.get(name))
         .map(|b| (*b).clone())
@@ -91,11 +83,34 @@ pub(crate) fn assemble<'w>(
             route_tables,
             backends: upstreams.backends,
             endpoints: upstreams.endpoints,
-            edge: gateway.edge,
+            edge: gateway.settings.edge,
         },
         keys: certificates
             .iter()
             .map(|certificate| (*certificate.pair).clone())
             .collect(),
     })
+}
+
+/// Returns the names of the keys that are shown to clients and to backends.
+fn key_names<'t>(
+    terminations: impl Iterator<Item = &'t TlsTermination>,
+    originations: impl Iterator<Item = &'t BackendTls>,
+) -> BTreeSet<&'t str> {
+    terminations
+        .flat_map(|tls| &tls.keys)
+        .chain(originations.map(|tls| &tls.client_key))
+        .map(String::as_str)
+        .collect()
+}
+
+/// Returns the names of the trust bundles that verify clients and backends.
+fn bundle_names<'t>(
+    terminations: impl Iterator<Item = &'t TlsTermination>,
+    originations: impl Iterator<Item = &'t BackendTls>,
+) -> BTreeSet<&'t str> {
+    terminations
+        .map(|tls| tls.client_trust_bundle.as_str())
+        .chain(originations.map(|tls| tls.trust_bundle.as_str()))
+        .collect()
 }

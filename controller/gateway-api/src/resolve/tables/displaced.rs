@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::status::{Grounds, Reason};
 
@@ -11,7 +12,7 @@ use crate::status::{Grounds, Reason};
 const MAX_SHOWN: usize = 4;
 
 /// The place of a route among all, and that of one of its parents.
-type ParentPlace = (usize, usize);
+pub(crate) type ParentPlace = (usize, usize);
 
 /// The losses of routes through each of their parents.
 #[derive(Debug, Default)]
@@ -30,8 +31,23 @@ impl Displaced {
         self.0.entry(key).or_default().insert((reason, message));
     }
 
+    /// Adds a problem for each parent of a route that has losses, and returns the reasons and messages.
+    pub(crate) fn tell(
+        &self,
+        routes: &Routes<'_>,
+        problems: &mut Problems,
+    ) -> BTreeMap<ParentPlace, Grounds> {
+        let messages = self.messages();
+        for ((route, _), (_, message)) in &messages {
+            if let Some(route) = routes.get(*route) {
+                problems.add(route.object.clone(), message.clone());
+            }
+        }
+        messages
+    }
+
     /// Returns one reason and one message for each parent of a route that has losses.
-    pub(crate) fn messages(&self) -> BTreeMap<ParentPlace, Grounds> {
+    fn messages(&self) -> BTreeMap<ParentPlace, Grounds> {
         let one = |losses: &BTreeSet<Grounds>| {
             let (reason, _) = losses.first()?;
             let messages: Vec<&str> = losses.iter().map(|(_, message)| message.as_str()).collect();

@@ -19,13 +19,15 @@ use std::collections::BTreeMap;
 use sesame_proto::schema;
 use sesame_proto::schema::route::Action;
 
-use self::displaced::Displaced;
+use self::displaced::{Displaced, ParentPlace};
 use self::placed::{HostnameOwners, PlacedListener, http_table};
-use self::shadowed::Shadowed;
+use self::shadowed::{Hidden, Shadowed};
 use self::virtual_hosts::VirtualHosts;
+use super::context::Problems;
 use super::routes::Routes;
 use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
+use crate::status::Grounds;
 
 /// The ports and route tables of one Gateway.
 pub(crate) struct Tables {
@@ -34,12 +36,39 @@ pub(crate) struct Tables {
 }
 
 /// Findings about the routes of all Gateways that come out while tables are built, and that authors are told.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Findings {
     /// Matches that no request reaches.
-    pub(crate) shadowed: Shadowed,
+    shadowed: Shadowed,
     /// Requests and connections that routes lose to others.
-    pub(crate) displaced: Displaced,
+    displaced: Displaced,
+}
+
+impl Findings {
+    /// Returns no findings yet; `shadowed` says which matches to note.
+    pub(crate) fn new(shadowed: Shadowed) -> Self {
+        Self {
+            shadowed,
+            displaced: Displaced::default(),
+        }
+    }
+
+    /// Tells the authors. Returns the reasons and messages about routes that lose to others, by parent, and the matches that no
+    /// request reaches.
+    pub(crate) fn tell(
+        self,
+        routes: &Routes<'_>,
+        problems: &mut Problems,
+    ) -> (BTreeMap<ParentPlace, Grounds>, Hidden) {
+        let Self {
+            mut shadowed,
+            displaced,
+        } = self;
+        let displaced = displaced.tell(routes, problems);
+        let hidden = shadowed.take_hidden(routes);
+        shadowed.tell(routes, problems);
+        (displaced, hidden)
+    }
 }
 
 /// Builds all ports and route tables of the listeners that are served, and adds to `findings`.
@@ -65,6 +94,7 @@ pub(crate) fn build<'a>(
         tables.ports.push(schema::Port {
             transport,
             port: port.into(),
+            inside: 0,
             listeners: placed
                 .iter()
                 .map(|placed| to_schema(placed, &owners, routes, &mut findings.displaced))

@@ -7,7 +7,7 @@ use super::any_routes::{OBJECTS, any_place, any_rules, version};
 use super::any_slices::{self, any_slice};
 use super::properties::{any_objects, http_route};
 use super::world_of;
-use crate::decode::{self, Limits};
+use crate::decode::{self, DecodeLimits};
 use crate::resolve::incremental::{self, Delta, PreviousRoutes, RouteDelta, RouteStatusChange};
 use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::world::{AnyObject, Kind, World};
@@ -16,7 +16,7 @@ fn read(yaml: &str) -> Vec<AnyObject> {
     let documents = decode::split(yaml);
     let outcomes = documents
         .into_iter()
-        .flat_map(|document| decode::decode(document.text, &Limits::default()));
+        .flat_map(|document| decode::decode(document.text, &DecodeLimits::default()));
     outcomes
         .map(|outcome| outcome.expect("an object").object)
         .collect()

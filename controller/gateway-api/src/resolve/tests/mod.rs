@@ -72,6 +72,7 @@ fn objects(yaml: &str) -> Vec<AnyObject> {
             "Secret" => AnyObject::Secret(decode(v)),
             "ConfigMap" => AnyObject::ConfigMap(decode(v)),
             "Namespace" => AnyObject::Namespace(decode(v)),
+            "SesameConfiguration" => AnyObject::SesameConfiguration(decode(v)),
             other => panic!("unknown kind {other}"),
         })
         .collect()

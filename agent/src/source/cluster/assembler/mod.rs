@@ -1,24 +1,23 @@
 //! Assembles the newest revision of one Gateway from its pieces. Pure: it returns the pieces that are missing, and `fetch`
 //! reads them.
 
+mod completion;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::shard::{self, Endpoints, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
-use sesame_proto::signature::{self, Piece};
+use sesame_proto::signature::{self, SignedPiece};
 use sesame_published::names::{SHARD_ENTRY, shard_name};
 
-use super::base_revision::{BaseRevision, Config, Next};
+use super::base_revision::{BaseRevision, Next};
 use super::fetch::{Fetched, MissingPieces};
 use super::pieces::{
-    Blocked, CheckedManifest, EndpointShard, endpoints, entry, join, live_shards, moved_endpoints,
-    owner, read_manifest, verified, wait_for_keys,
+    Blocked, CheckedManifest, EndpointShard, entry, owner, read_manifest, verified,
 };
-use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, Trusted, keys_of};
-use sesame_proto::encoded::EncodedSnapshot;
+use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, Trusted};
 
 /// Number of bytes that the compressed configuration of one Gateway may take.
 const MAX_HELD_BYTES: usize = 128 << 20;
@@ -174,7 +173,7 @@ impl RevisionAssembler {
         }
         let stamp = verified(
             &gateway,
-            Piece::Endpoints { name },
+            SignedPiece::Endpoints { name },
             bytes,
             object,
             &self.trusted,
@@ -233,7 +232,7 @@ impl RevisionAssembler {
 
     /// Assembles as much as the pieces allow. Returns the pieces that are to be fetched.
     pub(super) fn advance(&mut self) -> Option<MissingPieces> {
-        let (reason, stuck, need) = match self.step() {
+        let (reason, stuck, need) = match self.try_complete() {
             Ok(()) => match self.trouble() {
                 None => {
                     self.incomplete = None;
@@ -278,96 +277,6 @@ impl RevisionAssembler {
                 "the newest endpoints cannot be read, those before are used: {fault}"
             ))
         })
-    }
-
-    fn step(&mut self) -> Result<(), Blocked> {
-        let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
-            let fault = self.manifest_fault.clone();
-            return Err(Blocked {
-                stuck: true,
-                reason: fault.unwrap_or_else(|| "its manifest has not been read".to_owned()),
-                need: None,
-            });
-        };
-        let CheckedManifest {
-            manifest,
-            key_secrets,
-            stamp: _,
-        } = named;
-        let revision = manifest.revision.clone();
-        let before = self.complete.as_ref();
-        let moved = |encoded: &EncodedSnapshot| {
-            if self.endpoints_moved {
-                moved_endpoints(gateway, manifest, &self.live, encoded)
-            } else {
-                Ok(None)
-            }
-        };
-        let same = before.filter(|held| held.manifest_revision.as_ref() == Some(&revision));
-        let encoded = if let Some(held) = same {
-            moved(&held.encoded)?
-        } else {
-            let next = match &mut self.next {
-                Some(next) => next,
-                next => {
-                    let base = before.zip(self.base.as_ref());
-                    let patched = base.and_then(|(held, base)| {
-                        base.patch(gateway, &held.encoded, named, &self.shards)
-                    });
-                    next.insert(match patched {
-                        Some(patched) => patched,
-                        None => Next::joined(named, join(manifest, &self.shards, &self.faults)?),
-                    })
-                }
-            };
-            let encoded = match &mut next.config {
-                Config::Patched(encoded) => match moved(encoded)? {
-                    Some(encoded) => encoded,
-                    None => encoded.clone(),
-                },
-                Config::Joined(config) => {
-                    let held = before.into_iter().flat_map(|held| held.encoded.keys());
-                    let keys = keys_of(config, self.keys.iter().chain(held))
-                        .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
-                    let backends = &config.backends;
-                    let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
-                    let earlier = before.map(|held| held.encoded.endpoints());
-                    let shards = live_shards(gateway, manifest, &self.live)?;
-                    let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
-                    let mut snapshot = std::mem::take(config);
-                    snapshot.endpoints = sets;
-                    EncodedSnapshot::new(&snapshot, keys)
-                }
-            };
-            self.base = self.next.take().map(|next| next.base);
-            Some(encoded)
-        };
-        if let Some(encoded) = encoded {
-            let gateway = gateway.clone();
-            let revision = GatewayRevision::of_manifest(gateway, revision, Arc::new(encoded));
-            self.complete = Some(revision);
-        }
-        self.endpoints_moved = false;
-        self.tidy();
-        Ok(())
-    }
-
-    /// Drops what the complete revision does not need. Its stored shards stay: the next revision names most of them.
-    fn tidy(&mut self) {
-        let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
-            return;
-        };
-        let manifest = &named.manifest;
-        let live: BTreeSet<String> = manifest
-            .endpoints
-            .iter()
-            .map(|reference| shard_name(gateway, &reference.name))
-            .collect();
-        self.live
-            .retain(|name, held| !held.gone || live.contains(name));
-        // The complete revision has them.
-        self.keys = Vec::new();
-        self.faults = Vec::new();
     }
 
     /// Makes the next revision be assembled from all of its shards.

@@ -1,0 +1,173 @@
+//! A route that sends its requests on: shares of backends, rewrites, timeouts.
+
+use envoy_types::pb::envoy::config::route::v3::{
+    RouteAction, WeightedCluster, route,
+    route_action::{ClusterSpecifier, HostRewriteSpecifier},
+    weighted_cluster::ClusterWeight,
+};
+use sesame_proto::schema::{
+    Forward, HeaderModifier, PathMatch, Route, UrlRewrite, WeightedBackend,
+};
+
+use super::answers::{GRPC_REFUSAL, HTTP_REFUSAL, RefusalAnswer, answer};
+use super::headers::{self, HeaderChanges};
+use super::{hcm, mirrors, paths, retries, sessions};
+use crate::context::RenderContext;
+use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
+use crate::rendered::RenderProblems;
+use crate::wrappers;
+
+/// Returns the action that forwards requests of `route`. `rule_request` are the changes of the rule that every backend with
+/// changes of its own makes first.
+pub(super) fn render(
+    route: &Route,
+    forward: &Forward,
+    rule_request: &HeaderChanges,
+    context: &RenderContext<'_>,
+    problems: &mut RenderProblems,
+) -> Result<route::Action, String> {
+    let Forward {
+        backends,
+        rewrite,
+        mirrors,
+        request_timeout_ms,
+        request_timeout_disabled,
+        backend_timeout_ms,
+        retry,
+        session,
+    } = forward;
+    let shares = weights::shares(&route.name, backends, context, problems);
+    let mut action = RouteAction {
+        // Always said: where nothing is, Envoy takes 15 s.
+        timeout: wrappers::milliseconds(*request_timeout_ms),
+        retry_policy: retries::render(retry.as_ref(), *backend_timeout_ms, session.is_some()),
+        request_mirror_policies: mirrors::render(&route.name, mirrors, context, problems),
+        ..Default::default()
+    };
+    // The connection manager's limit on rest would cut a longer request that rests: the request's own
+    // limit takes its place, also where that is none.
+    if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
+        action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
+    }
+    let RefusalAnswer { status, not_found } = if route.grpc {
+        GRPC_REFUSAL
+    } else {
+        HTTP_REFUSAL
+    };
+    let is_refused = |share: &Share<'_>| share.cluster == REFUSED_CLUSTER;
+    if shares.is_empty() {
+        return Err("no backend has weight".to_owned());
+    }
+    if shares.iter().all(is_refused) {
+        // Shorter than a cluster that is never there.
+        return Ok(answer(status));
+    }
+    if shares.iter().any(is_refused) {
+        action.cluster_not_found_response_code = not_found.into();
+    }
+    let cluster = |share: &Share<'_>| match session {
+        Some(_) => cluster_of_sessions(share.cluster, context),
+        None => share.cluster.to_owned(),
+    };
+    let clusters = clusters(&route.name, &shares, cluster, rule_request, problems);
+    action.cluster_specifier = Some(clusters);
+    if let Some(rewrite) = rewrite {
+        rewrite_into(&mut action, rewrite, route.path.as_ref())?;
+    }
+    Ok(route::Action::Route(action))
+}
+
+/// Returns the cluster that keeps sessions for `cluster`; itself if there is none.
+fn cluster_of_sessions(cluster: &str, context: &RenderContext<'_>) -> String {
+    Some(sessions::cluster(cluster))
+        .filter(|name| context.has_cluster(name))
+        .unwrap_or_else(|| cluster.to_owned())
+}
+
+/// Returns the one cluster that all requests go to, or the shares of several. One whose backend changes headers is a share, too.
+fn clusters(
+    name: &str,
+    shares: &[Share<'_>],
+    cluster: impl Fn(&Share<'_>) -> String,
+    rule_request: &HeaderChanges,
+    problems: &mut RenderProblems,
+) -> ClusterSpecifier {
+    match shares {
+        [only] if !changes_headers(only.backend) => ClusterSpecifier::Cluster(cluster(only)),
+        shares => ClusterSpecifier::WeightedClusters(WeightedCluster {
+            clusters: shares
+                .iter()
+                .map(|share| weighted(name, share, cluster(share), rule_request, problems))
+                .collect(),
+            ..Default::default()
+        }),
+    }
+}
+
+/// Sets the rewrite of a route that matches `path`.
+fn rewrite_into(
+    action: &mut RouteAction,
+    rewrite: &UrlRewrite,
+    path: Option<&PathMatch>,
+) -> Result<(), String> {
+    let UrlRewrite { host, path: to } = rewrite;
+    if !host.is_empty() {
+        headers::check_target(host).map_err(|reason| format!("rewritten host: {reason}"))?;
+        action.host_rewrite_specifier =
+            Some(HostRewriteSpecifier::HostRewriteLiteral(host.clone()));
+    }
+    if let Some(to) = to {
+        match paths::replacement(path, to)? {
+            paths::PathReplacement::Keep => {}
+            paths::PathReplacement::Full(to) => {
+                action.regex_rewrite = Some(paths::substitute("^.+$", &to));
+            }
+            paths::PathReplacement::Prefix(to) => action.prefix_rewrite = to,
+            paths::PathReplacement::Regex { pattern, to } => {
+                action.regex_rewrite = Some(paths::substitute(&pattern, &to));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn changes_headers(backend: &WeightedBackend) -> bool {
+    changes_request(backend) || changes(backend.response_headers.as_ref())
+}
+
+/// Returns true for a backend that changes the headers of its requests.
+pub(super) fn changes_request(backend: &WeightedBackend) -> bool {
+    changes(backend.request_headers.as_ref())
+}
+
+fn changes(modifier: Option<&HeaderModifier>) -> bool {
+    modifier.is_some_and(|HeaderModifier { set, add, remove }| {
+        !(set.is_empty() && add.is_empty() && remove.is_empty())
+    })
+}
+
+fn weighted(
+    name: &str,
+    share: &Share<'_>,
+    cluster: String,
+    rule_request: &HeaderChanges,
+    problems: &mut RenderProblems,
+) -> ClusterWeight {
+    let WeightedBackend {
+        backend: _,
+        weight: _,
+        request_headers,
+        response_headers,
+    } = share.backend;
+    let request = rule_request.then(&headers::changes(name, request_headers.as_ref(), problems));
+    let response = headers::changes(name, response_headers.as_ref(), problems);
+    ClusterWeight {
+        name: cluster,
+        weight: wrappers::uint32(share.weight),
+        request_headers_to_add: request.add,
+        request_headers_to_remove: request.remove,
+        response_headers_to_add: response.add,
+        response_headers_to_remove: response.remove,
+        ..Default::default()
+    }
+}

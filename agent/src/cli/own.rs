@@ -1,0 +1,70 @@
+//! `sesame-agent own`: gives directories to the user that the agent runs as, in an init container that may do little else.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::Context as _;
+use clap::Args;
+
+use crate::host::give_directory;
+
+#[derive(Debug, Args)]
+pub(crate) struct OwnArgs {
+    /// Number of the user, and of the group after a colon.
+    #[arg(long, value_name = "UID:GID")]
+    user: UserAndGroup,
+    /// Directories to give; each exists, and belongs to that user already or to the one who runs this.
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+}
+
+/// Numbers of a user and a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UserAndGroup {
+    user: u32,
+    group: u32,
+}
+
+impl FromStr for UserAndGroup {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (user, group) = text.split_once(':')?;
+            Some(Self {
+                user: user.parse().ok()?,
+                group: group.parse().ok()?,
+            })
+        };
+        parse().ok_or_else(|| "expected two numbers, such as 65532:65532".to_owned())
+    }
+}
+
+impl fmt::Display for UserAndGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.user, self.group)
+    }
+}
+
+pub(crate) fn main(args: &OwnArgs) -> anyhow::Result<u8> {
+    let OwnArgs { user, directories } = args;
+    for directory in directories {
+        give_directory(directory, user.user, user.group)
+            .with_context(|| format!("{} cannot be given to {user}", directory.display()))?;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_needs_a_group() {
+        let both = UserAndGroup { user: 1, group: 2 };
+        assert_eq!("1:2".parse(), Ok(both));
+        assert!("1".parse::<UserAndGroup>().is_err());
+        assert!("sesame:sesame".parse::<UserAndGroup>().is_err());
+    }
+}

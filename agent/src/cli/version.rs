@@ -1,0 +1,63 @@
+//! `sesame-agent version` and `--version`: which program this is.
+
+use std::fmt;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::output::Format;
+
+#[derive(Debug, Args)]
+pub(crate) struct VersionArgs {
+    /// Format of the answer.
+    #[arg(long, short, default_value = "table")]
+    output: Format,
+}
+
+/// Version of this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ProgramVersion {
+    version: &'static str,
+    /// Commit of the sources; `unknown` if they were built outside of their repository.
+    revision: &'static str,
+}
+
+impl ProgramVersion {
+    /// Returns the version of a program that was built from this revision.
+    pub(super) fn of(revision: Option<&'static str>) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            revision: revision
+                .filter(|revision| !revision.is_empty())
+                .unwrap_or("unknown"),
+        }
+    }
+}
+
+impl fmt::Display for ProgramVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version, revision } = self;
+        writeln!(f, "sesame-agent {version} (revision {revision})")
+    }
+}
+
+pub(crate) fn main(args: &VersionArgs, version: &ProgramVersion) -> anyhow::Result<u8> {
+    args.output.write(version, || version.to_string())?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProgramVersion;
+
+    #[test]
+    fn a_program_without_a_revision_says_so() {
+        for revision in [None, Some("")] {
+            let text = ProgramVersion::of(revision).to_string();
+            assert!(text.ends_with("(revision unknown)\n"), "{text}");
+        }
+        let text = ProgramVersion::of(Some("0123abcd")).to_string();
+        assert!(text.ends_with("(revision 0123abcd)\n"), "{text}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Succession of launchers: a new one takes the place of another on the same host, agents have its Envoys take over, and the
+//! other one ends when its own have ended.
+//!
+//! An Envoy belongs to the launcher whose program it runs. In containers that is unmistakable: each has a file system of its
+//! own, so even equal images have different files.
+
+use std::io;
+use std::path::Path;
+
+use super::identity::{Executable, Identity, PID_FILE};
+use super::launcher::{self, LAUNCHER_SOCKET};
+use crate::host::{entries, processes};
+
+/// Returns why the launcher that starts `binary` does not look after the runtime directory alone yet; none if it does.
+pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
+    let own = Executable::at(binary)?;
+    match launcher::executable(&runtime.join(LAUNCHER_SOCKET)) {
+        Some(next) if next.is_same(&own) => {}
+        Some(_) => return Ok(Some("another launcher has the socket".to_owned())),
+        None => return Ok(Some("no launcher answers".to_owned())),
+    }
+    let others = entries(&runtime.join("gateways"))?
+        .into_iter()
+        .filter_map(|directory| Identity::read(&directory.join(PID_FILE)))
+        .find(|identity| is_of_another(identity, &own));
+    Ok(others.map(|identity| {
+        format!(
+            "Envoy process {} is of another launcher; the agent has it replaced",
+            identity.pid
+        )
+    }))
+}
+
+/// Tells whether an Envoy serves that another launcher has started.
+fn is_of_another(identity: &Identity, own: &Executable) -> bool {
+    let is_own = identity
+        .executable
+        .as_ref()
+        .is_some_and(|executable| executable.is_same(own));
+    !is_own
+        && !identity.stopping
+        && processes::start_time(identity.pid) == Some(identity.start_time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_serving_envoy_of_another_file_is_of_another_launcher() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            Executable::at(&path).unwrap()
+        };
+        let (own, other) = (at("own"), at("other"));
+        let pid = std::process::id();
+        let serving = Identity {
+            pid,
+            start_time: processes::start_time(pid).unwrap(),
+            executable: Some(other),
+            bootstrap_digest: String::new(),
+            arguments: Vec::new(),
+            lineage: None,
+            stopping: false,
+        };
+        assert!(is_of_another(&serving, &own));
+        let mine = Identity {
+            executable: Some(own.clone()),
+            ..serving.clone()
+        };
+        assert!(!is_of_another(&mine, &own));
+        let stopping = Identity {
+            stopping: true,
+            ..serving.clone()
+        };
+        assert!(!is_of_another(&stopping, &own));
+        let gone = Identity {
+            start_time: 1,
+            ..serving
+        };
+        assert!(!is_of_another(&gone, &own));
+    }
+}

@@ -1,0 +1,134 @@
+//! Completes a revision once all of its pieces are there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_published::names::shard_name;
+
+use super::RevisionAssembler;
+use crate::source::cluster::base_revision::{Config, Next};
+use crate::source::cluster::pieces::{
+    Blocked, CheckedManifest, endpoints, join, live_shards, moved_endpoints, wait_for_keys,
+};
+use crate::source::update::{GatewayRevision, keys_of};
+
+impl RevisionAssembler {
+    /// Completes the newest revision, or says what it waits for. Takes the endpoints that have moved of one that is complete.
+    pub(super) fn try_complete(&mut self) -> Result<(), Blocked> {
+        let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
+            let fault = self.manifest_fault.clone();
+            return Err(Blocked {
+                stuck: true,
+                reason: fault.unwrap_or_else(|| "its manifest has not been read".to_owned()),
+                need: None,
+            });
+        };
+        let revision = named.manifest.revision.clone();
+        let complete = self.complete.as_ref();
+        let same = complete.filter(|held| held.manifest_revision.as_ref() == Some(&revision));
+        let encoded = if let Some(held) = same {
+            self.moved(gateway, named, &held.encoded)?
+        } else {
+            let mut next = match self.next.take() {
+                Some(next) => next,
+                None => self.begin(gateway, named)?,
+            };
+            match self.encode(gateway, named, &mut next.config) {
+                Ok(encoded) => {
+                    self.base = Some(next.base);
+                    Some(encoded)
+                }
+                Err(blocked) => {
+                    self.next = Some(next);
+                    return Err(blocked);
+                }
+            }
+        };
+        if let Some(encoded) = encoded {
+            let gateway = gateway.clone();
+            let revision = GatewayRevision::of_manifest(gateway, revision, Arc::new(encoded));
+            self.complete = Some(revision);
+        }
+        self.endpoints_moved = false;
+        self.tidy();
+        Ok(())
+    }
+
+    /// Returns the configuration of the manifest: that of the complete revision with what changed, or all shards joined.
+    fn begin(&self, gateway: &NamespacedName, named: &CheckedManifest) -> Result<Next, Blocked> {
+        let base = self.complete.as_ref().zip(self.base.as_ref());
+        let patched =
+            base.and_then(|(held, base)| base.patch(gateway, &held.encoded, named, &self.shards));
+        if let Some(patched) = patched {
+            return Ok(patched);
+        }
+        let joined = join(&named.manifest, &self.shards, &self.faults)?;
+        Ok(Next::joined(named, joined))
+    }
+
+    /// Returns the snapshot of a configuration with its keys and endpoints. Takes what it has joined, once nothing is missing.
+    fn encode(
+        &self,
+        gateway: &NamespacedName,
+        named: &CheckedManifest,
+        config: &mut Config,
+    ) -> Result<EncodedSnapshot, Blocked> {
+        let config = match config {
+            Config::Patched(encoded) => {
+                let moved = self.moved(gateway, named, encoded)?;
+                return Ok(moved.unwrap_or_else(|| encoded.clone()));
+            }
+            Config::Joined(config) => config,
+        };
+        let CheckedManifest {
+            manifest,
+            key_secrets,
+            stamp: _,
+        } = named;
+        let before = self.complete.as_ref();
+        let held = before.into_iter().flat_map(|held| held.encoded.keys());
+        let keys = keys_of(config, self.keys.iter().chain(held))
+            .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
+        let backends = &config.backends;
+        let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
+        let earlier = before.map(|held| held.encoded.endpoints());
+        let shards = live_shards(gateway, manifest, &self.live)?;
+        let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
+        let mut snapshot = std::mem::take(config);
+        snapshot.endpoints = sets;
+        Ok(EncodedSnapshot::new(&snapshot, keys))
+    }
+
+    /// Returns the snapshot with the newest endpoints; none if they are the same.
+    fn moved(
+        &self,
+        gateway: &NamespacedName,
+        named: &CheckedManifest,
+        encoded: &EncodedSnapshot,
+    ) -> Result<Option<EncodedSnapshot>, Blocked> {
+        if !self.endpoints_moved {
+            return Ok(None);
+        }
+        moved_endpoints(gateway, &named.manifest, &self.live, encoded)
+    }
+
+    /// Drops what the complete revision does not need. Its stored shards stay: the next revision names most of them.
+    fn tidy(&mut self) {
+        let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
+            return;
+        };
+        let manifest = &named.manifest;
+        let live: BTreeSet<String> = manifest
+            .endpoints
+            .iter()
+            .map(|reference| shard_name(gateway, &reference.name))
+            .collect();
+        self.live
+            .retain(|name, held| !held.gone || live.contains(name));
+        // The complete revision has them.
+        self.keys = Vec::new();
+        self.faults = Vec::new();
+    }
+}

@@ -1,0 +1,198 @@
+//! `SesameConfiguration`: the settings of a controller, and of Gateways.
+//!
+//! A controller has one of its own. A GatewayClass or a Gateway may name others by `parametersRef`; those hold settings of
+//! Gateways alone. On a host it is the same YAML. Every field may be left out, so that several can be laid over each other.
+//! Values are read as they are written: resolution says what is wrong with them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    EscapedSlashesAction, IpFamily, IpFamilyPolicy, Object, PublishingType, RepeatedSlashesAction,
+    SelectionMode, UnderscoresAction,
+};
+
+/// Group of Sesame's own kinds.
+pub const SESAME_GROUP: &str = "projectsesame.io";
+
+/// `SesameConfiguration` v1alpha1.
+pub type SesameConfiguration = Object<SesameConfigurationSpec>;
+
+/// Settings of a controller and its Gateways, or of the Gateways that name them as their parameters. What is left out is as it
+/// is otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SesameConfigurationSpec {
+    /// Gateways that the controller serves. Only in the controller's own configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<GatewaySelection>,
+    /// Hosts that serve Gateways. Only in the controller's own configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<HostRules>,
+    /// Service that is kept beside each Gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publishing: Option<Publishing>,
+    /// Ports of listeners.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ports: Option<PortRules>,
+    /// Treatment of clients that nobody knows; docs/security.md has the defaults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edge: Option<EdgeSettings>,
+}
+
+/// Gateways that a controller serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GatewaySelection {
+    /// Name of the controller: only GatewayClasses that name it are served. `projectsesame.io/gateway-controller` by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253), regex(pattern = r"^[-.a-z0-9]+/.+$"))]
+    pub controller_name: Option<String>,
+    /// `Multiple`, the default, is every Gateway of these classes; `Single` is the oldest Gateway of the oldest class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<SelectionMode>,
+    /// The one Gateway that is served, whatever its age.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway_ref: Option<GatewayRef>,
+    /// Allows endpoints on loopback, link-local and metadata addresses, which are refused by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_local_endpoints: Option<bool>,
+}
+
+/// Namespace and name of a Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GatewayRef {
+    /// Namespace of the Gateway.
+    #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: String,
+    /// Name of the Gateway.
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+    )]
+    pub name: String,
+}
+
+/// Rules for the hosts that serve Gateways.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct HostRules {
+    /// Networks where hosts may serve besides the addresses of their Nodes, as `192.0.2.0/24`. None by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), inner(length(max = 43)))]
+    pub addresses: Option<Vec<String>>,
+    /// Silence after which a host is lost and its addresses leave its Gateways: `90s` to `24h`, `3m` by default. Hosts report at
+    /// least every 75 seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
+    pub lost_after: Option<String>,
+}
+
+/// Service that is kept beside a Gateway. Its endpoints are the hosts that serve the Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Publishing {
+    /// `Headless` by default.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub type_: Option<PublishingType>,
+    /// The Service's field of the same name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ip_family_policy: Option<IpFamilyPolicy>,
+    /// The Service's field of the same name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2))]
+    pub ip_families: Option<Vec<IpFamily>>,
+    /// The Service's field of the same name; only with `LoadBalancer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 317))]
+    pub load_balancer_class: Option<String>,
+    /// The Service's field of the same name, as `192.0.2.0/24`; only with `LoadBalancer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), inner(length(max = 43)))]
+    pub load_balancer_source_ranges: Option<Vec<String>>,
+    /// Annotations of the Service. Those of the Gateway's `spec.infrastructure` take precedence.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Labels of the Service. Those of the Gateway's `spec.infrastructure` take precedence.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Rules for the ports of listeners.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PortRules {
+    /// Ports that hosts open in place of those that clients see. A port that is not listed is opened as it is. `--port-map` of a
+    /// host takes precedence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub map: Option<Vec<PortMapping>>,
+    /// Ports that listeners may have, such as `443` or `8000-8999`; all by default. Where several configurations say it, a port
+    /// has to be allowed by all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 64),
+        inner(regex(pattern = r"^[0-9]{1,5}(-[0-9]{1,5})?$"))
+    )]
+    pub allowed: Option<Vec<String>>,
+}
+
+/// A port as clients see it, and as hosts open it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PortMapping {
+    /// The port of the listener.
+    #[schemars(range(min = 1, max = 65535))]
+    pub outside: i32,
+    /// The port that hosts open.
+    #[schemars(range(min = 1, max = 65535))]
+    pub inside: i32,
+}
+
+/// Treatment of clients that nobody knows. A time of `0s` is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EdgeSettings {
+    /// Treatment of `%2F` and `%5C` in a path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub escaped_slashes: Option<EscapedSlashesAction>,
+    /// Treatment of `//` in a path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeated_slashes: Option<RepeatedSlashesAction>,
+    /// Treatment of headers with `_` in their names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header_underscores: Option<UnderscoresAction>,
+    /// Time until a request has come whole, body and all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
+    pub request_timeout: Option<String>,
+    /// Time until the headers of a request have come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
+    pub request_headers_timeout: Option<String>,
+    /// Time for which nothing of a request or answer may move.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
+    pub stream_idle_timeout: Option<String>,
+    /// Time for which a connection of HTTP may be without a request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
+    pub connection_idle_timeout: Option<String>,
+    /// Time until TLS is agreed on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
+    pub tls_handshake_timeout: Option<String>,
+    /// Time for which nothing of a UDP session may move; more than `0s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
+    pub udp_session_timeout: Option<String>,
+    /// Size of all headers of a request together, in KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 8192))]
+    pub max_request_headers_kib: Option<i32>,
+    /// Number of headers of a request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10000))]
+    pub max_request_headers: Option<i32>,
+}

@@ -1,0 +1,286 @@
+//! Faults of a SesameConfiguration, whoever reads it.
+
+use std::collections::BTreeSet;
+
+use super::edge::EdgeDefaults;
+use super::ports;
+use crate::api::{
+    GatewayRef, GatewaySelection, HostRules, IpFamily, IpFamilyPolicy, Network, PortRules,
+    Publishing, PublishingType, SelectionMode, SesameConfiguration, SesameConfigurationSpec,
+    UnknownField,
+};
+use crate::resolve::syntax::{durations, limits, names};
+
+/// Most entries of a list, as the schema says.
+const MOST: usize = 64;
+/// Most entries of a map, which the schema does not limit.
+const MOST_ENTRIES: usize = 256;
+/// Shortest and longest silence after which a host may be lost, in milliseconds.
+const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
+
+/// Returns what is wrong with a configuration, each with its field, its value and what is expected; empty if it is valid.
+pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
+    let SesameConfigurationSpec {
+        gateway,
+        hosts,
+        publishing,
+        ports,
+        edge,
+    } = &configuration.spec;
+    let mut found: Vec<String> = configuration
+        .metadata
+        .unknown
+        .iter()
+        .map(|field: &UnknownField| format!("{field} is unknown to this version"))
+        .collect();
+    let mut faults = Faults(&mut found);
+    if let Some(gateway) = gateway {
+        faults.gateway(gateway);
+    }
+    if let Some(hosts) = hosts {
+        faults.hosts(hosts);
+    }
+    if let Some(publishing) = publishing {
+        faults.publishing(publishing);
+    }
+    if let Some(ports) = ports {
+        faults.ports(ports);
+    }
+    if let Some(edge) = edge {
+        let wrong = EdgeDefaults::default().set_all(edge);
+        found.extend(wrong.into_iter().map(|why| format!("spec.edge.{why}")));
+    }
+    found
+}
+
+/// Returns what is wrong with a configuration as the parameters of a GatewayClass or a Gateway.
+pub(super) fn faults_of_parameters(configuration: &SesameConfiguration) -> Vec<String> {
+    let mut found = faults(configuration);
+    let SesameConfigurationSpec { gateway, hosts, .. } = &configuration.spec;
+    for (field, there) in [("gateway", gateway.is_some()), ("hosts", hosts.is_some())] {
+        if there {
+            found.push(format!(
+                "spec.{field} counts only in the controller's own configuration; remove it from parameters"
+            ));
+        }
+    }
+    found
+}
+
+/// Returns a time as it is written in a configuration, in milliseconds; none if it is none.
+pub fn milliseconds(text: &str) -> Option<u64> {
+    durations::milliseconds(text).ok()
+}
+
+struct Faults<'f>(&'f mut Vec<String>);
+
+impl Faults<'_> {
+    fn add(&mut self, field: &str, why: impl AsRef<str>) {
+        self.0.push(format!("spec.{field}: {}", why.as_ref()));
+    }
+
+    fn word(&mut self, field: &str, value: Option<&str>, words: &[&str]) {
+        if let Some(value) = value.filter(|value| !words.contains(value)) {
+            let value: String = value.chars().take(MOST).collect();
+            self.add(
+                field,
+                format!("{value:?} is not one of {}", words.join(", ")),
+            );
+        }
+    }
+
+    fn number(&mut self, field: &str, entries: usize, most: usize) -> bool {
+        let why = limits::entries(field, entries, 0..=most).err();
+        self.0.extend(why.as_ref().map(|why| format!("spec.{why}")));
+        why.is_none()
+    }
+
+    fn networks(&mut self, field: &str, networks: Option<&[String]>) {
+        let networks = networks.unwrap_or_default();
+        if !self.number(field, networks.len(), MOST) {
+            return;
+        }
+        for (i, text) in networks.iter().enumerate() {
+            if let Err(why) = text.parse::<Network>() {
+                self.add(&format!("{field}[{i}]"), why);
+            }
+        }
+    }
+
+    fn gateway(&mut self, gateway: &GatewaySelection) {
+        let GatewaySelection {
+            controller_name,
+            mode,
+            gateway_ref,
+            allow_local_endpoints: _,
+        } = gateway;
+        let bad_name = |name: &&String| !name.contains('/') || name.len() > 253;
+        if let Some(name) = controller_name.as_ref().filter(bad_name) {
+            self.add(
+                "gateway.controllerName",
+                format!("{name:?}: expected a domain and a path, as example.com/controller"),
+            );
+        }
+        let mode = mode.as_ref().map(SelectionMode::as_str);
+        self.word("gateway.mode", mode, SelectionMode::WORDS);
+        if let Some(GatewayRef { namespace, name }) = gateway_ref
+            && let Err(why) = names::check_object(namespace, name)
+        {
+            self.add("gateway.gatewayRef", why);
+        }
+    }
+
+    fn hosts(&mut self, hosts: &HostRules) {
+        let HostRules {
+            addresses,
+            lost_after,
+        } = hosts;
+        self.networks("hosts.addresses", addresses.as_deref());
+        match lost_after.as_deref().map(durations::milliseconds) {
+            Some(Err(why)) => self.add("hosts.lostAfter", why),
+            Some(Ok(time)) if !LOST_AFTER_MS.contains(&time) => {
+                let text = lost_after.as_deref().unwrap_or_default();
+                self.add("hosts.lostAfter", format!("{text:?}: expected 90s to 24h"));
+            }
+            _ => {}
+        }
+    }
+
+    fn publishing(&mut self, publishing: &Publishing) {
+        let Publishing {
+            type_,
+            ip_family_policy,
+            ip_families,
+            load_balancer_class,
+            load_balancer_source_ranges,
+            annotations,
+            labels,
+        } = publishing;
+        let word = type_.as_ref().map(PublishingType::as_str);
+        self.word("publishing.type", word, PublishingType::WORDS);
+        let policy = ip_family_policy.as_ref().map(IpFamilyPolicy::as_str);
+        self.word("publishing.ipFamilyPolicy", policy, IpFamilyPolicy::WORDS);
+        let families = ip_families.as_deref().unwrap_or_default();
+        if self.number("publishing.ipFamilies", families.len(), 2) {
+            for (i, family) in families.iter().enumerate() {
+                let field = format!("publishing.ipFamilies[{i}]");
+                self.word(&field, Some(family.as_str()), IpFamily::WORDS);
+            }
+        }
+        self.networks(
+            "publishing.loadBalancerSourceRanges",
+            load_balancer_source_ranges.as_deref(),
+        );
+        self.number("publishing.annotations", annotations.len(), MOST_ENTRIES);
+        self.number("publishing.labels", labels.len(), MOST_ENTRIES);
+        let Some(type_) = type_ else {
+            return;
+        };
+        for (field, there) in [
+            ("loadBalancerClass", load_balancer_class.is_some()),
+            (
+                "loadBalancerSourceRanges",
+                load_balancer_source_ranges.is_some(),
+            ),
+        ] {
+            if there && *type_ != PublishingType::LoadBalancer {
+                let why = format!("expected only with type LoadBalancer, not {type_}");
+                self.add(&format!("publishing.{field}"), why);
+            }
+        }
+    }
+
+    fn ports(&mut self, ports: &PortRules) {
+        let PortRules { map, allowed } = ports;
+        let map = map.as_deref().unwrap_or_default();
+        let allowed = allowed.as_deref().unwrap_or_default();
+        if self.number("ports.map", map.len(), MOST) {
+            let (mut outsides, mut insides) = (BTreeSet::new(), BTreeSet::new());
+            for (i, mapping) in map.iter().enumerate() {
+                for (field, port, seen) in [
+                    ("outside", mapping.outside, &mut outsides),
+                    ("inside", mapping.inside, &mut insides),
+                ] {
+                    let field = format!("ports.map[{i}].{field}");
+                    if names::port(port).is_none() {
+                        self.add(&field, format!("{port}: expected 1 to 65535"));
+                    } else if !seen.insert(port) {
+                        self.add(&field, format!("{port} is there twice"));
+                    }
+                }
+            }
+        }
+        if self.number("ports.allowed", allowed.len(), MOST) {
+            for (i, text) in allowed.iter().enumerate() {
+                if let Err(why) = ports::range(text) {
+                    self.add(&format!("ports.allowed[{i}]"), why);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::configuration;
+    use super::*;
+    use crate::api::{EdgeSettings, PortMapping};
+
+    fn of(spec: SesameConfigurationSpec) -> String {
+        faults(&configuration("settings", spec)).join("\n")
+    }
+
+    #[test]
+    fn each_fault_names_its_field_and_value() {
+        let mapping = |outside, inside| PortMapping { outside, inside };
+        let found = of(SesameConfigurationSpec {
+            gateway: Some(GatewaySelection {
+                controller_name: Some("ours".to_owned()),
+                mode: Some("Several".into()),
+                gateway_ref: Some(GatewayRef {
+                    namespace: "../x".to_owned(),
+                    name: "edge".to_owned(),
+                }),
+                allow_local_endpoints: None,
+            }),
+            hosts: Some(HostRules {
+                addresses: Some(vec!["192.0.2.1".to_owned()]),
+                lost_after: Some("60s".to_owned()),
+            }),
+            publishing: Some(Publishing {
+                type_: Some(PublishingType::ClusterIp),
+                ip_family_policy: Some("Both".into()),
+                load_balancer_class: Some("example.com/a".to_owned()),
+                ..Publishing::default()
+            }),
+            ports: Some(PortRules {
+                map: Some(vec![mapping(80, 8080), mapping(81, 8080), mapping(0, 1)]),
+                allowed: Some(vec!["80-".to_owned()]),
+            }),
+            edge: Some(EdgeSettings {
+                escaped_slashes: Some("redirect".into()),
+                request_timeout: Some("1d".to_owned()),
+                max_request_headers: Some(0),
+                ..EdgeSettings::default()
+            }),
+        });
+        for words in [
+            "spec.gateway.controllerName: \"ours\"",
+            "spec.gateway.mode: \"Several\" is not one of Multiple, Single",
+            "spec.gateway.gatewayRef: namespace \"../x\"",
+            "spec.hosts.addresses[0]: \"192.0.2.1\"",
+            "spec.hosts.lostAfter: \"60s\": expected 90s to 24h",
+            "spec.publishing.ipFamilyPolicy: \"Both\"",
+            "spec.publishing.loadBalancerClass: expected only with type LoadBalancer, not ClusterIP",
+            "spec.ports.map[1].inside: 8080 is there twice",
+            "spec.ports.map[2].outside: 0: expected",
+            "spec.ports.allowed[0]: \"80-\"",
+            "spec.edge.escapedSlashes: \"redirect\" is not one of Redirect,",
+            "spec.edge.requestTimeout: \"1d\" is not a duration",
+            "spec.edge.maxRequestHeaders: \"0\" is not a number from 1 to 10000",
+        ] {
+            assert!(found.contains(words), "{words}: {found}");
+        }
+        assert_eq!(of(SesameConfigurationSpec::default()), "");
+    }
+}

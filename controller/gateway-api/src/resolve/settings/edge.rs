@@ -1,0 +1,319 @@
+//! Edge settings: fields of configurations, and annotations on a Gateway, that replace the defaults for its treatment of
+//! unknown clients.
+//!
+//! An annotation that is not understood changes nothing: the default protects, and the Gateway's Accepted names it.
+
+use std::collections::BTreeMap;
+
+use sesame_proto::schema::Edge;
+use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
+
+use crate::api::{
+    EdgeSettings, EscapedSlashesAction, Labels, RepeatedSlashesAction, UnderscoresAction,
+};
+use crate::resolve::syntax::durations;
+
+const PREFIX: &str = "projectsesame.io/";
+/// Most characters of an annotation that is not understood that a message quotes.
+const MOST_TOLD: usize = 100;
+/// Limits of Envoy.
+const MOST_HEADER_KIB: u32 = 8192;
+const MOST_HEADERS: u32 = 10_000;
+
+/// The edge settings of one Gateway, which begin as the defaults.
+#[derive(Debug, Default)]
+pub(super) struct EdgeDefaults(Edge);
+
+impl EdgeDefaults {
+    /// Returns the settings, if any differs from the defaults.
+    pub(super) fn difference(self) -> Option<Edge> {
+        (self.0 != Edge::default()).then_some(self.0)
+    }
+
+    /// Takes the fields that are there; returns a message for each that is not understood, which begins with its name.
+    // Long: one table, which names each field once.
+    pub(super) fn set_all(&mut self, settings: &EdgeSettings) -> Vec<String> {
+        let EdgeSettings {
+            escaped_slashes,
+            repeated_slashes,
+            header_underscores,
+            request_timeout,
+            request_headers_timeout,
+            stream_idle_timeout,
+            connection_idle_timeout,
+            tls_handshake_timeout,
+            udp_session_timeout,
+            max_request_headers_kib,
+            max_request_headers,
+        } = settings;
+        let mut wrong = Vec::new();
+        let words = [
+            (
+                "escapedSlashes",
+                "escaped-slashes",
+                escaped_slashes.as_ref().map(EscapedSlashesAction::as_str),
+                EscapedSlashesAction::WORDS,
+            ),
+            (
+                "repeatedSlashes",
+                "repeated-slashes",
+                repeated_slashes.as_ref().map(RepeatedSlashesAction::as_str),
+                RepeatedSlashesAction::WORDS,
+            ),
+            (
+                "headerUnderscores",
+                "header-underscores",
+                header_underscores.as_ref().map(UnderscoresAction::as_str),
+                UnderscoresAction::WORDS,
+            ),
+        ];
+        for (field, name, value, words) in words {
+            let Some(value) = value else { continue };
+            if !words.contains(&value) {
+                let words = words.join(", ");
+                wrong.push(format!("{field}: {:?} is not one of {words}", told(value)));
+                continue;
+            }
+            // An annotation has the same words in lower case.
+            let outcome = set(&mut self.0, name, &value.to_lowercase());
+            wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
+        }
+        let number = |number: &Option<i32>| number.map(|number| number.to_string());
+        let (kib, headers) = (number(max_request_headers_kib), number(max_request_headers));
+        for (field, name, value) in [
+            ("requestTimeout", "request-timeout", request_timeout),
+            (
+                "requestHeadersTimeout",
+                "request-headers-timeout",
+                request_headers_timeout,
+            ),
+            (
+                "streamIdleTimeout",
+                "stream-idle-timeout",
+                stream_idle_timeout,
+            ),
+            (
+                "connectionIdleTimeout",
+                "connection-idle-timeout",
+                connection_idle_timeout,
+            ),
+            (
+                "tlsHandshakeTimeout",
+                "tls-handshake-timeout",
+                tls_handshake_timeout,
+            ),
+            (
+                "udpSessionTimeout",
+                "udp-session-timeout",
+                udp_session_timeout,
+            ),
+            ("maxRequestHeadersKib", "max-request-headers-kib", &kib),
+            ("maxRequestHeaders", "max-request-headers", &headers),
+        ] {
+            let Some(value) = value else { continue };
+            let outcome = set(&mut self.0, name, value);
+            wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
+        }
+        wrong
+    }
+
+    /// Takes the annotations of a Gateway that begin with our prefix, and notes them as the sources of their fields. Returns a
+    /// message for each that is not understood.
+    pub(super) fn annotate(
+        &mut self,
+        annotations: &Labels,
+        sources: &mut BTreeMap<String, String>,
+    ) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (key, value) in annotations.iter() {
+            let Some(name) = key.strip_prefix(PREFIX) else {
+                continue;
+            };
+            match set(&mut self.0, name, value) {
+                Ok(()) => {
+                    let source = format!("metadata.annotations[{PREFIX}{name}]");
+                    sources.insert(format!("spec.edge.{}", camel_case(name)), source);
+                }
+                Err(why) => wrong.push(format!(
+                    "metadata.annotations[{PREFIX}{}]: {why}",
+                    told(name)
+                )),
+            }
+        }
+        wrong
+    }
+}
+
+/// Returns the field of a configuration that an annotation takes the place of.
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('-');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |mut all, word| {
+        let (first, rest) = word.split_at_checked(1).unwrap_or((word, ""));
+        all.push_str(&first.to_uppercase());
+        all.push_str(rest);
+        all
+    })
+}
+
+fn set(edge: &mut Edge, name: &str, value: &str) -> Result<(), String> {
+    let time = || durations::milliseconds(value).map(Some);
+    match name {
+        "escaped-slashes" => edge.set_escaped_slashes(one_of(
+            value,
+            &[
+                ("redirect", EscapedSlashes::Redirect),
+                ("reject", EscapedSlashes::Reject),
+                ("unescape", EscapedSlashes::Unescape),
+                ("keep", EscapedSlashes::Keep),
+            ],
+        )?),
+        "repeated-slashes" => {
+            edge.keep_repeated_slashes = one_of(value, &[("merge", false), ("keep", true)])?;
+        }
+        "header-underscores" => edge.set_header_underscores(one_of(
+            value,
+            &[
+                ("reject", Underscores::RejectRequest),
+                ("drop", Underscores::DropHeader),
+                ("allow", Underscores::Allow),
+            ],
+        )?),
+        "request-timeout" => edge.request_timeout_ms = time()?,
+        "request-headers-timeout" => edge.request_headers_timeout_ms = time()?,
+        "stream-idle-timeout" => edge.stream_idle_timeout_ms = time()?,
+        "connection-idle-timeout" => edge.connection_idle_timeout_ms = time()?,
+        "tls-handshake-timeout" => edge.tls_handshake_timeout_ms = time()?,
+        "udp-session-timeout" => match time()? {
+            Some(0) => return Err("sessions must end; expected for instance \"30s\"".to_owned()),
+            time => edge.udp_session_timeout_ms = time,
+        },
+        "max-request-headers-kib" => {
+            edge.max_request_headers_kib = Some(number(value, MOST_HEADER_KIB)?);
+        }
+        "max-request-headers" => edge.max_request_headers = Some(number(value, MOST_HEADERS)?),
+        _ => {
+            return Err(
+                "is unknown and has no effect; see the table of edge defaults in docs/security.md"
+                    .to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn one_of<T: Copy>(value: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let known = words.iter().find(|(word, _)| *word == value);
+    known.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        format!("{:?} is not one of {}", told(value), words.join(", "))
+    })
+}
+
+fn number(value: &str, most: u32) -> Result<u32, String> {
+    match value.parse() {
+        Ok(number) if (1..=most).contains(&number) => Ok(number),
+        _ => Err(format!(
+            "{:?} is not a number from 1 to {most}",
+            told(value)
+        )),
+    }
+}
+
+fn told(text: &str) -> &str {
+    let end = text
+        .char_indices()
+        .nth(MOST_TOLD)
+        .map_or(text.len(), |(at, _)| at);
+    text.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&str, &str)]) -> (Option<Edge>, Vec<String>) {
+        let annotations = pairs
+            .iter()
+            .map(|(name, value)| (format!("{PREFIX}{name}"), *value));
+        let mut edge = EdgeDefaults::default();
+        let wrong = edge.annotate(&annotations.collect(), &mut BTreeMap::new());
+        (edge.difference(), wrong)
+    }
+
+    #[test]
+    fn each_takes_the_place_of_one_default() {
+        let (edge, wrong) = of(&[
+            ("escaped-slashes", "keep"),
+            ("repeated-slashes", "keep"),
+            ("header-underscores", "drop"),
+            ("stream-idle-timeout", "0s"),
+            ("max-request-headers", "500"),
+        ]);
+        assert_eq!(wrong, Vec::<String>::new());
+        let edge = edge.unwrap();
+        assert_eq!(edge.escaped_slashes(), EscapedSlashes::Keep);
+        assert_eq!(edge.header_underscores(), Underscores::DropHeader);
+        assert!(edge.keep_repeated_slashes);
+        assert_eq!(edge.stream_idle_timeout_ms, Some(0));
+        assert_eq!(edge.max_request_headers, Some(500));
+        assert_eq!(edge.request_timeout_ms, None);
+    }
+
+    #[test]
+    fn the_defaults_said_aloud_are_the_defaults() {
+        let said = [
+            ("escaped-slashes", "redirect"),
+            ("repeated-slashes", "merge"),
+            ("header-underscores", "reject"),
+        ];
+        assert_eq!(of(&said), (None, Vec::new()));
+        assert_eq!(of(&[]), (None, Vec::new()));
+    }
+
+    #[test]
+    fn what_is_not_understood_changes_nothing_and_is_told() {
+        for (name, value, words) in [
+            (
+                "escaped-slashes",
+                "Keep",
+                "redirect, reject, unescape, keep",
+            ),
+            ("request-timeout", "1d", "is not a duration"),
+            ("udp-session-timeout", "0s", "must end"),
+            ("max-request-headers-kib", "0", "from 1 to 8192"),
+            ("merge-slashes", "false", "is unknown"),
+        ] {
+            let (edge, wrong) = of(&[(name, value)]);
+            assert_eq!(edge, None, "{name}");
+            let [wrong] = wrong.as_slice() else {
+                panic!("{name}: {wrong:?}");
+            };
+            assert!(wrong.contains(name) && wrong.contains(words), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn fields_and_annotations_say_the_same_and_annotations_decide() {
+        let settings = EdgeSettings {
+            escaped_slashes: Some(EscapedSlashesAction::Keep),
+            request_timeout: Some("5m".to_owned()),
+            max_request_headers: Some(7),
+            ..EdgeSettings::default()
+        };
+        let mut edge = EdgeDefaults::default();
+        assert_eq!(edge.set_all(&settings), Vec::<String>::new());
+        let annotations = [(format!("{PREFIX}escaped-slashes"), "redirect")];
+        let mut sources = BTreeMap::new();
+        let wrong = edge.annotate(&annotations.into_iter().collect(), &mut sources);
+        assert_eq!(wrong, Vec::<String>::new());
+        let edge = edge.difference().unwrap();
+        assert_eq!(edge.escaped_slashes(), EscapedSlashes::Redirect);
+        assert_eq!(edge.request_timeout_ms, Some(300_000));
+        assert_eq!(edge.max_request_headers, Some(7));
+        assert_eq!(
+            sources["spec.edge.escapedSlashes"],
+            "metadata.annotations[projectsesame.io/escaped-slashes]"
+        );
+    }
+}

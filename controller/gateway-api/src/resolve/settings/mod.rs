@@ -1,0 +1,92 @@
+//! Settings of one Gateway: the values of SesameConfigurations and annotations, laid over each other.
+//!
+//! The last one that says something about a field decides: the controller's own configuration, then the one that the
+//! GatewayClass names as its parameters, then the Gateway's, then annotations of the Gateway. Only what restricts adds up: a
+//! port has to be allowed by all. Nothing else decides about precedence. It must never take a part of a configuration that
+//! has a fault.
+
+pub mod check;
+pub(crate) mod edge;
+mod merge;
+pub(crate) mod parameters;
+pub(crate) mod ports;
+
+use std::collections::BTreeMap;
+
+use sesame_proto::schema;
+
+use self::edge::EdgeDefaults;
+use self::merge::Merged;
+use self::ports::PortLimits;
+#[cfg(test)]
+use crate::api::SesameConfigurationSpec;
+use crate::api::{Labels, Publishing, SesameConfiguration};
+
+/// Settings of one Gateway, all layers together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GatewaySettings {
+    /// Service that is kept beside the Gateway.
+    pub publishing: Publishing,
+    /// Edge settings, if any differs from the defaults.
+    pub(crate) edge: Option<schema::Edge>,
+    pub(crate) ports: PortLimits,
+    /// Object or annotation that decided about each field that is set.
+    pub sources: BTreeMap<String, String>,
+}
+
+impl GatewaySettings {
+    /// Lays the annotations of a Gateway over the layers, of which later ones decide. Returns the settings, and a message for each
+    /// annotation that is not understood.
+    pub(crate) fn of(layers: &[&SesameConfiguration], annotations: &Labels) -> (Self, Vec<String>) {
+        let mut merged = Merged::default();
+        for layer in layers {
+            merged.lay(layer);
+        }
+        let Merged {
+            publishing,
+            edge: of_layers,
+            ports,
+            mut sources,
+        } = merged;
+        let mut edge = EdgeDefaults::default();
+        // They have been checked.
+        let _ = edge.set_all(&of_layers);
+        let not_understood = edge.annotate(annotations, &mut sources);
+        let settings = Self {
+            publishing,
+            edge: edge.difference(),
+            ports,
+            sources,
+        };
+        (settings, not_understood)
+    }
+
+    /// Returns true if listeners may have the port.
+    pub fn allows(&self, port: u16) -> bool {
+        self.ports.allows(port)
+    }
+
+    /// Returns the port that hosts open for a port of a listener.
+    pub fn opened(&self, port: u16) -> u16 {
+        self.ports.opened(port)
+    }
+}
+
+/// Returns the name of a configuration as messages say it.
+fn named(configuration: &SesameConfiguration) -> String {
+    let key = configuration.metadata.key();
+    format!("SesameConfiguration {key}")
+}
+
+/// Returns a configuration that holds these settings.
+#[cfg(test)]
+fn configuration(name: &str, spec: SesameConfigurationSpec) -> SesameConfiguration {
+    SesameConfiguration {
+        metadata: crate::api::Metadata {
+            name: name.to_owned(),
+            namespace: "ns".to_owned(),
+            ..crate::api::Metadata::default()
+        },
+        spec,
+    }
+}

@@ -1,0 +1,105 @@
+//! The configurations that GatewayClasses and Gateways name as their parameters.
+
+use super::{check, named};
+use crate::api::{ObjectRef, SESAME_GROUP, SesameConfiguration};
+use crate::status::{Reason, Verdict};
+use crate::world::{Kind, World};
+
+/// Namespace in which a reference is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope<'w> {
+    /// The reference names it: GatewayClasses have none.
+    Named,
+    /// That of the Gateway, which the reference cannot leave.
+    Of(&'w str),
+}
+
+/// The configuration that a reference names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Parameters<'w> {
+    /// There is no reference.
+    Absent,
+    /// It can be used.
+    Valid(&'w SesameConfiguration),
+    /// It cannot be used.
+    Refused,
+}
+
+impl<'w> Parameters<'w> {
+    /// Returns the configuration, if there is one that can be used.
+    pub(crate) fn valid(self) -> Option<&'w SesameConfiguration> {
+        match self {
+            Self::Valid(found) => Some(found),
+            Self::Absent | Self::Refused => None,
+        }
+    }
+}
+
+/// Looks up the configuration that a reference in `field` names; one that cannot be used is refused in `verdict`.
+pub(crate) fn find<'w>(
+    field: &str,
+    reference: Option<&'w ObjectRef>,
+    scope: Scope<'w>,
+    world: &'w World,
+    verdict: &mut Verdict,
+) -> Parameters<'w> {
+    let Some(reference) = reference else {
+        return Parameters::Absent;
+    };
+    match look_up(reference, scope, world) {
+        Ok(found) => {
+            let faults = check::faults_of_parameters(found);
+            if faults.is_empty() {
+                return Parameters::Valid(found);
+            }
+            let message = format!(
+                "{field}: {} is not valid: {}",
+                named(found),
+                faults.join("; ")
+            );
+            verdict.refuse(Reason::InvalidParameters, message);
+        }
+        Err(why) => verdict.refuse(Reason::InvalidParameters, format!("{field}{why}")),
+    }
+    Parameters::Refused
+}
+
+fn look_up<'w>(
+    reference: &'w ObjectRef,
+    scope: Scope<'w>,
+    world: &'w World,
+) -> Result<&'w SesameConfiguration, String> {
+    let ObjectRef {
+        group,
+        kind,
+        name,
+        namespace,
+    } = reference;
+    let (group, kind) = (
+        group.as_deref().unwrap_or_default(),
+        kind.as_deref().unwrap_or_default(),
+    );
+    let known = Kind::SesameConfiguration.as_str();
+    if (group, kind) != (SESAME_GROUP, known) {
+        return Err(format!(
+            " names {kind} {name:?} of group {group:?}; expected {known} of group {SESAME_GROUP:?}"
+        ));
+    }
+    let namespace = match (scope, namespace.as_deref()) {
+        (Scope::Of(own), None) => own,
+        (Scope::Of(own), Some(named)) if named == own => own,
+        (Scope::Of(own), Some(_)) => {
+            return Err(format!(
+                ".namespace: parameters of a Gateway are in its own namespace, {own:?}; remove the field"
+            ));
+        }
+        (Scope::Named, Some(named)) if !named.is_empty() => named,
+        (Scope::Named, _) => {
+            return Err(format!(".namespace is missing: a {known} has a namespace"));
+        }
+    };
+    let found = world.configurations.get(namespace, name);
+    found.map(AsRef::as_ref).ok_or_else(|| {
+        format!(": there is no {known} {namespace}/{name} that can be read; make one, or remove the reference")
+    })
+}

@@ -1,0 +1,148 @@
+//! Ports that listeners may have, and those that hosts open for them.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use sesame_proto::schema;
+
+use crate::api::PortMapping;
+use crate::resolve::listeners::CheckedListener;
+use crate::resolve::syntax::names;
+use crate::status::Reason;
+
+/// Most characters of a value that a message quotes.
+const MOST_TOLD: usize = 40;
+
+/// Rules for ports, of all layers together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PortLimits {
+    /// Opened ports by those that clients see.
+    map: BTreeMap<u16, u16>,
+    /// Configuration that has the map.
+    mapped_by: String,
+    /// Each has to hold a port.
+    allowed: Vec<AllowedPorts>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct AllowedPorts {
+    ranges: Vec<RangeInclusive<u16>>,
+    /// The ranges as they are written.
+    text: String,
+    source: String,
+}
+
+impl AllowedPorts {
+    fn holds(&self, port: u16) -> bool {
+        self.ranges.iter().any(|range| range.contains(&port))
+    }
+}
+
+impl PortLimits {
+    /// Replaces the map. What is no port has been refused before.
+    pub(super) fn map(&mut self, map: &[PortMapping], source: &str) {
+        let pairs = map.iter().filter_map(|PortMapping { outside, inside }| {
+            Some((names::port(*outside)?, names::port(*inside)?))
+        });
+        self.map = pairs.collect();
+        source.clone_into(&mut self.mapped_by);
+    }
+
+    /// Restricts ports to these, beside what restricts them already.
+    pub(super) fn allow(&mut self, ports: &[String], source: &str) {
+        self.allowed.push(AllowedPorts {
+            ranges: ports.iter().filter_map(|text| range(text).ok()).collect(),
+            text: ports.join(", "),
+            source: source.to_owned(),
+        });
+    }
+
+    /// Returns true if listeners may have the port.
+    pub(super) fn allows(&self, port: u16) -> bool {
+        self.allowed.iter().all(|allowed| allowed.holds(port))
+    }
+
+    /// Returns the port that hosts open for a port.
+    pub(super) fn opened(&self, port: u16) -> u16 {
+        *self.map.get(&port).unwrap_or(&port)
+    }
+
+    /// Refuses the listeners whose ports are not allowed, or are opened for another port.
+    pub(crate) fn refuse(&self, listeners: &mut [CheckedListener<'_>]) {
+        let used: Vec<(bool, u16)> = listeners.iter().filter_map(socket).collect();
+        for listener in listeners {
+            let Some((udp, port)) = socket(listener) else {
+                continue;
+            };
+            let refuses = |allowed: &&AllowedPorts| !allowed.holds(port);
+            for AllowedPorts { text, source, .. } in self.allowed.iter().filter(refuses) {
+                let expected = if text.is_empty() { "none" } else { text };
+                let message = format!(
+                    "port {port} is not allowed; {source} allows {expected} (spec.ports.allowed)"
+                );
+                listener.accepted.refuse(Reason::PortUnavailable, message);
+            }
+            let holder = self.map.iter().find(|(outside, inside)| {
+                **outside != port
+                    && **inside == self.opened(port)
+                    && used.contains(&(udp, **outside))
+            });
+            if let Some((outside, _)) = holder {
+                let message = format!(
+                    "hosts open port {port} for port {outside} ({}, spec.ports.map); choose another port",
+                    self.mapped_by
+                );
+                listener.accepted.refuse(Reason::PortUnavailable, message);
+            }
+        }
+    }
+
+    /// Notes in the ports of a snapshot which ones hosts open.
+    pub(crate) fn open(&self, ports: &mut [schema::Port]) {
+        for port in ports {
+            let outside = u16::try_from(port.port).unwrap_or_default();
+            port.inside = self.map.get(&outside).map_or(0, |inside| (*inside).into());
+        }
+    }
+}
+
+/// Returns the port of a listener, and true if it is of UDP; none if it is not valid.
+fn socket(listener: &CheckedListener<'_>) -> Option<(bool, u16)> {
+    let protocol = listener.protocol?;
+    Some((protocol == schema::Protocol::RawUdp, listener.port?))
+}
+
+/// Reads `443` or `8000-8999`.
+pub(super) fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| {
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u16>().ok().filter(|port| plain && *port > 0)
+    };
+    match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => {
+            let told: String = text.chars().take(MOST_TOLD).collect();
+            Err(format!(
+                "{told:?} is neither a port nor a range of ports; expected for instance \"443\" or \"8000-8999\""
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_and_what_is_none_is_told() {
+        assert_eq!(range("443"), Ok(443..=443));
+        assert_eq!(range("8000-8999"), Ok(8000..=8999));
+        for bad in [
+            "", "0", "-", "80-", "-80", "9-8", "70000", "+80", "80-90-95", "http",
+        ] {
+            let why = range(bad).expect_err(bad);
+            assert!(why.contains("8000-8999"), "{why}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The definition of `SesameConfiguration`, made from the types that resolution reads.
+//!
+//! It is made by hand, because those types know no Kubernetes client. It must say no less than resolution checks wherever a
+//! schema can say it, so that most mistakes are refused when they are written.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
+use schemars::generate::SchemaSettings;
+use serde_json::{Value, json};
+use sesame_gateway_api::api::{SESAME_GROUP, SesameConfigurationSpec};
+
+/// Field of the specification, and the rules that its value has to keep, each with the message for one that does not.
+const RULES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "publishing",
+        &[
+            (
+                "!has(self.loadBalancerClass) || !has(self.type) || self.type == 'LoadBalancer'",
+                "loadBalancerClass: expected only with type LoadBalancer",
+            ),
+            (
+                "!has(self.loadBalancerSourceRanges) || !has(self.type) || self.type == 'LoadBalancer'",
+                "loadBalancerSourceRanges: expected only with type LoadBalancer",
+            ),
+            (
+                "!has(self.loadBalancerSourceRanges) || self.loadBalancerSourceRanges.all(n, isCIDR(n))",
+                "loadBalancerSourceRanges: expected networks such as 192.0.2.0/24",
+            ),
+        ],
+    ),
+    (
+        "hosts",
+        &[
+            (
+                "!has(self.addresses) || self.addresses.all(n, isCIDR(n))",
+                "addresses: expected networks such as 192.0.2.0/24",
+            ),
+            (
+                "!has(self.lostAfter) || duration(self.lostAfter) >= duration('90s') && duration(self.lostAfter) <= duration('24h')",
+                "lostAfter: expected 90s to 24h",
+            ),
+        ],
+    ),
+    (
+        "ports",
+        &[
+            (
+                "!has(self.map) || self.map.all(m, self.map.exists_one(n, n.outside == m.outside))",
+                "map: an outside port is there twice",
+            ),
+            (
+                "!has(self.map) || self.map.all(m, self.map.exists_one(n, n.inside == m.inside))",
+                "map: an inside port is there twice",
+            ),
+        ],
+    ),
+];
+
+/// Returns the definition.
+pub fn configuration_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("sesameconfigurations.{SESAME_GROUP}")},
+        "spec": {
+            "group": SESAME_GROUP,
+            "names": {
+                "kind": "SesameConfiguration",
+                "plural": "sesameconfigurations",
+                "shortNames": ["sesameconfig"],
+                "singular": "sesameconfiguration",
+            },
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1alpha1",
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": columns(),
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "description": "Settings of a controller, and of Gateways.",
+                    "required": ["spec"],
+                    "properties": {"spec": specification(), "status": status()},
+                }},
+            }],
+        },
+    }))
+}
+
+fn columns() -> Value {
+    let condition = |field: &str| format!(".status.conditions[?(@.type==\"Accepted\")].{field}");
+    json!([
+        {"name": "Accepted", "type": "string", "jsonPath": condition("status")},
+        {"name": "Reason", "type": "string", "jsonPath": condition("reason"), "priority": 1},
+        {"name": "Controller", "type": "string", "jsonPath": ".spec.gateway.controllerName"},
+        {"name": "Publishing", "type": "string", "jsonPath": ".spec.publishing.type"},
+        {"name": "Message", "type": "string", "jsonPath": condition("message"), "priority": 1},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ])
+}
+
+fn specification() -> Value {
+    let settings = SchemaSettings::openapi3().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let settings = settings
+        .with_transform(StructuralSchemaRewriter)
+        .with_transform(OptionalEnum);
+    let mut schema = settings
+        .into_generator()
+        .into_root_schema_for::<SesameConfigurationSpec>()
+        .to_value();
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("title");
+    }
+    for (field, rules) in RULES {
+        let rules: Vec<Value> = rules
+            .iter()
+            .map(|(rule, message)| json!({"rule": rule, "message": message}))
+            .collect();
+        schema["properties"][field]["x-kubernetes-validations"] = json!(rules);
+    }
+    schema
+}
+
+fn status() -> Value {
+    let text = |description: &str, most: u32| json!({"type": "string", "description": description, "maxLength": most});
+    json!({
+        "type": "object",
+        "description": "Judgement of the controller that reads it.",
+        "properties": {"conditions": {
+            "type": "array",
+            "description": "Accepted: true if the controller can use it.",
+            "maxItems": 8,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+            "items": {
+                "type": "object",
+                "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+                "properties": {
+                    "type": text("Aspect that is judged.", 316),
+                    "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Judgement."},
+                    "reason": text("Reason for programs.", 1024),
+                    "message": text("Reason for people.", 32768),
+                    "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0, "description": "Generation that was judged."},
+                    "lastTransitionTime": {"type": "string", "format": "date-time", "description": "Time of the last change of the judgement."},
+                },
+            },
+        }},
+    })
+}

@@ -1,0 +1,78 @@
+//! The table of fields in docs/configuration.md is what the types say.
+
+use serde_json::Value;
+use sesame_published::configuration_definition;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+const START: &str = "<!-- fields: ";
+const END: &str = "<!-- end of fields -->";
+
+/// Returns one row for each field that holds no others.
+fn rows(path: &str, schema: &Value, rows: &mut Vec<String>) {
+    let below = match schema["type"].as_str() {
+        Some("array") => (format!("{path}[]"), &schema["items"]["properties"]),
+        _ => (path.to_owned(), &schema["properties"]),
+    };
+    if let (path, Value::Object(fields)) = below {
+        for (name, field) in fields {
+            self::rows(&format!("{path}.{name}"), field, rows);
+        }
+        return;
+    }
+    let words = schema["enum"].as_array().into_iter().flatten();
+    let words: Vec<String> = words
+        .filter_map(Value::as_str)
+        .map(|word| format!("`{word}`"))
+        .collect();
+    let values = match (words.is_empty(), schema["type"].as_str()) {
+        (false, _) => words.join(", "),
+        (true, Some("array")) => "list".to_owned(),
+        (true, Some("object")) => "texts by name".to_owned(),
+        (true, Some("string")) if is_time(schema) => "time".to_owned(),
+        (true, Some("string")) => "text".to_owned(),
+        (true, Some("integer")) => match (&schema["minimum"], &schema["maximum"]) {
+            (Value::Number(least), Value::Number(most)) => {
+                let whole = |number: &serde_json::Number| number.as_f64().unwrap_or_default();
+                format!("{} to {}", whole(least), whole(most))
+            }
+            _ => "number".to_owned(),
+        },
+        (true, Some("boolean")) => "`true`, `false`".to_owned(),
+        other => panic!("{path}: {other:?}"),
+    };
+    let meaning = schema["description"].as_str().unwrap_or_default();
+    let meaning = meaning.replace('\n', " ");
+    assert!(!meaning.is_empty(), "{path} has no description");
+    rows.push(format!("| `{path}` | {values} | {meaning} |\n"));
+}
+
+fn is_time(schema: &Value) -> bool {
+    let pattern = schema["pattern"].as_str().unwrap_or_default();
+    pattern.contains("ms)")
+}
+
+#[test]
+fn reference_is_what_the_types_say() {
+    let definition = configuration_definition().expect("a definition");
+    let definition = serde_json::to_value(definition).expect("JSON");
+    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let mut found = Vec::new();
+    rows("spec", &schema["properties"]["spec"], &mut found);
+    let table = format!(
+        "| field | values | meaning |\n|---|---|---|\n{}",
+        found.concat()
+    );
+    let page = std::fs::read_to_string(PAGE).expect("the page");
+    let (before, rest) = page.split_once(START).expect("the start of the fields");
+    let (comment, rest) = rest.split_once('\n').expect("the end of a line");
+    let (_, after) = rest.split_once(END).expect("the end of the fields");
+    let written = format!("{before}{START}{comment}\n\n{table}\n{END}{after}");
+    if std::env::var_os("SESAME_SET_REFERENCE").is_some() {
+        std::fs::write(PAGE, written).expect("the page");
+        return;
+    }
+    assert!(
+        page == written,
+        "{PAGE} is not what the types say: SESAME_SET_REFERENCE=1 writes it anew"
+    );
+}

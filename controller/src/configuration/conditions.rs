@@ -1,0 +1,100 @@
+//! The condition Accepted of a SesameConfiguration. Pure.
+
+use jiff::Timestamp;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::watch::holds;
+use sesame_gateway_api::status::{
+    Condition, ConditionStatus, ConditionType, Reason, TimedCondition, merge,
+};
+
+/// Longest message: a schema of ours allows more, and nobody reads as much.
+const MAX_MESSAGE: usize = 4096;
+
+/// Returns the new `status` for a merge patch; none if the stored one says the same. `faults` are those of the object.
+pub(super) fn patch(
+    object: &Value,
+    faults: &[String],
+    is_own: bool,
+    now: Timestamp,
+) -> Option<Value> {
+    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
+    let (status, reason, mut message) = match (faults, is_own) {
+        ([], true) => (
+            ConditionStatus::True,
+            Reason::Accepted,
+            "the controller uses it".to_owned(),
+        ),
+        ([], false) => (
+            ConditionStatus::True,
+            Reason::Accepted,
+            "it can be named as parameters, or used by a controller".to_owned(),
+        ),
+        (faults, true) => (
+            ConditionStatus::False,
+            Reason::Invalid,
+            format!(
+                "the last valid version stays in effect: {}",
+                faults.join("; ")
+            ),
+        ),
+        (faults, false) => (ConditionStatus::False, Reason::Invalid, faults.join("; ")),
+    };
+    if message.chars().count() > MAX_MESSAGE {
+        message = message.chars().take(MAX_MESSAGE).collect();
+    }
+    let said = Condition::new(
+        ConditionType::Accepted,
+        status,
+        reason,
+        &message,
+        generation,
+    );
+    let stored = object
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let stored: Vec<TimedCondition> = stored
+        .into_iter()
+        .flatten()
+        .filter_map(|condition| TimedCondition::deserialize(condition).ok())
+        .collect();
+    let said = json!({"conditions": merge(&stored, &[said], now)});
+    let same = object
+        .get("status")
+        .is_some_and(|stored| holds(stored, &said));
+    (!same).then_some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_written_once_and_again_when_the_generation_or_the_judgement_changes() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+        let later: Timestamp = "2026-01-02T00:00:00Z".parse().expect("a time");
+        let mut object = json!({"metadata": {"generation": 3}});
+        let first = patch(&object, &[], true, now).expect("a first status");
+        let condition = &first["conditions"][0];
+        assert_eq!(
+            (&condition["status"], &condition["observedGeneration"]),
+            (&json!("True"), &json!(3))
+        );
+        object["status"] = first;
+        assert_eq!(patch(&object, &[], true, later), None);
+        object["metadata"]["generation"] = json!(4);
+        let faults = ["spec.hosts.lostAfter: \"1s\": expected 90s to 24h".to_owned()];
+        let bad = patch(&object, &faults, true, later).expect("another status");
+        let condition = &bad["conditions"][0];
+        assert_eq!(
+            (&condition["status"], &condition["observedGeneration"]),
+            (&json!("False"), &json!(4))
+        );
+        let message = condition["message"].as_str().expect("a message");
+        assert!(
+            message.contains("last valid version") && message.contains("\"1s\""),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! The configuration as a file, which is read again when it has changed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::settings::settings;
+use super::{ConfigurationFollower, CurrentSettings};
+use sesame_files::open::{self, Rule};
+use sesame_gateway_api::api::SesameConfiguration;
+use sesame_gateway_api::decode::{self, DecodeLimits};
+use sesame_gateway_api::world::AnyObject;
+
+/// Largest file; ours are a few lines.
+const MAX_BYTES: u64 = 64 * 1024;
+/// Time between two looks. Whoever replaces a mounted file does it by a link, which no watch of the file itself shows.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Reads the SesameConfiguration in a file; the error names the place.
+pub(crate) fn read(path: &Path) -> Result<SesameConfiguration, String> {
+    let at = |why: String| format!("{}: {why}", path.display());
+    let bytes = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| at(error.to_string()))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| at("expected UTF-8".to_owned()))?;
+    parse(text).map_err(at)
+}
+
+fn parse(text: &str) -> Result<SesameConfiguration, String> {
+    let mut found = Vec::new();
+    for document in decode::split(text) {
+        for outcome in decode::decode(document.text, &DecodeLimits::default()) {
+            found.push(outcome.map_err(|error| error.to_string())?);
+        }
+    }
+    let [decoded] = found.as_slice() else {
+        return Err(format!(
+            "expected one SesameConfiguration, found {} objects",
+            found.len()
+        ));
+    };
+    let AnyObject::SesameConfiguration(configuration) = &decoded.object else {
+        let kind = decoded.object.kind();
+        return Err(format!("expected a SesameConfiguration, found a {kind}"));
+    };
+    Ok((**configuration).clone())
+}
+
+/// Hands on each version until nobody wants to know.
+pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
+    let from = path.display().to_string();
+    let mut before: Option<Result<SesameConfiguration, String>> = None;
+    while !follower.current.is_closed() {
+        let found = read(path);
+        if before.as_ref() != Some(&found) {
+            let made: CurrentSettings = found.clone().and_then(|configuration| {
+                settings(&follower.flags, Some(&configuration), follower.incremental)
+            });
+            follower.take(made, &from);
+            before = Some(found);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "apiVersion: projectsesame.io/v1alpha1\nkind: SesameConfiguration\nmetadata: {name: sesame}\n";
+
+    #[test]
+    fn one_configuration_is_read_and_anything_else_is_told() {
+        let good = parse(&format!("{HEAD}spec: {{hosts: {{lostAfter: 5m}}}}\n")).expect("good");
+        assert_eq!(
+            good.spec.hosts.expect("hosts").lost_after.as_deref(),
+            Some("5m")
+        );
+        for (text, words) in [
+            (String::new(), "found 0 objects"),
+            (
+                format!("{HEAD}spec: {{}}\n---\n{HEAD}spec: {{}}\n"),
+                "found 2 objects",
+            ),
+            (
+                "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n".to_owned(),
+                "found a Namespace",
+            ),
+            ("mode: single\n".to_owned(), "`kind` is missing"),
+            (HEAD.to_owned(), "`spec` is missing"),
+            (format!("{HEAD}spec: {{hosts: 3}}\n"), "spec.hosts"),
+        ] {
+            let why = parse(&text).expect_err(&text);
+            assert!(why.contains(words), "{words}: {why}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused_with_the_one_that_was_perhaps_meant() {
+        let text = format!("{HEAD}spec: {{hosts: {{lostAftr: 5m}}}}\n");
+        let read = parse(&text).expect("it can be read");
+        let why = settings(&read.spec, Some(&read), true).expect_err("it is refused");
+        assert!(
+            why.contains("lostAftr") && why.contains("lostAfter"),
+            "{why}"
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! The SesameConfigurations of the cluster: the controller's own is followed, and the condition of each is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::future::OptionFuture;
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::conditions::patch;
+use super::settings::settings;
+use super::{ConfigurationFollower, ConfigurationSource, CurrentSettings};
+use crate::connection::answer;
+use crate::watch::{ObjectWatch, Received, Unwatched, WatchEvent, api_resource, watch_config};
+use sesame_gateway_api::api::{NamespacedName, SesameConfiguration};
+use sesame_gateway_api::decode::decode_value;
+use sesame_gateway_api::resolve::settings::check;
+use sesame_gateway_api::world::{AnyObject, Kind};
+
+const API_VERSION: &str = "projectsesame.io/v1alpha1";
+const FIELD_MANAGER: &str = "sesame-controller";
+/// Time that one write may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before a write that failed, or a watch that ended, is tried again.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// One SesameConfiguration as it is stored.
+struct StoredConfiguration {
+    version: String,
+    value: Value,
+    decoded: Result<Box<SesameConfiguration>, String>,
+}
+
+impl StoredConfiguration {
+    fn of(received: Received) -> Self {
+        let version = received.version().to_owned();
+        let value = received.kept.value;
+        let decoded = decode_value(value.clone(), Kind::SesameConfiguration, API_VERSION);
+        let decoded = match decoded.map(|decoded| decoded.object) {
+            Ok(AnyObject::SesameConfiguration(found)) => Ok(Box::new((*found).clone())),
+            Ok(other) => Err(format!("found a {}", other.kind())),
+            Err(error) => Err(error.reason.to_string()),
+        };
+        Self {
+            version,
+            value,
+            decoded,
+        }
+    }
+
+    /// Returns everything that is wrong with it.
+    fn faults(&self) -> Vec<String> {
+        match &self.decoded {
+            Ok(configuration) => check::faults(configuration),
+            Err(why) => vec![why.clone()],
+        }
+    }
+}
+
+type Known = BTreeMap<NamespacedName, StoredConfiguration>;
+
+/// Follows the objects until nobody wants to know the settings.
+pub(super) async fn follow(follower: &ConfigurationFollower) {
+    let resource = api_resource(Kind::SesameConfiguration, API_VERSION);
+    let api: Api<Received> = Api::all_with(follower.replica.client.clone(), &resource);
+    let kind = Kind::SesameConfiguration.as_str();
+    let watch = ObjectWatch::new(&follower.replica, kind, api, watch_config());
+    let (events, mut seen) = mpsc::unbounded_channel();
+    let mut tasks = JoinSet::new();
+    let keep = |received: Received| (received.name(), StoredConfiguration::of(received));
+    tasks.spawn(watch.run(PAUSE, keep, move |event| events.send(event).is_ok()));
+    let mut leading = follower.replica.leading.clone();
+    let mut known = Known::new();
+    let mut told = None;
+    let mut retries: BTreeMap<NamespacedName, Instant> = BTreeMap::new();
+    loop {
+        let next_try = retries.values().min().copied();
+        tokio::select! {
+            event = seen.recv() => match event {
+                Some(Ok(event)) => {
+                    take(&mut known, event);
+                    hand_on(follower, &known, &mut told);
+                }
+                Some(Err(why)) => unwatched(follower, why),
+                None => return,
+            },
+            changed = leading.changed() => if changed.is_err() { return },
+            () = follower.current.closed() => return,
+            Some(()) = OptionFuture::from(next_try.map(sleep_until)) => {}
+        }
+        let now = Instant::now();
+        retries.retain(|_, at| *at > now);
+        if *leading.borrow_and_update() {
+            write_all(follower, &mut known, &mut retries).await;
+        }
+    }
+}
+
+fn take(known: &mut Known, event: WatchEvent<(NamespacedName, StoredConfiguration)>) {
+    match event {
+        WatchEvent::Listed(all) => *known = all.into_iter().collect(),
+        WatchEvent::Applied((name, found)) => {
+            known.insert(name, found);
+        }
+        WatchEvent::Deleted((name, _)) => {
+            known.remove(&name);
+        }
+    }
+}
+
+/// Makes settings of the controller's own configuration, if it is an object.
+fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<CurrentSettings>) {
+    let ConfigurationSource::Object(name) = &follower.source else {
+        return;
+    };
+    let made = match known.get(name).map(|stored| &stored.decoded) {
+        Some(Ok(configuration)) => settings(
+            &follower.flags,
+            Some(configuration.as_ref()),
+            follower.incremental,
+        )
+        .map_err(|why| format!("SesameConfiguration {name} is not valid: {why}")),
+        Some(Err(why)) => Err(format!("SesameConfiguration {name} cannot be read: {why}")),
+        None => Err(format!(
+            "there is no SesameConfiguration {name}; make it, or start without --configuration"
+        )),
+    };
+    // Most events are of other objects.
+    if told.as_ref() != Some(&made) {
+        *told = Some(made.clone());
+        follower.take(made, &name.to_string());
+    }
+}
+
+fn unwatched(follower: &ConfigurationFollower, why: Unwatched) {
+    let ConfigurationSource::Object(name) = &follower.source else {
+        return;
+    };
+    let why = match why {
+        Unwatched::NotServed => {
+            "its definition is not installed; apply the output of `sesame-controller crds`"
+        }
+        Unwatched::Forbidden => "the ClusterRole of the controller does not allow to watch it",
+    };
+    let why = format!("SesameConfiguration {name} cannot be read: {why}");
+    follower.take(Err(why), &name.to_string());
+}
+
+/// Writes the condition of each object that does not have it.
+async fn write_all(
+    follower: &ConfigurationFollower,
+    known: &mut Known,
+    retries: &mut BTreeMap<NamespacedName, Instant>,
+) {
+    let now = Timestamp::now();
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let names: BTreeSet<NamespacedName> = known.keys().cloned().collect();
+    for name in names {
+        let Some(stored) = known.get(&name) else {
+            continue;
+        };
+        if retries.contains_key(&name) {
+            continue;
+        }
+        let is_own = follower.source == ConfigurationSource::Object(name.clone());
+        let Some(status) = patch(&stored.value, &stored.faults(), is_own, now) else {
+            continue;
+        };
+        let resource = api_resource(Kind::SesameConfiguration, API_VERSION);
+        let client = follower.replica.client.clone();
+        let api: Api<Received> = Api::namespaced_with(client, &name.namespace, &resource);
+        let metrics = &follower.replica.metrics;
+        metrics.status_written(Kind::SesameConfiguration.as_str());
+        let body = json!({"metadata": {"resourceVersion": stored.version}, "status": status});
+        let parameters = PatchParams::apply(FIELD_MANAGER);
+        let change = Patch::Merge(&body);
+        let written = api.patch_status(&name.name, &parameters, &change);
+        match answer(TIMEOUT, written).await {
+            Ok(received) => {
+                known.insert(name, StoredConfiguration::of(received));
+            }
+            // The watch tells what it is now.
+            Err(kube::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => {}
+            Err(error) => {
+                tracing::warn!(%name, %error, "the status of a SesameConfiguration cannot be written and is tried again");
+                retries.insert(name, Instant::now() + PAUSE);
+            }
+        }
+    }
+}

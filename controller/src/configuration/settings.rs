@@ -1,0 +1,225 @@
+//! Settings of the controller, made of its configuration and of what flags and environment say. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sesame_gateway_api::api::{
+    GatewaySelection, HostRules, NamespacedName, Network, Publishing, SelectionMode,
+    SesameConfiguration, SesameConfigurationSpec,
+};
+use sesame_gateway_api::resolve::Options;
+use sesame_gateway_api::resolve::settings::check;
+
+/// Silence after which a host is lost, unless the configuration says otherwise.
+const LOST_AFTER: Duration = Duration::from_secs(180);
+
+/// Choice of the Gateways that are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SelectionRule {
+    /// All Gateways of all classes of ours.
+    Multiple,
+    /// The oldest Gateway of the oldest class.
+    Single,
+    /// This Gateway, if its class is ours.
+    Only(NamespacedName),
+}
+
+/// Settings that change while the controller runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ControllerSettings {
+    pub(crate) options: Options,
+    pub(crate) selection: SelectionRule,
+    /// Networks where hosts may serve that are no Nodes.
+    pub(crate) host_addresses: Vec<Network>,
+    /// Silence after which a host is lost.
+    pub(crate) host_lost: Duration,
+}
+
+/// Returns the settings, or everything that is wrong. Fields of `flags` take the place of those of the configuration.
+pub(crate) fn settings(
+    flags: &SesameConfigurationSpec,
+    configuration: Option<&SesameConfiguration>,
+    incremental: bool,
+) -> Result<ControllerSettings, String> {
+    let mut whole = configuration.cloned().unwrap_or_default();
+    let mut faults = check::faults(&whole);
+    let of_flags = SesameConfiguration {
+        spec: flags.clone(),
+        ..SesameConfiguration::default()
+    };
+    faults.extend(check::faults(&of_flags));
+    if !faults.is_empty() {
+        return Err(faults.join("; "));
+    }
+    lay_over(flags, &mut whole.spec);
+    let GatewaySelection {
+        controller_name,
+        mode,
+        gateway_ref,
+        allow_local_endpoints,
+    } = whole.spec.gateway.clone().unwrap_or_default();
+    let HostRules {
+        addresses,
+        lost_after,
+    } = whole.spec.hosts.clone().unwrap_or_default();
+    let defaults = Options::default();
+    let lost_after = lost_after.as_deref().and_then(check::milliseconds);
+    let networks = addresses.unwrap_or_default();
+    Ok(ControllerSettings {
+        selection: match (gateway_ref, mode) {
+            (Some(only), _) => {
+                SelectionRule::Only(NamespacedName::new(&only.namespace, &only.name))
+            }
+            (None, Some(SelectionMode::Single)) => SelectionRule::Single,
+            (None, _) => SelectionRule::Multiple,
+        },
+        host_addresses: networks.iter().filter_map(|it| it.parse().ok()).collect(),
+        host_lost: lost_after.map_or(LOST_AFTER, Duration::from_millis),
+        options: Options {
+            controller_name: controller_name.unwrap_or(defaults.controller_name),
+            allow_local_endpoints: allow_local_endpoints.unwrap_or(false),
+            incremental,
+            configuration: Some(Arc::new(whole)),
+        },
+    })
+}
+
+/// Replaces the fields that there are flags for.
+fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec) {
+    let SesameConfigurationSpec {
+        gateway,
+        hosts,
+        publishing,
+        // There are no flags for these.
+        ports: _,
+        edge: _,
+    } = flags;
+    if let Some(GatewaySelection {
+        controller_name,
+        mode,
+        gateway_ref,
+        allow_local_endpoints,
+    }) = gateway
+    {
+        let under = spec.gateway.get_or_insert_default();
+        lay(controller_name.as_ref(), &mut under.controller_name);
+        lay(mode.as_ref(), &mut under.mode);
+        // Whoever says how many are served does not mean the one that the configuration names.
+        if mode.is_some() || gateway_ref.is_some() {
+            under.gateway_ref.clone_from(gateway_ref);
+        }
+        lay(
+            allow_local_endpoints.as_ref(),
+            &mut under.allow_local_endpoints,
+        );
+    }
+    if let Some(HostRules {
+        addresses,
+        lost_after,
+    }) = hosts
+    {
+        let under = spec.hosts.get_or_insert_default();
+        lay(addresses.as_ref(), &mut under.addresses);
+        lay(lost_after.as_ref(), &mut under.lost_after);
+    }
+    if let Some(Publishing { type_, .. }) = publishing {
+        lay(
+            type_.as_ref(),
+            &mut spec.publishing.get_or_insert_default().type_,
+        );
+    }
+}
+
+fn lay<T: Clone>(over: Option<&T>, under: &mut Option<T>) {
+    if over.is_some() {
+        *under = over.cloned();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sesame_gateway_api::api::{GatewayRef, PublishingType};
+
+    fn selection(name: Option<&str>, mode: Option<SelectionMode>) -> GatewaySelection {
+        GatewaySelection {
+            controller_name: name.map(str::to_owned),
+            mode,
+            ..GatewaySelection::default()
+        }
+    }
+
+    #[test]
+    fn flags_win_field_by_field_and_what_nobody_says_is_as_by_default() {
+        let configuration = SesameConfiguration {
+            spec: SesameConfigurationSpec {
+                gateway: Some(GatewaySelection {
+                    gateway_ref: Some(GatewayRef {
+                        namespace: "web".to_owned(),
+                        name: "edge".to_owned(),
+                    }),
+                    ..selection(Some("example.com/a"), Some(SelectionMode::Single))
+                }),
+                hosts: Some(HostRules {
+                    addresses: Some(vec!["192.0.2.0/24".to_owned()]),
+                    lost_after: Some("5m".to_owned()),
+                }),
+                ..SesameConfigurationSpec::default()
+            },
+            ..SesameConfiguration::default()
+        };
+        let plain = settings(
+            &SesameConfigurationSpec::default(),
+            Some(&configuration),
+            true,
+        );
+        let plain = plain.expect("settings");
+        assert_eq!(
+            plain.selection,
+            SelectionRule::Only(NamespacedName::new("web", "edge"))
+        );
+        assert_eq!(plain.host_lost, Duration::from_secs(300));
+        assert_eq!(plain.host_addresses.len(), 1);
+        let flags = SesameConfigurationSpec {
+            gateway: Some(selection(None, Some(SelectionMode::Multiple))),
+            publishing: Some(Publishing {
+                type_: Some(PublishingType::None),
+                ..Publishing::default()
+            }),
+            ..SesameConfigurationSpec::default()
+        };
+        let over = settings(&flags, Some(&configuration), true).expect("settings");
+        assert_eq!(over.options.controller_name, "example.com/a");
+        assert_eq!(over.selection, SelectionRule::Multiple);
+        let publishing = &over.options.configuration.expect("one").spec.publishing;
+        let type_ = publishing.as_ref().and_then(|it| it.type_.clone());
+        assert_eq!(type_, Some(PublishingType::None));
+        let none = settings(&SesameConfigurationSpec::default(), None, true).expect("settings");
+        assert_eq!(none.host_lost, LOST_AFTER);
+        assert_eq!(
+            none.options.controller_name,
+            Options::default().controller_name
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_whoever_says_it() {
+        let flags = SesameConfigurationSpec {
+            gateway: Some(selection(Some("ours"), None)),
+            ..SesameConfigurationSpec::default()
+        };
+        let configuration = SesameConfiguration {
+            spec: SesameConfigurationSpec {
+                hosts: Some(HostRules {
+                    lost_after: Some("60s".to_owned()),
+                    ..HostRules::default()
+                }),
+                ..SesameConfigurationSpec::default()
+            },
+            ..SesameConfiguration::default()
+        };
+        let why = settings(&flags, Some(&configuration), true).expect_err("both are wrong");
+        assert!(why.contains("example.com/controller"), "{why}");
+        assert!(why.contains("spec.hosts.lostAfter: \"60s\""), "{why}");
+    }
+}

@@ -1,0 +1,123 @@
+"""The file system below the programs: a C library, the roots of the public authorities, and a user. No shell, no program."""
+
+import gzip
+import io
+import json
+import os
+import re
+import subprocess
+import tarfile
+
+from layers import USER, Layer, Tree, digest
+
+# What the programs need of Debian, and nothing that these packages depend on for their own installation.
+# The last one has the licence of the one before.
+PACKAGES = ("base-files", "ca-certificates", "libc6", "libgcc-s1", "gcc-[0-9]+-base")
+_KEPT = re.compile(
+    r"(lib/[^/]+-linux-gnu[^/]*/[^/]+\.so[^/]*|lib64/.*|lib/ld-linux-[^/]*|usr/lib/os-release|etc/os-release"
+    r"|usr/share/doc/[^/]+|usr/share/doc/[^/]+/copyright|usr/share/common-licenses/.*)$"
+)
+# Newer releases have their libraries below usr; programs look for their loader where it always was.
+_LIBRARY = re.compile(r"^usr/(?=lib(64)?/(?!os-release))")
+_ROOTS = re.compile(r"usr/share/ca-certificates/.*\.crt$")
+_FIELDS = ("Package", "Version", "Architecture", "Source", "Maintainer", "Homepage")
+
+
+class Base:
+    """Layers below the programs, the packages in them, and a digest of what they were made from."""
+
+    def __init__(self, layers, packages, source, config=None):
+        self.layers = layers
+        self.packages = packages
+        self.source = source
+        self.config = config or {}
+
+
+def of_packages(directory, epoch, level):
+    """Makes the base from Debian packages in a directory."""
+    tree, roots, packages = Tree(epoch), {}, []
+    files = sorted(os.listdir(directory))
+    for wanted in PACKAGES:
+        found = [file for file in files if re.fullmatch(wanted, file.split("_")[0])]
+        if len(found) != 1:
+            raise SystemExit(f"{directory}: there are {len(found)} packages {wanted}, and one is needed")
+        path = os.path.join(directory, found[0])
+        fields = _control(path)
+        with open(path, "rb") as file:
+            packages.append({**fields, "digest": digest(file.read())})
+        # As other small images have it, so that scanners know what is here.
+        text = "".join(f"{field}: {fields[field]}\n" for field in _FIELDS if field in fields)
+        tree.file(f"var/lib/dpkg/status.d/{fields['Package']}", (text + "Status: install ok installed\n").encode())
+        _unpack(path, tree, roots)
+    tree.file("etc/ssl/certs/ca-certificates.crt", b"".join(roots[path] for path in sorted(roots)))
+    tree.file("etc/passwd", b"root:x:0:0:root:/:/nonexistent\n"
+              + f"sesame:x:{USER}:{USER}:Sesame:/var/lib/sesame:/nonexistent\n".encode())
+    tree.file("etc/group", f"root:x:0:\nsesame:x:{USER}:\n".encode())
+    tree.file("etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n")
+    tree.directory("tmp", 0o1777)
+    made_of = "".join(f"{package['Package']} {package['digest']}\n" for package in packages).encode()
+    return Base([Layer.of(tree.tar(), level)], packages, digest(made_of))
+
+
+def of_archive(path, arch, level):
+    """Takes the base from a file: an image archive in the OCI format, or a tar of a root file system."""
+    with open(path, "rb") as file:
+        content = file.read()
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        names = {name.removeprefix("./") for name in tar.getnames()}
+        if "oci-layout" not in names:
+            plain = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+            return Base([Layer.of(plain, level)], [], digest(content))
+        return _of_image(tar, arch, path, digest(content))
+
+
+def _of_image(tar, arch, path, source):
+    prefix = "./" if "./index.json" in tar.getnames() else ""
+
+    def read(name):
+        return tar.extractfile(prefix + name).read()
+
+    def blob(descriptor):
+        content = read("blobs/" + descriptor["digest"].replace(":", "/"))
+        if digest(content) != descriptor["digest"]:
+            raise SystemExit(f"{path}: the blob {descriptor['digest']} has another content")
+        return content
+
+    found = json.loads(read("index.json"))["manifests"]
+    while found and "index" in found[0]["mediaType"]:
+        found = json.loads(blob(found[0]))["manifests"]
+    for descriptor in found:
+        manifest = json.loads(blob(descriptor))
+        document = json.loads(blob(manifest["config"]))
+        if document["architecture"] == arch:
+            pairs = zip(manifest["layers"], document["rootfs"]["diff_ids"], strict=True)
+            layers = [Layer(blob(layer), diff_id, layer["mediaType"]) for layer, diff_id in pairs]
+            return Base(layers, [], source, document.get("config", {}))
+    raise SystemExit(f"{path}: there is no image for {arch}")
+
+
+def _control(package):
+    text = subprocess.run(["dpkg-deb", "-f", package, *_FIELDS], check=True, capture_output=True, text=True).stdout
+    return dict(line.split(": ", 1) for line in text.splitlines())
+
+
+def _unpack(package, tree, roots):
+    """Adds what is kept of a package to the tree, and certificates to `roots`."""
+    content = subprocess.run(["dpkg-deb", "--fsys-tarfile", package], check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        for entry in tar:
+            path = _LIBRARY.sub("", entry.name.removeprefix("./").rstrip("/"), count=1)
+            if _ROOTS.match(path) and entry.isfile():
+                roots[path] = tar.extractfile(entry).read().rstrip(b"\n") + b"\n"
+            elif not _KEPT.match(path):
+                continue
+            elif entry.issym():
+                tree.link(path, entry.linkname)
+            elif entry.isfile():
+                tree.file(path, tar.extractfile(entry).read(), entry.mode & 0o755)
+
+
+def is_image(path):
+    """Returns whether the file is an image archive, which may have several processors."""
+    with tarfile.open(path) as tar:
+        return any(name.removeprefix("./") == "oci-layout" for name in tar.getnames())

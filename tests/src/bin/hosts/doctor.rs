@@ -1,0 +1,112 @@
+//! `sesame-agent doctor` on a host that serves: what it says is true for root and for the agent's user, and what it mends
+//! is mended.
+
+use serde_json::Value;
+
+use crate::inside::Inside;
+
+const AS_USER: [&str; 4] = ["runuser", "--user", "sesame", "--"];
+const DOCTOR: [&str; 5] = ["sesame-agent", "doctor", "--all", "--output", "json"];
+const MIGRATION: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
+
+/// Everything that is examined.
+pub(crate) struct Diagnosis(Value);
+
+impl Diagnosis {
+    /// Asks as root, with these options too.
+    pub(crate) fn by_root(inside: &Inside, options: &[&str]) -> Self {
+        Self::of(inside, &[&DOCTOR, options].concat())
+    }
+
+    /// Asks as the user of the service.
+    pub(crate) fn by_user(inside: &Inside) -> Self {
+        Self::of(inside, &[&AS_USER[..], &DOCTOR].concat())
+    }
+
+    fn of(inside: &Inside, command: &[&str]) -> Self {
+        let output = inside.run(command);
+        let said = serde_json::from_slice(&output.stdout);
+        let said: Value = said.unwrap_or_else(|error| {
+            let words = String::from_utf8_lossy(&output.stderr).into_owned();
+            panic!("{command:?}: {error}\n{words}")
+        });
+        let healthy = said["healthy"] == true;
+        assert_eq!(output.status.success(), healthy, "the exit code tells it");
+        Self(said)
+    }
+
+    /// Findings of a check, of a weight.
+    fn found(&self, check: &str, weight: &str) -> Vec<&Value> {
+        let all = self.0["findings"].as_array().expect("findings");
+        all.iter()
+            .filter(|finding| finding["check"] == check && finding["severity"] == weight)
+            .collect()
+    }
+
+    /// Panics unless this check found something of this weight that has this word in it.
+    pub(crate) fn assert_found(&self, check: &str, weight: &str, word: &str) {
+        let found = self.found(check, weight);
+        let has = found
+            .iter()
+            .any(|finding| finding.to_string().contains(word));
+        assert!(has, "no {weight} of {check} with {word:?}: {:#}", self.0);
+    }
+
+    /// Panics if something stops the host from serving, or is a warning that is not one of these checks'.
+    pub(crate) fn assert_fit(&self, except: &[&str]) {
+        let all = self.0["findings"].as_array().expect("findings");
+        let bad: Vec<&Value> = all
+            .iter()
+            .filter(|finding| finding["severity"] == "error" || finding["severity"] == "warning")
+            .filter(|finding| !except.iter().any(|check| finding["check"] == *check))
+            .collect();
+        assert!(bad.is_empty(), "{bad:#?}");
+    }
+}
+
+/// A machine of tests has the clock and the limits of the one that it runs on.
+pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
+    "clock",
+    "port-steering",
+    "inotify-instances",
+    "inotify-watches",
+    "open-files",
+];
+
+/// Looks at a host that serves, breaks what can be mended, and has it mended.
+pub(crate) fn examine(inside: &Inside, ports: &str) {
+    for examined in [Diagnosis::by_root(inside, &[]), Diagnosis::by_user(inside)] {
+        examined.assert_fit(&NOT_THE_HOSTS);
+        examined.assert_found("agent", "ok", "says that nothing is wrong");
+        examined.assert_found("settings", "ok", "/etc/sesame/agent.yaml is valid");
+        examined.assert_found("directories", "ok", "owners and modes are right");
+        examined.assert_found("ports", "ok", ports);
+        examined.assert_found("low-ports", "ok", "every port may be opened");
+        examined.assert_found("tcp-migrate-req", "ok", "is 1");
+        for unit in [
+            "sesame-agent.service",
+            "sesame-envoy.service",
+            "sesame.target",
+        ] {
+            examined.assert_found("units", "ok", &format!("{unit} is active"));
+        }
+    }
+    let stored = inside.ok(&[
+        "sh",
+        "-c",
+        "find /var/lib/sesame -type f | sort | head -n 1",
+    ]);
+    let stored = stored.trim();
+    inside.ok(&["chmod", "644", stored]);
+    let sysctl = |value: &str| inside.ok(&["sh", "-c", &format!("echo {value} >{MIGRATION}")]);
+    sysctl("0");
+    let broken = Diagnosis::by_root(inside, &[]);
+    broken.assert_found("modes", "error", &format!("{stored} has mode 0644"));
+    broken.assert_found("tcp-migrate-req", "warning", "is 0");
+    Diagnosis::by_root(inside, &["--fix"]).assert_fit(&NOT_THE_HOSTS);
+    assert_eq!(
+        inside.ok(&["stat", "--format=%a %U", stored]).trim(),
+        "600 sesame"
+    );
+    assert_eq!(inside.ok(&["cat", MIGRATION]).trim(), "1");
+}

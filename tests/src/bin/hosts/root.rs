@@ -1,0 +1,126 @@
+//! The root file system that all machines begin with, made once of Debian's packages.
+//!
+//! They come from where the packages of this machine come from: through its proxy and from its mirrors, if it is the same
+//! release.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Packages of a machine besides Debian's essential ones.
+const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd,openssl";
+const SUITE: &str = "bookworm";
+/// Options of apt that say how to fetch, rather than what.
+const FETCHING: [&str; 4] = [
+    "Acquire::http::",
+    "Acquire::https::",
+    "Acquire::Check-",
+    "Acquire::Retries",
+];
+
+/// Returns the root below this directory.
+pub(crate) fn base(directory: &Path) -> PathBuf {
+    directory.join(format!("root-{SUITE}"))
+}
+
+/// Makes it, unless it is there.
+pub(crate) fn prepare(directory: &Path) {
+    let base = base(directory);
+    let included = base.with_extension("included");
+    if base.exists() && fs::read_to_string(&included).is_ok_and(|text| text == INCLUDED) {
+        return;
+    }
+    let _ = fs::remove_dir_all(&base);
+    println!("host: making a root file system (mmdebstrap, two minutes)");
+    let new = base.with_extension("new");
+    let _ = fs::remove_dir_all(&new);
+    let mut command = Command::new("mmdebstrap");
+    command
+        .args(["--variant=apt", "--format=directory", "--quiet"])
+        .arg(format!("--include={INCLUDED}"));
+    for option in fetching(&said("apt-config", &["dump"])) {
+        command.args(["--aptopt", &option]);
+    }
+    command.arg(SUITE).arg(&new);
+    let format = "$(REPO_URI) $(RELEASE) $(COMPONENT)";
+    let targets = ["indextargets", "--format", format, "Created-By: Packages"];
+    command.args(mirrors(&said("apt-get", &targets)));
+    let made = command
+        .stdout(Stdio::null())
+        .status()
+        .expect("mmdebstrap (Debian: mmdebstrap)");
+    assert!(made.success(), "{command:?}: {made}");
+    fs::rename(new, base).expect("the root is where it is looked for");
+    fs::write(included, INCLUDED).expect("a file beside the root");
+}
+
+/// Returns the standard output of a program; nothing if there is no such program.
+fn said(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map_or_else(
+        |_| String::new(),
+        |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+    )
+}
+
+/// Returns the options of this machine's apt, as `apt-config dump` tells them, that say how to fetch.
+fn fetching(dump: &str) -> Vec<String> {
+    dump.lines()
+        .filter(|line| FETCHING.iter().any(|name| line.starts_with(name)))
+        .filter(|line| !line.ends_with(" \"\";"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Returns the lines of a list of sources for the release, from `URI RELEASE COMPONENT` lines; none if this machine has
+/// another release, for which the defaults are right.
+fn mirrors(targets: &str) -> Vec<String> {
+    let of_release = |release: &str| {
+        let rest = release.strip_prefix(SUITE);
+        rest.is_some_and(|rest| matches!(rest, "" | "-updates" | "-security"))
+    };
+    let mut lines: Vec<String> = targets
+        .lines()
+        .filter_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
+            [uri, release, "main"] if of_release(release) => {
+                Some(format!("deb {uri} {release} main"))
+            }
+            _ => None,
+        })
+        .collect();
+    lines.sort();
+    lines.dedup();
+    let has_all = lines
+        .iter()
+        .any(|line| line.ends_with(&format!(" {SUITE} main")));
+    if has_all { lines } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_come_from_where_those_of_this_machine_come_from() {
+        let targets = "http://mirror/debian/ bookworm main\nhttp://mirror/debian/ bookworm main\n\
+            http://mirror/debian/ bookworm contrib\nhttp://mirror/security/ bookworm-security main\n\
+            https://other/ cloud-sdk-bookworm main\n";
+        assert_eq!(
+            mirrors(targets),
+            [
+                "deb http://mirror/debian/ bookworm main",
+                "deb http://mirror/security/ bookworm-security main"
+            ]
+        );
+        assert!(mirrors("http://mirror/debian/ trixie main\n").is_empty());
+        let dump = "Acquire::http::Proxy \"http://proxy:3128\";\nAcquire::http \"\";\n\
+            Acquire::Check-Date \"false\";\nDPkg::Post-Invoke:: \"x\";\n";
+        assert_eq!(
+            fetching(dump),
+            [
+                "Acquire::http::Proxy \"http://proxy:3128\";",
+                "Acquire::Check-Date \"false\";"
+            ]
+        );
+    }
+}

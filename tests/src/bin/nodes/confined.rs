@@ -1,0 +1,143 @@
+//! Namespaces and control groups for a whole cluster, which end with this process, however it ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use sesame_tests::cluster::Guard;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::tools;
+
+const POLL: Duration = Duration::from_millis(50);
+/// Time that the kernel may take to end what was in the namespaces.
+const GONE: Duration = Duration::from_secs(30);
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// Name of the control groups of all nodes.
+const GROUP: &str = "sesame-nodes";
+
+/// Runs this program again in namespaces of its own, with these arguments; removes what is left of them afterwards.
+pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
+    clear();
+    for group in groups() {
+        fs::create_dir_all(&group).unwrap_or_else(|error| panic!("{}: {error}", group.display()));
+    }
+    let guard = Guard::start(&tools::directory());
+    let own = std::env::current_exe().expect("this program has a path");
+    // It blocks SIGTERM while it waits: only SIGKILL ends it, and with it everything inside.
+    let mut inner = guard.spawn(
+        Command::new("unshare")
+            .args(["--mount", "--net", "--pid", "--ipc", "--uts"])
+            .args(["--fork", "--kill-child", "--propagation", "private", "--"])
+            .arg(own)
+            .arg("--inside")
+            .args(scenarios),
+    );
+    let mut interrupt = signal(SignalKind::interrupt()).expect("signals can be caught");
+    let mut terminate = signal(SignalKind::terminate()).expect("signals can be caught");
+    let ended: Option<ExitStatus> = loop {
+        tokio::select! {
+            _ = interrupt.recv() => break None,
+            _ = terminate.recv() => break None,
+            () = tokio::time::sleep(POLL) => {}
+        }
+        if let Some(status) = inner.try_wait().expect("it is our child") {
+            break Some(status);
+        }
+    };
+    let _ = inner.kill();
+    let _ = inner.wait();
+    drop(guard);
+    clear();
+    match ended {
+        Some(status) if status.success() => ExitCode::SUCCESS,
+        Some(_) => {
+            eprintln!("nodes: FAILED; logs are in {}", tools::logs().display());
+            ExitCode::FAILURE
+        }
+        None => ExitCode::from(130),
+    }
+}
+
+/// Path of a node's control group, as its kubelet is told.
+pub(crate) fn group_of(node: &str) -> String {
+    format!("/{GROUP}/{node}")
+}
+
+/// Makes the control groups of a node.
+pub(crate) fn make_groups(node: &str) {
+    for group in groups() {
+        let group = group.join(node);
+        fs::create_dir_all(&group).unwrap_or_else(|error| panic!("{}: {error}", group.display()));
+    }
+}
+
+/// Removes the control groups of a node that has ended: a machine that starts again has none.
+pub(crate) fn remove_groups(node: &str) {
+    for group in groups() {
+        remove(&group.join(node));
+    }
+}
+
+/// Removes a control group, once everything in it has ended. Panics if that does not happen.
+fn remove(group: &Path) {
+    let begun = Instant::now();
+    remove_group(group);
+    while group.exists() {
+        assert!(
+            begun.elapsed() < GONE,
+            "{} is in use: does another run of this program go on?",
+            group.display()
+        );
+        std::thread::sleep(POLL);
+        remove_group(group);
+    }
+}
+
+/// Removes the control groups and the files of an earlier run. Panics if that one still goes on.
+fn clear() {
+    for group in groups().into_iter().chain([unified()]) {
+        remove(&group);
+    }
+    for part in ["control-plane", "node1", "node2"] {
+        let part = tools::directory().join(part);
+        if let Err(error) = fs::remove_dir_all(&part)
+            && part.exists()
+        {
+            panic!("{}: {error}", part.display());
+        }
+    }
+}
+
+/// Our control group in each hierarchy: there are several in version 1, and one in version 2.
+fn groups() -> Vec<PathBuf> {
+    let root = Path::new(CGROUPS);
+    if root.join("cgroup.controllers").exists() {
+        return vec![root.join(GROUP)];
+    }
+    let entries = fs::read_dir(root).unwrap_or_else(|error| panic!("{CGROUPS}: {error}"));
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        // Links such as cpu,cpuacct name a hierarchy once more.
+        .filter(|path| !path.is_symlink() && path.join("cgroup.procs").exists())
+        .filter(|path| !path.join("cgroup.controllers").exists())
+        .map(|path| path.join(GROUP))
+        .collect()
+}
+
+/// The group that container runtimes make beside those of version 1.
+fn unified() -> PathBuf {
+    Path::new(CGROUPS).join("unified").join(GROUP)
+}
+
+fn remove_group(group: &Path) {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            remove_group(&entry.path());
+        }
+    }
+    // One that is in use is somebody's.
+    let _ = fs::remove_dir(group);
+}

@@ -1,0 +1,123 @@
+//! kubectl, as its users call it.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sesame_tests::manifests::yaml;
+
+use crate::tools::tool;
+
+/// Time for what a cluster does by itself.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// Pause between two questions, each of which is a process.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// A kubectl that may do everything.
+#[derive(Clone, Debug)]
+pub(crate) struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Kubectl {
+    pub(crate) fn new(kubeconfig: &Path) -> Self {
+        Self {
+            program: tool("kubectl"),
+            kubeconfig: kubeconfig.to_owned(),
+        }
+    }
+
+    /// Runs it; returns how it ended and what it said. Other tasks go on meanwhile.
+    pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Output {
+        tokio::task::block_in_place(|| {
+            let mut child = Command::new(&self.program)
+                .arg("--kubeconfig")
+                .arg(&self.kubeconfig)
+                .args(arguments)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("kubectl runs");
+            let mut stdin = child.stdin.take().expect("it has an input");
+            // It may end without reading.
+            let _ = stdin.write_all(input.as_bytes());
+            drop(stdin);
+            child.wait_with_output().expect("kubectl ends")
+        })
+    }
+
+    /// Runs it, and panics if it fails.
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        checked(arguments, &self.run(arguments, ""))
+    }
+
+    /// Applies objects.
+    pub(crate) fn apply(&self, objects: &[Value]) {
+        let arguments = ["apply", "--filename", "-"];
+        checked(&arguments, &self.run(&arguments, &yaml(objects)));
+    }
+
+    /// Returns an object or a list.
+    pub(crate) fn get(&self, arguments: &[&str]) -> Value {
+        let mut all = vec!["get", "--output", "json"];
+        all.extend(arguments);
+        serde_json::from_str(&self.ok(&all)).expect("kubectl prints JSON")
+    }
+
+    /// Waits until it ends well.
+    pub(crate) async fn until_ok(&self, what: &str, arguments: &[&str]) {
+        self.until(what, |kubectl| {
+            let output = kubectl.run(arguments, "");
+            let words = String::from_utf8_lossy(&output.stderr).into_owned();
+            output.status.success().then_some(()).ok_or(words)
+        })
+        .await;
+    }
+
+    /// Waits until `look` finds what it looks for; panics with what it saw instead.
+    pub(crate) async fn until<T>(
+        &self,
+        what: &str,
+        mut look: impl FnMut(&Self) -> Result<T, String>,
+    ) -> T {
+        let begun = Instant::now();
+        loop {
+            match look(self) {
+                Ok(found) => return found,
+                Err(why) => assert!(
+                    begun.elapsed() < PATIENCE,
+                    "{what}: not within {PATIENCE:?}; last: {why}"
+                ),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Waits until a roll-out is complete.
+    pub(crate) fn rolled_out(&self, what: &str) {
+        let timeout = format!("--timeout={}s", PATIENCE.as_secs());
+        self.ok(&[
+            "rollout",
+            "status",
+            what,
+            "--namespace=sesame-system",
+            &timeout,
+        ]);
+    }
+}
+
+/// Returns its output; panics if it failed.
+fn checked(arguments: &[&str], output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "kubectl {arguments:?}: {}\n{text}{errors}",
+        output.status
+    );
+    text
+}

@@ -1,0 +1,77 @@
+//! Objects that the cluster serves, and requests for them.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use sesame_tests::client::Request;
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to};
+
+use crate::images::ECHO;
+
+const HOST: &str = "nodes.test";
+/// Name of the backend and its route.
+pub(crate) const APP: &str = "app";
+
+/// A Gateway on port 80, a route with a number, and a backend with a Pod on each node.
+pub(crate) fn version(number: u32) -> Vec<Value> {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(backend());
+    let matches = [
+        path("PathPrefix", "/always"),
+        path("Exact", &format!("/{number}")),
+    ];
+    objects.push(http_route(APP, &[HOST], &[rule_to(APP, &matches)]));
+    objects
+}
+
+/// A request to a node.
+pub(crate) fn get(node: SocketAddr, path: &str) -> Request {
+    Request::get(node, HOST, path)
+}
+
+/// A backend that leaves as backends should: it goes on answering until everybody knows.
+fn backend() -> [Value; 3] {
+    let labels = json!({"app": APP});
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": APP, "namespace": "default"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "automountServiceAccountToken": false,
+                    "terminationGracePeriodSeconds": 30,
+                    "topologySpreadConstraints": [{
+                        "maxSkew": 1,
+                        "topologyKey": "kubernetes.io/hostname",
+                        "whenUnsatisfiable": "ScheduleAnyway",
+                        "labelSelector": {"matchLabels": labels},
+                    }],
+                    "containers": [{
+                        "name": "echo",
+                        "image": ECHO,
+                        "ports": [{"containerPort": 3000}],
+                        "readinessProbe": {"tcpSocket": {"port": 3000}, "periodSeconds": 1},
+                        "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+                    }],
+                },
+            },
+        },
+    });
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": APP, "namespace": "default"},
+        "spec": {"selector": labels, "ports": [{"name": "http", "port": 80, "targetPort": 3000}]},
+    });
+    let budget = json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": APP, "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+    });
+    [deployment, service, budget]
+}

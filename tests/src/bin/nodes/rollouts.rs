@@ -1,0 +1,118 @@
+//! Roll-outs of Sesame's own Pods, under load: none may fail a request.
+
+use sesame_tests::load::Load;
+
+use crate::kubectl::Kubectl;
+use crate::node::Node;
+use crate::stage::Stage;
+
+const NAMESPACE: &str = "--namespace=sesame-system";
+const AGENT: &str = "daemonset/sesame-agent";
+const ENVOY: &str = "daemonset/sesame-envoy";
+const CONTROLLER: &str = "deployment/sesame-controller";
+
+/// A new image of the agent, node by node: Envoys are left alone.
+pub(crate) async fn agent(stage: &mut Stage) {
+    let before = envoys(&stage.nodes);
+    let load = begun(stage).await;
+    set_image(stage, AGENT);
+    stage.kubectl.rolled_out(AGENT);
+    stage.change().await;
+    assert_eq!(envoys(&stage.nodes), before, "each node has the same Envoy");
+    ended(load, "new image of the agent").await;
+}
+
+/// A new image of Envoy, node by node: a Pod takes over from another one on the same node.
+pub(crate) async fn envoy(stage: &mut Stage) {
+    let before = envoys(&stage.nodes);
+    let load = begun(stage).await;
+    set_image(stage, ENVOY);
+    stage.kubectl.rolled_out(ENVOY);
+    let nodes = &stage.nodes;
+    let replaced = |_: &Kubectl| {
+        let now = envoys(nodes);
+        let each = now.iter().zip(&before);
+        let all = each
+            .into_iter()
+            .all(|(now, before)| now.len() == 1 && now != before);
+        all.then_some(()).ok_or(format!("{before:?}; now {now:?}"))
+    };
+    stage
+        .kubectl
+        .until("each node has one Envoy, and another one", replaced)
+        .await;
+    let pods = |kubectl: &Kubectl| {
+        let label = "--selector=app.kubernetes.io/name=sesame-envoy";
+        let pods = kubectl.get(&["pods", NAMESPACE, label]);
+        let count = pods["items"].as_array().map_or(0, Vec::len);
+        (count == nodes.len())
+            .then_some(())
+            .ok_or(format!("{count} Pods"))
+    };
+    stage.kubectl.until("the Pods of before end", pods).await;
+    stage.change().await;
+    ended(load, "new image of Envoy").await;
+}
+
+/// The agent's DaemonSet is deleted and comes back.
+pub(crate) async fn daemonset(stage: &mut Stage) {
+    let before = envoys(&stage.nodes);
+    let load = begun(stage).await;
+    stage.kubectl.ok(&["delete", AGENT, NAMESPACE]);
+    load.pass(200).await;
+    stage.install("controller/deploy/agent");
+    stage.kubectl.rolled_out(AGENT);
+    stage.change().await;
+    assert_eq!(envoys(&stage.nodes), before, "each node has the same Envoy");
+    ended(load, "DaemonSet of the agents deleted and applied again").await;
+}
+
+/// The controller is restarted, then gone; agents start without it.
+pub(crate) async fn controller(stage: &mut Stage) {
+    let load = begun(stage).await;
+    let kubectl = stage.kubectl.clone();
+    kubectl.ok(&["rollout", "restart", CONTROLLER, NAMESPACE]);
+    kubectl.rolled_out(CONTROLLER);
+    stage.change().await;
+    kubectl.ok(&["scale", "--replicas=0", CONTROLLER, NAMESPACE]);
+    kubectl.ok(&["rollout", "restart", AGENT, NAMESPACE]);
+    kubectl.rolled_out(AGENT);
+    load.pass(200).await;
+    kubectl.ok(&["scale", "--replicas=2", CONTROLLER, NAMESPACE]);
+    stage.change().await;
+    kubectl.rolled_out(CONTROLLER);
+    ended(load, "controller restarted, then gone while agents restart").await;
+}
+
+/// Starts requests to every node.
+pub(crate) async fn begun(stage: &Stage) -> Load {
+    let load = stage.load();
+    load.pass(100).await;
+    load
+}
+
+/// Ends them, none of which may have failed.
+pub(crate) async fn ended(load: Load, scenario: &str) {
+    load.pass(100).await;
+    load.stop().await.clean(&format!("nodes: {scenario}"));
+}
+
+/// Gives the image of a container another name on every node, and rolls that out.
+fn set_image(stage: &Stage, what: &str) {
+    let spec = &stage.kubectl.get(&[what, NAMESPACE])["spec"]["template"]["spec"];
+    let container = &spec["containers"][0];
+    let text = |field: &str| container[field].as_str().expect("a text").to_owned();
+    let (name, image) = (text("name"), text("image"));
+    let (repository, _) = image.rsplit_once(':').expect("a tag");
+    let next = format!("{repository}:next");
+    for node in &stage.nodes {
+        node.tag(&image, &next);
+    }
+    let image = format!("{name}={next}");
+    stage.kubectl.ok(&["set", "image", what, NAMESPACE, &image]);
+}
+
+/// The Envoys of each node.
+fn envoys(nodes: &[Node]) -> Vec<Vec<i32>> {
+    nodes.iter().map(Node::envoys).collect()
+}

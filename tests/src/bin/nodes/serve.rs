@@ -1,0 +1,73 @@
+//! From nothing to serving, as the documentation says.
+
+use std::time::Instant;
+
+use sesame_tests::cluster::{Channel, crd_files};
+
+use crate::objects::version;
+use crate::stage::{Stage, answers};
+
+/// Installs everything, and serves on every node.
+pub(crate) async fn scenario(stage: &mut Stage) {
+    let begun = Instant::now();
+    let kubectl = stage.kubectl.clone();
+    let files = crd_files(Channel::Standard);
+    let mut arguments = vec!["apply", "--server-side"];
+    let files: Vec<String> = files
+        .iter()
+        .map(|file| format!("--filename={}", file.display()))
+        .collect();
+    arguments.extend(files.iter().map(String::as_str));
+    kubectl.ok(&arguments);
+    for part in ["controller/deploy", "controller/deploy/agent"] {
+        stage.install(part);
+    }
+    for what in [
+        "deployment/sesame-controller",
+        "daemonset/sesame-envoy",
+        "daemonset/sesame-agent",
+    ] {
+        kubectl.rolled_out(what);
+    }
+    println!(
+        "nodes: everything runs {} ms after the first apply",
+        begun.elapsed().as_millis()
+    );
+    let begun = Instant::now();
+    kubectl.apply(&version(0));
+    for address in stage.addresses() {
+        answers(address, "/0").await;
+    }
+    println!(
+        "nodes: every node serves {} ms after the apply, its backend's start included",
+        begun.elapsed().as_millis()
+    );
+    addresses(stage).await;
+    stage.change().await;
+}
+
+/// The Gateway has the addresses of the nodes, and no other.
+async fn addresses(stage: &Stage) {
+    let wanted: Vec<String> = stage
+        .addresses()
+        .iter()
+        .map(|address| address.ip().to_string())
+        .collect();
+    let look = |kubectl: &crate::kubectl::Kubectl| {
+        let gateway = kubectl.get(&["gateway", "edge", "--namespace=default"]);
+        let addresses = gateway["status"]["addresses"].as_array().cloned();
+        let mut found: Vec<String> = addresses
+            .unwrap_or_default()
+            .iter()
+            .map(|address| address["value"].as_str().unwrap_or_default().to_owned())
+            .collect();
+        found.sort();
+        (found == wanted)
+            .then_some(())
+            .ok_or(format!("{found:?}; wanted {wanted:?}"))
+    };
+    stage
+        .kubectl
+        .until("the Gateway has the addresses of the nodes", look)
+        .await;
+}

@@ -1,0 +1,178 @@
+//! SesameConfigurations in a cluster: the controller waits for its own, takes every change as it runs, and keeps the last valid
+//! one; classes and Gateways name others as their parameters.
+
+use serde_json::{Value, json};
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{
+    ControllerUnderTest, NAMESPACE, SOON, condition, deployed, publication,
+};
+use sesame_tests::manifests::{edge, edge_name, http_listener};
+use sesame_tests::wait::{eventually, holds};
+
+const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
+const SERVICE: &str = "/api/v1/namespaces/default/services/edge-edge";
+const OWN: &str =
+    "/apis/projectsesame.io/v1alpha1/namespaces/sesame-system/sesameconfigurations/sesame";
+const TEMPLATE: &str =
+    "/apis/projectsesame.io/v1alpha1/namespaces/default/sesameconfigurations/template";
+
+fn configuration(namespace: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
+        "metadata": {"name": name, "namespace": namespace}, "spec": spec})
+}
+
+fn accepted(object: &Value) -> &Value {
+    condition(&object["status"]["conditions"], "Accepted")
+}
+
+/// Waits until the condition of the only listener has this reason.
+async fn listener(cluster: &TestCluster, what: &str, reason: &str) -> Value {
+    cluster
+        .until(what, GATEWAY, |gateway| {
+            let conditions = &gateway["status"]["listeners"][0]["conditions"];
+            condition(conditions, "Accepted")["reason"] == reason
+        })
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_waits_for_its_configuration_and_takes_each_valid_change_as_it_runs() {
+    let cluster = deployed(Channel::Standard).await;
+    let controller = ControllerUnderTest::start(&cluster, &["--configuration", "sesame"]).await;
+    let pid = controller.pid();
+    cluster
+        .apply_all(&edge(&[http_listener("http", 80, "")]))
+        .await;
+    eventually("it says what it waits for", SOON, async || {
+        let found = controller.get("/readyz").await;
+        let waits = matches!(&found, Ok((503, why)) if why.contains("sesame-system/sesame"));
+        holds(waits, || format!("{found:?}"))
+    })
+    .await;
+    let class = cluster.get(CLASS).await;
+    assert_ne!(accepted(&class)["status"], "True", "{class:#}");
+
+    let spec = json!({"publishing": {"type": "ClusterIP"}});
+    let own = configuration(NAMESPACE, "sesame", &spec);
+    cluster.apply_all(&[own]).await;
+    controller.wait_ready().await;
+    let is_headless = |service: &Value| service["spec"]["clusterIP"] == "None";
+    let with_address =
+        |service: &Value| service["spec"]["type"] == "ClusterIP" && !is_headless(service);
+    let service = "there is a Service with an address";
+    cluster.until(service, SERVICE, with_address).await;
+    let judged = cluster
+        .until("it is judged", OWN, |own| accepted(own)["status"] == "True")
+        .await;
+    assert_eq!(accepted(&judged)["observedGeneration"], 1, "{judged:#}");
+
+    let change =
+        json!({"spec": {"publishing": {"type": "Headless"}, "ports": {"allowed": ["443"]}}});
+    cluster.merge(OWN, &change).await;
+    listener(&cluster, "the port is refused", "PortUnavailable").await;
+    let service = "the Service is headless";
+    cluster.until(service, SERVICE, is_headless).await;
+
+    a_version_that_is_not_valid_changes_nothing(&cluster, &controller).await;
+    let change = json!({"spec": {"gateway": null, "edge": {"udpSessionTimeout": "10s"}}});
+    cluster.merge(OWN, &change).await;
+    listener(&cluster, "the port is allowed", "Accepted").await;
+
+    // Another class is ours then, and this one nobody's.
+    let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "other"}, "spec": {"controllerName": "example.com/other"}});
+    cluster.apply_all(&[other]).await;
+    let change = json!({"spec": {"gateway": {"controllerName": "example.com/other"}}});
+    cluster.merge(OWN, &change).await;
+    let other = CLASS.replace("edge", "other");
+    let ours = |class: &Value| accepted(class)["status"] == "True";
+    cluster.until("the other class is ours", &other, ours).await;
+    assert_eq!(controller.pid(), pid);
+}
+
+async fn a_version_that_is_not_valid_changes_nothing(
+    cluster: &TestCluster,
+    controller: &ControllerUnderTest,
+) {
+    let bad = json!({"spec": {"hosts": {"lostAfter": "60s"}}});
+    let refused = cluster.admin().merge(OWN, &bad).await;
+    let why = refused.expect_err("the API server refuses it").to_string();
+    assert!(why.contains("90s to 24h"), "{why}");
+    // No schema says this.
+    let bad = json!({"spec": {"edge": {"udpSessionTimeout": "0s"}, "ports": null}});
+    cluster.merge(OWN, &bad).await;
+    let judged = cluster
+        .until("it is refused", OWN, |own| {
+            accepted(own)["status"] == "False"
+        })
+        .await;
+    let refused = accepted(&judged);
+    assert_eq!(
+        refused["observedGeneration"],
+        judged["metadata"]["generation"]
+    );
+    let why = refused["message"].as_str().expect("a message");
+    assert!(why.contains("spec.edge.udpSessionTimeout"), "{why}");
+    // A change of the Gateway is judged by the version before.
+    let change = json!({"spec": {"listeners": [http_listener("other", 81, "")]}});
+    cluster.merge(GATEWAY, &change).await;
+    let told = cluster
+        .until("the Gateway is judged", GATEWAY, |gateway| {
+            gateway["status"]["listeners"][0]["name"] == "other"
+        })
+        .await;
+    let conditions = &told["status"]["listeners"][0]["conditions"];
+    let reason = &condition(conditions, "Accepted")["reason"];
+    assert_eq!(reason, "PortUnavailable", "{told:#}");
+    let (ready, _) = controller.get("/readyz").await.expect("an answer");
+    assert_eq!(ready, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_take_effect_and_bad_ones_leave_what_is_served() {
+    let cluster = deployed(Channel::Standard).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    cluster
+        .apply_all(&edge(&[http_listener("http", 80, "")]))
+        .await;
+    controller.wait_ready().await;
+    let name = edge_name();
+    let inside = |wanted: u32| {
+        let (cluster, name) = (&cluster, &name);
+        async move {
+            eventually("the port is opened", SOON, async || {
+                let found = publication(cluster.admin(), name).await?;
+                let inside = found.snapshot.ports.first().map(|port| port.inside);
+                holds(inside == Some(wanted), || format!("{inside:?}")).map(|()| found)
+            })
+            .await
+        }
+    };
+    inside(0).await;
+    let reference = json!({"group": "projectsesame.io", "kind": "SesameConfiguration",
+        "name": "template", "namespace": "default"});
+    let change = json!({"spec": {"parametersRef": reference}});
+    cluster.merge(CLASS, &change).await;
+    for path in [CLASS, GATEWAY] {
+        let what = "parameters that do not exist are told";
+        let bad = |object: &Value| accepted(object)["reason"] == "InvalidParameters";
+        cluster.until(what, path, bad).await;
+    }
+    let before = inside(0).await;
+    let map = |inside: u16| json!({"ports": {"map": [{"outside": 80, "inside": inside}]}});
+    let template = configuration("default", "template", &map(8080));
+    cluster.apply_all(&[template]).await;
+    inside(8080).await;
+    let judged = |object: &Value| accepted(object)["status"] == "True";
+    cluster.until("it is judged", TEMPLATE, judged).await;
+    cluster.merge(TEMPLATE, &json!({"spec": map(9090)})).await;
+    let after = inside(9090).await;
+    assert_ne!(before.manifest_version(), after.manifest_version());
+
+    cluster.delete(TEMPLATE).await;
+    let bad = |object: &Value| accepted(object)["reason"] == "InvalidParameters";
+    cluster.until("they are gone", GATEWAY, bad).await;
+    let kept = inside(9090).await;
+    assert_eq!(kept.manifest_version(), after.manifest_version());
+}

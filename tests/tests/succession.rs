@@ -1,0 +1,163 @@
+//! A launcher that takes over from another one, as the new Pod of a roll-out does from the old one on the same node.
+//!
+//! What stands for the file system of a container is a copy of Envoy of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
+use sesame_tests::backend::Backend;
+use sesame_tests::envoy::envoy_binary;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::numbered;
+use sesame_tests::wait::eventually;
+
+const HOST: &str = "succession.test";
+
+/// The launcher of a container, and the container's own Envoy.
+struct Launcher {
+    child: Child,
+    runtime: PathBuf,
+    envoy: PathBuf,
+}
+
+impl Launcher {
+    fn start(agent: &AgentUnderTest, envoy: PathBuf) -> Self {
+        let child = Command::new(agent_binary())
+            .args(["launcher", "--take-over", "--drain-seconds=20"])
+            .arg("--runtime-dir")
+            .arg(agent.runtime())
+            .arg("--envoy")
+            .arg(&envoy)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("the agent's binary runs");
+        Self {
+            child,
+            runtime: agent.runtime(),
+            envoy,
+        }
+    }
+
+    /// Asks as the probe of its container does; the error is the answer.
+    fn check(&self) -> Result<(), String> {
+        let output = Command::new(agent_binary())
+            .args(["launcher", "--check", "--runtime-dir"])
+            .arg(&self.runtime)
+            .arg("--envoy")
+            .arg(&self.envoy)
+            .output()
+            .expect("the agent's binary runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        output.status.success().then_some(()).ok_or(said)
+    }
+
+    async fn serves_alone(&self) {
+        eventually("the launcher serves alone", SOON, async || self.check()).await;
+    }
+
+    fn signal(&self) {
+        let pid = i32::try_from(self.child.id()).expect("a process id");
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("the launcher is our child");
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        eventually("the launcher ends", SOON, async || {
+            let status = self.child.try_wait().map_err(|error| error.to_string())?;
+            status.ok_or_else(|| "it runs".to_owned())
+        })
+        .await
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A copy of Envoy, in a directory of its own.
+fn envoy_of(directory: &Path, container: &str) -> PathBuf {
+    let copy = directory.join(container).join("envoy");
+    std::fs::create_dir(copy.parent().expect("a parent")).expect("a directory");
+    std::fs::copy(envoy_binary(), &copy).expect("a copy of Envoy");
+    copy
+}
+
+fn runs(agent: &AgentUnderTest, binary: &Path) -> bool {
+    let path = |pid: &i32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let pids = agent.envoy_pids();
+    pids.len() == 1 && pids.iter().all(|pid| path(pid).as_deref() == Some(binary))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_launcher_takes_over_and_the_old_one_ends_without_a_lost_request() {
+    let backend = Backend::start("a").await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let [old, new] = ["old", "new"].map(|name| envoy_of(directory.path(), name));
+    let mut agent = Setup::with_ports(&[80])
+        .flag("--launcher")
+        .flag("--drain-seconds=1")
+        .prepare();
+    agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
+    let mut first = Launcher::start(&agent, old.clone());
+    agent.restart();
+    agent.wait_numbered(HOST, 0).await;
+    first.serves_alone().await;
+    assert!(runs(&agent, &old));
+
+    let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
+    load.pass(100).await;
+    let second = Launcher::start(&agent, new.clone());
+    second.serves_alone().await;
+    assert!(first.check().is_err(), "another one has its place");
+    first.signal();
+    assert!(first.ended().await.success());
+    assert!(runs(&agent, &new), "the old Envoy has ended");
+    agent.write("all.yaml", &numbered(HOST, 1, backend.address()));
+    agent.wait_numbered(HOST, 1).await;
+    load.pass(100).await;
+    load.stop().await.clean("a launcher took over");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_launcher_serves_on_where_the_new_one_cannot() {
+    let backend = Backend::start("a").await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let old = envoy_of(directory.path(), "old");
+    let broken = directory.path().join("broken");
+    std::fs::copy("/bin/false", &broken).expect("a program that fails");
+    let mut agent = Setup::with_ports(&[80])
+        .flag("--launcher")
+        .flag("--drain-seconds=1")
+        .prepare();
+    agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
+    let first = Launcher::start(&agent, old.clone());
+    agent.restart();
+    agent.wait_numbered(HOST, 0).await;
+    first.serves_alone().await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
+
+    let mut second = Launcher::start(&agent, broken);
+    agent
+        .wait_status("the agent says that Envoy cannot be replaced", |status| {
+            status.to_string().contains("cannot be")
+        })
+        .await;
+    let why = second.check().expect_err("its Envoy does not serve");
+    assert!(why.contains("of another launcher"), "{why}");
+    second.signal();
+    assert!(second.ended().await.success());
+    first.serves_alone().await;
+    assert!(runs(&agent, &old));
+    load.stop().await.clean("a launcher could not take over");
+    // The first one is there for the next Envoy.
+    agent.kill9_envoy();
+    agent.wait_live().await;
+    agent.wait_numbered(HOST, 0).await;
+    assert!(runs(&agent, &old));
+}
