@@ -190,7 +190,7 @@ images-check: ## Images of what `test` has built, run without a network; needs r
 	$(TOOLS_FOR) cargo cc python3 strip mmdebstrap dpkg-deb runc unshare ip
 	$(CARGO) build --locked --workspace --bins
 	@$(MAKE) --no-print-directory images $(FAST)
-	images/check.py $(IMAGES) $(SESAME_REVISION)
+	images/check.py $(IMAGES) $(or $(SESAME_REVISION),unknown)
 
 # The directory of the Gateway API's definitions, in the Go module that the conformance suite pins.
 DEFINITIONS = $$(cd tests/conformance && $(GO) mod download -json sigs.k8s.io/gateway-api | sed -n 's/^\t"Dir": "\(.*\)".*/\1/p')/config/crd

@@ -129,7 +129,9 @@ impl Serving {
         let (selector, stop) = (&self.selector, &self.stop);
         let newer = || selector.has_newer() || stop.borrow().is_some();
         let revision = target.manifest_revision.as_deref();
-        let span = tracing::error_span!("publication", revision);
+        let span = revision.map_or_else(tracing::Span::none, |revision| {
+            tracing::error_span!("publication", revision)
+        });
         let publication = self.publisher.publish(target, newer);
         let done = publication.instrument(span).await;
         self.unpublished = !done;

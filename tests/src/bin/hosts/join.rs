@@ -94,7 +94,7 @@ async fn lives(packages: &Packages) {
         backend,
         machine,
     };
-    life.alone(load).await;
+    life.without_cluster(load).await;
     let inside = life.machine.inside();
     leaves(&life.site, &inside, &shipped);
     revoked(&life.site, &inside).await;
@@ -110,7 +110,7 @@ struct Life {
 
 impl Life {
     /// Has the host serve without its cluster, also after a reboot, until that comes back.
-    async fn alone(&mut self, load: Load) {
+    async fn without_cluster(&mut self, load: Load) {
         let Self {
             site,
             controller,

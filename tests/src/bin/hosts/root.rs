@@ -38,13 +38,13 @@ pub(crate) fn prepare(directory: &Path) {
     command
         .args(["--variant=apt", "--format=directory", "--quiet"])
         .arg(format!("--include={INCLUDED}"));
-    for option in fetching(&said("apt-config", &["dump"])) {
+    for option in fetching(&output_of("apt-config", &["dump"])) {
         command.args(["--aptopt", &option]);
     }
     command.arg(SUITE).arg(&new);
     let format = "$(REPO_URI) $(RELEASE) $(COMPONENT)";
     let targets = ["indextargets", "--format", format, "Created-By: Packages"];
-    command.args(mirrors(&said("apt-get", &targets)));
+    command.args(mirrors(&output_of("apt-get", &targets)));
     let made = command
         .stdout(Stdio::null())
         .status()
@@ -55,7 +55,7 @@ pub(crate) fn prepare(directory: &Path) {
 }
 
 /// Returns the standard output of a program; nothing if there is no such program.
-fn said(program: &str, arguments: &[&str]) -> String {
+fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or_else(
         |_| String::new(),
