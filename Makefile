@@ -200,8 +200,8 @@ airgap: ## One archive for sites without a network, in target/airgap; SIGNING_KE
 	$(TOOLS_FOR) cargo cc python3 go dpkg-deb dpkg-shlibdeps strip $(if $(BASE),,mmdebstrap) $(if $(SIGNING_KEY),openssl) $(FETCH_ENVOY)
 	@$(MAKE) --no-print-directory packages images
 	@rm -rf $(AIRGAP) $(AIRGAP).again
-	@airgap/build.sh $(AIRGAP).again $(PACKAGES) $(IMAGES) "$(DEFINITIONS)" >/dev/null
-	@airgap/build.sh $(AIRGAP) $(PACKAGES) $(IMAGES) "$(DEFINITIONS)"
+	@images/airgap/build.sh $(AIRGAP).again $(PACKAGES) $(IMAGES) "$(DEFINITIONS)" >/dev/null
+	@images/airgap/build.sh $(AIRGAP) $(PACKAGES) $(IMAGES) "$(DEFINITIONS)"
 	@for file in $(AIRGAP)/*; do cmp "$$file" $(AIRGAP).again/"$${file##*/}" || exit 1; done
 	@rm -rf $(AIRGAP).again
 	@$(if $(SIGNING_KEY),,echo 'NOT SIGNED: who gets it cannot tell whether it is yours. SIGNING_KEY=FILE signs it.' >&2)
@@ -209,7 +209,7 @@ airgap: ## One archive for sites without a network, in target/airgap; SIGNING_KE
 .PHONY: airgap-check
 airgap-check: ## The archive is the same twice, and installs nothing that was changed
 	$(TOOLS_FOR) cargo python3 go dpkg-deb openssl
-	@airgap/check.sh "$(DEFINITIONS)"
+	@images/airgap/check.sh "$(DEFINITIONS)"
 
 # The bundles' signer uses openssl; the clock of an agent is compiled.
 .PHONY: test-hosts

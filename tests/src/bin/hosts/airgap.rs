@@ -184,7 +184,7 @@ impl Signer {
         let (out, images) = (self.path("archive"), self.path("images"));
         fs::create_dir(&images).expect("a directory");
         fs::write(images.join("none.oci.tar"), "no image\n").expect("a file");
-        run(Command::new(workspace().join("airgap/build.sh"))
+        run(Command::new(workspace().join("images/airgap/build.sh"))
             .args([&out, packages.built(), &images, &definitions()])
             .env("SIGNING_KEY", self.path("signer.key")));
         let entries = fs::read_dir(out).expect("an archive was built");

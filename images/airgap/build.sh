@@ -9,7 +9,7 @@ export LC_ALL=C TZ=UTC
 umask 022
 out=$1 packages=$2 images=$3 definitions=$4
 here=$(cd "$(dirname "$0")" && pwd)
-top=$(dirname "$here")
+top=$(dirname "$(dirname "$here")")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$top/Cargo.toml" | head -n 1)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct 2>/dev/null || echo 0)}
 name=sesame-$version-$(dpkg --print-architecture)-airgap
