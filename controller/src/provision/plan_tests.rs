@@ -101,8 +101,8 @@ fn a_gateway_has_a_service_and_a_slice_of_each_family_that_carry_its_infrastruct
         );
     }
     let ports = json!([
-        {"name": "tcp-443", "protocol": "TCP", "port": 443},
-        {"name": "udp-53", "protocol": "UDP", "port": 53},
+        {"name": "tcp-443", "protocol": "TCP", "port": 443, "targetPort": 443},
+        {"name": "udp-53", "protocol": "UDP", "port": 53, "targetPort": 53},
     ]);
     assert_eq!(all[0].value["spec"]["ports"], ports);
     let endpoints = &all[1].value["endpoints"];
