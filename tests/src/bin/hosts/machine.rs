@@ -64,7 +64,7 @@ pub(crate) fn can_run() -> Result<(), String> {
         return Err("machines need control groups below /sys/fs/cgroup".to_owned());
     }
     let made = group.iter().try_for_each(fs::create_dir_all);
-    for group in group.iter() {
+    for group in &group {
         remove_group(group);
     }
     made.map_err(|error| {
