@@ -10,7 +10,7 @@ use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
 
 /// No cluster.
-pub use std::convert::Infallible as ClusterSettings;
+pub(super) use std::convert::Infallible as ClusterSettings;
 
 /// No way to a cluster.
 pub(super) type Clients = ClusterSettings;
