@@ -1,11 +1,11 @@
 //! Transactions that bring rendered resources to Envoy: files by rename, in an order that drops nothing, verified and undone
 //! when Envoy refuses.
 //!
-//! `plan` decides (pure), `files` writes, `transaction` runs one against the other and proves each step by what
+//! `plan` decides (pure), `journal` writes and remembers what was there, `transaction` runs one against the other and proves each step by what
 //! Envoy reports. `state` keeps what was accepted for a start with nothing else alive. Nothing here ever
 //! leaves a file on disk that Envoy refused, and nothing writes an Envoy file except by rename.
 
-mod files;
+mod journal;
 mod on_disk;
 pub mod plan;
 mod report;

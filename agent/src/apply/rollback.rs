@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::files::{Files, JournalEntry};
+use super::journal::{Files, JournalEntry};
 use super::on_disk::whole;
 use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;

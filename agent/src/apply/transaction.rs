@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::files::Files;
+use super::journal::Files;
 use super::on_disk::{OnDisk, find, resources_mut};
 use super::plan::{Phase, Plan, PlanStep, plan};
 use super::report::{ApplyReport, Outcome, Refusal, StepReport};

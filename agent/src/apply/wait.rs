@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sesame_files::open::{self, Rule};
 use tokio::time::sleep;
 
-use super::files::Files;
+use super::journal::Files;
 use super::on_disk::MAX_FILE;
 use super::plan::Phase;
 use super::report::{ApplyReport, Outcome, Refusal};

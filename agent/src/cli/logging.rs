@@ -11,7 +11,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
 
-use crate::host::journal;
+use crate::host::journald;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logging")]
@@ -72,7 +72,7 @@ fn lines(format: LogFormat) -> Lines {
     match format {
         LogFormat::Json => stderr.json().boxed(),
         // A journal that does not listen is no reason to say nothing.
-        LogFormat::Text if journal::is_standard_error() => match journal::layer() {
+        LogFormat::Text if journald::is_standard_error() => match journald::layer() {
             Ok(journal) => journal.boxed(),
             Err(_) => stderr.with_target(false).boxed(),
         },

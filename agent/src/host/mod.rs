@@ -8,7 +8,7 @@ pub(crate) mod credentials;
 pub(crate) mod durable;
 mod files;
 pub mod inotify;
-pub(crate) mod journal;
+pub(crate) mod journald;
 pub(crate) mod limits;
 pub(crate) mod listening;
 pub mod lock;
