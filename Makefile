@@ -220,13 +220,14 @@ test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOS
 	target/debug/hosts $(HOSTS)
 
 .PHONY: test-nodes nodes-tools
-test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="agent drain" runs some)
+test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="agent drain" runs some; "archive" installs from it)
 	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare \
 	  python3 strip mmdebstrap dpkg-deb $(FETCH_ENVOY)
 	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) nodes-tools
-	@$(MAKE) --no-print-directory images PROFILE=dev IMAGE_LEVEL=1
-	$(CARGO) build --locked --package sesame-tests --bin nodes
+	$(CARGO) build --locked --workspace --bins
+	@$(MAKE) --no-print-directory images $(FAST)
 	target/debug/nodes $(NODES)
+	$(if $(NODES),,target/debug/nodes archive serve)
 
 nodes-tools: $(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS) pause echo-basic)
 

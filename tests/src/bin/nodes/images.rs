@@ -37,7 +37,7 @@ pub(crate) fn archives() -> Vec<PathBuf> {
 }
 
 /// Directory of Sesame's own.
-fn sesame() -> PathBuf {
+pub(crate) fn sesame() -> PathBuf {
     sesame_tests::envoy::workspace().join("target/images")
 }
 

@@ -50,6 +50,22 @@ impl Kubectl {
         })
     }
 
+    /// Returns a command for a script that finds this kubectl and its cluster.
+    pub(crate) fn for_script(&self, script: &Path) -> Command {
+        let mut path = self
+            .program
+            .parent()
+            .expect("it is in a directory")
+            .to_owned()
+            .into_os_string();
+        path.push(":/usr/sbin:/usr/bin:/sbin:/bin");
+        let mut command = Command::new(script);
+        command
+            .env("PATH", path)
+            .env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
     /// Runs it, and panics if it fails.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         checked(arguments, &self.run(arguments, ""))

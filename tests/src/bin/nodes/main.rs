@@ -10,6 +10,7 @@
     reason = "it is a test, and talks to a person"
 )]
 
+mod archive;
 mod confined;
 mod control_plane;
 mod images;
@@ -35,7 +36,8 @@ use self::stage::Stage;
 /// Runs Sesame in a cluster of real nodes.
 #[derive(Parser)]
 struct Arguments {
-    /// Scenarios to run after `serve`; all by default.
+    /// Scenarios to run after `serve`; all by default. With `archive`, everything is installed from the archive for sites
+    /// without a network.
     scenarios: Vec<String>,
     /// Run as the first process of the namespaces.
     #[arg(long, hide = true)]
@@ -64,10 +66,9 @@ fn main() -> ExitCode {
         eprintln!("error: nodes need root; `sudo make test-nodes`");
         return ExitCode::from(2);
     }
-    if let Some(unknown) = scenarios
-        .iter()
-        .find(|wanted| !SCENARIOS.iter().any(|(name, _)| name == wanted))
-    {
+    if let Some(unknown) = scenarios.iter().find(|wanted| {
+        *wanted != archive::NAME && !SCENARIOS.iter().any(|(name, _)| name == wanted)
+    }) {
         let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
         eprintln!(
             "error: no scenario {unknown:?}; there are {}",
@@ -85,6 +86,10 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     images::build();
+    archive::remove();
+    if archive::is_wanted(&scenarios) {
+        archive::build();
+    }
     // Where there is a network, if they have to be fetched.
     sesame_tests::cluster::crd_files(sesame_tests::cluster::Channel::Standard);
     runtime.block_on(confined::run(&scenarios))

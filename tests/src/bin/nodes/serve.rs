@@ -1,9 +1,10 @@
-//! From nothing to serving, as the documentation says.
+//! From nothing to serving, as the documentation says: with kubectl, or with the archive for sites without a network.
 
 use std::time::Instant;
 
 use sesame_tests::cluster::{Channel, crd_files};
 
+use crate::archive;
 use crate::objects::version;
 use crate::stage::{Stage, answers};
 
@@ -11,16 +12,21 @@ use crate::stage::{Stage, answers};
 pub(crate) async fn scenario(stage: &mut Stage) {
     let begun = Instant::now();
     let kubectl = stage.kubectl.clone();
-    let files = crd_files(Channel::Standard);
-    let mut arguments = vec!["apply", "--server-side"];
-    let files: Vec<String> = files
-        .iter()
-        .map(|file| format!("--filename={}", file.display()))
-        .collect();
-    arguments.extend(files.iter().map(String::as_str));
-    kubectl.ok(&arguments);
-    for part in ["controller/deploy", "controller/deploy/agent"] {
-        stage.install(part);
+    if archive::exists() {
+        stage.nodes.iter().for_each(archive::import_images);
+        archive::install_cluster(&kubectl);
+    } else {
+        let files = crd_files(Channel::Standard);
+        let mut arguments = vec!["apply", "--server-side"];
+        let files: Vec<String> = files
+            .iter()
+            .map(|file| format!("--filename={}", file.display()))
+            .collect();
+        arguments.extend(files.iter().map(String::as_str));
+        kubectl.ok(&arguments);
+        for part in ["controller/deploy", "controller/deploy/agent"] {
+            stage.install(part);
+        }
     }
     for what in [
         "deployment/sesame-controller",
