@@ -64,7 +64,9 @@ pub(crate) fn can_run() -> Result<(), String> {
         return Err("machines need control groups below /sys/fs/cgroup".to_owned());
     }
     let made = group.iter().try_for_each(fs::create_dir_all);
-    group.iter().for_each(|group| remove_group(group));
+    for group in &group {
+        remove_group(group);
+    }
     made.map_err(|error| {
         format!("machines need control groups that can be written below /sys/fs/cgroup: {error}")
     })
