@@ -37,7 +37,7 @@ use sesame_gateway_api::api::SesameConfigurationSpec;
 /// Settings of the process.
 #[derive(Clone)]
 pub(crate) struct ProcessSettings {
-    /// Where the configuration is.
+    /// Place of the configuration.
     pub(crate) source: ConfigurationSource,
     /// Fields of it that flags and environment set.
     pub(crate) flags: SesameConfigurationSpec,
@@ -211,7 +211,7 @@ fn follow_configuration(
     current
 }
 
-/// What there is to publish, once the parts that resolve have been started.
+/// Publications, once the parts that resolve have been started.
 type Publications = watch::Receiver<Option<Arc<DesiredPublications>>>;
 
 /// Starts to answer probes.

@@ -20,7 +20,7 @@ use sesame_gateway_api::api::{NamespacedName, SesameConfigurationSpec};
 pub(crate) use self::file::read;
 pub(crate) use self::settings::{ControllerSettings, SelectionRule, settings};
 
-/// Where the configuration is.
+/// Place of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConfigurationSource {
     /// Flags and environment say all.

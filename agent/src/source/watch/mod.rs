@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use self::batch::Batch;
-use self::scope::Scope;
+use self::scope::ChangeScope;
 pub use self::timing::Timing;
 use super::manifests::{ReadLimits, tree};
 
@@ -301,9 +301,9 @@ impl WatchThread {
         }
         for path in &event.paths {
             match self.scope(path, event.kind) {
-                Scope::Nothing => {}
-                Scope::Tree => self.batch.all(now),
-                Scope::File => match event.kind {
+                ChangeScope::Nothing => {}
+                ChangeScope::Tree => self.batch.all(now),
+                ChangeScope::File => match event.kind {
                     EventKind::Access(_) => self.batch.whole(path, now),
                     // Which path of a pair that is, the name's own event has told before.
                     EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {

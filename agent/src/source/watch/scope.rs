@@ -9,7 +9,7 @@ use super::WatchThread;
 use crate::source::manifests::tree;
 
 /// The scope of an event at a path.
-pub(super) enum Scope {
+pub(super) enum ChangeScope {
     Nothing,
     File,
     Tree,
@@ -17,22 +17,24 @@ pub(super) enum Scope {
 
 impl WatchThread {
     /// Returns what is to be looked at again after an event.
-    pub(super) fn scope(&self, path: &Path, kind: EventKind) -> Scope {
+    pub(super) fn scope(&self, path: &Path, kind: EventKind) -> ChangeScope {
         let Ok(relative) = path.strip_prefix(&self.root) else {
-            return Scope::Nothing;
+            return ChangeScope::Nothing;
         };
         let Some(Component::Normal(name)) = relative.components().next_back() else {
             // The root itself. That its content changed is told by what changed in it.
             return match kind {
-                EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => Scope::Nothing,
-                _ => Scope::Tree,
+                EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => {
+                    ChangeScope::Nothing
+                }
+                _ => ChangeScope::Tree,
             };
         };
         if name == "..data" {
-            return Scope::Tree;
+            return ChangeScope::Tree;
         }
         if tree::is_hidden(name) {
-            return Scope::Nothing;
+            return ChangeScope::Nothing;
         }
         let moved = matches!(
             kind,
@@ -48,13 +50,13 @@ impl WatchThread {
             let dir = self.watched.contains_key(relative)
                 || !leaves && matches!(tree::look(path), tree::Found::Dir(_));
             if dir {
-                return Scope::Tree;
+                return ChangeScope::Tree;
             }
         }
         if (self.is_ours)(name) {
-            Scope::File
+            ChangeScope::File
         } else {
-            Scope::Nothing
+            ChangeScope::Nothing
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::api::{
 use crate::resolve::syntax::{durations, limits, names};
 
 /// Most entries of a list, as the schema says.
-const MOST: usize = 64;
+const MAX_LISTED: usize = 64;
 /// Most entries of a map, which the schema does not limit.
 const MOST_ENTRIES: usize = 256;
 /// Shortest and longest silence after which a host may be lost, in milliseconds.
@@ -81,7 +81,7 @@ impl Faults<'_> {
 
     fn word(&mut self, field: &str, value: Option<&str>, words: &[&str]) {
         if let Some(value) = value.filter(|value| !words.contains(value)) {
-            let value: String = value.chars().take(MOST).collect();
+            let value: String = value.chars().take(MAX_LISTED).collect();
             self.add(
                 field,
                 format!("{value:?} is not one of {}", words.join(", ")),
@@ -97,7 +97,7 @@ impl Faults<'_> {
 
     fn networks(&mut self, field: &str, networks: Option<&[String]>) {
         let networks = networks.unwrap_or_default();
-        if !self.number(field, networks.len(), MOST) {
+        if !self.number(field, networks.len(), MAX_LISTED) {
             return;
         }
         for (i, text) in networks.iter().enumerate() {
@@ -194,7 +194,7 @@ impl Faults<'_> {
         let PortRules { map, allowed } = ports;
         let map = map.as_deref().unwrap_or_default();
         let allowed = allowed.as_deref().unwrap_or_default();
-        if self.number("ports.map", map.len(), MOST) {
+        if self.number("ports.map", map.len(), MAX_LISTED) {
             let (mut outsides, mut insides) = (BTreeSet::new(), BTreeSet::new());
             for (i, mapping) in map.iter().enumerate() {
                 for (field, port, seen) in [
@@ -210,7 +210,7 @@ impl Faults<'_> {
                 }
             }
         }
-        if self.number("ports.allowed", allowed.len(), MOST) {
+        if self.number("ports.allowed", allowed.len(), MAX_LISTED) {
             for (i, text) in allowed.iter().enumerate() {
                 if let Err(why) = ports::range(text) {
                     self.add(&format!("ports.allowed[{i}]"), why);
