@@ -6,10 +6,6 @@ use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 
-/// Most names, and most characters of a URI, that the API's schema allows. A policy with more is refused.
-const MAX_NAMES: usize = 5;
-const MAX_URI: usize = 253;
-
 /// The names, in the object's order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
@@ -19,7 +15,11 @@ pub(crate) struct Names {
 
 /// Reads the names; the error starts with the field below `validation`.
 pub(crate) fn read(hostname: &str, alt_names: &[SubjectAltName]) -> Result<Names, String> {
-    limits::entries("subjectAltNames", alt_names.len(), 0..=MAX_NAMES)?;
+    limits::entries(
+        "subjectAltNames",
+        alt_names.len(),
+        0..=limits::MAX_SUBJECT_ALT_NAMES,
+    )?;
     let mut found = Names::default();
     if alt_names.is_empty() {
         found.dns_names.push(hostname.to_owned());
@@ -58,7 +58,7 @@ pub(crate) fn read(hostname: &str, alt_names: &[SubjectAltName]) -> Result<Names
 
 /// An absolute URI with an authority, as the API's pattern wants it.
 fn check_uri(uri: &str) -> Result<(), String> {
-    limits::characters(".uri", uri, MAX_URI)?;
+    limits::characters(".uri", uri, limits::MAX_URI)?;
     let scheme = uri.split_once("://").map(|(scheme, _)| scheme);
     let good = scheme.is_some_and(|scheme| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -18,10 +18,6 @@ use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey, World};
 
-/// Most targets and CA references that the API's schema allows. A policy with more is refused.
-const MAX_TARGETS: usize = 16;
-const MAX_CA_REFS: usize = 8;
-
 /// A Service, as namespace and name.
 pub(crate) type ServiceName<'w> = (&'w str, &'w str);
 
@@ -70,7 +66,11 @@ impl<'w> Policies<'w> {
         let mut policies = Self::default();
         for object in objects {
             let namespace = object.metadata.namespace.as_str();
-            let targets = object.spec.target_refs.iter().take(MAX_TARGETS);
+            let targets = object
+                .spec
+                .target_refs
+                .iter()
+                .take(limits::MAX_POLICY_TARGETS);
             for target in targets.filter(|target| is_service(target)) {
                 let place = policies.all.len();
                 let by_service = policies
@@ -185,7 +185,11 @@ fn check<'w>(
     let mut resolved = Verdict::default();
     let unknown = object.metadata.unknown.refusal("");
     accepted.refuse_if(Reason::UnsupportedValue, unknown);
-    let number = limits::entries("spec.targetRefs", target_refs.len(), 1..=MAX_TARGETS);
+    let number = limits::entries(
+        "spec.targetRefs",
+        target_refs.len(),
+        1..=limits::MAX_POLICY_TARGETS,
+    );
     accepted.refuse_if(Reason::Invalid, number.err());
     check_targets(target_refs, &key, &mut accepted, cx);
     for (name, value) in options {
@@ -218,7 +222,7 @@ fn check_targets(
     accepted: &mut Verdict,
     cx: &mut ResolveContext<'_, '_>,
 ) {
-    for (i, target) in targets.iter().take(MAX_TARGETS).enumerate() {
+    for (i, target) in targets.iter().take(limits::MAX_POLICY_TARGETS).enumerate() {
         let PolicyTargetRef {
             group,
             kind,
@@ -309,7 +313,9 @@ fn trust_bundle<'w>(
         (_, Some(_)) => {
             Some(" has both caCertificateRefs and wellKnownCACertificates; set one".to_owned())
         }
-        (count, None) => limits::entries(".caCertificateRefs", count, 0..=MAX_CA_REFS).err(),
+        (count, None) => {
+            limits::entries(".caCertificateRefs", count, 0..=limits::MAX_POLICY_CA_REFS).err()
+        }
     };
     if let Some(why) = fault {
         accepted.refuse(Reason::Invalid, format!("spec.validation{why}"));

@@ -20,10 +20,10 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
         max_age,
     } = spec;
     for (field, list, most) in [
-        ("allowOrigins", allow_origins, 64),
-        ("allowMethods", allow_methods, 9),
-        ("allowHeaders", allow_headers, 64),
-        ("exposeHeaders", expose_headers, 64),
+        ("allowOrigins", allow_origins, limits::MAX_CORS_ENTRIES),
+        ("allowMethods", allow_methods, limits::MAX_CORS_METHODS),
+        ("allowHeaders", allow_headers, limits::MAX_CORS_ENTRIES),
+        ("exposeHeaders", expose_headers, limits::MAX_CORS_ENTRIES),
     ] {
         limits::entries(field, list.len(), 0..=most)?;
         let several = list.len() > 1 && field != "exposeHeaders";

@@ -15,7 +15,7 @@ pub(crate) fn read(spec: &HeaderModifier) -> Result<schema::HeaderModifier, Stri
     let mut actions: HashMap<String, &'static str> = HashMap::new();
     let set = read_list("set", set, &mut actions)?;
     let add = read_list("add", add, &mut actions)?;
-    limits::entries("remove", remove.len(), 0..=16)?;
+    limits::entries("remove", remove.len(), 0..=limits::MAX_FILTER_HEADERS)?;
     let mut removed = Vec::with_capacity(remove.len());
     for (i, name) in remove.iter().enumerate() {
         check_name(format_args!("remove[{i}]"), name)?;
@@ -35,7 +35,7 @@ fn read_list(
     list: &[Header],
     actions: &mut HashMap<String, &'static str>,
 ) -> Result<Vec<schema::Header>, String> {
-    limits::entries(field, list.len(), 0..=16)?;
+    limits::entries(field, list.len(), 0..=limits::MAX_FILTER_HEADERS)?;
     let mut found = Vec::with_capacity(list.len());
     for (i, Header { name, value }) in list.iter().enumerate() {
         check_name(format_args!("{field}[{i}].name"), name)?;

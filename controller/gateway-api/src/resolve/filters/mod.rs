@@ -108,7 +108,7 @@ pub(crate) struct MirrorTo<'w> {
 /// Reads the filters of a rule. `one_prefix` is true if the rule has exactly one match and that is a PathPrefix: only then
 /// a prefix can be replaced.
 pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'_>, Grounds> {
-    limits::entries("filters", filters.len(), 0..=16).map_err(unsupported)?;
+    limits::entries("filters", filters.len(), 0..=limits::MAX_FILTERS).map_err(unsupported)?;
     let mut found = RuleFilters::default();
     let mut seen: Vec<&FilterType> = Vec::new();
     for (i, filter) in filters.iter().enumerate() {
@@ -148,7 +148,7 @@ type BackendModifiers = (
 /// Reads the filters of one backend reference; only header modifiers are served there.
 pub(crate) fn read_backend(filters: &[Filter]) -> Result<BackendModifiers, Grounds> {
     let mut modifiers: BackendModifiers = (None, None);
-    limits::entries("filters", filters.len(), 0..=16).map_err(unsupported)?;
+    limits::entries("filters", filters.len(), 0..=limits::MAX_FILTERS).map_err(unsupported)?;
     for (i, filter) in filters.iter().enumerate() {
         let at = |why: String| unsupported(format!("filters[{i}].{why}"));
         check_union(filter).map_err(at)?;

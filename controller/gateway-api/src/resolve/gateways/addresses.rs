@@ -8,9 +8,6 @@ use crate::api::{AddressType, GatewayAddress};
 use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 
-/// Most addresses that the API's schema allows. A Gateway with more is refused, and the rest are not looked at.
-const MAX_ADDRESSES: usize = 16;
-
 /// The addresses of one Gateway.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayAddresses {
@@ -25,13 +22,14 @@ pub(crate) struct GatewayAddresses {
 impl GatewayAddresses {
     /// Reads the addresses; faults that refuse the whole Gateway go to `accepted`.
     pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
-        let too_many = limits::entries("spec.addresses", addresses.len(), 0..=MAX_ADDRESSES).err();
+        let too_many =
+            limits::entries("spec.addresses", addresses.len(), 0..=limits::MAX_ADDRESSES).err();
         accepted.refuse_if(Reason::Invalid, too_many);
         let mut found = Self {
             any: addresses.is_empty(),
             ..Self::default()
         };
-        for (i, address) in addresses.iter().take(MAX_ADDRESSES).enumerate() {
+        for (i, address) in addresses.iter().take(limits::MAX_ADDRESSES).enumerate() {
             let GatewayAddress { type_, value } = address;
             let at = format!("spec.addresses[{i}]");
             if let Some(other) = type_.as_ref().filter(|it| **it != AddressType::IpAddress) {

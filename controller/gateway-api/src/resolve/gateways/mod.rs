@@ -23,11 +23,6 @@ use crate::resolve::tls::client_validation::FrontendValidation;
 use crate::status::{GOOD, Reason, Verdict};
 use crate::world::Kind;
 
-/// Most listeners that the API's schema allows. A Gateway with more is refused, and the rest are not looked at.
-const MAX_LISTENERS: usize = 64;
-/// Most entries of `spec.tls.frontend.perPort` that the API's schema allows.
-const MAX_FRONTEND_PORTS: usize = 64;
-
 /// A Gateway of ours with everything that is known of it before routes attach.
 pub(crate) struct CheckedGateway<'w> {
     pub(crate) owner: ListenerOwner<'w>,
@@ -140,7 +135,8 @@ fn check<'w>(
         .collect();
     let annotations = &gateway.metadata.annotations;
     let (settings, not_understood) = GatewaySettings::of(&layers, annotations);
-    let too_many = limits::entries("spec.listeners", listeners.len(), 0..=MAX_LISTENERS).err();
+    let too_many =
+        limits::entries("spec.listeners", listeners.len(), 0..=limits::MAX_LISTENERS).err();
     accepted.refuse_if(Reason::Invalid, too_many);
     let addresses = GatewayAddresses::read(addresses, &mut accepted);
     let scope = default_scope.as_deref();
@@ -155,14 +151,18 @@ fn check<'w>(
     let ports = frontend
         .as_ref()
         .map_or(0, |frontend| frontend.per_port.len());
-    let too_many =
-        limits::entries("spec.tls.frontend.perPort", ports, 0..=MAX_FRONTEND_PORTS).err();
+    let too_many = limits::entries(
+        "spec.tls.frontend.perPort",
+        ports,
+        0..=limits::MAX_FRONTEND_PORTS,
+    )
+    .err();
     let frontend = frontend.as_ref().filter(|_| too_many.is_none());
     accepted.refuse_if(Reason::Invalid, too_many);
     let frontend =
         FrontendValidation::resolve(owner.referrer(), frontend, references.ca_bundles, cx);
     // Each of too many would name all the others in what it says.
-    let looked_at = listeners.get(..MAX_LISTENERS).unwrap_or(listeners);
+    let looked_at = listeners.get(..limits::MAX_LISTENERS).unwrap_or(listeners);
     let mut listeners = listeners::check(&owner, 0, looked_at);
     let own = listeners.len();
     let sets = sets::check(&owner, allowed_listeners.as_ref(), sets, &mut listeners, cx);

@@ -14,9 +14,6 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Most entries of `allowedRoutes.kinds` that the API's schema allows.
-const MAX_KINDS: usize = 8;
-
 /// Checks the listeners of one object, each by itself. `rank` is that of the object.
 pub(crate) fn check<'w>(
     owner: &ListenerOwner<'w>,
@@ -146,7 +143,7 @@ fn check_kinds(
     accepted: &mut Verdict,
     resolved: &mut Verdict,
 ) -> (Option<schema::Protocol>, Vec<Kind>) {
-    let too_many = limits::entries("allowedRoutes.kinds", asked.len(), 0..=MAX_KINDS).err();
+    let too_many = limits::entries("allowedRoutes.kinds", asked.len(), 0..=limits::MAX_KINDS).err();
     accepted.refuse_if(Reason::UnsupportedValue, too_many);
     let served = protocols::of_protocol(protocol);
     if served.is_none() {

@@ -8,11 +8,8 @@ use sesame_proto::schema;
 use super::conflicts::{self, Claim};
 use super::listener::CheckedListener;
 use crate::resolve::syntax::hostnames::Hostname;
+use crate::resolve::syntax::limits::MAX_ATTACHED_LISTENERS;
 use crate::status::Reason;
-
-/// Most listeners of a Gateway together with its ListenerSets. Each HTTPS listener has a virtual host for every other
-/// one of its port, so that they grow with the square.
-const MAX_LISTENERS: usize = 512;
 
 /// Compares the listeners of a Gateway and of its ListenerSets, in their order of precedence. The first `own` are those
 /// of the Gateway; `sets` are the ranges of the others, each with the namespace of its ListenerSet.
@@ -37,7 +34,7 @@ fn refuse_beyond_shares(
         *asked.entry(namespace).or_default() += range.len();
     }
     let counts: Vec<usize> = asked.values().copied().collect();
-    let share = fair_share(MAX_LISTENERS.saturating_sub(own), &counts);
+    let share = fair_share(MAX_ATTACHED_LISTENERS.saturating_sub(own), &counts);
     let mut had: BTreeMap<&str, usize> = BTreeMap::new();
     for (namespace, range) in sets {
         let had = had.entry(namespace).or_default();
@@ -48,7 +45,7 @@ fn refuse_beyond_shares(
                     Reason::TooManyListeners,
                     format!(
                         "ListenerSets of namespace {namespace:?} have {share} listeners before this one on the Gateway, \
-                         which is their share of the {MAX_LISTENERS} that it may have together with its ListenerSets"
+                         which is their share of the {MAX_ATTACHED_LISTENERS} that it may have together with its ListenerSets"
                     ),
                 );
             }

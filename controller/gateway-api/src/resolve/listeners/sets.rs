@@ -15,9 +15,6 @@ use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// Most listeners of a ListenerSet that the API's schema allows.
-const MAX_LISTENERS: usize = 64;
-
 /// A ListenerSet of a Gateway of ours.
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
@@ -90,7 +87,7 @@ pub(crate) fn check<'w>(
             );
         }
         owner.check_object(&mut refused);
-        let number = limits::entries("spec.listeners", listeners.len(), 1..=MAX_LISTENERS);
+        let number = limits::entries("spec.listeners", listeners.len(), 1..=limits::MAX_LISTENERS);
         refused.refuse_if(Reason::Invalid, number.err());
         let start = all.len();
         if refused.good() {

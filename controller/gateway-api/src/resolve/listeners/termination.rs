@@ -9,9 +9,6 @@ use crate::resolve::syntax::limits;
 use crate::resolve::tls::certificates::{Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
 
-/// Most certificates that the API's schema allows. A listener with more is refused, and the rest are not looked at.
-const MAX_CERTIFICATES: usize = 64;
-
 /// Checks `tls` of a listener as the API's schema does.
 pub(crate) fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<(), String> {
     match (protocol, tls) {
@@ -44,7 +41,11 @@ pub(crate) fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<()
                 return Err("tls.certificateRefs is empty; name at least one Secret".to_owned());
             }
             let count = certificate_refs.len();
-            limits::entries("tls.certificateRefs", count, 0..=MAX_CERTIFICATES)
+            limits::entries(
+                "tls.certificateRefs",
+                count,
+                0..=limits::MAX_CERTIFICATE_REFS,
+            )
         }
         _ => Ok(()),
     }
@@ -101,7 +102,11 @@ fn keys<'w>(
 ) -> Vec<String> {
     let mut keys = Vec::new();
     let mut covered = false;
-    for (i, reference) in references.iter().take(MAX_CERTIFICATES).enumerate() {
+    for (i, reference) in references
+        .iter()
+        .take(limits::MAX_CERTIFICATE_REFS)
+        .enumerate()
+    {
         let at = format!("tls.certificateRefs[{i}]");
         let (usable, fault) = match certificates.get(owner.referrer(), reference, cx) {
             Ok(Usable { certificate, fault }) => (Some(certificate), fault),

@@ -9,9 +9,6 @@ use crate::resolve::filters;
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason};
 
-/// Most backendRefs that the API's schema allows.
-const MAX_BACKENDS: usize = 16;
-
 /// The shares of the backends of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct BackendShares<'w> {
@@ -104,7 +101,11 @@ impl<'w> RuleContext<'_, 'w, '_> {
 
 /// Reads the weights of all references.
 pub(super) fn read_weights(references: &[BackendRef]) -> Result<Vec<u32>, String> {
-    limits::entries("backendRefs", references.len(), 0..=MAX_BACKENDS)?;
+    limits::entries(
+        "backendRefs",
+        references.len(),
+        0..=limits::MAX_BACKEND_REFS,
+    )?;
     references
         .iter()
         .enumerate()
@@ -112,10 +113,11 @@ pub(super) fn read_weights(references: &[BackendRef]) -> Result<Vec<u32>, String
             let weight = reference.weight.unwrap_or(1);
             u32::try_from(weight)
                 .ok()
-                .filter(|weight| *weight <= 1_000_000)
+                .filter(|weight| *weight <= limits::MAX_WEIGHT)
                 .ok_or_else(|| {
                     format!(
-                        "backendRefs[{i}].weight {weight} is out of range; expected 0 to 1000000"
+                        "backendRefs[{i}].weight {weight} is out of range; expected 0 to {}",
+                        limits::MAX_WEIGHT
                     )
                 })
         })

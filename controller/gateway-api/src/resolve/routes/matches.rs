@@ -91,7 +91,7 @@ pub(crate) fn read_all<S>(
     all: RouteMatch,
     mut read: impl FnMut(&S) -> Result<RouteMatch, String>,
 ) -> Result<Vec<RouteMatch>, String> {
-    limits::entries("matches", specs.len(), 0..=64)?;
+    limits::entries("matches", specs.len(), 0..=limits::MAX_MATCHES)?;
     if specs.is_empty() {
         return Ok(vec![all]);
     }
@@ -161,7 +161,7 @@ fn read_path(
 ) -> Result<schema::path_match::Kind, String> {
     let PathMatch { type_, value } = spec;
     let value = value.as_deref().unwrap_or("/");
-    limits::characters("path.value", value, 1024)?;
+    limits::characters("path.value", value, limits::MAX_PATH)?;
     match type_ {
         Some(PathMatchType::Exact) => {
             check_path(value)?;
@@ -209,7 +209,7 @@ fn read_list(
     regexes: &mut Regexes,
     instructions: &mut u64,
 ) -> Result<Vec<schema::StringMatch>, String> {
-    limits::entries(field, list.len(), 0..=16)?;
+    limits::entries(field, list.len(), 0..=limits::MAX_MATCHED_VALUES)?;
     let mut found: Vec<schema::StringMatch> = Vec::with_capacity(list.len());
     let mut seen: HashSet<String> = HashSet::new();
     for (i, StringMatch { type_, name, value }) in list.iter().enumerate() {

@@ -30,13 +30,9 @@ use super::syntax::hostnames::Hostname;
 use super::syntax::names;
 use super::syntax::regexes::Regexes;
 use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
+use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_ROUTE_MATCHES};
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
-
-/// Most parentRefs that the API's schema allows. A route with more is refused, and the rest are not looked at.
-const MAX_PARENTS: usize = 32;
-/// Most matches of all rules together that the API's schema allows.
-const MAX_MATCHES: usize = 128;
 
 /// A route with everything that is known of it before it attaches.
 #[derive(Debug)]
@@ -238,7 +234,7 @@ fn check_limits<R: RouteRule>(
         ("parentRefs", parent_refs.len(), &(0..=MAX_PARENTS)),
         ("hostnames", hostnames.len(), &limits.hostnames),
         ("rules", rules.len(), &limits.rules),
-        ("matches of all rules", matches, &(0..=MAX_MATCHES)),
+        ("matches of all rules", matches, &(0..=MAX_ROUTE_MATCHES)),
     ] {
         let (least, most) = (allowed.start(), allowed.end());
         if count > 0 && *most == 0 {

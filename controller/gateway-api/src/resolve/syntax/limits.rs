@@ -1,9 +1,56 @@
-//! Limits of the API's schema on the lengths of lists and values, and the messages about them.
+//! The number of entries, the size and the range that resolution allows, of every field that it bounds, and the messages
+//! about them. Those of the API's schema hold here, too, because files have not passed an API server. A list with more is
+//! refused, and the rest is not looked at: limits bound our own work.
 
 use std::fmt::Arguments;
 use std::ops::RangeInclusive;
 
 use super::names::is_field_value;
+
+/// Listeners of a Gateway, and of a ListenerSet.
+pub(crate) const MAX_LISTENERS: usize = 64;
+/// Listeners of a Gateway together with its ListenerSets. Each HTTPS listener has a virtual host for every other one of
+/// its port, so that they grow with the square. Our own.
+pub(crate) const MAX_ATTACHED_LISTENERS: usize = 512;
+/// Addresses of a Gateway.
+pub(crate) const MAX_ADDRESSES: usize = 16;
+/// Entries of `spec.tls.frontend.perPort`.
+pub(crate) const MAX_FRONTEND_PORTS: usize = 64;
+/// Entries of `allowedRoutes.kinds`.
+pub(crate) const MAX_KINDS: usize = 8;
+/// Certificates of a listener.
+pub(crate) const MAX_CERTIFICATE_REFS: usize = 64;
+/// References to CA certificates by which clients are verified.
+pub(crate) const MAX_CLIENT_CA_REFS: usize = 16;
+/// Parents of a route.
+pub(crate) const MAX_PARENTS: usize = 32;
+/// Matches of a rule, and of all rules of a route together.
+pub(crate) const MAX_MATCHES: usize = 64;
+pub(crate) const MAX_ROUTE_MATCHES: usize = 128;
+/// Headers, and query parameters, of one match.
+pub(crate) const MAX_MATCHED_VALUES: usize = 16;
+/// Characters of a path that is matched or put in the place of another.
+pub(crate) const MAX_PATH: usize = 1024;
+/// Filters of a rule or a backend.
+pub(crate) const MAX_FILTERS: usize = 16;
+/// Headers in each list of a filter.
+pub(crate) const MAX_FILTER_HEADERS: usize = 16;
+/// Entries of the lists of a CORS filter, and of its methods.
+pub(crate) const MAX_CORS_ENTRIES: usize = 64;
+pub(crate) const MAX_CORS_METHODS: usize = 9;
+/// Backends of a rule, and the weight of one.
+pub(crate) const MAX_BACKEND_REFS: usize = 16;
+pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
+/// Targets of a BackendTLSPolicy.
+pub(crate) const MAX_POLICY_TARGETS: usize = 16;
+/// References to CA certificates of a BackendTLSPolicy.
+pub(crate) const MAX_POLICY_CA_REFS: usize = 8;
+/// Names that the certificate of a backend may have to show, and the characters of one that is a URI.
+pub(crate) const MAX_SUBJECT_ALT_NAMES: usize = 5;
+pub(crate) const MAX_URI: usize = 253;
+/// Bytes of a text with certificates or a key, and certificates in it: more than any real chain or bundle has. Our own.
+pub(crate) const MAX_PEM_BYTES: usize = 512 * 1024;
+pub(crate) const MAX_PEM_CERTIFICATES: usize = 512;
 
 /// Returns an error unless the list in this field has an allowed number of entries.
 pub(crate) fn entries(

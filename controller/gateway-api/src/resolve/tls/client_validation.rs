@@ -154,7 +154,11 @@ impl PortValidation {
         }
         let at = format!("{at}.validation");
         let field = format!("{at}.caCertificateRefs");
-        if let Err(why) = limits::entries(&field, ca_certificate_refs.len(), 1..=16) {
+        if let Err(why) = limits::entries(
+            &field,
+            ca_certificate_refs.len(),
+            1..=limits::MAX_CLIENT_CA_REFS,
+        ) {
             outcome.unsupported = Some(why);
             return outcome;
         }

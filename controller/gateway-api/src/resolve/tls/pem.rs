@@ -10,9 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::pem::{Error, PemObject as _};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Most bytes of a text: more than any real chain or bundle has. It bounds the work that a hostile object can cause.
-const MAX_BYTES: usize = 512 * 1024;
-const MAX_CERTIFICATES: usize = 512;
+use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES};
 
 /// Old labels of certificates. The second has more than the certificate, which is cut off when it is read.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
@@ -23,8 +21,10 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     let mut found = Vec::new();
     for item in CertificateDer::pem_slice_iter(&pem) {
         let certificate = item.map_err(|why| broken(&why))?;
-        if found.len() == MAX_CERTIFICATES {
-            return Err(format!("holds more than {MAX_CERTIFICATES} certificates"));
+        if found.len() == MAX_PEM_CERTIFICATES {
+            return Err(format!(
+                "holds more than {MAX_PEM_CERTIFICATES} certificates"
+            ));
         }
         found.push(certificate);
     }
@@ -52,9 +52,9 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
 
 /// Returns the text as it is parsed: without a byte order mark, with today's labels.
 fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
-    if pem.len() > MAX_BYTES {
+    if pem.len() > MAX_PEM_BYTES {
         return Err(format!(
-            "has {} bytes; at most {MAX_BYTES} are read",
+            "has {} bytes; at most {MAX_PEM_BYTES} are read",
             pem.len()
         ));
     }
