@@ -112,8 +112,11 @@ fn fleets(desired: &DesiredPublications) -> Fleets {
     let mut fleets = Fleets::default();
     for (gateway, desired) in desired {
         match desired {
-            DesiredPublication::Publish(bundle) => {
-                let fleet = fleets.of.entry(bundle.owner.fleet.clone()).or_default();
+            DesiredPublication::Publish(publication) => {
+                let fleet = fleets
+                    .of
+                    .entry(publication.owner.fleet.clone())
+                    .or_default();
                 fleet.insert(gateway.clone());
             }
             DesiredPublication::Retain => {

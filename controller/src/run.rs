@@ -211,15 +211,15 @@ fn follow_configuration(
     current
 }
 
-/// Publications, once the parts that resolve have been started.
-type Publications = watch::Receiver<Option<Arc<DesiredPublications>>>;
+/// Receives the publications, once the parts that resolve have been started.
+type PublicationsReceiver = watch::Receiver<Option<Arc<DesiredPublications>>>;
 
 /// Starts to answer probes.
 fn spawn_probes(
     listener: TcpListener,
     replica: &Replica,
     current: watch::Receiver<CurrentSettings>,
-    resolved: watch::Receiver<Option<Publications>>,
+    resolved: watch::Receiver<Option<PublicationsReceiver>>,
     tasks: &mut JoinSet<()>,
 ) {
     let metrics = Arc::clone(&replica.metrics);
@@ -238,7 +238,7 @@ fn spawn_probes(
 
 /// Channels over which the engine hands its outcomes to the writers.
 struct Outcomes {
-    publications: Publications,
+    publications: PublicationsReceiver,
     statuses: mpsc::UnboundedReceiver<StatusChange>,
     settings: watch::Receiver<SettingsByGateway>,
 }

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::bundles::Bundles;
 use super::cluster_state::tests::observed;
 use super::cluster_state::{ClusterState, Effect};
-use crate::publish::{Bundle, DesiredPublication};
+use super::publications::Publications;
+use crate::publish::{DesiredPublication, Publication};
 use crate::serve::Metrics;
 use crate::watch::{Input, WatchEvent, WatchedObject};
 use any_routes::{OBJECTS, any_place, any_rules, version};
@@ -39,19 +39,19 @@ fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
 }
 
 /// Everything that a whole resolution says.
-fn whole(state: &ClusterState, bundles: &mut Bundles) -> (Vec<Bundle>, Statuses) {
+fn whole(state: &ClusterState, publications: &mut Publications) -> (Vec<Publication>, Statuses) {
     let resolution = resolve::resolve(state.world(), &Options::default());
     let statuses = resolution.statuses;
-    let (desired, _) = bundles.build(resolution.gateways, &statuses, &BTreeSet::new(), state);
+    let (desired, _) = publications.build(resolution.gateways, &statuses, &BTreeSet::new(), state);
     (published(desired.values()), statuses)
 }
 
-fn published<'o>(desired: impl Iterator<Item = &'o DesiredPublication>) -> Vec<Bundle> {
-    let bundle = |desired: &DesiredPublication| match desired {
-        DesiredPublication::Publish(bundle) => Bundle::clone(bundle),
+fn published<'o>(desired: impl Iterator<Item = &'o DesiredPublication>) -> Vec<Publication> {
+    let publication = |desired: &DesiredPublication| match desired {
+        DesiredPublication::Publish(publication) => Publication::clone(publication),
         DesiredPublication::Retain => panic!("both Gateways are published"),
     };
-    desired.map(bundle).collect()
+    desired.map(publication).collect()
 }
 
 fn route(name: &str, kind: &str, spec: &str) -> WatchedObject {
@@ -75,8 +75,8 @@ proptest! {
         for (name, place) in places.iter().enumerate() {
             take(&mut state, WatchEvent::Applied(observed(&version(name, place, &[]))));
         }
-        let (mut bundles, mut resolver) = (Bundles::default(), Resolver::default());
-        let (_, mut said) = whole(&state, &mut bundles);
+        let (mut publications, mut resolver) = (Publications::default(), Resolver::default());
+        let (_, mut said) = whole(&state, &mut publications);
         state.note_resolved();
         for batch in batches {
             let mut before = PreviousRoutes::new();
@@ -102,17 +102,17 @@ proptest! {
             let desired = delta.and_then(|RouteDelta { route_tables, statuses }| {
                 let now = |change: RouteStatusChange| (change.route, change.after);
                 said.routes.extend(statuses.into_iter().map(now));
-                bundles.change_hosts(&route_tables)
+                publications.change_hosts(&route_tables)
             });
             let published_now = if let Some(desired) = desired {
                 published(desired.values())
             } else {
-                let (published_now, statuses) = whole(&state, &mut bundles);
+                let (published_now, statuses) = whole(&state, &mut publications);
                 said = statuses;
                 published_now
             };
             state.note_resolved();
-            let (expected, statuses) = whole(&state, &mut Bundles::default());
+            let (expected, statuses) = whole(&state, &mut Publications::default());
             prop_assert_eq!(&published_now, &expected);
             prop_assert_eq!(&said, &statuses);
         }

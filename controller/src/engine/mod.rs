@@ -6,11 +6,11 @@
 //! a few changed routes are resolved with their neighbours alone. Both have the outcome of a whole resolution. The engine
 //! never waits for a write.
 
-mod bundles;
 mod cluster_state;
 #[cfg(test)]
 mod incremental_tests;
 mod pending;
+mod publications;
 #[cfg(test)]
 mod refresh_tests;
 mod relevant;
@@ -24,9 +24,9 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use self::bundles::{Bundles, Refresh};
 use self::cluster_state::{ClusterState, Effect};
 use self::pending::{Pending, Task};
+use self::publications::{Publications, Refresh};
 use crate::configuration::{ControllerSettings, CurrentSettings, SelectionRule};
 use crate::publish::{DesiredPublications, revisions};
 use crate::replica::replace;
@@ -63,7 +63,7 @@ struct Memory {
     resolver: Resolver,
     /// Resolver of changed routes with their neighbours.
     incremental: Resolver,
-    bundles: Bundles,
+    publications: Publications,
     pending: Pending,
 }
 
@@ -74,7 +74,7 @@ impl Engine {
             state: ClusterState::default(),
             resolver: Resolver::default(),
             incremental: Resolver::default(),
-            bundles: Bundles::default(),
+            publications: Publications::default(),
             pending: Pending::new(),
         };
         loop {
@@ -118,7 +118,7 @@ impl Engine {
     fn refresh(&self, memory: &mut Memory) {
         let Memory {
             state,
-            bundles,
+            publications,
             pending,
             ..
         } = memory;
@@ -128,7 +128,7 @@ impl Engine {
             return;
         }
         let sets = state.endpoint_sets(&services, &self.settings.options);
-        match bundles.refresh(&sets) {
+        match publications.refresh(&sets) {
             Refresh::Same => {}
             Refresh::Changed(desired) => {
                 self.desired.send_replace(Some(Arc::new(desired)));
@@ -144,7 +144,7 @@ impl Engine {
             state,
             resolver,
             incremental,
-            bundles,
+            publications,
             pending,
         } = memory;
         pending.look();
@@ -157,12 +157,12 @@ impl Engine {
         let mut outcome = None;
         let routes = std::mem::take(&mut pending.routes);
         if !pending.unresolved && !routes.is_empty() {
-            let update = self.resolve_routes(state, &routes, incremental, bundles);
+            let update = self.resolve_routes(state, &routes, incremental, publications);
             outcome = update.map(Resolved::Routes);
             pending.unresolved = outcome.is_none();
         }
         if pending.unresolved {
-            outcome = Some(Resolved::World(self.resolve(state, resolver, bundles)));
+            outcome = Some(Resolved::World(self.resolve(state, resolver, publications)));
             pending.resolved(Instant::now());
         }
         if outcome.is_some() {
@@ -194,7 +194,7 @@ impl Engine {
         state: &ClusterState,
         before: &PreviousRoutes,
         resolver: &mut Resolver,
-        bundles: &mut Bundles,
+        publications: &mut Publications,
     ) -> Option<RouteStatusUpdate> {
         // In that mode, the Gateways that exist decide which one is served.
         if self.settings.selection != SelectionRule::Multiple {
@@ -207,7 +207,7 @@ impl Engine {
         } = resolve_routes(state.world(), before, resolver, &self.settings.options)?;
         let mut changed = BTreeMap::new();
         if !route_tables.is_empty() {
-            let desired = bundles.change_hosts(&route_tables)?;
+            let desired = publications.change_hosts(&route_tables)?;
             changed = revisions(&desired);
             self.desired.send_replace(Some(Arc::new(desired)));
         }
@@ -223,7 +223,7 @@ impl Engine {
         &self,
         state: &mut ClusterState,
         resolver: &mut Resolver,
-        bundles: &mut Bundles,
+        publications: &mut Publications,
     ) -> Arc<ResolvedStatuses> {
         let start = Instant::now();
         let (mut resolution, unserved) = match &self.settings.selection {
@@ -249,7 +249,7 @@ impl Engine {
             .collect();
         self.metrics.certificates(&expiries);
         let (desired, unpublishable) =
-            bundles.build(gateways, &resolution.statuses, &unserved, state);
+            publications.build(gateways, &resolution.statuses, &unserved, state);
         self.metrics.resolved(
             start.elapsed(),
             state.world(),

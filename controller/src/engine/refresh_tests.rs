@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::bundles::{Bundles, Refresh};
 use super::cluster_state::ClusterState;
 use super::cluster_state::tests::observed;
-use crate::publish::{Bundle, DesiredPublication, DesiredPublications};
+use super::publications::{Publications, Refresh};
+use crate::publish::{DesiredPublication, DesiredPublications, Publication};
 use crate::serve::Metrics;
 use crate::watch::{Input, WatchEvent, WatchedObject};
 use any_slices::{ADDRESSES, KINDS, OBJECTS, any_slice};
@@ -30,9 +30,9 @@ fn take(
 }
 
 /// Returns the publications of a whole resolution.
-fn whole(state: &ClusterState, bundles: &mut Bundles) -> DesiredPublications {
+fn whole(state: &ClusterState, publications: &mut Publications) -> DesiredPublications {
     let resolution = resolve::resolve(state.world(), &Options::default());
-    let (desired, unpublishable) = bundles.build(
+    let (desired, unpublishable) = publications.build(
         resolution.gateways,
         &resolution.statuses,
         &BTreeSet::new(),
@@ -42,12 +42,12 @@ fn whole(state: &ClusterState, bundles: &mut Bundles) -> DesiredPublications {
     desired
 }
 
-fn published(desired: &DesiredPublications) -> Vec<Arc<Bundle>> {
-    let bundle = |desired: &DesiredPublication| match desired {
-        DesiredPublication::Publish(bundle) => Arc::clone(bundle),
+fn published(desired: &DesiredPublications) -> Vec<Arc<Publication>> {
+    let publication = |desired: &DesiredPublication| match desired {
+        DesiredPublication::Publish(publication) => Arc::clone(publication),
         DesiredPublication::Retain => panic!("both Gateways are published"),
     };
-    desired.values().map(bundle).collect()
+    desired.values().map(publication).collect()
 }
 
 fn slice() -> impl Strategy<Value = (bool, WatchedObject)> {
@@ -67,8 +67,8 @@ proptest! {
             let kind = object.object.as_ref().expect("an object").kind();
             take(&mut state, kind, WatchEvent::Applied(object));
         }
-        let mut bundles = Bundles::default();
-        let mut current = whole(&state, &mut bundles);
+        let mut publications = Publications::default();
+        let mut current = whole(&state, &mut publications);
         state.note_resolved();
         for batch in batches {
             let mut services = BTreeSet::new();
@@ -79,12 +79,12 @@ proptest! {
                 services.extend(changed);
             }
             let sets = state.endpoint_sets(&services, &Options::default());
-            match bundles.refresh(&sets) {
+            match publications.refresh(&sets) {
                 Refresh::Same => {}
                 Refresh::Changed(desired) => current = desired,
-                Refresh::Whole => current = whole(&state, &mut bundles),
+                Refresh::Whole => current = whole(&state, &mut publications),
             }
-            let expected = whole(&state, &mut Bundles::default());
+            let expected = whole(&state, &mut Publications::default());
             prop_assert_eq!(published(&current), published(&expected));
         }
     }

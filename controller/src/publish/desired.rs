@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Bundle;
+use super::Publication;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Publication of one Gateway.
+/// Decision about what is published of one Gateway.
 #[derive(Clone, Debug)]
 pub(crate) enum DesiredPublication {
-    /// Publish this bundle.
-    Publish(Arc<Bundle>),
+    /// Write this.
+    Publish(Arc<Publication>),
     /// Retain what was published: the Gateway is ours, but nothing can be made of it now.
     Retain,
 }
 
-/// Publications of all Gateways that are ours.
+/// Decisions about all Gateways that are ours.
 pub(crate) type DesiredPublications = BTreeMap<NamespacedName, DesiredPublication>;
 
 /// Returns the revision of each Gateway that is to be published.
@@ -23,7 +23,9 @@ pub(crate) fn revisions(desired: &DesiredPublications) -> BTreeMap<NamespacedNam
     desired
         .iter()
         .filter_map(|(name, desired)| match desired {
-            DesiredPublication::Publish(bundle) => Some((name.clone(), bundle.revision.clone())),
+            DesiredPublication::Publish(publication) => {
+                Some((name.clone(), publication.revision.clone()))
+            }
             DesiredPublication::Retain => None,
         })
         .collect()

@@ -37,7 +37,7 @@ impl std::fmt::Debug for DesiredObject {
 
 /// Owner of an object: a Gateway and its fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BundleOwner {
+pub(crate) struct PublicationOwner {
     pub(crate) gateway: NamespacedName,
     pub(crate) fleet: String,
 }
@@ -45,7 +45,7 @@ pub(crate) struct BundleOwner {
 impl DesiredObject {
     /// Returns an object that holds `bytes` in one entry.
     pub(crate) fn new(
-        owner: &BundleOwner,
+        owner: &PublicationOwner,
         part: Part,
         name: String,
         bytes: Bytes,
@@ -69,7 +69,7 @@ impl DesiredObject {
     }
 
     /// Returns the same object with these bytes.
-    pub(crate) fn with(&self, owner: &BundleOwner, bytes: Bytes) -> Self {
+    pub(crate) fn with(&self, owner: &PublicationOwner, bytes: Bytes) -> Self {
         let (name, summary) = (self.name.clone(), self.summary.clone());
         Self::new(owner, self.part, name, bytes, summary)
     }
@@ -77,7 +77,7 @@ impl DesiredObject {
     /// Returns the object in the form of the API.
     pub(crate) fn json(
         &self,
-        owner: &BundleOwner,
+        owner: &PublicationOwner,
         namespace: &str,
         signature: Option<&[u8]>,
     ) -> Value {
@@ -129,7 +129,7 @@ pub(super) fn entry(part: Part) -> &'static str {
     }
 }
 
-fn labels(owner: &BundleOwner, part: Part) -> BTreeMap<String, String> {
+fn labels(owner: &PublicationOwner, part: Part) -> BTreeMap<String, String> {
     BTreeMap::from([
         (GATEWAY_LABEL.to_owned(), gateway_id(&owner.gateway)),
         (PART_LABEL.to_owned(), part.as_str().to_owned()),

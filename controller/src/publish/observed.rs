@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use sesame_proto::bounds;
 
-use super::objects::{self, BundleOwner, DesiredObject};
+use super::objects::{self, DesiredObject, PublicationOwner};
 use super::signing::{Seal, Sealed, Signing};
 use crate::watch::Received;
 use sesame_published::names::{
@@ -112,7 +112,7 @@ impl PublishedObject {
     /// Returns the entry that a write leaves.
     pub(super) fn of_written(
         object: &DesiredObject,
-        owner: &BundleOwner,
+        owner: &PublicationOwner,
         version: u64,
         seal: Seal,
     ) -> Self {

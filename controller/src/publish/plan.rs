@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::bundle::Bundle;
 use super::desired::{DesiredPublication, DesiredPublications};
-use super::objects::{self, BundleOwner, DesiredObject};
+use super::objects::{self, DesiredObject, PublicationOwner};
 use super::observed::PublishedObjects;
+use super::publication::Publication;
 use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
@@ -15,7 +15,7 @@ use sesame_published::names::{Part, gateway_id, shard_name};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GatewayPlan {
     /// Owner of the objects; none when nothing but the label is left of the Gateway.
-    pub(super) owner: Option<BundleOwner>,
+    pub(super) owner: Option<PublicationOwner>,
     pub(super) steps: Vec<Vec<ObjectWrite>>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn plan(
 ) -> Vec<GatewayPlan> {
     let ours: BTreeSet<String> = desired.keys().map(gateway_id).collect();
     let wanted = desired.iter().filter_map(|(name, desired)| match desired {
-        DesiredPublication::Publish(bundle) => Some(publish(published, name, bundle)),
+        DesiredPublication::Publish(publication) => Some(publish(published, name, publication)),
         DesiredPublication::Retain => None,
     });
     let withdrawn = published
@@ -59,14 +59,14 @@ pub(super) fn plan(
 fn publish(
     published: &PublishedObjects,
     name: &NamespacedName,
-    bundle: &Arc<Bundle>,
+    publication: &Arc<Publication>,
 ) -> GatewayPlan {
-    let Bundle {
+    let Publication {
         owner,
         revision: _,
         parts,
         manifest,
-    } = bundle.as_ref();
+    } = publication.as_ref();
     let known = published.get(Part::Manifest, &manifest.name);
     let new_manifest = known.is_none_or(|known| !known.is(manifest));
     let (mut before, mut after) = (Vec::new(), Vec::new());
@@ -102,7 +102,7 @@ fn publish(
             None => ObjectWrite::Create(Arc::clone(manifest)),
         });
     }
-    after.extend(left_over(published, name, bundle, new_manifest));
+    after.extend(left_over(published, name, publication, new_manifest));
     GatewayPlan {
         owner: Some(owner.clone()),
         steps: steps([before, here, after]),
@@ -113,15 +113,15 @@ fn publish(
 fn left_over(
     published: &PublishedObjects,
     name: &NamespacedName,
-    bundle: &Bundle,
+    publication: &Publication,
     new_manifest: bool,
 ) -> Vec<ObjectWrite> {
-    let Bundle {
+    let Publication {
         owner: _,
         revision: _,
         parts,
         manifest,
-    } = bundle;
+    } = publication;
     // While the manifest stays, shards that it does not name are those of the revision before.
     let named_before: BTreeSet<String> = published
         .get(Part::Manifest, &manifest.name)
@@ -175,7 +175,11 @@ fn steps(all: [Vec<ObjectWrite>; 3]) -> Vec<Vec<ObjectWrite>> {
 }
 
 /// Returns the endpoint shard with the endpoints that are published in it now; none if the two do not fit into one.
-fn unite(published: &[u8], object: &DesiredObject, owner: &BundleOwner) -> Option<DesiredObject> {
+fn unite(
+    published: &[u8],
+    object: &DesiredObject,
+    owner: &PublicationOwner,
+) -> Option<DesiredObject> {
     let bytes = sesame_proto::shard::unite_endpoints(&object.name, published, &object.bytes);
     Some(object.with(owner, bytes.ok()?))
 }

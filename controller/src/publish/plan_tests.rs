@@ -10,10 +10,10 @@ use sesame_proto::schema::{
 
 use sesame_proto::shard::Splitter;
 
-use super::bundle::Bundle;
 use super::desired::{DesiredPublication, DesiredPublications};
 use super::observed::{PublishedObject, PublishedObjects};
 use super::plan::{GatewayPlan, ObjectWrite, plan};
+use super::publication::Publication;
 use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
@@ -24,7 +24,7 @@ fn name() -> NamespacedName {
 }
 
 /// A Gateway whose one route goes to `service`, with a key of this content.
-fn bundle(service: &str, address: &str, key: &str) -> Arc<Bundle> {
+fn publication(service: &str, address: &str, key: &str) -> Arc<Publication> {
     let backend = format!("Service/ns/{service}/80");
     let resolved = ResolvedGateway {
         gateway: name(),
@@ -60,12 +60,12 @@ fn bundle(service: &str, address: &str, key: &str) -> Arc<Bundle> {
             private_key: key.as_bytes().to_vec(),
         }],
     };
-    let bundle = Bundle::new(resolved, "default", &mut Splitter::default());
-    Arc::new(bundle.expect("small enough"))
+    let publication = Publication::new(resolved, "default", &mut Splitter::default());
+    Arc::new(publication.expect("small enough"))
 }
 
-fn desired(bundle: &Arc<Bundle>) -> DesiredPublications {
-    BTreeMap::from([(name(), DesiredPublication::Publish(Arc::clone(bundle)))])
+fn desired(publication: &Arc<Publication>) -> DesiredPublications {
+    BTreeMap::from([(name(), DesiredPublication::Publish(Arc::clone(publication)))])
 }
 
 /// Does one write to the state.
@@ -121,7 +121,7 @@ fn told(plans: &[GatewayPlan]) -> Vec<String> {
 #[test]
 fn what_was_carried_out_leaves_nothing_to_do() {
     let mut published = PublishedObjects::default();
-    let wanted = desired(&bundle("a", "10.0.0.1", "one"));
+    let wanted = desired(&publication("a", "10.0.0.1", "one"));
     let first = told(&plan(&published, &wanted));
     assert_eq!(
         first,
@@ -140,11 +140,14 @@ fn what_was_carried_out_leaves_nothing_to_do() {
 #[test]
 fn an_endpoint_is_one_write_and_a_key_comes_before_its_manifest() {
     let mut published = PublishedObjects::default();
-    carry_out(&mut published, &desired(&bundle("a", "10.0.0.1", "one")));
-    let moved = desired(&bundle("a", "10.0.0.2", "one"));
+    carry_out(
+        &mut published,
+        &desired(&publication("a", "10.0.0.1", "one")),
+    );
+    let moved = desired(&publication("a", "10.0.0.2", "one"));
     assert_eq!(told(&plan(&published, &moved)), ["0 replace endpoints"]);
     carry_out(&mut published, &moved);
-    let rotated = desired(&bundle("a", "10.0.0.2", "two"));
+    let rotated = desired(&publication("a", "10.0.0.2", "two"));
     // The digest of a key is in the snapshot that resolution makes; here only the Secret differs.
     assert_eq!(told(&plan(&published, &rotated)), ["0 replace keys"]);
 }
@@ -152,8 +155,11 @@ fn an_endpoint_is_one_write_and_a_key_comes_before_its_manifest() {
 #[test]
 fn readers_of_either_manifest_find_their_endpoints_and_shards() {
     let mut published = PublishedObjects::default();
-    carry_out(&mut published, &desired(&bundle("a", "10.0.0.1", "one")));
-    let next = desired(&bundle("b", "10.0.0.2", "one"));
+    carry_out(
+        &mut published,
+        &desired(&publication("a", "10.0.0.1", "one")),
+    );
+    let next = desired(&publication("b", "10.0.0.2", "one"));
     let plans = plan(&published, &next);
     let [change] = plans.as_slice() else {
         panic!("one plan: {plans:?}");
@@ -192,14 +198,20 @@ fn readers_of_either_manifest_find_their_endpoints_and_shards() {
         assert_eq!(plan(&state, &next), [], "after {done} writes");
     }
     // The third revision takes the shards of the first.
-    let third = told(&plan(&whole, &desired(&bundle("c", "10.0.0.3", "one"))));
+    let third = told(&plan(
+        &whole,
+        &desired(&publication("c", "10.0.0.3", "one")),
+    ));
     assert!(third.contains(&"2 delete config".to_owned()), "{third:?}");
 }
 
 #[test]
 fn only_a_gateway_that_is_known_not_to_be_ours_is_withdrawn() {
     let mut published = PublishedObjects::default();
-    carry_out(&mut published, &desired(&bundle("a", "10.0.0.1", "one")));
+    carry_out(
+        &mut published,
+        &desired(&publication("a", "10.0.0.1", "one")),
+    );
     let kept = BTreeMap::from([(name(), DesiredPublication::Retain)]);
     assert_eq!(plan(&published, &kept), []);
     let withdrawn = told(&plan(&published, &BTreeMap::new()));

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::desired::DesiredPublications;
-use super::objects::BundleOwner;
+use super::objects::PublicationOwner;
 use super::observed::{PublishedObject, PublishedObjects};
 use super::plan::{GatewayPlan, ObjectWrite, plan};
 use super::retries::{Retries, forget_settled, note_failure};
@@ -188,7 +188,7 @@ impl SnapshotPublisher {
 
     async fn write(
         &self,
-        owner: Option<&BundleOwner>,
+        owner: Option<&PublicationOwner>,
         write: ObjectWrite,
         stamp: u64,
     ) -> Result<Written, String> {

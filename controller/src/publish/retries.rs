@@ -64,7 +64,7 @@ pub(super) fn note_failure(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::publish::objects::BundleOwner;
+    use crate::publish::objects::PublicationOwner;
 
     #[test]
     fn a_failed_write_that_is_no_longer_needed_is_forgotten() {
@@ -74,7 +74,7 @@ mod tests {
         for of in [Some(gateway("a")), Some(gateway("b")), None] {
             note_failure(&mut retries, &failures, of, Some("no answer".to_owned()));
         }
-        let owner = BundleOwner {
+        let owner = PublicationOwner {
             gateway: gateway("b"),
             fleet: "default".to_owned(),
         };

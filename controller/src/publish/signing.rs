@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sesame_proto::signature::{SignedPiece, SigningKeys, Statement};
 
-use super::objects::{BundleOwner, DesiredObject};
+use super::objects::{DesiredObject, PublicationOwner};
 use sesame_published::names::{KEY_SECRETS_ENTRY, Part};
 
 /// Keys to sign with, if there are any.
@@ -45,7 +45,7 @@ impl Signing {
     pub(super) fn sign(
         &self,
         object: &DesiredObject,
-        owner: &BundleOwner,
+        owner: &PublicationOwner,
         stamp: u64,
     ) -> Option<Vec<u8>> {
         let keys = self.0.as_ref()?;

@@ -6,7 +6,7 @@ use kube::core::request::Request;
 use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use kube::{Api, Resource as _};
 
-use super::objects::{self, BundleOwner, DesiredObject};
+use super::objects::{self, DesiredObject, PublicationOwner};
 use super::observed::{PublishedObject, PublishedObjects, is_ours};
 use super::plan::ObjectWrite;
 use super::publisher::SnapshotPublisher;
@@ -57,7 +57,7 @@ impl SnapshotPublisher {
     /// Carries one write out.
     pub(super) async fn send(
         &self,
-        owner: Option<&BundleOwner>,
+        owner: Option<&PublicationOwner>,
         write: ObjectWrite,
         stamp: u64,
     ) -> Result<Written, WriteRefusal> {
@@ -105,7 +105,7 @@ impl SnapshotPublisher {
 
     async fn put(
         &self,
-        owner: &BundleOwner,
+        owner: &PublicationOwner,
         object: &DesiredObject,
         (verb, stamp): (Verb, u64),
     ) -> kube::Result<Written> {

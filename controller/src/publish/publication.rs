@@ -11,7 +11,7 @@ use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::Snapshot;
 use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
 
-use super::objects::{BundleOwner, DesiredObject};
+use super::objects::{DesiredObject, PublicationOwner};
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_published::names::{
     KEY_SECRETS_ENTRY, MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name,
@@ -22,15 +22,15 @@ const MAX_SUMMARY_LISTENERS: usize = 64;
 
 /// All objects that are to be published of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bundle {
-    pub(crate) owner: BundleOwner,
+pub(crate) struct Publication {
+    pub(crate) owner: PublicationOwner,
     pub(crate) revision: String,
     /// Key Secrets, then configuration, then endpoints; each by name.
     pub(crate) parts: Vec<Arc<DesiredObject>>,
     pub(crate) manifest: Arc<DesiredObject>,
 }
 
-impl Bundle {
+impl Publication {
     /// Makes the objects. The error says what is too large, in words for the Gateway's status. `splitter` is the
     /// Gateway's own.
     pub(crate) fn new(
@@ -43,7 +43,7 @@ impl Bundle {
             snapshot,
             keys,
         } = resolved;
-        let owner = BundleOwner {
+        let owner = PublicationOwner {
             gateway,
             fleet: fleet.to_owned(),
         };
@@ -61,7 +61,7 @@ impl Bundle {
         Self::of(owner, secrets, sharded, splitter.config(), &[])
     }
 
-    /// Returns the bundle after these changes of virtual hosts; none if only the whole Gateway tells. `splitter` is the
+    /// Returns the publication after these changes of virtual hosts; none if only the whole Gateway tells. `splitter` is the
     /// Gateway's own.
     pub(crate) fn with_changed_hosts(
         &self,
@@ -77,7 +77,7 @@ impl Bundle {
 
     /// Puts it together; objects that are among `known` are taken from there.
     fn of(
-        owner: BundleOwner,
+        owner: PublicationOwner,
         secrets: Vec<Arc<DesiredObject>>,
         sharded: Sharded,
         config: &Snapshot,
@@ -127,16 +127,16 @@ impl Bundle {
         })
     }
 
-    /// Returns the same bundle with these endpoint shards in place of those with their names.
+    /// Returns the same publication with these endpoint shards in place of those with their names.
     pub(crate) fn with_endpoints(&self, shards: Vec<Shard>) -> Self {
-        let mut bundle = self.clone();
+        let mut publication = self.clone();
         for Shard { name, bytes } in shards {
             let name = shard_name(&self.owner.gateway, &name);
-            if let Some(part) = bundle.parts.iter_mut().find(|part| part.name == name) {
+            if let Some(part) = publication.parts.iter_mut().find(|part| part.name == name) {
                 *part = Arc::new(part.with(&self.owner, bytes));
             }
         }
-        bundle
+        publication
     }
 }
 

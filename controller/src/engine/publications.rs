@@ -1,4 +1,4 @@
-//! The bundles of all Gateways: made by a whole resolution, and changed in place where only endpoints or routes changed.
+//! The publications of all Gateways: made by a whole resolution, and changed in place where only endpoints or routes changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use sesame_proto::schema::EndpointSet;
 use sesame_proto::shard::{RefreshedShards, Splitter};
 
 use super::cluster_state::ClusterState;
-use crate::publish::{Bundle, DesiredPublication, DesiredPublications};
+use crate::publish::{DesiredPublication, DesiredPublications, Publication};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{Kind, World};
 use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL};
 
-/// The last bundle of each Gateway, and what is needed to make the next one from it.
+/// The last publication of each Gateway, and what is needed to make the next one from it.
 #[derive(Debug, Default)]
-pub(super) struct Bundles {
+pub(super) struct Publications {
     splitters: BTreeMap<NamespacedName, Splitter>,
     desired: DesiredPublications,
     /// True if some Gateway could not be published.
@@ -35,7 +35,7 @@ pub(super) enum Refresh {
     Whole,
 }
 
-impl Bundles {
+impl Publications {
     /// Builds the publication of each Gateway. The second value holds the reason for each that cannot be built.
     pub(super) fn build(
         &mut self,
@@ -61,9 +61,12 @@ impl Bundles {
             let name = resolved.gateway.clone();
             let fleet = fleet(state.world(), &name);
             let mut splitter = self.splitters.remove(&name).unwrap_or_default();
-            match Bundle::new(resolved, &fleet, &mut splitter) {
-                Ok(bundle) => {
-                    desired.insert(name.clone(), DesiredPublication::Publish(Arc::new(bundle)));
+            match Publication::new(resolved, &fleet, &mut splitter) {
+                Ok(publication) => {
+                    desired.insert(
+                        name.clone(),
+                        DesiredPublication::Publish(Arc::new(publication)),
+                    );
                 }
                 Err(why) => {
                     tracing::warn!(gateway = %name, %why, "the Gateway cannot be published; what was published stays");
@@ -80,22 +83,22 @@ impl Bundles {
         (desired, unpublishable)
     }
 
-    /// Changes virtual hosts of the bundles; none if only a whole resolution tells the outcome, which is to follow then.
+    /// Changes virtual hosts of the publications; none if only a whole resolution tells the outcome, which is to follow then.
     pub(super) fn change_hosts(
         &mut self,
         changed: &[(NamespacedName, RouteTableDelta)],
     ) -> Option<DesiredPublications> {
         for (name, delta) in changed {
             let splitter = self.splitters.get_mut(name)?;
-            let Some(DesiredPublication::Publish(bundle)) = self.desired.get_mut(name) else {
+            let Some(DesiredPublication::Publish(publication)) = self.desired.get_mut(name) else {
                 return None;
             };
-            *bundle = Arc::new(bundle.with_changed_hosts(delta, splitter)?);
+            *publication = Arc::new(publication.with_changed_hosts(delta, splitter)?);
         }
         Some(self.desired.clone())
     }
 
-    /// Replaces these endpoint sets in the bundles that hold them.
+    /// Replaces these endpoint sets in the publications that hold them.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
         // It may be possible with these endpoints.
         if self.failed {
@@ -103,13 +106,13 @@ impl Bundles {
         }
         let mut changed = false;
         for (name, splitter) in &mut self.splitters {
-            let Some(DesiredPublication::Publish(bundle)) = self.desired.get_mut(name) else {
+            let Some(DesiredPublication::Publish(publication)) = self.desired.get_mut(name) else {
                 continue;
             };
             match splitter.refresh(sets) {
                 Ok(RefreshedShards::Changed(shards)) if shards.is_empty() => {}
                 Ok(RefreshedShards::Changed(shards)) => {
-                    *bundle = Arc::new(bundle.with_endpoints(shards));
+                    *publication = Arc::new(publication.with_endpoints(shards));
                     changed = true;
                 }
                 // A resolution tells which Gateway it is, and the reason.
