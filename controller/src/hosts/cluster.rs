@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kube::config::AuthInfo;
 use kube::{Client, Config};
 
 use super::HostsError;
@@ -13,6 +14,7 @@ use crate::connection;
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    config: Config,
     server: String,
     authority: String,
     server_name: Option<String>,
@@ -38,8 +40,9 @@ impl Cluster {
         let server_name = tls_server_name.clone();
         let is_verified = !accept_invalid_certs;
         Ok(Self {
-            client: Client::try_from(config)?,
+            client: Client::try_from(config.clone())?,
             namespace,
+            config,
             server,
             authority,
             server_name,
@@ -57,6 +60,14 @@ impl Cluster {
             return Err(HostsError::Server(server.to_owned()));
         }
         Ok(server.to_owned())
+    }
+
+    /// Returns a client that has this token in place of the caller's credentials.
+    pub(super) fn bearing(&self, token: &str) -> Result<Client, HostsError> {
+        let mut config = self.config.clone();
+        config.auth_info = AuthInfo::default();
+        config.auth_info.token = Some(token.to_owned().into());
+        Client::try_from(config).map_err(|error| HostsError::of("use the join token", &error))
     }
 
     /// Returns the certificates of the API server's authority as PEM; empty if the kubeconfig names none.

@@ -2,7 +2,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::Metadata;
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -21,10 +20,7 @@ use sesame_published::names::{FLEET_LABEL, GATEWAY_ANNOTATION, PART_LABEL, Part}
 
 use super::cluster::Cluster;
 use super::revoke::remove;
-use super::{HostsError, accounts, is_missing};
-
-/// The policy that lets one join token be used by one host only.
-const POLICY: &str = "sesame-hosts";
+use super::{HostsError, accounts, is_missing, policy};
 
 /// A host that is to be invited.
 #[derive(Clone, Debug)]
@@ -59,7 +55,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
         replace,
     } = wanted;
     let server = cluster.server(server.as_deref())?;
-    require_policy(cluster).await?;
+    policy::require(cluster).await?;
     if is_there::<ServiceAccount>(cluster, &host_account(host)).await? {
         let invited = is_there::<ServiceAccount>(cluster, &invitation_account(host)).await?;
         if !invited && !replace {
@@ -88,6 +84,11 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     create::<Role>(cluster, &role).await?;
     create::<RoleBinding>(cluster, &binding).await?;
     let (bearer, expires) = bearer(cluster, &invitation_account(host), *ttl).await?;
+    if let Err(error) = policy::wait_until_followed(cluster, host, &bearer).await {
+        // What stays is of no use to anybody, expires, and is replaced by the next invitation.
+        let _ = remove(cluster, host).await;
+        return Err(error);
+    }
     Ok(Invited {
         token: JoinToken {
             server,
@@ -101,15 +102,6 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
         },
         expires,
     })
-}
-
-/// Fails if the policy is certainly not there. A caller who may not look has to know.
-async fn require_policy(cluster: &Cluster) -> Result<(), HostsError> {
-    let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
-    match api.get(POLICY).await {
-        Err(error) if is_missing(&error) => Err(HostsError::NoPolicy(POLICY)),
-        _ => Ok(()),
-    }
 }
 
 /// Makes the Role of a fleet, if there is none yet. The controller keeps it up to date.

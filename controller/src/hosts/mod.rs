@@ -8,6 +8,7 @@ mod cluster;
 mod expired;
 mod inventory;
 mod invite;
+mod policy;
 mod revoke;
 
 pub(crate) use self::cluster::Cluster;
@@ -37,6 +38,11 @@ pub(crate) enum HostsError {
         "the admission policy {0:?} is not installed, so one token could let in two hosts; apply controller/deploy of this version"
     )]
     NoPolicy(&'static str),
+    /// The same.
+    #[error(
+        "the API server does not follow the admission policy {0:?}, so one token could let in two hosts; apply controller/deploy of this version"
+    )]
+    PolicyNotFollowed(&'static str),
     /// There is no such host.
     #[error(
         "no host {0} has joined or been invited; `sesame-controller hosts list` shows those that have"
