@@ -21,6 +21,9 @@ use super::reuseport::{Choice, SocketGroup, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
+/// Number of looks at the sockets of the host that it takes at most until two agree.
+const MAX_LOOKS: usize = 20;
+
 /// Steering of the new connections of two processes to the second.
 #[derive(Debug)]
 pub(crate) struct Steering {
@@ -53,7 +56,7 @@ pub(crate) struct SteerError {
 impl Steering {
     /// Steers new connections from now on, at every address that both have; on an error nothing changes.
     pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
-        let sight = Sight::of(Some(before), after);
+        let sight = Sight::steady(Some(before), after);
         let groups = sight.groups();
         for group in &groups {
             let among = Choice::Among {
@@ -90,7 +93,7 @@ impl Steering {
     /// To be called right before the first process closes its sockets, which changes the places of others. What has
     /// changed meanwhile is left to the kernel.
     pub(crate) fn narrow(self) -> Narrowed {
-        let sight = Sight::of(Some(&self.before), &self.after);
+        let sight = Sight::steady(Some(&self.before), &self.after);
         let now = sight.groups();
         let mut members = Vec::new();
         for group in self.groups {
@@ -149,6 +152,20 @@ impl<'a> Sight<'a> {
             before: before.map_or_else(BTreeMap::new, |before| listening::held(before.pid())),
             after: listening::held(process.pid()),
         }
+    }
+
+    /// Looks until the same groups are seen twice in a row. The kernel's table comes in pieces: a socket of anybody that
+    /// comes or goes meanwhile may hide another one, or show it twice, and then every place would be counted wrong.
+    fn steady(before: Option<&Process>, process: &'a Process) -> Self {
+        let mut seen = Self::of(before, process);
+        for _ in 0..MAX_LOOKS {
+            let again = Self::of(before, process);
+            if again.groups() == seen.groups() {
+                break;
+            }
+            seen = again;
+        }
+        seen
     }
 
     fn groups(&self) -> Vec<SocketGroup> {
