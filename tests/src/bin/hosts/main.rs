@@ -45,6 +45,9 @@ struct Arguments {
     /// Run in a network that was made for the scenario, with what is built already.
     #[arg(long, hide = true)]
     own_network: bool,
+    /// Only tell whether this machine can run others: 0, or the reason and 2.
+    #[arg(long)]
+    can_run: bool,
 }
 
 /// Exit status if nothing can be run, as it was asked for or here.
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         scenarios,
         init,
         own_network,
+        can_run,
     } = Arguments::parse();
     if let Some(init) = init {
         let part = PARTS.iter().find(|(name, _)| scenarios == [*name]);
@@ -92,6 +96,9 @@ fn main() -> ExitCode {
     if let Err(why) = machine::can_run() {
         eprintln!("error: {why}");
         return ExitCode::from(CANNOT);
+    }
+    if can_run {
+        return ExitCode::SUCCESS;
     }
     if let Some(unknown) = scenarios
         .iter()
