@@ -17,11 +17,13 @@ pub(super) struct Merged {
     pub(super) sources: BTreeMap<String, String>,
 }
 
-/// Replaces fields by those of the layer that are there, and notes the source of each.
+/// Replaces fields by those of the layer that are there, and notes the source of each. Fields that are laid in another way
+/// stand in the braces: every field of the type has to be named, so that a new one is not forgotten.
 macro_rules! lay {
-    ($of:ident over $on:expr, $sources:expr, $source:expr; $($field:ident as $path:literal,)+) => {
-        $(if $of.$field.is_some() {
-            $on.$field.clone_from(&$of.$field);
+    ($type:ident { $($other:ident),* } = $of:expr, over $on:expr, $sources:expr, $source:expr; $($field:ident as $path:literal,)+) => {
+        let $type { $($field,)+ $($other,)* } = $of;
+        $(if $field.is_some() {
+            $on.$field.clone_from($field);
             $sources.insert($path.to_owned(), $source.to_owned());
         })+
     };
@@ -60,18 +62,13 @@ impl Merged {
     }
 
     fn publishing(&mut self, publishing: &Publishing, source: &str) {
-        lay! { publishing over self.publishing, self.sources, source;
+        lay! { Publishing { annotations, labels } = publishing, over self.publishing, self.sources, source;
             type_ as "spec.publishing.type",
             ip_family_policy as "spec.publishing.ipFamilyPolicy",
             ip_families as "spec.publishing.ipFamilies",
             load_balancer_class as "spec.publishing.loadBalancerClass",
             load_balancer_source_ranges as "spec.publishing.loadBalancerSourceRanges",
         }
-        let Publishing {
-            annotations,
-            labels,
-            ..
-        } = publishing;
         for (of, on, field) in [
             (annotations, &mut self.publishing.annotations, "annotations"),
             (labels, &mut self.publishing.labels, "labels"),
@@ -85,7 +82,7 @@ impl Merged {
     }
 
     fn edge(&mut self, edge: &EdgeSettings, source: &str) {
-        lay! { edge over self.edge, self.sources, source;
+        lay! { EdgeSettings {} = edge, over self.edge, self.sources, source;
             escaped_slashes as "spec.edge.escapedSlashes",
             repeated_slashes as "spec.edge.repeatedSlashes",
             header_underscores as "spec.edge.headerUnderscores",
