@@ -1,6 +1,6 @@
 //! A launcher that takes over from another one, as the new Pod of a roll-out does from the old one on the same node.
 //!
-//! What stands for the file system of a container is a copy of Envoy of its own.
+//! A copy of Envoy of its own stands for the file system of a container.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

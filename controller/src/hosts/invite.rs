@@ -85,7 +85,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     create::<RoleBinding>(cluster, &binding).await?;
     let (bearer, expires) = bearer(cluster, &invitation_account(host), *ttl).await?;
     if let Err(error) = policy::wait_until_followed(cluster, host, &bearer).await {
-        // What stays is of no use to anybody, expires, and is replaced by the next invitation.
+        // Objects that stay are of no use to anybody, expire, and are replaced by the next invitation.
         let _ = remove(cluster, host).await;
         return Err(error);
     }

@@ -8,7 +8,7 @@ use sesame_proto::refusal;
 /// Returns the action that answers every request with a status, or with 500 if Envoy would not take it.
 pub(super) fn answer(status: u32) -> route::Action {
     route::Action::DirectResponse(DirectResponseAction {
-        // What Envoy takes.
+        // Envoy refuses any other.
         status: if (200..600).contains(&status) {
             status
         } else {

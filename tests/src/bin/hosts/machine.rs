@@ -43,7 +43,7 @@ pub(crate) fn can_run() -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("machines need root; `sudo make test-hosts`".to_owned());
     }
-    // What nspawn needs: namespaces of every kind and mounts in them.
+    // nspawn needs namespaces of every kind, and mounts in them.
     let all = ["--mount", "--pid", "--net", "--uts", "--ipc", "--fork"];
     let tried = Command::new("unshare")
         .args(all)

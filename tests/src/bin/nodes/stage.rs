@@ -30,7 +30,7 @@ impl Stage {
     pub(crate) async fn start() -> Self {
         let _ = fs::remove_dir_all(tools::logs());
         fs::create_dir_all(tools::logs()).expect("a directory for logs");
-        // What the namespaces have of processes is theirs.
+        // A list of the processes in these namespaces, in place of those of the machine.
         crate::node::ok(Command::new("mount").args(["-t", "proc", "proc", "/proc"]));
         let mut control_plane = ControlPlane::start();
         let kubectl = Kubectl::new(control_plane.kubeconfig());
