@@ -24,6 +24,10 @@ const KEPT: usize = 200;
 /// Load ends by itself after this time.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// A worker opens connections to another machine no faster than this. The kernel keeps a local port for a minute after such
+/// a connection, and has 28,000 of them; ports of connections to this machine are free after a second.
+const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(5);
+
 /// Holds the requests of a load and the number of its workers.
 #[derive(Clone)]
 pub struct Plan {
@@ -237,7 +241,13 @@ impl Worker {
             if self.stop.load(Ordering::Relaxed) || self.start.elapsed() > LONGEST {
                 break;
             }
-            let result = self.once(&mut kept[index % slots], &requests[index]).await;
+            let request = &requests[index];
+            let far = !self.keep && !request.address().ip().is_loopback();
+            let next = tokio::time::Instant::now() + BETWEEN_CONNECTIONS;
+            let result = self.once(&mut kept[index % slots], request).await;
+            if far {
+                tokio::time::sleep_until(next).await;
+            }
             self.sent.fetch_add(1, Ordering::Relaxed);
             let cause = match result {
                 Ok(reply) if (self.plan.good)(&reply) => {

@@ -44,6 +44,11 @@ struct Tls {
 }
 
 impl Request {
+    /// Returns the address that it is sent to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// GET `path` (with its query) of `host`, from whoever listens on `address`.
     pub fn get(address: SocketAddr, host: &str, path: &str) -> Self {
         Self {
