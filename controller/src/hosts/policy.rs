@@ -7,6 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBindin
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use kube::core::Status;
 use serde_json::json;
 use sesame_published::host_access::host_account;
 use tokio::time::{Instant, sleep};
@@ -45,7 +46,7 @@ pub(super) async fn wait_until_followed(
     let until = Instant::now() + PATIENCE;
     loop {
         let error = match api.patch(&host_account(host), &params, &change).await {
-            Err(kube::Error::Api(status)) if status.code == 422 => return Ok(()),
+            Err(kube::Error::Api(status)) if is_refusal(&status) => return Ok(()),
             Ok(_) => HostsError::PolicyNotFollowed(POLICY),
             Err(error) => HostsError::of("try the join token", &error),
         };
@@ -53,5 +54,34 @@ pub(super) async fn wait_until_followed(
             return Err(error);
         }
         sleep(AGAIN).await;
+    }
+}
+
+/// Returns true if our policy refused the change. Another check of the API server may give the same code.
+fn is_refusal(status: &Status) -> bool {
+    status.code == 422 && status.message.contains(&format!("'{POLICY}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_policy_counts_as_a_refusal() {
+        let status = |code, message: &str| Status {
+            code,
+            message: message.to_owned(),
+            ..Status::default()
+        };
+        let by = |policy: &str| {
+            format!(
+                "secrets \"sesame-host.edge-1\" is forbidden: ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied \
+                 request: it claims nothing"
+            )
+        };
+        assert!(is_refusal(&status(422, &by("sesame-hosts"))));
+        assert!(!is_refusal(&status(422, &by("another"))));
+        assert!(!is_refusal(&status(403, &by("sesame-hosts"))));
+        assert!(!is_refusal(&status(422, "metadata.annotations: Too long")));
     }
 }
