@@ -1,7 +1,7 @@
 //! The agent as a unit of a service manager: says when it is ready, what it serves, and that its loops go on.
 //!
-//! Ready is what `/readyz` says. A host that has nothing to serve yet, or cannot reach its source, is a unit all the same:
-//! after a while it counts as started, and its status says what is missing. The watchdog is fed by the agent's own loop, and
+//! Started is a host that is ready, as `/readyz` says, with the newest configuration. One that has nothing to serve yet, or
+//! cannot reach its source, is a unit all the same: after a while it counts as started, and its status says what is missing. The watchdog is fed by the agent's own loop, and
 //! only while the engine and every instance either wait for something or have not worked on one thing for too long.
 
 use std::collections::BTreeMap;
@@ -13,9 +13,10 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::engine::SourceState;
 use super::observed::Observed;
-use super::report::Report;
 use super::report::health::unready;
+use super::report::{GatewayReport, Report};
 use crate::host::service_manager;
+use sesame_gateway_api::status::AgentState;
 
 /// Time after which a host that is not ready counts as started.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -98,7 +99,8 @@ fn looks(period: Duration) -> Interval {
 
 /// Returns whether a unit counts as started.
 fn is_started(report: &Report, since: Duration) -> bool {
-    since >= PATIENCE || unready(report).is_empty()
+    let applies = |gateway: &GatewayReport| gateway.state == AgentState::Applying;
+    since >= PATIENCE || (unready(report).is_empty() && !report.gateways.iter().any(applies))
 }
 
 /// Returns which loop has worked on one thing for too long.
@@ -160,9 +162,8 @@ fn status(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::report::{AgentReport, EnvoyReport, GatewayReport, SourceReport};
+    use crate::run::report::{AgentReport, EnvoyReport, SourceReport};
     use jiff::Timestamp;
-    use sesame_gateway_api::status::AgentState;
 
     fn report(serves: Option<bool>) -> Report {
         let gateway = |serves| GatewayReport {
@@ -214,6 +215,14 @@ mod tests {
         let mut starting = report(None);
         starting.starting.push("default/edge".to_owned());
         assert!(!is_started(&starting, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_host_starts_with_its_newest_configuration() {
+        let mut applying = report(Some(true));
+        applying.gateways[0].state = AgentState::Applying;
+        assert!(!is_started(&applying, PATIENCE / 2));
+        assert!(is_started(&applying, PATIENCE));
     }
 
     #[test]
