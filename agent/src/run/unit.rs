@@ -14,7 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::engine::SourceState;
 use super::observed::Observed;
 use super::report::health::unready;
-use super::report::{GatewayReport, Report};
+use super::report::{GatewayReport, Report, SourceReport};
 use crate::host::service_manager;
 use sesame_gateway_api::status::AgentState;
 
@@ -100,7 +100,17 @@ fn looks(period: Duration) -> Interval {
 /// Returns whether a unit counts as started.
 fn is_started(report: &Report, since: Duration) -> bool {
     let applies = |gateway: &GatewayReport| gateway.state == AgentState::Applying;
-    since >= PATIENCE || (unready(report).is_empty() && !report.gateways.iter().any(applies))
+    let serves = unready(report).is_empty() && !report.gateways.iter().any(applies);
+    since >= PATIENCE || serves || has_no_bundle(report)
+}
+
+/// Returns true if the directory of bundles was read and nothing of it can be taken. The first bundle may come in a year.
+fn has_no_bundle(report: &Report) -> bool {
+    let SourceReport {
+        bundle_dir, reason, ..
+    } = &report.source;
+    let nothing = report.gateways.is_empty() && report.starting.is_empty();
+    nothing && bundle_dir.is_some() && !reason.is_empty()
 }
 
 /// Returns which loop has worked on one thing for too long.
@@ -162,7 +172,7 @@ fn status(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::report::{AgentReport, EnvoyReport, SourceReport};
+    use crate::run::report::{AgentReport, EnvoyReport};
     use jiff::Timestamp;
 
     fn report(serves: Option<bool>) -> Report {
@@ -223,6 +233,16 @@ mod tests {
         applying.gateways[0].state = AgentState::Applying;
         assert!(!is_started(&applying, PATIENCE / 2));
         assert!(is_started(&applying, PATIENCE));
+    }
+
+    #[test]
+    fn a_host_without_a_bundle_does_not_wait_for_one() {
+        let mut empty = report(None);
+        empty.source.available = false;
+        empty.source.bundle_dir = Some("/var/lib/sesame-bundles".into());
+        assert!(!is_started(&empty, Duration::ZERO), "it was not read yet");
+        "it holds no bundle".clone_into(&mut empty.source.reason);
+        assert!(is_started(&empty, Duration::ZERO));
     }
 
     #[test]
