@@ -28,7 +28,10 @@ use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::Replica;
 use crate::report::{AllPresences, Events, Expiring, StatusReporter};
 use crate::serve::{self, Metrics};
-use crate::statuses::{GatewayProblems, SettingsByGateway, StatusChange};
+use crate::statuses::{
+    AddressesByGateway, GatewayProblems, HostsByGateway, ServiceRequests, SettingsByGateway,
+    StatusChange,
+};
 use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::Watches;
 use crate::watch::{Input, References};
@@ -241,6 +244,7 @@ struct Outcomes {
     publications: PublicationsReceiver,
     statuses: mpsc::UnboundedReceiver<StatusChange>,
     settings: watch::Receiver<SettingsByGateway>,
+    services: watch::Receiver<ServiceRequests>,
 }
 
 /// Starts the watches and the engine.
@@ -256,6 +260,7 @@ fn start_resolution(
     let (desired, publications) = watch::channel(None);
     let (changes, statuses) = mpsc::unbounded_channel();
     let (gateway_settings, of_gateways) = watch::channel(SettingsByGateway::default());
+    let (services, requested) = watch::channel(ServiceRequests::default());
     let engine = Engine {
         inputs: engine_inputs,
         settings,
@@ -264,6 +269,7 @@ fn start_resolution(
         desired,
         statuses: changes,
         gateway_settings,
+        services,
         metrics: Arc::clone(&replica.metrics),
     };
     std::thread::Builder::new()
@@ -288,6 +294,7 @@ fn start_resolution(
         publications,
         statuses,
         settings: of_gateways,
+        services: requested,
     })
 }
 
@@ -314,7 +321,10 @@ fn start_writers(
         publications,
         statuses,
         settings,
+        services,
     } = outcomes;
+    let (hosts, served_by) = watch::channel(HostsByGateway::None);
+    let (addresses, of_services) = watch::channel(AddressesByGateway::None);
     let (without_service, services_missing) = watch::channel(GatewayProblems::new());
     let (failures, failed) = watch::channel(GatewayProblems::new());
     let (expiring, expires) = watch::channel(Expiring::new());
@@ -324,7 +334,10 @@ fn start_writers(
         replica: replica(),
         desired: publications.clone(),
         settings,
+        services,
+        hosts: served_by,
         without_service,
+        addresses,
     };
     tasks.spawn(provisioner.run());
     tasks.spawn(Finalizer { replica: replica() }.run());
@@ -353,6 +366,8 @@ fn start_writers(
         changes: statuses,
         failures: failed,
         without_service: services_missing,
+        of_services,
+        hosts,
         expiring,
         presences,
     };

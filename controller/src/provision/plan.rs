@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::Basis;
-use super::objects::{DIGEST_ANNOTATION, Key, ServiceObject, objects, owner, service_name};
+use super::kept::with_kept;
+use super::objects::{
+    DIGEST_ANNOTATION, Key, ServiceObject, needs_ports, objects, owner, service_name,
+};
 use crate::statuses::GatewayProblems;
 use crate::watch::holds;
 use sesame_gateway_api::api::NamespacedName;
@@ -103,7 +106,10 @@ pub(super) fn plan<'a>(
         };
         let name = NamespacedName::new(&gateway.namespace, &service_name(basis));
         let objects = objects(basis, settings);
-        if !objects.is_empty() {
+        if objects.is_empty() && needs_ports(settings) {
+            // No listener is accepted now. What it has is not given up for that, and neither is its address.
+            unknown.insert(gateway_id(gateway));
+        } else if !objects.is_empty() {
             let claim = ServiceClaim { basis, objects };
             claims.entry((Kind::Service, name)).or_default().push(claim);
         }
@@ -139,7 +145,10 @@ pub(super) fn plan<'a>(
                 }
                 Some(found) => writes.push(ServiceWrite::Replace {
                     version: found.version.clone(),
-                    object,
+                    object: ServiceObject {
+                        value: with_kept(object.value, &found.value),
+                        ..object
+                    },
                 }),
             }
         }

@@ -32,6 +32,7 @@ use std::collections::BTreeMap;
 
 pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem};
+pub use self::gateways::service_request::ServiceRequest;
 pub use self::snapshot::ResolvedGateway;
 
 use self::backends::Backends;
@@ -58,6 +59,8 @@ pub struct Resolution {
     pub statuses: Statuses,
     /// The settings of all Gateways of ours whose parameters are valid.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
+    /// The wishes of the same Gateways for the Services beside them.
+    pub services: BTreeMap<NamespacedName, ServiceRequest>,
     /// Messages for the authors of objects for which there is no condition, sorted by object.
     pub problems: Vec<Problem>,
     /// The last good key pair of each Secret that was looked at, for the next world.
@@ -134,17 +137,18 @@ impl Resolver {
                 &mut cx,
             ),
         };
-        let settings = checked
-            .iter()
-            .filter(|gateway| !gateway.parameters_refused)
-            .map(|gateway| (gateway.name(), gateway.settings.clone()))
-            .collect();
+        let known = || checked.iter().filter(|it| !it.parameters_refused);
+        let settings = known().map(|it| (it.name(), it.settings.clone()));
+        let settings = settings.collect();
+        let services = known().map(|it| (it.name(), ServiceRequest::of(it)));
+        let services = services.collect();
         let problems = cx.problems.into_sorted();
         let last_good = certificates.finish();
         let resolution = Resolution {
             gateways,
             statuses,
             settings,
+            services,
             problems,
             last_good,
         };
