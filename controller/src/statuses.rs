@@ -43,7 +43,7 @@ pub(crate) struct HostEndpoint {
 pub(crate) struct ServiceAddresses {
     /// IPs and hostnames, in the order of the Service.
     pub(crate) addresses: Vec<String>,
-    /// What is awaited before there is an address, in words.
+    /// Reason in words why there is no address yet.
     pub(crate) awaited: Option<String>,
     /// Requested addresses that the Service does not have, each with the reason in words.
     pub(crate) unusable: BTreeMap<String, String>,

@@ -106,8 +106,7 @@ pub(super) fn plan<'a>(
         };
         let name = NamespacedName::new(&gateway.namespace, &service_name(basis));
         let objects = objects(basis, settings);
-        if objects.is_empty() && needs_ports(settings) {
-            // No listener is accepted now. What it has is not given up for that, and neither is its address.
+        if keeps_what_it_has(&objects, settings) {
             unknown.insert(gateway_id(gateway));
         } else if !objects.is_empty() {
             let claim = ServiceClaim { basis, objects };
@@ -143,18 +142,27 @@ pub(super) fn plan<'a>(
                         version: found.version.clone(),
                     });
                 }
-                Some(found) => writes.push(ServiceWrite::Replace {
-                    version: found.version.clone(),
-                    object: ServiceObject {
-                        value: with_kept(object.value, &found.value),
-                        ..object
-                    },
-                }),
+                Some(found) => writes.push(replacement(object, found)),
             }
         }
     }
     writes.extend(leftovers(inventory, &wanted, &unknown));
     (writes, without_service)
+}
+
+/// Returns true if no listener is accepted now. What the Gateway has is not given up for that, and neither is its address.
+fn keeps_what_it_has(objects: &[ServiceObject], settings: &GatewaySettings) -> bool {
+    objects.is_empty() && needs_ports(settings)
+}
+
+fn replacement(object: ServiceObject, found: &ExistingObject) -> ServiceWrite {
+    ServiceWrite::Replace {
+        version: found.version.clone(),
+        object: ServiceObject {
+            value: with_kept(object.value, &found.value),
+            ..object
+        },
+    }
 }
 
 /// Deletes the objects of ours that nobody wants; those of `unknown` Gateways, which are named as in labels, stay.

@@ -29,7 +29,7 @@ pub(super) enum Status {
     Policy(PolicyStatus),
 }
 
-/// What resolution does not know.
+/// Reports of everybody but resolution.
 pub(super) struct Reports<'a> {
     pub(super) fleets: &'a BTreeMap<NamespacedName, FleetSummary>,
     /// Gateways that the publisher cannot publish.

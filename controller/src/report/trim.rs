@@ -86,7 +86,7 @@ fn trim(name: String, agent: GatewayAgent, managed: Vec<ManagedFieldsEntry>) -> 
     }
 }
 
-// One field after the other, and none may be forgotten.
+// Long: one field after the other, and none may be forgotten.
 fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
     let GatewayAgentStatus {
         state,

@@ -38,8 +38,8 @@ pub use self::snapshot::ResolvedGateway;
 use self::backends::Backends;
 use self::backends::tls_policies::Policies;
 use self::context::ResolveContext;
-use self::gateways::ReferencedObjects;
 use self::gateways::classes::Classes;
+use self::gateways::{CheckedGateway, ReferencedObjects};
 use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
 use self::tables::Findings;
@@ -137,11 +137,7 @@ impl Resolver {
                 &mut cx,
             ),
         };
-        let known = || checked.iter().filter(|it| !it.parameters_refused);
-        let settings = known().map(|it| (it.name(), it.settings.clone()));
-        let settings = settings.collect();
-        let services = known().map(|it| (it.name(), ServiceRequest::of(it)));
-        let services = services.collect();
+        let (settings, services) = publishing(&checked);
         let problems = cx.problems.into_sorted();
         let last_good = certificates.finish();
         let resolution = Resolution {
@@ -155,6 +151,22 @@ impl Resolver {
         self.regexes.finish();
         (resolution, hidden)
     }
+}
+
+/// Returns the settings of the Gateways whose parameters are valid, and their wishes for the Services beside them.
+fn publishing(
+    checked: &[CheckedGateway<'_>],
+) -> (
+    BTreeMap<NamespacedName, GatewaySettings>,
+    BTreeMap<NamespacedName, ServiceRequest>,
+) {
+    let known = checked.iter().filter(|it| !it.parameters_refused);
+    let both = known.map(|it| {
+        let name = it.name();
+        let settings = (name.clone(), it.settings.clone());
+        (settings, (name, ServiceRequest::of(it)))
+    });
+    both.unzip()
 }
 
 /// Resolves the whole world once.

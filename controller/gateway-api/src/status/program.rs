@@ -25,7 +25,7 @@ pub struct Programmed {
     pub refused_listeners: BTreeMap<String, String>,
     /// Addresses of the specification that no host has, with the reason in words.
     pub unusable_addresses: BTreeMap<String, String>,
-    /// What is awaited before there is an address, in words; none if nothing but a report of a host.
+    /// Reason in words why there is no address yet, where that is not because hosts report none.
     pub awaited: Option<String>,
     /// Remarks on the hosts, which follow the number of those that are ready.
     pub notes: Vec<String>,

@@ -1,4 +1,4 @@
-//! What Gateways ask of the Services beside them.
+//! Wishes of Gateways for the Services beside them.
 
 use std::sync::Arc;
 

@@ -26,9 +26,9 @@ impl Faults<'_> {
             type_,
             ip_family_policy,
             ip_families,
-            load_balancer_class,
+            load_balancer_class: _,
             load_balancer_source_ranges,
-            allocate_load_balancer_node_ports,
+            allocate_load_balancer_node_ports: _,
             external_traffic_policy,
             internal_traffic_policy,
             session_affinity,
@@ -64,33 +64,40 @@ impl Faults<'_> {
         self.node_ports(node_ports.as_deref().unwrap_or_default());
         self.number("publishing.annotations", annotations.len(), MOST_ENTRIES);
         self.number("publishing.labels", labels.len(), MOST_ENTRIES);
-        let Some(type_) = type_ else {
-            return;
-        };
+        if let Some(type_) = type_ {
+            self.fields_of_type(type_, publishing);
+        }
+    }
+
+    /// Refuses the fields that a Service of this type does not have.
+    fn fields_of_type(&mut self, type_: &PublishingType, publishing: &Publishing) {
+        let Publishing {
+            // These count for every type.
+            type_: _,
+            ip_family_policy: _,
+            ip_families: _,
+            annotations: _,
+            labels: _,
+            load_balancer_class: class,
+            load_balancer_source_ranges: ranges,
+            allocate_load_balancer_node_ports: allocate,
+            external_traffic_policy: external,
+            internal_traffic_policy: internal,
+            session_affinity: affinity,
+            node_ports,
+        } = publishing;
         for (field, there, allowed) in [
-            ("loadBalancerClass", load_balancer_class.is_some(), BALANCED),
-            (
-                "loadBalancerSourceRanges",
-                load_balancer_source_ranges.is_some(),
-                BALANCED,
-            ),
+            ("loadBalancerClass", class.is_some(), BALANCED),
+            ("loadBalancerSourceRanges", ranges.is_some(), BALANCED),
             (
                 "allocateLoadBalancerNodePorts",
-                allocate_load_balancer_node_ports.is_some(),
+                allocate.is_some(),
                 BALANCED,
             ),
-            (
-                "externalTrafficPolicy",
-                external_traffic_policy.is_some(),
-                ON_NODES,
-            ),
+            ("externalTrafficPolicy", external.is_some(), ON_NODES),
             ("nodePorts", node_ports.is_some(), ON_NODES),
-            (
-                "internalTrafficPolicy",
-                internal_traffic_policy.is_some(),
-                ADDRESSED,
-            ),
-            ("sessionAffinity", session_affinity.is_some(), ADDRESSED),
+            ("internalTrafficPolicy", internal.is_some(), ADDRESSED),
+            ("sessionAffinity", affinity.is_some(), ADDRESSED),
         ] {
             if there && !allowed.contains(type_) {
                 let words: Vec<&str> = allowed.iter().map(PublishingType::as_str).collect();
