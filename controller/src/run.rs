@@ -25,7 +25,7 @@ use crate::fleet_roles::FleetRoles;
 use crate::lead::Elector;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
-use crate::replica::Replica;
+use crate::replica::{Replica, WatchedNamespaces};
 use crate::report::{AllPresences, Events, Expiring, StatusReporter};
 use crate::serve::{self, Metrics};
 use crate::statuses::{
@@ -47,6 +47,8 @@ pub(crate) struct ProcessSettings {
     /// Resolves a few changes by themselves.
     pub(crate) incremental: bool,
     pub(crate) namespace: String,
+    /// Namespaces that are read.
+    pub(crate) watched: WatchedNamespaces,
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
@@ -119,12 +121,16 @@ async fn controller(
     let mut replica = Replica {
         client: connection.client.clone(),
         namespace: process.namespace.clone(),
+        watched: process.watched.clone(),
         controller_name: String::new(),
         identity: identity(),
         leading: is_leading,
         metrics: Arc::new(Metrics::new()),
     };
     replica.metrics.built_from(revision);
+    if let WatchedNamespaces::Only(names) = &replica.watched {
+        tracing::info!(?names, "only these namespaces are read");
+    }
     let elector = Elector {
         replica: replica.clone(),
         duration: process.lease_duration,

@@ -14,6 +14,7 @@ pub mod cloud;
 pub mod cluster;
 pub mod controller;
 pub mod datagrams;
+pub mod deployed;
 pub mod envoy_files;
 pub mod golden;
 pub mod http2;

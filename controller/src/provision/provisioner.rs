@@ -25,7 +25,7 @@ use crate::retry::{NextAttempt, Pauses};
 use crate::statuses::{
     AddressesByGateway, GatewayProblems, HostsByGateway, ServiceRequests, SettingsByGateway,
 };
-use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
+use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config, watched_apis};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
@@ -173,13 +173,12 @@ impl Provisioner {
         kind: Kind,
         events: UnboundedSender<(Kind, WatchEvent<Received>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let resource = api_resource(kind, api_version(kind));
-        let api: Api<Received> = Api::all_with(self.replica.client.clone(), &resource);
+        let apis = watched_apis(&self.replica, kind, api_version(kind));
         let config = match kind {
             Kind::Gateway => watch_config(),
             _ => watch_config().labels(GATEWAY_LABEL),
         };
-        let watch = ObjectWatch::new(&self.replica, kind.as_str(), api, config);
+        let watch = ObjectWatch::of_all(&self.replica, kind.as_str(), apis, config);
         let keep = std::convert::identity;
         watch.run(PAUSE, keep, move |event: Result<_, _>| {
             event.map_or(true, |event| events.send((kind, event)).is_ok())
