@@ -28,7 +28,10 @@ use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::{Replica, WatchedNamespaces};
 use crate::report::{AllPresences, Events, Expiring, StatusReporter};
 use crate::serve::{self, Metrics};
-use crate::statuses::{GatewayProblems, SettingsByGateway, StatusChange};
+use crate::statuses::{
+    AddressesByGateway, GatewayProblems, HostsByGateway, ServiceRequests, SettingsByGateway,
+    StatusChange,
+};
 use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::Watches;
 use crate::watch::{Input, References};
@@ -247,6 +250,7 @@ struct Outcomes {
     publications: PublicationsReceiver,
     statuses: mpsc::UnboundedReceiver<StatusChange>,
     settings: watch::Receiver<SettingsByGateway>,
+    services: watch::Receiver<ServiceRequests>,
 }
 
 /// Starts the watches and the engine.
@@ -262,6 +266,7 @@ fn start_resolution(
     let (desired, publications) = watch::channel(None);
     let (changes, statuses) = mpsc::unbounded_channel();
     let (gateway_settings, of_gateways) = watch::channel(SettingsByGateway::default());
+    let (services, requested) = watch::channel(ServiceRequests::default());
     let engine = Engine {
         inputs: engine_inputs,
         settings,
@@ -270,6 +275,7 @@ fn start_resolution(
         desired,
         statuses: changes,
         gateway_settings,
+        services,
         metrics: Arc::clone(&replica.metrics),
     };
     std::thread::Builder::new()
@@ -294,6 +300,7 @@ fn start_resolution(
         publications,
         statuses,
         settings: of_gateways,
+        services: requested,
     })
 }
 
@@ -320,7 +327,10 @@ fn start_writers(
         publications,
         statuses,
         settings,
+        services,
     } = outcomes;
+    let (hosts, served_by) = watch::channel(HostsByGateway::None);
+    let (addresses, of_services) = watch::channel(AddressesByGateway::None);
     let (without_service, services_missing) = watch::channel(GatewayProblems::new());
     let (failures, failed) = watch::channel(GatewayProblems::new());
     let (expiring, expires) = watch::channel(Expiring::new());
@@ -330,7 +340,10 @@ fn start_writers(
         replica: replica(),
         desired: publications.clone(),
         settings,
+        services,
+        hosts: served_by,
         without_service,
+        addresses,
     };
     tasks.spawn(provisioner.run());
     tasks.spawn(Finalizer { replica: replica() }.run());
@@ -359,6 +372,8 @@ fn start_writers(
         changes: statuses,
         failures: failed,
         without_service: services_missing,
+        of_services,
+        hosts,
         expiring,
         presences,
     };

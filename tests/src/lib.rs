@@ -10,6 +10,7 @@ pub mod agent;
 pub mod backends;
 pub mod checks;
 pub mod clock;
+pub mod cloud;
 pub mod cluster;
 pub mod controller;
 pub mod datagrams;

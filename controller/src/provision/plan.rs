@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::Basis;
-use super::objects::{DIGEST_ANNOTATION, Key, ServiceObject, objects, owner, service_name};
+use super::kept::with_kept;
+use super::objects::{
+    DIGEST_ANNOTATION, Key, ServiceObject, needs_ports, objects, owner, service_name,
+};
 use crate::statuses::GatewayProblems;
 use crate::watch::holds;
 use sesame_gateway_api::api::NamespacedName;
@@ -103,7 +106,9 @@ pub(super) fn plan<'a>(
         };
         let name = NamespacedName::new(&gateway.namespace, &service_name(basis));
         let objects = objects(basis, settings);
-        if !objects.is_empty() {
+        if keeps_what_it_has(&objects, settings) {
+            unknown.insert(gateway_id(gateway));
+        } else if !objects.is_empty() {
             let claim = ServiceClaim { basis, objects };
             claims.entry((Kind::Service, name)).or_default().push(claim);
         }
@@ -137,15 +142,27 @@ pub(super) fn plan<'a>(
                         version: found.version.clone(),
                     });
                 }
-                Some(found) => writes.push(ServiceWrite::Replace {
-                    version: found.version.clone(),
-                    object,
-                }),
+                Some(found) => writes.push(replacement(object, found)),
             }
         }
     }
     writes.extend(leftovers(inventory, &wanted, &unknown));
     (writes, without_service)
+}
+
+/// Returns true if no listener is accepted now. What the Gateway has is not given up for that, and neither is its address.
+fn keeps_what_it_has(objects: &[ServiceObject], settings: &GatewaySettings) -> bool {
+    objects.is_empty() && needs_ports(settings)
+}
+
+fn replacement(object: ServiceObject, found: &ExistingObject) -> ServiceWrite {
+    ServiceWrite::Replace {
+        version: found.version.clone(),
+        object: ServiceObject {
+            value: with_kept(object.value, &found.value),
+            ..object
+        },
+    }
 }
 
 /// Deletes the objects of ours that nobody wants; those of `unknown` Gateways, which are named as in labels, stay.

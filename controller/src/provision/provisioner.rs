@@ -15,13 +15,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::Basis;
+use super::assigned::assigned;
 use super::objects::{Key, owner};
 use super::plan::{ExistingObject, Inventory, ServiceWrite, plan, taken};
 use crate::connection::answer;
 use crate::publish::DesiredPublications;
 use crate::replica::{Replica, replace};
 use crate::retry::{NextAttempt, Pauses};
-use crate::statuses::{GatewayProblems, SettingsByGateway};
+use crate::statuses::{
+    AddressesByGateway, GatewayProblems, HostsByGateway, ServiceRequests, SettingsByGateway,
+};
 use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config, watched_apis};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
@@ -43,7 +46,11 @@ pub(crate) struct Provisioner {
     pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
     pub(crate) settings: watch::Receiver<SettingsByGateway>,
+    pub(crate) services: watch::Receiver<ServiceRequests>,
+    /// Hosts that serve each Gateway, by address.
+    pub(crate) hosts: watch::Receiver<HostsByGateway>,
     pub(crate) without_service: watch::Sender<GatewayProblems>,
+    pub(crate) addresses: watch::Sender<AddressesByGateway>,
 }
 
 /// Objects that the watches have seen.
@@ -95,6 +102,8 @@ impl Provisioner {
                 },
                 changed = self.desired.changed() => if changed.is_err() { return },
                 changed = self.settings.changed() => if changed.is_err() { return },
+                changed = self.services.changed() => if changed.is_err() { return },
+                changed = self.hosts.changed() => if changed.is_err() { return },
                 changed = self.replica.leading.changed() => if changed.is_err() { return },
                 Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => {}
             }
@@ -104,13 +113,24 @@ impl Provisioner {
             let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
             };
-            if cache.listed.len() < KINDS.len() || !*self.replica.leading.borrow_and_update() {
+            if cache.listed.len() < KINDS.len() {
                 continue;
             }
             let settings = Arc::clone(&self.settings.borrow_and_update());
-            let ours = desired.keys();
-            let without_service = self.carry_out(ours, &settings, &mut cache, &mut failed);
-            replace(&self.without_service, without_service.await);
+            let hosts = self.hosts.borrow_and_update().clone();
+            // Read after the settings: there are wishes of whatever has settings.
+            cache.tell(&self.services.borrow_and_update(), &hosts);
+            let leads = *self.replica.leading.borrow_and_update();
+            // Before the reports are known, all endpoints would go.
+            let mut without_service = GatewayProblems::new();
+            if leads && hosts.is_some() {
+                let ours = desired.keys();
+                let carried_out = self.carry_out(ours, &settings, &mut cache, &mut failed);
+                without_service = carried_out.await;
+                replace(&self.without_service, without_service.clone());
+            }
+            let addresses = assigned(&cache.inventory, &settings, &without_service);
+            replace(&self.addresses, Some(addresses));
         }
     }
 
@@ -270,6 +290,13 @@ impl Cache {
                     objects.remove(&(kind, received.name()));
                 }
             },
+        }
+    }
+
+    /// Takes over what resolution and reports say now of each Gateway.
+    fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
+        for basis in self.inventory.gateways.values_mut() {
+            basis.tell(requests, hosts);
         }
     }
 

@@ -20,7 +20,7 @@ use self::merge::Merged;
 use self::ports::PortLimits;
 #[cfg(test)]
 use crate::api::SesameConfigurationSpec;
-use crate::api::{Labels, Publishing, SesameConfiguration};
+use crate::api::{Labels, Publishing, PublishingType, SesameConfiguration};
 
 /// Settings of one Gateway, all layers together.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,9 +61,10 @@ impl GatewaySettings {
         (settings, not_understood)
     }
 
-    /// Returns true if listeners may have the port.
-    pub fn allows(&self, port: u16) -> bool {
-        self.ports.allows(port)
+    /// Returns the type of the Service that is kept beside the Gateway.
+    pub fn publishing_type(&self) -> &PublishingType {
+        let said = self.publishing.type_.as_ref();
+        said.unwrap_or(&PublishingType::Headless)
     }
 
     /// Returns the port that hosts open for a port of a listener.
