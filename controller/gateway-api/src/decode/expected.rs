@@ -13,6 +13,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("maxRequestHeaders", 1, 10_000),
     ("maxRequestHeadersKib", 1, 8_192),
     ("maxSize", 0, i32::MAX as i64),
+    ("nodePort", 1, 65_535),
     ("numerator", 0, i32::MAX as i64),
     ("outside", 1, 65_535),
     ("percent", 0, 100),
