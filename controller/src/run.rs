@@ -28,7 +28,7 @@ use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::Replica;
 use crate::report::{AllPresences, Events, Expiring, StatusReporter};
 use crate::serve::{self, Metrics};
-use crate::statuses::{GatewayProblems, SettingsByGateway, StatusChange};
+use crate::statuses::{GatewayProblems, ProvisionReport, SettingsByGateway, StatusChange};
 use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::Watches;
 use crate::watch::{Input, References};
@@ -315,7 +315,7 @@ fn start_writers(
         statuses,
         settings,
     } = outcomes;
-    let (without_service, services_missing) = watch::channel(GatewayProblems::new());
+    let (report, provisioned) = watch::channel(ProvisionReport::default());
     let (failures, failed) = watch::channel(GatewayProblems::new());
     let (expiring, expires) = watch::channel(Expiring::new());
     let (presences, followed) = watch::channel(AllPresences::new());
@@ -324,7 +324,7 @@ fn start_writers(
         replica: replica(),
         desired: publications.clone(),
         settings,
-        without_service,
+        report,
     };
     tasks.spawn(provisioner.run());
     tasks.spawn(Finalizer { replica: replica() }.run());
@@ -352,7 +352,7 @@ fn start_writers(
         host_rules: current.clone(),
         changes: statuses,
         failures: failed,
-        without_service: services_missing,
+        provisioned,
         expiring,
         presences,
     };

@@ -237,8 +237,8 @@ impl Engine {
             tracing::debug!(object = %problem.object, "{}", problem.message);
         }
         state.keep(std::mem::take(&mut resolution.last_good));
-        let settings = std::mem::take(&mut resolution.settings);
-        replace(&self.gateway_settings, Arc::new(settings));
+        let settings = Arc::new(std::mem::take(&mut resolution.settings));
+        replace(&self.gateway_settings, Arc::clone(&settings));
         let gateways = std::mem::take(&mut resolution.gateways);
         let expiries: BTreeMap<_, _> = gateways
             .iter()
@@ -249,7 +249,7 @@ impl Engine {
             .collect();
         self.metrics.certificates(&expiries);
         let (desired, unpublishable) =
-            publications.build(gateways, &resolution.statuses, &unserved, state);
+            publications.build(gateways, &resolution.statuses, &unserved, &settings, state);
         self.metrics.resolved(
             start.elapsed(),
             state.world(),

@@ -20,7 +20,7 @@ use super::presence::AllPresences;
 use super::write::{self, WriteOutcome};
 use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::{Replica, replace};
-use crate::statuses::{GatewayProblems, StatusChange};
+use crate::statuses::{GatewayProblems, ProvisionReport, StatusChange};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// Number of objects that are written at a time.
@@ -35,7 +35,7 @@ pub(crate) struct StatusReporter {
     pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
-    pub(crate) without_service: watch::Receiver<GatewayProblems>,
+    pub(crate) provisioned: watch::Receiver<ProvisionReport>,
     pub(crate) expiring: watch::Sender<Expiring>,
     pub(crate) presences: watch::Sender<AllPresences>,
 }
@@ -67,7 +67,7 @@ impl StatusReporter {
                     Ok(()) => backlog.open_all(Kind::Gateway),
                     Err(_) => return,
                 },
-                Ok(()) = self.without_service.changed() => backlog.open_all(Kind::Gateway),
+                Ok(()) = self.provisioned.changed() => backlog.open_all(Kind::Gateway),
                 changed = self.replica.leading.changed() => match changed {
                     Ok(()) => backlog.open.extend(backlog.stored.keys().cloned()),
                     Err(_) => return,
@@ -124,7 +124,7 @@ impl StatusReporter {
             return None;
         }
         let failures = self.failures.borrow().clone();
-        let without_service = self.without_service.borrow().clone();
+        let provisioned = self.provisioned.borrow().clone();
         let (now, time) = (Instant::now(), write::now());
         let mut next: Option<Instant> = None;
         let mut settled = Vec::new();
@@ -148,7 +148,7 @@ impl StatusReporter {
                 &resolved,
                 agents.fleets(),
                 &failures,
-                &without_service,
+                &provisioned,
                 time,
             );
             let change = patch(stored, status.as_ref(), &self.replica.controller_name, time);
