@@ -315,7 +315,7 @@ fn start_writers(
         statuses,
         settings,
     } = outcomes;
-    let (report, provisioned) = watch::channel(ProvisionReport::default());
+    let (report, shortages) = watch::channel(ProvisionReport::default());
     let (failures, failed) = watch::channel(GatewayProblems::new());
     let (expiring, expires) = watch::channel(Expiring::new());
     let (presences, followed) = watch::channel(AllPresences::new());
@@ -352,7 +352,7 @@ fn start_writers(
         host_rules: current.clone(),
         changes: statuses,
         failures: failed,
-        provisioned,
+        provisioned: shortages,
         expiring,
         presences,
     };

@@ -233,7 +233,8 @@ async fn a_released_fleet_stays_and_what_is_foreign_is_not_touched() {
     // A name that is taken.
     let foreign = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "other-edge-agent", "namespace": "default"}});
-    let other = gateway("other", &[http_listener("http", 81, "")]);
+    let mut other = gateway("other", &[http_listener("http", 81, "")]);
+    other["spec"]["gatewayClassName"] = json!("edge");
     cluster.apply_all(&[foreign, other]).await;
     let path = format!("{ACCOUNTS}/other-edge-agent");
     let stored = cluster.get(&path).await;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Basis;
 use super::kinds::{OwnedKey, OwnedKind};
 use super::owned::ExistingObject;
-use super::plan::{Inventory, OwnedWrite, Plan, plan};
+use super::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use crate::watch::Received;
 use sesame_gateway_api::api::{FleetImages, FleetManagement, FleetSettings, PublishingType};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
@@ -49,7 +49,7 @@ fn inventory(bases: &[Basis]) -> Inventory {
     }
 }
 
-fn planned(inventory: &Inventory, settings: &GatewaySettings) -> Plan {
+fn planned(inventory: &Inventory, settings: &GatewaySettings) -> OwnedPlan {
     let names = inventory.gateways.keys();
     let settings = names.map(|name| (name.clone(), settings.clone())).collect();
     plan(inventory, inventory.gateways.keys(), &settings)
@@ -75,10 +75,10 @@ fn carry_out(inventory: &mut Inventory, writes: Vec<OwnedWrite>) {
 /// A Gateway with its fleet.
 fn settled(bases: &[Basis]) -> Inventory {
     let mut inventory = inventory(bases);
-    let Plan { writes, report } = planned(&inventory, &managed());
+    let OwnedPlan { writes, report } = planned(&inventory, &managed());
     assert!(report.without_fleet.is_empty(), "{report:?}");
     carry_out(&mut inventory, writes);
-    assert_eq!(planned(&inventory, &managed()), Plan::default());
+    assert_eq!(planned(&inventory, &managed()), OwnedPlan::default());
     inventory
 }
 
@@ -109,7 +109,10 @@ fn a_managed_gateway_has_a_fleet_and_rights_away_from_it() {
     }
     for management in [FleetManagement::Unmanaged, FleetManagement::External] {
         let nothing = self::inventory(&[basis("edge")]);
-        assert_eq!(planned(&nothing, &settings(management)), Plan::default());
+        assert_eq!(
+            planned(&nothing, &settings(management)),
+            OwnedPlan::default()
+        );
     }
 }
 
@@ -159,7 +162,7 @@ fn a_fleet_that_is_not_managed_any_more_is_nobodys_and_stays_when_its_gateway_go
     .into();
     let before = inventory.objects.clone();
     let names: Vec<_> = all.keys().cloned().collect();
-    let Plan { writes, .. } = plan(&inventory, names.iter(), &all);
+    let OwnedPlan { writes, .. } = plan(&inventory, names.iter(), &all);
     assert_eq!(writes.len(), 6, "{writes:?}");
     for write in &writes {
         let OwnedWrite::Replace { object, version } = write else {
@@ -171,7 +174,7 @@ fn a_fleet_that_is_not_managed_any_more_is_nobodys_and_stays_when_its_gateway_go
         assert_eq!(object.value["rules"], found["rules"]);
     }
     carry_out(&mut inventory, writes);
-    let Plan { writes, report } = plan(&inventory, names.iter(), &all);
+    let OwnedPlan { writes, report } = plan(&inventory, names.iter(), &all);
     assert!(writes.is_empty(), "{writes:?}");
     let why = &report.released[&basis("edge").gateway];
     assert!(
@@ -182,7 +185,7 @@ fn a_fleet_that_is_not_managed_any_more_is_nobodys_and_stays_when_its_gateway_go
 
     // Back again: they are somebody else's.
     all.insert(basis("edge").gateway, managed());
-    let Plan { writes, report } = plan(&inventory, names.iter(), &all);
+    let OwnedPlan { writes, report } = plan(&inventory, names.iter(), &all);
     assert!(writes.is_empty(), "{writes:?}");
     let why = &report.without_fleet[&basis("edge").gateway];
     assert!(
@@ -198,7 +201,7 @@ fn a_fleet_that_is_not_managed_any_more_is_nobodys_and_stays_when_its_gateway_go
         .collect();
     inventory.gateways.clear();
     inventory.gone.extend(gone);
-    let Plan { writes, .. } = plan(&inventory, [].iter(), &BTreeMap::new());
+    let OwnedPlan { writes, .. } = plan(&inventory, [].iter(), &BTreeMap::new());
     let deleted = self::names(writes.iter().map(|write| write.key().clone()));
     assert_eq!(deleted.len(), 6, "{deleted:?}");
     assert!(
@@ -221,7 +224,7 @@ fn rights_of_a_gateway_that_went_unseen_are_removed_and_copies_of_them_are_not()
     let existing = ExistingObject::new(OwnedKind::Role, "7", copy.1, Some(&by_another));
     inventory.objects.insert(copy.0, existing);
     inventory.gateways.clear();
-    let Plan { writes, .. } = plan(&inventory, [].iter(), &BTreeMap::new());
+    let OwnedPlan { writes, .. } = plan(&inventory, [].iter(), &BTreeMap::new());
     assert_eq!(writes.len(), 3, "{writes:?}");
     for write in &writes {
         assert!(
@@ -243,7 +246,7 @@ fn a_taken_name_and_a_missing_image_are_told_and_nothing_is_touched() {
     let existing = ExistingObject::new(OwnedKind::ServiceAccount, "7", foreign, None);
     inventory.objects.clear();
     inventory.objects.insert(account, existing);
-    let Plan { writes, report } = planned(&inventory, &managed());
+    let OwnedPlan { writes, report } = planned(&inventory, &managed());
     assert!(writes.is_empty(), "{writes:?}");
     let why = &report.without_fleet[&basis("edge").gateway];
     assert!(
@@ -254,14 +257,14 @@ fn a_taken_name_and_a_missing_image_are_told_and_nothing_is_touched() {
     let inventory = settled(&[basis("edge")]);
     let mut imageless = managed();
     imageless.fleet.images.as_mut().unwrap().envoy = None;
-    let Plan { writes, report } = planned(&inventory, &imageless);
+    let OwnedPlan { writes, report } = planned(&inventory, &imageless);
     assert!(writes.is_empty(), "{writes:?}");
     let why = &report.without_fleet[&basis("edge").gateway];
     assert!(why.contains("spec.fleet.images.envoy is missing"), "{why}");
 
     let mut forbidden = settled(&[basis("edge")]);
     forbidden.unwatched.insert(OwnedKind::DaemonSet);
-    let Plan { writes, report } = planned(&forbidden, &managed());
+    let OwnedPlan { writes, report } = planned(&forbidden, &managed());
     assert!(writes.is_empty(), "{writes:?}");
     let why = &report.without_fleet[&basis("edge").gateway];
     assert!(why.contains("controller/deploy/fleets.yaml"), "{why}");

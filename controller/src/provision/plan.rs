@@ -77,12 +77,12 @@ pub(super) struct Inventory {
 
 /// Everything that is to be done, and to be told.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct OwnedPlan {
     pub(super) writes: Vec<OwnedWrite>,
     pub(super) report: ProvisionReport,
 }
 
-impl Plan {
+impl OwnedPlan {
     fn problem(&mut self, kind: OwnedKind, gateway: &NamespacedName, why: String) {
         tell(&mut self.report, kind, gateway.clone(), why);
     }
@@ -112,8 +112,8 @@ pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
     settings: &BTreeMap<NamespacedName, GatewaySettings>,
-) -> Plan {
-    let mut plan = Plan::default();
+) -> OwnedPlan {
+    let mut plan = OwnedPlan::default();
     let mut wanted = BTreeSet::new();
     let mut unknown = BTreeSet::new();
     let mut claims = Claims::new();
@@ -166,7 +166,12 @@ fn fleet_of(
 }
 
 /// Gives up the fleet of a Gateway that is not managed any more, as it is; tells what was given up.
-fn release(plan: &mut Plan, wanted: &mut BTreeSet<OwnedKey>, inventory: &Inventory, basis: &Basis) {
+fn release(
+    plan: &mut OwnedPlan,
+    wanted: &mut BTreeSet<OwnedKey>,
+    inventory: &Inventory,
+    basis: &Basis,
+) {
     let mut released = Vec::new();
     // The first kind of fleets, in the order of kinds.
     let of_fleets = (OwnedKind::DaemonSet, NamespacedName::default());
@@ -194,7 +199,7 @@ fn release(plan: &mut Plan, wanted: &mut BTreeSet<OwnedKey>, inventory: &Invento
 
 /// Plans the objects of those who get the names that they claim, and tells the others.
 fn settle(
-    plan: &mut Plan,
+    plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
     inventory: &Inventory,
     claims: Claims<'_>,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Basis;
 use super::kinds::{OwnedKey, OwnedKind};
 use super::owned::{ExistingObject, OwnedObject};
-use super::plan::{Inventory, OwnedWrite, Plan, plan};
+use super::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use super::service::objects;
 use crate::statuses::GatewayProblems;
 use crate::watch::Received;
@@ -73,7 +73,7 @@ fn planned_with(
 ) -> (Vec<OwnedWrite>, GatewayProblems) {
     let names = known.gateways.keys();
     let settings = names.map(|name| (name.clone(), settings.clone())).collect();
-    let Plan { writes, report } = plan(known, known.gateways.keys(), &settings);
+    let OwnedPlan { writes, report } = plan(known, known.gateways.keys(), &settings);
     assert!(report.without_fleet.is_empty() && report.released.is_empty());
     (writes, report.without_service)
 }
@@ -179,7 +179,7 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     let mine = [basis(|_| {})];
     let there = settled(&mine);
     let deletes = |known: &Inventory| {
-        let Plan { writes, .. } = plan(known, [].iter(), &BTreeMap::new());
+        let OwnedPlan { writes, .. } = plan(known, [].iter(), &BTreeMap::new());
         let deletes = |write: &OwnedWrite| matches!(write, OwnedWrite::Delete { .. });
         assert!(writes.iter().all(deletes));
         writes.len()
@@ -193,7 +193,10 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     assert_eq!(deletes(&gone), 3);
     // It is ours, but the watch of Gateways does not have it yet, or no longer.
     let ours = [mine[0].gateway.clone()];
-    assert_eq!(plan(&gone, ours.iter(), &BTreeMap::new()), Plan::default());
+    assert_eq!(
+        plan(&gone, ours.iter(), &BTreeMap::new()),
+        OwnedPlan::default()
+    );
     // Its address of one family is gone.
     let fewer = [basis(|gateway| {
         gateway["status"]["addresses"] = json!([{"value": "192.0.2.1"}]);
@@ -224,7 +227,7 @@ fn what_has_our_labels_and_another_owner_is_neither_replaced_nor_deleted() {
         assert!(writes.is_empty(), "{owner}: {writes:?}");
         assert!(without_service[&mine[0].gateway].contains("web/edge-sesame is there"));
         let planned = plan(&known(&mine, &there), [].iter(), &BTreeMap::new());
-        assert_eq!(planned, Plan::default(), "{owner}");
+        assert_eq!(planned, OwnedPlan::default(), "{owner}");
     }
 }
 
@@ -307,5 +310,5 @@ fn a_service_that_gets_an_address_is_made_anew_and_one_that_is_not_wanted_goes()
     assert!(service(&writes));
     // Nobody knows what one should have whose parameters are wrong.
     let planned = plan(&known, known.gateways.keys(), &BTreeMap::new());
-    assert_eq!(planned, Plan::default());
+    assert_eq!(planned, OwnedPlan::default());
 }

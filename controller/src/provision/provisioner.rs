@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::cache::{Cache, CacheEvent, WatchedKind, existing};
 use super::kinds::OwnedKey;
-use super::plan::{OwnedWrite, Plan, lack, plan, taken, tell};
+use super::plan::{OwnedPlan, OwnedWrite, lack, plan, taken, tell};
 use crate::connection::answer;
 use crate::publish::DesiredPublications;
 use crate::replica::{Replica, replace};
@@ -129,7 +129,7 @@ impl Provisioner {
         cache: &mut Cache,
         failed: &mut BTreeMap<OwnedKey, FailedWrite>,
     ) -> ProvisionReport {
-        let Plan { writes, mut report } = plan(&cache.inventory, ours, settings);
+        let OwnedPlan { writes, mut report } = plan(&cache.inventory, ours, settings);
         let planned: BTreeSet<&OwnedKey> = writes.iter().map(OwnedWrite::key).collect();
         failed.retain(|key, _| planned.contains(key));
         let now = Instant::now();

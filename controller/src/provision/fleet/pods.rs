@@ -1,4 +1,4 @@
-//! What the Pods of both DaemonSets have in common. They use the node's network, and see the node's processes, because each
+//! Parts that the Pods of both DaemonSets share. They use the node's network, and see the node's processes, because each
 //! supervises what the other one runs.
 
 use serde_json::{Value, json};
