@@ -32,7 +32,8 @@ pub struct FleetSettings {
     /// Resources of the containers. None are requested or limited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<FleetResources>,
-    /// Seconds that connections have to end when a Pod with Envoys is deleted; 60 by default.
+    /// Seconds that connections have to end when their Envoy is replaced, `30` by default; half a minute more when a Pod with Envoys
+    /// is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub drain_seconds: Option<i32>,

@@ -8,8 +8,11 @@ use crate::provision::owned::labels;
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// Seconds that connections have to end by default.
-const DRAIN_SECONDS: i32 = 60;
+/// Seconds that connections have to end by default, which is the agent's own default, too.
+const DRAIN_SECONDS: i32 = 30;
+/// Seconds by which a launcher gives its Envoys more time than the agent does. An Envoy that has been replaced in a hot restart is
+/// still asked by the next one until it ends by itself; one that ends before takes the next one with it.
+const HANDOVER_SECONDS: i32 = 30;
 /// Seconds that everything else takes at the end of a Pod.
 const GRACE_SECONDS: i32 = 30;
 
@@ -18,7 +21,7 @@ pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Val
     let HostDirectories { runtime, state: _ } = &HostDirectories::of(basis);
     let own = [("runtime", runtime.as_str())];
     let all = [own[0], ("shm", SHARED_MEMORY)];
-    let drain = fleet.drain_seconds.unwrap_or(DRAIN_SECONDS);
+    let drain = fleet.drain_seconds.unwrap_or(DRAIN_SECONDS) + HANDOVER_SECONDS;
     let FleetResources { envoy, .. } = &fleet.resources.clone().unwrap_or_default();
     let mut launcher = container("launcher", image, fleet, envoy.as_ref(), &all);
     launcher["args"] = json!([
@@ -59,7 +62,15 @@ pub(super) fn agent(
     let FleetResources { agent, .. } = &fleet.resources.clone().unwrap_or_default();
     let mut agent = container("agent", image, fleet, agent.as_ref(), &all);
     let gateway = format!("--gateway={}", basis.gateway);
-    agent["args"] = json!(["run", "--kube", gateway, "--launcher"]);
+    let mut args = vec![
+        "run".to_owned(),
+        "--kube".to_owned(),
+        gateway,
+        "--launcher".to_owned(),
+    ];
+    let drain = fleet.drain_seconds;
+    args.extend(drain.map(|seconds| format!("--drain-seconds={seconds}")));
+    agent["args"] = json!(args);
     let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
     agent["env"] = json!([
         {"name": "SESAME_NAMESPACE", "value": namespace},
@@ -195,16 +206,17 @@ mod tests {
             pod["tolerations"],
             json!([{"key": "edge", "operator": "Exists"}])
         );
-        assert_eq!(pod["terminationGracePeriodSeconds"], 35);
+        assert_eq!(pod["terminationGracePeriodSeconds"], 65);
         let container = &pod["containers"][0];
         assert_eq!(container["image"], "envoy:1");
-        assert_eq!(container["args"][2], "--drain-seconds=5");
+        assert_eq!(container["args"][2], "--drain-seconds=35");
         assert_eq!(container["imagePullPolicy"], "Always");
         let limits = json!({"limits": {"cpu": "2", "memory": "1Gi"}});
         assert_eq!(container["resources"], limits);
         let agent = agent(&basis, &fleet, "agent:1", "account", "there");
         let pod = &agent["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["resources"], Value::Null);
+        assert_eq!(pod["containers"][0]["args"][4], "--drain-seconds=5");
         assert_eq!(pod["serviceAccountName"], "account");
     }
 }
