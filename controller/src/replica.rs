@@ -1,5 +1,6 @@
 //! Everything that the tasks of one replica share: handles and names, and nothing that any of them decides.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube::Client;
@@ -13,6 +14,8 @@ pub(crate) struct Replica {
     pub(crate) client: Client,
     /// Namespace of everything that is published.
     pub(crate) namespace: String,
+    /// Namespaces that are read.
+    pub(crate) watched: WatchedNamespaces,
     /// Name that GatewayClasses of ours have.
     pub(crate) controller_name: String,
     /// Name of this replica, unique among all.
@@ -20,6 +23,41 @@ pub(crate) struct Replica {
     /// True while this replica is the one that writes.
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Namespaces whose objects are read. What is in others is as if it were not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WatchedNamespaces {
+    /// All, also those to come.
+    #[default]
+    All,
+    /// These alone.
+    Only(BTreeSet<String>),
+}
+
+impl WatchedNamespaces {
+    /// Returns true if this namespace is one of them.
+    pub(crate) fn holds(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.contains(namespace),
+        }
+    }
+
+    /// Adds a namespace.
+    pub(crate) fn add(&mut self, namespace: &str) {
+        if let Self::Only(names) = self {
+            names.insert(namespace.to_owned());
+        }
+    }
+
+    /// Returns one value for all of them, or one for each.
+    pub(crate) fn each<T>(&self, all: impl FnOnce() -> T, one: impl Fn(&str) -> T) -> Vec<T> {
+        match self {
+            Self::All => vec![all()],
+            Self::Only(names) => names.iter().map(|name| one(name)).collect(),
+        }
+    }
 }
 
 /// Hands over a value unless it is the one that is known; returns true if it is another.

@@ -25,10 +25,13 @@ use crate::fleet_roles::FleetRoles;
 use crate::lead::Elector;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
-use crate::replica::Replica;
+use crate::replica::{Replica, WatchedNamespaces};
 use crate::report::{AllPresences, Events, Expiring, StatusReporter};
 use crate::serve::{self, Metrics};
-use crate::statuses::{GatewayProblems, ProvisionReport, SettingsByGateway, StatusChange};
+use crate::statuses::{
+    AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, ServiceRequests,
+    SettingsByGateway, StatusChange,
+};
 use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::Watches;
 use crate::watch::{Input, References};
@@ -44,6 +47,8 @@ pub(crate) struct ProcessSettings {
     /// Resolves a few changes by themselves.
     pub(crate) incremental: bool,
     pub(crate) namespace: String,
+    /// Namespaces that are read.
+    pub(crate) watched: WatchedNamespaces,
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
@@ -116,12 +121,16 @@ async fn controller(
     let mut replica = Replica {
         client: connection.client.clone(),
         namespace: process.namespace.clone(),
+        watched: process.watched.clone(),
         controller_name: String::new(),
         identity: identity(),
         leading: is_leading,
         metrics: Arc::new(Metrics::new()),
     };
     replica.metrics.built_from(revision);
+    if let WatchedNamespaces::Only(names) = &replica.watched {
+        tracing::info!(?names, "only these namespaces are read");
+    }
     let elector = Elector {
         replica: replica.clone(),
         duration: process.lease_duration,
@@ -241,6 +250,7 @@ struct Outcomes {
     publications: PublicationsReceiver,
     statuses: mpsc::UnboundedReceiver<StatusChange>,
     settings: watch::Receiver<SettingsByGateway>,
+    services: watch::Receiver<ServiceRequests>,
 }
 
 /// Starts the watches and the engine.
@@ -256,6 +266,7 @@ fn start_resolution(
     let (desired, publications) = watch::channel(None);
     let (changes, statuses) = mpsc::unbounded_channel();
     let (gateway_settings, of_gateways) = watch::channel(SettingsByGateway::default());
+    let (services, requested) = watch::channel(ServiceRequests::default());
     let engine = Engine {
         inputs: engine_inputs,
         settings,
@@ -264,6 +275,7 @@ fn start_resolution(
         desired,
         statuses: changes,
         gateway_settings,
+        services,
         metrics: Arc::clone(&replica.metrics),
     };
     std::thread::Builder::new()
@@ -288,6 +300,7 @@ fn start_resolution(
         publications,
         statuses,
         settings: of_gateways,
+        services: requested,
     })
 }
 
@@ -314,7 +327,10 @@ fn start_writers(
         publications,
         statuses,
         settings,
+        services,
     } = outcomes;
+    let (hosts, served_by) = watch::channel(HostsByGateway::None);
+    let (addresses, of_services) = watch::channel(AddressesByGateway::None);
     let (report, shortages) = watch::channel(ProvisionReport::default());
     let (failures, failed) = watch::channel(GatewayProblems::new());
     let (expiring, expires) = watch::channel(Expiring::new());
@@ -324,7 +340,10 @@ fn start_writers(
         replica: replica(),
         desired: publications.clone(),
         settings,
+        services,
+        hosts: served_by,
         report,
+        addresses,
     };
     tasks.spawn(provisioner.run());
     tasks.spawn(Finalizer { replica: replica() }.run());
@@ -353,6 +372,8 @@ fn start_writers(
         changes: statuses,
         failures: failed,
         provisioned: shortages,
+        of_services,
+        hosts,
         expiring,
         presences,
     };

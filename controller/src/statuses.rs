@@ -1,6 +1,7 @@
 //! Values that say how it is with Gateways, handed from those who find out to the reporter, who writes statuses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,6 +9,7 @@ use jiff::Timestamp;
 use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::{Expiry, Warning};
+use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 use sesame_gateway_api::status::{RouteStatus, Statuses};
 use sesame_gateway_api::world::ObjectKey;
@@ -28,6 +30,37 @@ pub(crate) struct ProvisionReport {
 
 /// Settings of each Gateway whose parameters are valid.
 pub(crate) type SettingsByGateway = Arc<BTreeMap<NamespacedName, GatewaySettings>>;
+
+/// Wishes of each of these Gateways for its Service.
+pub(crate) type ServiceRequests = Arc<BTreeMap<NamespacedName, ServiceRequest>>;
+
+/// Hosts that serve each Gateway, by address; none until all reports are known.
+pub(crate) type HostsByGateway = Option<BTreeMap<NamespacedName, BTreeMap<IpAddr, HostEndpoint>>>;
+
+/// Addresses of Services whose Gateways are reached there; none until all Services are known.
+pub(crate) type AddressesByGateway = Option<BTreeMap<NamespacedName, ServiceAddresses>>;
+
+/// A host as an endpoint of its Gateway's Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostEndpoint {
+    /// Name of the Node whose address it is; none if it is no Node's.
+    pub(crate) node: Option<String>,
+    /// True if the host is being drained: it serves, but not for long.
+    pub(crate) draining: bool,
+}
+
+/// Addresses that a Service gives to its Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServiceAddresses {
+    /// IPs and hostnames, in the order of the Service.
+    pub(crate) addresses: Vec<String>,
+    /// Reason in words why there is no address yet.
+    pub(crate) awaited: Option<String>,
+    /// Requested addresses that the Service does not have, each with the reason in words.
+    pub(crate) unusable: BTreeMap<String, String>,
+    /// Remarks, such as ports that a load balancer cannot open.
+    pub(crate) notes: Vec<String>,
+}
 
 /// Change of what the reporter compares: the statuses in the cluster, and those that resolution gave.
 #[derive(Debug)]
@@ -56,6 +89,8 @@ pub(crate) struct ResolvedStatuses {
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
     /// Gateways that cannot be published.
     pub(crate) unpublishable: GatewayProblems,
+    /// Gateways whose addresses are those of their Services.
+    pub(crate) by_service: BTreeSet<NamespacedName>,
     /// Expiry of each Gateway's certificates.
     pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
 }

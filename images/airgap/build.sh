@@ -21,6 +21,11 @@ mkdir -p "$out" "$tree/packages" "$tree/images" "$tree/cluster/gateway-api" "$tr
 cp "$packages"/*.deb "$packages"/*.tar.gz "$tree/packages/"
 cp "$images"/* "$tree/images/"
 cp -R "$top/controller/deploy" "$tree/cluster/sesame"
+# The chart is packed as `helm package` would.
+mv "$tree/cluster/sesame/chart" "$work/sesame"
+chmod -R u=rwX,go=rX "$work/sesame"
+tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -c sesame |
+  gzip -n >"$tree/cluster/sesame-$version.tgz"
 for channel in standard experimental; do
   mkdir "$tree/cluster/gateway-api/$channel"
   # What only tells kustomize about the others is no definition.

@@ -57,6 +57,8 @@ expect 2 "there is no such file" verify --key "$work/none.pub"
 expect 2 "--force is not known" verify --force
 expect 0 "usage: " --help
 
+tar -tzf "$work/tree/cluster"/sesame-*.tgz | grep -qx sesame/Chart.yaml
+
 # What was changed stops every command before it does anything.
 printf x >>"$work/tree/docs/images.md"
 for command in verify host images cluster; do

@@ -106,8 +106,16 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     assert_eq!(refused["name"], "Gateway/default/edge/listeners/more");
     let reason = refused["reason"].as_str().unwrap_or_default();
     assert!(reason.contains("Address already in use"), "{told:#}");
+    let open = |port: u16| format!("TCP/{}", agent.address(port).port());
+    assert_eq!(told["openPorts"], json!([open(80)]), "{told:#}");
     drop(held);
-    wait_told(&cluster, &edge, "told of its end", third.is_served()).await;
+    let told = wait_told(&cluster, &edge, "told of its end", third.is_served()).await;
+    let ports = told["openPorts"].as_array().expect("ports");
+    let both = [open(80), open(81)];
+    assert!(
+        both.iter().all(|port| ports.contains(&json!(port))),
+        "{told:#}"
+    );
 
     // The end of an agent is told, and costs nobody anything: Envoy serves on, and where is still known.
     let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;

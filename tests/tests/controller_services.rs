@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, Client, TestCluster};
 use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed};
-use sesame_tests::manifests::{edge, gateway, gateway_class, http_listener};
+use sesame_tests::manifests::{edge, edge_name, gateway, gateway_class, http_listener};
+use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
@@ -50,10 +51,10 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
     assert_eq!(service["spec"]["clusterIP"], "None");
     assert_eq!(service["spec"]["ports"][0]["port"], 80);
 
-    // An address that the status tells is what the name stands for.
-    let status = json!({"status": {"addresses": [{"type": "IPAddress", "value": "192.0.2.7"}]}});
-    let path = format!("{GATEWAY}/status");
-    admin.merge(&path, &status).await.expect("a status");
+    // The address at which a host serves is what the name stands for.
+    let serving = json!({"state": "Serving", "addresses": ["192.0.2.7"]});
+    let said = reports::say(admin, &edge_name(), "host-a", &serving).await;
+    said.expect("a report");
     let slice = wait(admin, "the address is told", SLICE, |slice| slice.is_some()).await;
     assert_eq!(slice["endpoints"][0]["addresses"], json!(["192.0.2.7"]));
     assert_eq!(

@@ -1,15 +1,16 @@
-//! The golden cases of `tests/golden`, one test each: what comes out is what was committed, and a real Envoy takes it.
+//! The golden cases of `tests/golden`, one test each: what comes out is what was committed, and real Envoys of two
+//! versions take it.
 //!
 //! `cargo test --test golden -- NAME` runs the cases whose name contains `NAME`. `make golden` writes the outputs anew; they
 //! are then reviewed as a difference.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
 use sesame_agent::envoy::validate::{Validity, validate};
-use sesame_tests::envoy::envoy_binary;
+use sesame_tests::envoy::{envoy_binary, older_envoy_binary};
 use sesame_tests::golden::{Case, INPUT, OUTPUTS, cases, defaults, excerpt, to_yaml};
 
 fn main() -> ExitCode {
@@ -29,8 +30,7 @@ fn main() -> ExitCode {
     for case in cases().expect("golden cases") {
         let name = case.name.clone();
         trials.push(Trial::test(name, move || {
-            check(&case, &envoy_binary(), update)
-                .map_err(|error| Failed::from(format!("{error:#}")))
+            check(&case, &envoys(), update).map_err(|error| Failed::from(format!("{error:#}")))
         }));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -52,7 +52,12 @@ fn every_case_is_complete_and_shows_no_private_key() {
     }
 }
 
-fn check(case: &Case, envoy: &Path, update: bool) -> Result<()> {
+/// Returns the Envoy of this version, and the one before.
+fn envoys() -> [PathBuf; 2] {
+    [envoy_binary(), older_envoy_binary()]
+}
+
+fn check(case: &Case, envoys: &[PathBuf], update: bool) -> Result<()> {
     let outcome = case.run()?;
     let mut problems = Vec::new();
     for (file, whole) in &outcome.files {
@@ -79,11 +84,14 @@ fn check(case: &Case, envoy: &Path, update: bool) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    for (gateway, bootstrap) in &outcome.bootstraps {
-        match runtime.block_on(validate(envoy, directory.path(), bootstrap))? {
-            Validity::Valid => {}
-            Validity::Invalid { envoy_words } => {
-                problems.push(format!("Envoy refuses Gateway {gateway}: {envoy_words}"));
+    for envoy in envoys {
+        for (gateway, bootstrap) in &outcome.bootstraps {
+            match runtime.block_on(validate(envoy, directory.path(), bootstrap))? {
+                Validity::Valid => {}
+                Validity::Invalid { envoy_words } => {
+                    let envoy = envoy.display();
+                    problems.push(format!("{envoy} refuses Gateway {gateway}: {envoy_words}"));
+                }
             }
         }
     }

@@ -231,6 +231,8 @@ impl Engine {
             problems,
             last_good,
             settings,
+            // Only a controller keeps Services.
+            services: _,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         self.manifests.keep(last_good);
         let mut offers: Vec<GatewayRevision> =

@@ -26,12 +26,13 @@ impl SnapshotEngine {
     pub(super) fn restore(&self, accepted: Vec<ResolvedGateway>) {
         let offers: Vec<GatewayRevision> =
             accepted.into_iter().map(GatewayRevision::from).collect();
+        if offers.is_empty() {
+            return;
+        }
         let gateways = render_all(&offers, &self.host, &Targets::new(), Origin::Accepted);
         self.known.send_modify(|known| {
+            known.held = Some(held("the source has not been read yet", &gateways));
             known.gateways = gateways;
-            known.held = Some(
-                "the source has not been read yet; what was accepted last is served".to_owned(),
-            );
         });
     }
 
@@ -56,9 +57,9 @@ impl SnapshotEngine {
         report_changes(&before, &targets);
         self.report(&incomplete, &problems);
         self.known.send_modify(|known| {
-            known.gateways = targets;
             known.available = away.is_none();
-            known.held = away.map(|why| format!("{why}; what was accepted last is served"));
+            known.held = away.map(|why| held(&why, &targets));
+            known.gateways = targets;
             known.incomplete = Arc::new(incomplete);
             known.problems = Arc::new(problems);
         });
@@ -80,6 +81,15 @@ impl SnapshotEngine {
         for problem in problems.iter().filter(|p| !known.problems.contains(p)) {
             tracing::warn!(place = problem.file, "{}", problem.message);
         }
+    }
+}
+
+/// Returns what it means that the source is away.
+fn held(why: &str, targets: &Targets) -> String {
+    if targets.is_empty() {
+        format!("{why}; nothing has been accepted yet")
+    } else {
+        format!("{why}; what was accepted last is served")
     }
 }
 

@@ -17,6 +17,7 @@ use super::addresses::{AddressRequest, Assignment, assign};
 use super::directories::Directories;
 use crate::quarantine::Reduced;
 use crate::source::update::GatewayRevision;
+use crate::xds::parse_listener_name;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::limits::Limits;
 use sesame_render::{EndpointRules, Rendered};
@@ -77,6 +78,17 @@ impl Target {
     /// Returns the addresses where its listeners are bound.
     pub(super) fn addresses(&self) -> &[IpAddr] {
         &self.assignment.addresses
+    }
+
+    /// Returns the ports of its listeners, each as `TCP` or `UDP` and the port that is bound.
+    pub(super) fn open_ports(&self) -> BTreeSet<(&'static str, u16)> {
+        let listeners = self.rendered.listeners.iter();
+        let sockets = listeners.filter_map(|listener| parse_listener_name(&listener.name));
+        let ports = sockets.map(|(transport, address)| match transport {
+            Transport::Tcp => ("TCP", address.port()),
+            Transport::Udp => ("UDP", address.port()),
+        });
+        ports.collect()
     }
 
     /// Returns what is left of it where Envoy accepts no more than `reduced`.

@@ -1,7 +1,7 @@
 //! The agent as a unit of a service manager: says when it is ready, what it serves, and that its loops go on.
 //!
-//! Ready is what `/readyz` says. A host that has nothing to serve yet, or cannot reach its source, is a unit all the same:
-//! after a while it counts as started, and its status says what is missing. The watchdog is fed by the agent's own loop, and
+//! Started is a host that is ready, as `/readyz` says, with the newest configuration. One that has nothing to serve yet, or
+//! cannot reach its source, is a unit all the same: after a while it counts as started, and its status says what is missing. The watchdog is fed by the agent's own loop, and
 //! only while the engine and every instance either wait for something or have not worked on one thing for too long.
 
 use std::collections::BTreeMap;
@@ -13,9 +13,10 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::engine::SourceState;
 use super::observed::Observed;
-use super::report::Report;
 use super::report::health::unready;
+use super::report::{GatewayReport, Report, SourceReport};
 use crate::host::service_manager;
+use sesame_gateway_api::status::AgentState;
 
 /// Time after which a host that is not ready counts as started.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -98,7 +99,18 @@ fn looks(period: Duration) -> Interval {
 
 /// Returns whether a unit counts as started.
 fn is_started(report: &Report, since: Duration) -> bool {
-    since >= PATIENCE || unready(report).is_empty()
+    let applies = |gateway: &GatewayReport| gateway.state == AgentState::Applying;
+    let serves = unready(report).is_empty() && !report.gateways.iter().any(applies);
+    since >= PATIENCE || serves || has_no_bundle(report)
+}
+
+/// Returns true if the directory of bundles was read and nothing of it can be taken. The first bundle may come in a year.
+fn has_no_bundle(report: &Report) -> bool {
+    let SourceReport {
+        bundle_dir, reason, ..
+    } = &report.source;
+    let nothing = report.gateways.is_empty() && report.starting.is_empty();
+    nothing && bundle_dir.is_some() && !reason.is_empty()
 }
 
 /// Returns which loop has worked on one thing for too long.
@@ -160,9 +172,8 @@ fn status(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::report::{AgentReport, EnvoyReport, GatewayReport, SourceReport};
+    use crate::run::report::{AgentReport, EnvoyReport};
     use jiff::Timestamp;
-    use sesame_gateway_api::status::AgentState;
 
     fn report(serves: Option<bool>) -> Report {
         let gateway = |serves| GatewayReport {
@@ -214,6 +225,24 @@ mod tests {
         let mut starting = report(None);
         starting.starting.push("default/edge".to_owned());
         assert!(!is_started(&starting, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_host_starts_with_its_newest_configuration() {
+        let mut applying = report(Some(true));
+        applying.gateways[0].state = AgentState::Applying;
+        assert!(!is_started(&applying, PATIENCE / 2));
+        assert!(is_started(&applying, PATIENCE));
+    }
+
+    #[test]
+    fn a_host_without_a_bundle_does_not_wait_for_one() {
+        let mut empty = report(None);
+        empty.source.available = false;
+        empty.source.bundle_dir = Some("/var/lib/sesame-bundles".into());
+        assert!(!is_started(&empty, Duration::ZERO), "it was not read yet");
+        "it holds no bundle".clone_into(&mut empty.source.reason);
+        assert!(is_started(&empty, Duration::ZERO));
     }
 
     #[test]

@@ -26,6 +26,34 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
                 "!has(self.loadBalancerSourceRanges) || self.loadBalancerSourceRanges.all(n, isCIDR(n))",
                 "loadBalancerSourceRanges: expected networks such as 192.0.2.0/24",
             ),
+            (
+                "!has(self.allocateLoadBalancerNodePorts) || !has(self.type) || self.type == 'LoadBalancer'",
+                "allocateLoadBalancerNodePorts: expected only with type LoadBalancer",
+            ),
+            (
+                "!has(self.externalTrafficPolicy) || !has(self.type) || self.type in ['NodePort', 'LoadBalancer']",
+                "externalTrafficPolicy: expected only with type NodePort or LoadBalancer",
+            ),
+            (
+                "!has(self.nodePorts) || !has(self.type) || self.type in ['NodePort', 'LoadBalancer']",
+                "nodePorts: expected only with type NodePort or LoadBalancer",
+            ),
+            (
+                "!has(self.nodePorts) || self.nodePorts.all(m, self.nodePorts.exists_one(n, n.port == m.port))",
+                "nodePorts: a port is there twice",
+            ),
+            (
+                "!has(self.nodePorts) || self.nodePorts.all(m, self.nodePorts.exists_one(n, n.nodePort == m.nodePort))",
+                "nodePorts: a node port is there twice",
+            ),
+            (
+                "!has(self.internalTrafficPolicy) || !has(self.type) || !(self.type in ['Headless', 'None'])",
+                "internalTrafficPolicy: expected only with type ClusterIP, NodePort or LoadBalancer",
+            ),
+            (
+                "!has(self.sessionAffinity) || !has(self.type) || !(self.type in ['Headless', 'None'])",
+                "sessionAffinity: expected only with type ClusterIP, NodePort or LoadBalancer",
+            ),
         ],
     ),
     (

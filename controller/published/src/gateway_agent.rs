@@ -48,6 +48,7 @@ const MAX_WORD: usize = 253;
     printcolumn = r#"{"name":"Envoy","type":"string","jsonPath":".status.envoyVersion"}"#,
     printcolumn = r#"{"name":"Zone","type":"string","jsonPath":".status.zone"}"#,
     printcolumn = r#"{"name":"Addresses","type":"string","jsonPath":".status.addresses","priority":1}"#,
+    printcolumn = r#"{"name":"Ports","type":"string","jsonPath":".status.openPorts","priority":1}"#,
     printcolumn = r#"{"name":"Agent","type":"string","jsonPath":".status.agentVersion","priority":1}"#,
     printcolumn = r#"{"name":"Cores","type":"integer","jsonPath":".status.cores","priority":1}"#,
     printcolumn = r#"{"name":"MiB","type":"integer","jsonPath":".status.memoryMiB","priority":1}"#,
@@ -109,6 +110,13 @@ pub struct GatewayAgentStatus {
     /// IP addresses on which the Gateway is served.
     #[schemars(length(max = MAX_REPORTED_ADDRESSES), inner(length(max = MAX_WORD)))]
     pub addresses: Vec<String>,
+    /// Ports that Envoy has open for the Gateway, as `TCP/443`; those of the host, where it maps ports.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES), inner(length(max = MAX_WORD)))]
+    pub open_ports: Vec<String>,
+    /// True while the host is being drained: it serves, but new clients should go elsewhere.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
     /// Addresses of `spec.addresses` that the host does not have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
@@ -229,6 +237,8 @@ mod tests {
         let whole = serde_json::to_value(GatewayAgentStatus::default()).expect("JSON");
         let fields = whole.as_object().expect("fields").keys();
         let listed = [
+            "openPorts",
+            "draining",
             "unusableAddresses",
             "refusedListeners",
             "refusedRoutes",

@@ -1,6 +1,7 @@
 //! Settings from arguments and environment, and where the configuration is. What it takes to reach the cluster and to answer
 //! probes is here alone; everything else is a field of the configuration, which an argument takes the place of.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use sesame_proto::signature::SigningKeys;
 
 use crate::configuration::{ConfigurationSource, read, settings};
 use crate::publish::Signing;
+use crate::replica::WatchedNamespaces;
 use crate::run::ProcessSettings;
 use sesame_gateway_api::api::{
     FleetImages, FleetSettings, GatewaySelection, HostRules, NamespacedName, Publishing,
@@ -27,6 +29,8 @@ const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
 const DEFAULT_LEASE_SECONDS: u64 = 15;
+/// Largest number of namespaces to name: each takes a watch of every kind.
+const MAX_NAMESPACES: usize = 100;
 
 #[derive(Debug, Default, Args)]
 pub(super) struct RunArgs {
@@ -48,6 +52,15 @@ pub(super) struct RunArgs {
     /// Namespace to publish in, which is Sesame's alone [default: sesame-system]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
+    /// Namespace to read Gateways, routes and everything that they refer to from; may be given several times. What is in
+    /// others is as if it were not there, and the controller needs no rights in them [default: all]
+    #[arg(
+        long = "watch-namespace",
+        env = "SESAME_WATCH_NAMESPACES",
+        value_delimiter = ',',
+        value_name = "NAMESPACE"
+    )]
+    watch_namespaces: Vec<String>,
     /// Gateways to serve, also where the configuration names one [default: multiple]
     #[arg(long, env = "SESAME_MODE")]
     mode: Option<ModeArg>,
@@ -145,6 +158,7 @@ impl RunArgs {
             configuration,
             controller_name,
             namespace,
+            watch_namespaces,
             mode,
             allow_local_endpoints,
             gateway_services,
@@ -198,11 +212,18 @@ impl RunArgs {
             ..SesameConfigurationSpec::default()
         };
         let incremental = incremental.unwrap_or(true);
+        let watched = watched_namespaces(watch_namespaces, &namespace)?;
         let source = match (config, configuration) {
             (Some(path), _) => ConfigurationSource::File(path),
             (None, Some(name)) => ConfigurationSource::Object(object(&name, &namespace)?),
             (None, None) => ConfigurationSource::Flags,
         };
+        if let ConfigurationSource::Object(name) = &source {
+            ensure!(
+                name.namespace == namespace || watched.holds(&name.namespace),
+                "--configuration {name}: expected one in {namespace}, or in a namespace of --watch-namespace"
+            );
+        }
         let first = match &source {
             ConfigurationSource::File(path) => Some(read(path).map_err(anyhow::Error::msg)?),
             ConfigurationSource::Flags | ConfigurationSource::Object(_) => None,
@@ -213,6 +234,7 @@ impl RunArgs {
             flags,
             incremental,
             namespace,
+            watched,
             kubeconfig,
             signing: signing_keys(signing_key_file.as_deref())?,
             listen: listen.unwrap_or(DEFAULT_LISTEN),
@@ -231,6 +253,30 @@ fn object(text: &str, namespace: &str) -> Result<NamespacedName> {
         "--configuration {text:?}: expected NAMESPACE/NAME or NAME of a SesameConfiguration"
     );
     Ok(NamespacedName::new(namespace, name))
+}
+
+/// Returns the namespaces to read, all if none is named; `own` is the one to publish in.
+fn watched_namespaces(names: Vec<String>, own: &str) -> Result<WatchedNamespaces> {
+    if names.is_empty() {
+        return Ok(WatchedNamespaces::All);
+    }
+    for name in &names {
+        ensure!(
+            is_dns_label(name),
+            "--watch-namespace {name:?}: expected at most 63 lower case letters, digits and `-`"
+        );
+        ensure!(
+            name != own,
+            "--watch-namespace {name:?}: that is where the controller publishes, and no Gateway in it is served"
+        );
+    }
+    let names: BTreeSet<String> = names.into_iter().collect();
+    let count = names.len();
+    ensure!(
+        count <= MAX_NAMESPACES,
+        "--watch-namespace: {count} namespaces, expected at most {MAX_NAMESPACES}; leave it out to read all"
+    );
+    Ok(WatchedNamespaces::Only(names))
 }
 
 /// Reads the keys from a file that nobody else may have written.
@@ -306,6 +352,35 @@ mod tests {
                     ..none()
                 },
                 "example.com/controller",
+            ),
+            (
+                RunArgs {
+                    watch_namespaces: vec!["shop".to_owned(), String::new()],
+                    ..none()
+                },
+                "--watch-namespace \"\"",
+            ),
+            (
+                RunArgs {
+                    watch_namespaces: vec!["sesame-system".to_owned()],
+                    ..none()
+                },
+                "where the controller publishes",
+            ),
+            (
+                RunArgs {
+                    watch_namespaces: (0..=MAX_NAMESPACES).map(|n| format!("n{n}")).collect(),
+                    ..none()
+                },
+                "at most 100",
+            ),
+            (
+                RunArgs {
+                    watch_namespaces: vec!["shop".to_owned()],
+                    configuration: text("infra/sesame"),
+                    ..none()
+                },
+                "a namespace of --watch-namespace",
             ),
             (
                 RunArgs {

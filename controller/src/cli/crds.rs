@@ -25,11 +25,13 @@ mod tests {
 
     #[test]
     fn what_is_deployed_is_what_the_types_say() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/crds.yaml");
-        let deployed = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(
-            deployed == yaml().expect("YAML"),
-            "{path} is not what the types say: `make crds` writes it anew"
-        );
+        for file in ["deploy/crds.yaml", "deploy/chart/crds/sesame.yaml"] {
+            let path = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
+            let deployed = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(
+                deployed == yaml().expect("YAML"),
+                "{path} is not what the types say: `make crds` writes it anew"
+            );
+        }
     }
 }

@@ -16,7 +16,9 @@ use super::conditions::patch;
 use super::settings::settings;
 use super::{ConfigurationFollower, ConfigurationSource, CurrentSettings};
 use crate::connection::answer;
-use crate::watch::{ObjectWatch, Received, Unwatched, WatchEvent, api_resource, watch_config};
+use crate::watch::{
+    ObjectWatch, Received, Unwatched, WatchEvent, api_resource, watch_config, watched_apis,
+};
 use sesame_gateway_api::api::{NamespacedName, SesameConfiguration};
 use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::resolve::settings::check;
@@ -66,10 +68,9 @@ type Known = BTreeMap<NamespacedName, StoredConfiguration>;
 
 /// Follows the objects until nobody wants to know the settings.
 pub(super) async fn follow(follower: &ConfigurationFollower) {
-    let resource = api_resource(Kind::SesameConfiguration, API_VERSION);
-    let api: Api<Received> = Api::all_with(follower.replica.client.clone(), &resource);
+    let apis = watched_apis(&follower.replica, Kind::SesameConfiguration, API_VERSION);
     let kind = Kind::SesameConfiguration.as_str();
-    let watch = ObjectWatch::new(&follower.replica, kind, api, watch_config());
+    let watch = ObjectWatch::of_all(&follower.replica, kind, apis, watch_config());
     let (events, mut seen) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
     let keep = |received: Received| (received.name(), StoredConfiguration::of(received));
@@ -145,7 +146,7 @@ fn unwatched(follower: &ConfigurationFollower, why: Unwatched) {
         Unwatched::NotServed => {
             "its definition is not installed; apply the output of `sesame-controller crds`"
         }
-        Unwatched::Forbidden => "the ClusterRole of the controller does not allow to watch it",
+        Unwatched::Forbidden => "no Role of the controller allows to watch it",
     };
     let why = format!("SesameConfiguration {name} cannot be read: {why}");
     follower.take(Err(why), &name.to_string());

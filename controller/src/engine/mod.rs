@@ -32,7 +32,7 @@ use crate::publish::{DesiredPublications, revisions};
 use crate::replica::replace;
 use crate::serve::Metrics;
 use crate::statuses::{
-    Resolved, ResolvedStatuses, RouteStatusUpdate, SettingsByGateway, StatusChange,
+    Resolved, ResolvedStatuses, RouteStatusUpdate, ServiceRequests, SettingsByGateway, StatusChange,
 };
 use crate::watch::{Input, References, references};
 use sesame_gateway_api::expiry::Expiry;
@@ -54,6 +54,8 @@ pub(crate) struct Engine {
     pub(crate) statuses: UnboundedSender<StatusChange>,
     /// Settings of each Gateway.
     pub(crate) gateway_settings: watch::Sender<SettingsByGateway>,
+    /// Wishes of the same Gateways for their Services.
+    pub(crate) services: watch::Sender<ServiceRequests>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -237,6 +239,13 @@ impl Engine {
             tracing::debug!(object = %problem.object, "{}", problem.message);
         }
         state.keep(std::mem::take(&mut resolution.last_good));
+        let services = std::mem::take(&mut resolution.services);
+        let by_service = services
+            .iter()
+            .filter(|(_, request)| request.gives_addresses);
+        let by_service = by_service.map(|(gateway, _)| gateway.clone()).collect();
+        // Before the settings: whoever has those of a Gateway has its wishes.
+        replace(&self.services, Arc::new(services));
         let settings = Arc::new(std::mem::take(&mut resolution.settings));
         replace(&self.gateway_settings, Arc::clone(&settings));
         let gateways = std::mem::take(&mut resolution.gateways);
@@ -261,6 +270,7 @@ impl Engine {
             statuses: resolution.statuses,
             revisions: revisions(&desired),
             unpublishable,
+            by_service,
             expiries,
         });
         self.desired.send_replace(Some(desired));

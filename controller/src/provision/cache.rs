@@ -6,6 +6,7 @@ use super::Basis;
 use super::kinds::OwnedKind;
 use super::owned::ExistingObject;
 use super::plan::Inventory;
+use crate::statuses::{HostsByGateway, ServiceRequests};
 use crate::watch::{Received, Unwatched, WatchEvent};
 use sesame_gateway_api::api::NamespacedName;
 
@@ -52,6 +53,13 @@ impl Cache {
             _ => self.listed.contains(&kind),
         };
         WatchedKind::all().all(known)
+    }
+
+    /// Takes over what resolution and reports say now of each Gateway.
+    pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
+        for basis in self.inventory.gateways.values_mut() {
+            basis.tell(requests, hosts);
+        }
     }
 
     /// Takes an event of a watch.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sesame_proto::digest::sha256;
 
 use super::Basis;
+use super::kept::note_written;
 use super::kinds::{OwnedKey, OwnedKind};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gateway_id};
@@ -114,8 +115,8 @@ pub(super) fn beside(
         class: _,
         labels: _,
         annotations,
-        ports: _,
-        addresses: _,
+        request: _,
+        hosts: _,
     } = basis;
     value["apiVersion"] = json!(kind.api_version());
     value["kind"] = json!(kind.as_str());
@@ -166,6 +167,7 @@ pub(super) fn away(
 
 /// Returns the object with a digest of all that we write.
 pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
+    note_written(&mut object.value);
     let digest = sha256(object.value.to_string().as_bytes());
     object.value["metadata"]["annotations"][DIGEST_ANNOTATION] = json!(digest);
     object

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::kept::with_kept;
 use super::kinds::{OwnedKey, OwnedKind};
 use super::owned::{DIGEST_ANNOTATION, ExistingObject, OwnedObject};
 use super::{Basis, fleet, service};
@@ -124,7 +125,11 @@ pub(super) fn plan<'a>(
             unknown.insert(gateway_id(gateway));
             continue;
         };
-        claim(&mut claims, basis, service::objects(basis, settings));
+        let objects = service::objects(basis, settings);
+        if keeps_what_it_has(&objects, settings) {
+            unknown.insert(gateway_id(gateway));
+        }
+        claim(&mut claims, basis, objects);
         if !settings.is_managed() {
             release(&mut plan, &mut wanted, inventory, basis);
             continue;
@@ -233,12 +238,24 @@ fn settle(
                         version: found.version.clone(),
                     });
                 }
-                Some(found) => plan.writes.push(OwnedWrite::Replace {
-                    version: found.version.clone(),
-                    object,
-                }),
+                Some(found) => plan.writes.push(replacement(object, found)),
             }
         }
+    }
+}
+
+/// Returns true if no listener is accepted now. What the Gateway has is not given up for that, and neither is its address.
+fn keeps_what_it_has(objects: &[OwnedObject], settings: &GatewaySettings) -> bool {
+    objects.is_empty() && service::needs_ports(settings)
+}
+
+fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
+    OwnedWrite::Replace {
+        version: found.version.clone(),
+        object: OwnedObject {
+            value: with_kept(object.value, &found.value),
+            ..object
+        },
     }
 }
 

@@ -1,15 +1,21 @@
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use sesame_proto::schema::Transport;
 
 use super::Basis;
 use super::kinds::{OwnedKey, OwnedKind};
 use super::owned::{ExistingObject, OwnedObject};
 use super::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use super::service::objects;
-use crate::statuses::GatewayProblems;
+use crate::statuses::{GatewayProblems, HostEndpoint};
 use crate::watch::Received;
-use sesame_gateway_api::api::{Publishing, PublishingType};
+use sesame_gateway_api::api::{
+    PinnedNodePort, Publishing, PublishingType, SessionAffinity, TrafficPolicy,
+};
+use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
 fn basis(change: impl FnOnce(&mut Value)) -> Basis {
@@ -17,14 +23,26 @@ fn basis(change: impl FnOnce(&mut Value)) -> Basis {
         "metadata": {"name": "edge", "namespace": "web", "uid": "u"},
         "spec": {
             "gatewayClassName": "sesame",
-            "listeners": [{"port": 443, "protocol": "HTTPS"}, {"port": 443, "protocol": "TLS"}, {"port": 53, "protocol": "UDP"}],
             "infrastructure": {"labels": {"team": "a"}, "annotations": {"note": "b"}},
         },
-        "status": {"addresses": [{"value": "192.0.2.1"}, {"value": "127.0.0.1"}, {"value": "2001:db8::1"}, {"value": "a.test"}]},
     });
     change(&mut gateway);
     let received: Received = serde_json::from_value(gateway).unwrap();
-    Basis::of(&received).unwrap()
+    let mut basis = Basis::of(&received).unwrap();
+    let gateway = basis.gateway.clone();
+    let request = ServiceRequest {
+        ports: [(Transport::Tcp, 443), (Transport::Udp, 53)].into(),
+        ..ServiceRequest::default()
+    };
+    let hosts = hosts(&["192.0.2.1", "127.0.0.1", "2001:db8::1"]);
+    let requests = BTreeMap::from([(gateway.clone(), request)]);
+    basis.tell(&Arc::new(requests), &Some([(gateway, hosts)].into()));
+    basis
+}
+
+fn hosts(addresses: &[&str]) -> BTreeMap<IpAddr, HostEndpoint> {
+    let ips = addresses.iter().map(|text| text.parse().unwrap());
+    ips.map(|ip| (ip, HostEndpoint::default())).collect()
 }
 
 /// The objects of a Gateway without settings.
@@ -143,10 +161,9 @@ fn what_is_there_is_not_written_and_what_differs_is() {
     assert_eq!(writes(&mine, &BTreeMap::new()).len(), 3);
 
     // No ports: the API leaves the list out.
-    let bare = [basis(|gateway| {
-        gateway["spec"]["listeners"] = json!([]);
-        gateway["status"] = json!({});
-    })];
+    let mut bare = [basis(|_| {})];
+    bare[0].request.ports.clear();
+    bare[0].hosts.clear();
     let mut there = settled(&bare);
     for observed in there.values_mut() {
         observed.value["spec"]
@@ -198,9 +215,8 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
         OwnedPlan::default()
     );
     // Its address of one family is gone.
-    let fewer = [basis(|gateway| {
-        gateway["status"]["addresses"] = json!([{"value": "192.0.2.1"}]);
-    })];
+    let mut fewer = [basis(|_| {})];
+    fewer[0].hosts = hosts(&["192.0.2.1"]);
     let deletes = writes(&fewer, &there);
     assert!(
         matches!(&deletes[..], [OwnedWrite::Delete { key, .. }] if key.1.name.ends_with("-ipv6"))
@@ -311,4 +327,79 @@ fn a_service_that_gets_an_address_is_made_anew_and_one_that_is_not_wanted_goes()
     // Nobody knows what one should have whose parameters are wrong.
     let planned = plan(&known, known.gateways.keys(), &BTreeMap::new());
     assert_eq!(planned, OwnedPlan::default());
+}
+
+#[test]
+fn a_service_has_the_fields_that_its_type_has() {
+    let mut basis = basis(|_| {});
+    basis.request.addresses = vec!["192.0.2.50".to_owned(), "192.0.2.51".to_owned()];
+    let specification = |type_| {
+        let mut settings = GatewaySettings::default();
+        settings.publishing = Publishing {
+            type_: Some(type_),
+            allocate_load_balancer_node_ports: Some(false),
+            external_traffic_policy: Some(TrafficPolicy::Local),
+            internal_traffic_policy: Some(TrafficPolicy::Local),
+            session_affinity: Some(SessionAffinity::ClientIp),
+            node_ports: Some(vec![PinnedNodePort {
+                port: 443,
+                node_port: 30443,
+            }]),
+            ..Publishing::default()
+        };
+        objects(&basis, &settings)[0].value["spec"].clone()
+    };
+    let fields = |spec: &Value| {
+        let fields = [
+            "internalTrafficPolicy",
+            "sessionAffinity",
+            "externalTrafficPolicy",
+            "allocateLoadBalancerNodePorts",
+            "loadBalancerIP",
+        ];
+        fields.map(|field| spec[field].clone())
+    };
+    let local = json!("Local");
+    let affinity = json!("ClientIP");
+    let none = Value::Null;
+    let balanced = specification(PublishingType::LoadBalancer);
+    let expected = [
+        &local,
+        &affinity,
+        &local,
+        &json!(false),
+        &json!("192.0.2.50"),
+    ];
+    assert_eq!(fields(&balanced).each_ref(), expected);
+    let on_nodes = specification(PublishingType::NodePort);
+    let expected = [&local, &affinity, &local, &none, &none];
+    assert_eq!(fields(&on_nodes).each_ref(), expected);
+    let inside = specification(PublishingType::ClusterIp);
+    let expected = [&local, &affinity, &none, &none, &none];
+    assert_eq!(fields(&inside).each_ref(), expected);
+    let headless = specification(PublishingType::Headless);
+    assert_eq!(fields(&headless).each_ref(), [&none; 5]);
+    for (spec, pinned) in [(&balanced, 30443), (&on_nodes, 30443)] {
+        assert_eq!(spec["ports"][0]["nodePort"], pinned);
+        assert_eq!(spec["ports"][1]["nodePort"], none);
+    }
+    assert_eq!(inside["ports"][0]["nodePort"], none);
+}
+
+#[test]
+fn a_service_with_an_address_outlives_the_last_accepted_listener() {
+    let mut bases = [basis(|_| {})];
+    let settings = published(PublishingType::LoadBalancer);
+    let all = objects(&bases[0], &settings).into_iter();
+    let there = all.map(|object| {
+        let existing = ExistingObject::new(object.key.0, "7", object.value, None);
+        (object.key, existing)
+    });
+    let there = there.collect();
+    bases[0].request.ports.clear();
+    let (writes, _) = planned_with(&known(&bases, &there), &settings);
+    assert!(writes.is_empty(), "{writes:?}");
+    let none = published(PublishingType::None);
+    let (writes, _) = planned_with(&known(&bases, &there), &none);
+    assert_eq!(writes.len(), 3, "{writes:?}");
 }

@@ -14,15 +14,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::assigned::assigned;
 use super::cache::{Cache, CacheEvent, WatchedKind, existing};
-use super::kinds::OwnedKey;
+use super::kinds::{OwnedKey, OwnedKind};
 use super::plan::{OwnedPlan, OwnedWrite, lack, plan, taken, tell};
 use crate::connection::answer;
 use crate::publish::DesiredPublications;
 use crate::replica::{Replica, replace};
 use crate::retry::{NextAttempt, Pauses};
-use crate::statuses::{ProvisionReport, SettingsByGateway};
-use crate::watch::{ObjectWatch, Received, api_resource, watch_config};
+use crate::statuses::{
+    AddressesByGateway, HostsByGateway, ProvisionReport, ServiceRequests, SettingsByGateway,
+};
+use crate::watch::{ObjectWatch, Received, watch_config, watched_apis};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, PUBLISHER};
@@ -42,7 +45,11 @@ pub(crate) struct Provisioner {
     pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
     pub(crate) settings: watch::Receiver<SettingsByGateway>,
+    pub(crate) services: watch::Receiver<ServiceRequests>,
+    /// Hosts that serve each Gateway, by address.
+    pub(crate) hosts: watch::Receiver<HostsByGateway>,
     pub(crate) report: watch::Sender<ProvisionReport>,
+    pub(crate) addresses: watch::Sender<AddressesByGateway>,
 }
 
 /// A write that failed.
@@ -102,6 +109,8 @@ impl Provisioner {
                 },
                 changed = self.desired.changed() => if changed.is_err() { return },
                 changed = self.settings.changed() => if changed.is_err() { return },
+                changed = self.services.changed() => if changed.is_err() { return },
+                changed = self.hosts.changed() => if changed.is_err() { return },
                 changed = self.replica.leading.changed() => if changed.is_err() { return },
                 Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => {}
             }
@@ -111,13 +120,24 @@ impl Provisioner {
             let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
             };
-            if !cache.is_complete() || !*self.replica.leading.borrow_and_update() {
+            if !cache.is_complete() {
                 continue;
             }
             let settings = Arc::clone(&self.settings.borrow_and_update());
-            let ours = desired.keys();
-            let report = self.carry_out(ours, &settings, &mut cache, &mut failed);
-            replace(&self.report, report.await);
+            let hosts = self.hosts.borrow_and_update().clone();
+            // Read after the settings: there are wishes of whatever has settings.
+            cache.tell(&self.services.borrow_and_update(), &hosts);
+            let leads = *self.replica.leading.borrow_and_update();
+            // Before the reports are known, all endpoints would go.
+            let mut report = ProvisionReport::default();
+            if leads && hosts.is_some() {
+                let ours = desired.keys();
+                let carried_out = self.carry_out(ours, &settings, &mut cache, &mut failed);
+                report = carried_out.await;
+                replace(&self.report, report.clone());
+            }
+            let addresses = assigned(&cache.inventory, &settings, &report.without_service);
+            replace(&self.addresses, Some(addresses));
         }
     }
 
@@ -160,25 +180,34 @@ impl Provisioner {
         watched: WatchedKind,
         events: UnboundedSender<CacheEvent>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let client = self.replica.client.clone();
         let labelled = || watch_config().labels(GATEWAY_LABEL);
-        let (api, config): (Api<Received>, _) = match watched {
-            WatchedKind::Gateway => {
-                let resource = api_resource(Kind::Gateway, GATEWAY_VERSION);
-                (Api::all_with(client, &resource), watch_config())
-            }
+        let (apis, config) = match watched {
+            WatchedKind::Gateway => (
+                watched_apis(&self.replica, Kind::Gateway, GATEWAY_VERSION),
+                watch_config(),
+            ),
             WatchedKind::Owned(kind) if kind.is_away() => {
                 let namespace = &self.replica.namespace;
+                let client = self.replica.client.clone();
                 let api = Api::namespaced_with(client, namespace, &kind.resource());
-                (api, labelled())
+                (vec![api], labelled())
             }
-            WatchedKind::Owned(kind) => (Api::all_with(client, &kind.resource()), labelled()),
+            WatchedKind::Owned(kind) => (self.apis(kind), labelled()),
         };
-        let watch = ObjectWatch::new(&self.replica, watched.as_str(), api, config);
+        let watch = ObjectWatch::of_all(&self.replica, watched.as_str(), apis, config);
         let keep = std::convert::identity;
         watch.run(PAUSE, keep, move |event: Result<_, _>| {
             events.send((watched, event)).is_ok()
         })
+    }
+
+    /// Returns the namespaces of Gateways, as far as they are watched, for a kind beside them.
+    fn apis(&self, kind: OwnedKind) -> Vec<Api<Received>> {
+        let resource = kind.resource();
+        let client = || self.replica.client.clone();
+        let all = || Api::all_with(client(), &resource);
+        let of = |namespace: &str| Api::namespaced_with(client(), namespace, &resource);
+        self.replica.watched.each(all, of)
     }
 
     /// Carries out a write, and notes the object as it is stored then.

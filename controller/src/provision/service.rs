@@ -1,12 +1,13 @@
 //! Makes the Service and the EndpointSlices that a Gateway should have. Pure.
 
-use std::net::IpAddr;
-
 use serde_json::{Value, json};
+use sesame_proto::schema::Transport;
 
 use super::Basis;
+use super::endpoints;
 use super::kinds::OwnedKind;
 use super::owned::{OwnedObject, beside, service_name, stamped};
+use super::service_fields::{fields, node_port};
 use sesame_gateway_api::api::{Publishing, PublishingType};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
@@ -22,7 +23,7 @@ pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObj
         return Vec::new();
     };
     let name = service_name(basis);
-    let ports: Vec<Value> = ports(basis, settings)
+    let ports: Vec<Value> = ports(basis)
         .map(|(transport, port)| {
             let name = port_name(transport, port);
             json!({"name": name, "protocol": transport, "port": settings.opened(port)})
@@ -32,34 +33,27 @@ pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObj
     let mut service = beside(basis, OwnedKind::Service, &name, &[], service);
     decorate(&mut service.value, settings);
     let mut all = vec![stamped(service)];
-    for (family, suffix) in [("IPv4", "ipv4"), ("IPv6", "ipv6")] {
-        let of_family = |ip: &&IpAddr| ip.is_ipv4() == (family == "IPv4");
-        let endpoints: Vec<Value> = basis
-            .addresses
-            .iter()
-            .filter(of_family)
-            .map(|ip| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}}))
-            .collect();
-        if endpoints.is_empty() {
-            continue;
-        }
-        let slice = json!({
-            "addressType": family,
-            "endpoints": endpoints,
+    for slice in endpoints::slices(&basis.hosts) {
+        let value = json!({
+            "addressType": slice.family,
+            "endpoints": slice.endpoints,
             "ports": ports.iter().take(MAX_PORTS).collect::<Vec<_>>(),
         });
         let labels = [(SERVICE_LABEL, name.as_str()), (MANAGED_LABEL, MANAGER)];
-        let slice_name = format!("{name}-{suffix}");
-        let slice = beside(basis, OwnedKind::EndpointSlice, &slice_name, &labels, slice);
-        all.push(stamped(slice));
+        let slice_name = format!("{name}-{}", slice.suffix);
+        let object = beside(basis, OwnedKind::EndpointSlice, &slice_name, &labels, value);
+        all.push(stamped(object));
     }
     all
 }
 
-/// Returns the ports that the Gateway may have.
-fn ports(basis: &Basis, settings: &GatewaySettings) -> impl Iterator<Item = (&'static str, u16)> {
-    let all = basis.ports.iter().copied();
-    all.filter(|(_, port)| settings.allows(*port))
+/// Returns the ports of the Gateway.
+fn ports(basis: &Basis) -> impl Iterator<Item = (&'static str, u16)> {
+    let all = basis.request.ports.iter();
+    all.map(|(transport, port)| match transport {
+        Transport::Tcp => ("TCP", *port),
+        Transport::Udp => ("UDP", *port),
+    })
 }
 
 fn port_name(transport: &str, port: u16) -> String {
@@ -68,57 +62,43 @@ fn port_name(transport: &str, port: u16) -> String {
 
 /// Returns `spec` of the Service; none if there is to be none.
 fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
-    let Publishing {
-        type_,
-        ip_family_policy,
-        ip_families,
-        load_balancer_class,
-        load_balancer_source_ranges,
-        annotations: _,
-        labels: _,
-    } = &settings.publishing;
-    let all: Vec<Value> = ports(basis, settings)
+    let publishing = &settings.publishing;
+    let type_ = settings.publishing_type();
+    let all: Vec<Value> = ports(basis)
         .map(|(transport, port)| {
             let name = port_name(transport, port);
-            json!({"name": name, "protocol": transport, "port": port, "targetPort": settings.opened(port)})
+            let mut entry = json!({"name": name, "protocol": transport, "port": port, "targetPort": settings.opened(port)});
+            if let Some(pinned) = node_port(publishing, type_, port) {
+                entry["nodePort"] = json!(pinned);
+            }
+            entry
         })
         .collect();
-    // A Service with an address has ports, says the API.
-    let type_ = match type_.as_ref().unwrap_or(&PublishingType::Headless) {
+    let word = match type_ {
         PublishingType::None => return None,
         PublishingType::Headless => "ClusterIP",
-        _ if all.is_empty() => return None,
+        _ if needs_ports(settings) && all.is_empty() => return None,
         other => other.as_str(),
     };
-    let mut spec = json!({"type": type_, "ports": all});
-    let fields = [
-        ("ipFamilyPolicy", json!(ip_family_policy)),
-        ("ipFamilies", json!(ip_families)),
-    ];
-    let of_load_balancers = [
-        ("loadBalancerClass", json!(load_balancer_class)),
-        (
-            "loadBalancerSourceRanges",
-            json!(load_balancer_source_ranges),
-        ),
-    ];
-    let of_load_balancers = of_load_balancers
-        .into_iter()
-        .filter(|_| type_ == PublishingType::LoadBalancer.as_str());
-    for (field, value) in fields.into_iter().chain(of_load_balancers) {
-        if !value.is_null() {
-            spec[field] = value;
-        }
+    let mut spec = json!({"type": word, "ports": all});
+    for (field, value) in fields(publishing, type_) {
+        spec[field] = value;
     }
-    if settings
-        .publishing
-        .type_
-        .as_ref()
-        .is_none_or(|it| *it == PublishingType::Headless)
-    {
-        spec["clusterIP"] = json!("None");
+    match (type_, basis.request.addresses.first()) {
+        (PublishingType::Headless, _) => spec["clusterIP"] = json!("None"),
+        // There is room for one; the status tells of others.
+        (PublishingType::LoadBalancer, Some(wanted)) => spec["loadBalancerIP"] = json!(wanted),
+        _ => {}
     }
     Some(spec)
+}
+
+/// Returns true if the Service has an address, and so has ports, says the API.
+pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
+    !matches!(
+        settings.publishing_type(),
+        PublishingType::Headless | PublishingType::None
+    )
 }
 
 /// Adds the labels and annotations that the configuration has for the Service, where neither the Gateway nor we have any of

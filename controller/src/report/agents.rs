@@ -1,7 +1,6 @@
 //! Collects the reports of all agents by Gateway, and decides which of them count.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +14,11 @@ use super::fleet::{self, FOREIGN_ADDRESS, FleetSummary, Revisions};
 use super::liveness::{AgentLiveness, Moment};
 use super::nodes::{self, Nodes};
 use super::presence::{self, AllPresences};
+use super::report_refusal::{MAX_OF_HOST, ReportRefusal};
 use super::trim::TrimmedReport;
 use crate::replica::Replica;
 use crate::serve::Metrics;
-use crate::statuses::ResolvedStatuses;
+use crate::statuses::{HostsByGateway, ResolvedStatuses};
 use crate::watch::{ObjectWatch, PAGE, Received, Unwatched, WatchEvent, watch_config};
 use sesame_gateway_api::api::{NamespacedName, Network};
 use sesame_gateway_api::world::{Kind, ObjectKey};
@@ -28,29 +28,8 @@ use sesame_published::names::agent_name;
 /// Pause before the kind is looked for again while it is not installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Number of Gateways that one host may report about: as many as it may have addresses for.
-const MAX_OF_HOST: usize = 256;
-
 /// Name of a GatewayAgent, and the report; none if it cannot be decoded.
 type NamedReport = (String, Option<GatewayAgent>);
-
-/// Reason why a report counts for nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReportRefusal {
-    /// The host may not write an object of this name.
-    Name,
-    /// The host reports about too many Gateways.
-    TooMany,
-}
-
-impl fmt::Display for ReportRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name => f.write_str("its name does not follow from its Gateway and its host"),
-            Self::TooMany => write!(f, "its host reports about {MAX_OF_HOST} other Gateways"),
-        }
-    }
-}
 
 /// Event of the watches of agents and Nodes.
 pub(super) enum FleetEvent {
@@ -78,6 +57,8 @@ pub(super) struct Agents {
     of_host: BTreeMap<String, usize>,
     /// True once it is known which agents there are.
     listed: bool,
+    /// True if hosts serve that did not, or no longer do, since that was asked last.
+    endpoints_changed: bool,
     nodes: Nodes,
     metrics: Arc<Metrics>,
     /// Watches, and deletions under way.
@@ -104,6 +85,7 @@ impl Agents {
             refused: BTreeMap::new(),
             of_host: BTreeMap::new(),
             listed: false,
+            endpoints_changed: true,
             nodes: Nodes::default(),
             metrics: Arc::clone(&replica.metrics),
             tasks,
@@ -157,6 +139,17 @@ impl Agents {
     /// Returns the summary of each Gateway's hosts.
     pub(super) fn fleets(&self) -> &BTreeMap<NamespacedName, FleetSummary> {
         &self.fleets
+    }
+
+    /// Returns the hosts that serve each Gateway, if they are known and others than at the last call.
+    pub(super) fn take_endpoints(&mut self) -> Option<HostsByGateway> {
+        if !self.listed() || !std::mem::take(&mut self.endpoints_changed) {
+            return None;
+        }
+        let serving = self.fleets.iter();
+        let serving = serving.filter(|(_, fleet)| !fleet.endpoints.is_empty());
+        let serving = serving.map(|(gateway, fleet)| (gateway.clone(), fleet.endpoints.clone()));
+        Some(Some(serving.collect()))
     }
 
     fn take_agents(&mut self, event: WatchEvent<NamedReport>, now: Moment) -> BTreeSet<ObjectKey> {
@@ -349,6 +342,7 @@ impl Agents {
                 tracing::info!(%gateway, host, "a host that was lost is heard of again, or gone");
             }
             self.follow_presences(&gateway, &summary.lost);
+            self.endpoints_changed |= summary.endpoints != before.endpoints;
             if summary != before {
                 touched.insert(ObjectKey {
                     kind: Kind::Gateway,

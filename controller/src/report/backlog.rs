@@ -121,6 +121,8 @@ impl Backlog {
             .extend(policies.map(key_of(Kind::BackendTlsPolicy)));
         let unpublishable = differences(&old.unpublishable, &new.unpublishable);
         self.open.extend(unpublishable.map(key_of(Kind::Gateway)));
+        let addressed = old.by_service.symmetric_difference(&new.by_service);
+        self.open.extend(addressed.map(key_of(Kind::Gateway)));
     }
 
     /// Opens all objects of a kind.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::fleet::{FOREIGN_ADDRESS, FleetSummary};
-use crate::statuses::{GatewayProblems, ProvisionReport, ResolvedStatuses};
+use crate::statuses::{GatewayProblems, ProvisionReport, ResolvedStatuses, ServiceAddresses};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::status::{
@@ -29,22 +29,72 @@ pub(super) enum Status {
     Policy(PolicyStatus),
 }
 
+/// Reports of everybody but resolution.
+pub(super) struct Reports<'a> {
+    pub(super) fleets: &'a BTreeMap<NamespacedName, FleetSummary>,
+    /// Gateways that the publisher cannot publish.
+    pub(super) failures: &'a GatewayProblems,
+    pub(super) provisioned: &'a ProvisionReport,
+    /// Addresses of Services; none until they are known.
+    pub(super) of_services: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
+}
+
+impl Reports<'_> {
+    /// Returns true if too little is known to write the status of the object: an address would be taken back at once.
+    pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
+        let by_service = key.kind == Kind::Gateway && resolved.by_service.contains(&key.name);
+        by_service && self.of_services.is_none()
+    }
+
+    /// Returns what is reported of the Gateway; none if there is no report.
+    fn of_gateway(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> Option<Programmed> {
+        let fleet = self.fleets.get(&key.name);
+        let of_hosts = fleet.map(|fleet| programmed(fleet, key));
+        if !resolved.by_service.contains(&key.name) {
+            return of_hosts;
+        }
+        let mut all = of_hosts.unwrap_or_default();
+        let of_service = self.of_services.and_then(|known| known.get(&key.name));
+        let ServiceAddresses {
+            addresses,
+            awaited,
+            unusable,
+            notes,
+        } = of_service.cloned().unwrap_or_default();
+        let nowhere = all.hosts_ready > 0 && fleet.is_some_and(|fleet| fleet.endpoints.is_empty());
+        all.awaited = match awaited {
+            // Nobody has looked at it since it is to have an address.
+            None if addresses.is_empty() => Some("its Service is still to be made".to_owned()),
+            None if nowhere => Some("no host reported an address".to_owned()),
+            awaited => awaited,
+        };
+        all.addresses = addresses;
+        all.unusable_addresses.extend(unusable);
+        all.notes.extend(notes);
+        Some(all)
+    }
+}
+
 /// Returns the status of the object; none if the object is not ours.
 pub(super) fn compose(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
-    fleets: &BTreeMap<NamespacedName, FleetSummary>,
-    failures: &GatewayProblems,
-    provisioned: &ProvisionReport,
+    reports: &Reports<'_>,
     now: Timestamp,
 ) -> Option<Status> {
+    let Reports {
+        fleets,
+        failures,
+        provisioned,
+        of_services: _,
+    } = reports;
     let all = &resolved.statuses;
     Some(match key.kind {
         Kind::GatewayClass => Status::Class(all.gateway_classes.get(&key.name)?.clone()),
         Kind::Gateway => {
             let mut status = all.gateways.get(&key.name)?.clone();
-            if let Some(fleet) = fleets.get(&key.name) {
-                program(&mut status, &programmed(fleet, key));
+            if let Some(reported) = reports.of_gateway(key, resolved) {
+                program(&mut status, &reported);
             }
             let unpublishable = resolved.unpublishable.get(&key.name);
             if let Some(why) = unpublishable.or_else(|| failures.get(&key.name)) {
@@ -65,7 +115,7 @@ pub(super) fn compose(
         _ => {
             let mut status = all.routes.get(key)?.clone();
             let name = key.to_string();
-            for (gateway, fleet) in fleets {
+            for (gateway, fleet) in *fleets {
                 if let Some(refused) = fleet.refused.get(&name) {
                     refuse_rules(&mut status, &key.name.namespace, gateway, refused);
                 }
@@ -82,6 +132,7 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
         lost,
         lost_after,
         foreign_addresses,
+        endpoints: _,
         refused: _,
     } = fleet;
     let mut notes = Vec::new();

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::endpoints;
+use super::nodes::Permission;
+use crate::statuses::HostEndpoint;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
 use sesame_published::{GatewayAgent, GatewayAgentStatus, RefusedRule};
@@ -33,6 +36,8 @@ pub(super) struct FleetSummary {
     pub(super) lost_after: Duration,
     /// Addresses that are not the reporting host's, as `ADDRESS of HOST`.
     pub(super) foreign_addresses: Vec<String>,
+    /// Hosts that serve, whatever they serve, by address.
+    pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
     /// Refused parts of routes, by `HTTPRoute/namespace/name`.
     pub(super) refused: BTreeMap<String, RefusedRules>,
 }
@@ -73,7 +78,7 @@ pub(super) fn summarize<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
     lost_after: Duration,
-    allow: impl Fn(&str, IpAddr) -> bool,
+    allow: impl Fn(&str, IpAddr) -> Option<Permission>,
 ) -> FleetSummary {
     let mut all = FleetSummary {
         lost_after,
@@ -95,6 +100,7 @@ pub(super) fn summarize<'a>(
             continue;
         }
         heard += 1;
+        endpoints::note(status, host, &allow, &mut all.endpoints);
         if status.state != AgentState::Down && revisions.holds(&status.applied_revision) {
             all.programmed.hosts_ready += 1;
             // Anything else would have the API server refuse the whole status.
@@ -103,7 +109,7 @@ pub(super) fn summarize<'a>(
                 .iter()
                 .filter_map(|text| text.parse::<IpAddr>().ok());
             let (own, foreign): (BTreeSet<_>, BTreeSet<_>) =
-                parsed.partition(|ip| allow(host, *ip));
+                parsed.partition(|ip| allow(host, *ip).is_some());
             addresses.push(own.into_iter().collect());
             let foreign = foreign.into_iter().map(|ip| format!("{ip} of {host}"));
             all.foreign_addresses
@@ -302,7 +308,9 @@ mod tests {
             (2, "aaaaaaaaaaaaaa"),
             (2, "bbbbbbbbbbbbbb"),
         ]);
-        let summary = summarize(agents, &known, LOST_AFTER, |_, _| true);
+        let summary = summarize(agents, &known, LOST_AFTER, |_, _| {
+            Some(Permission::Declared)
+        });
         assert_eq!(
             (summary.programmed.hosts_ready, summary.programmed.hosts),
             (2, 4)
@@ -335,7 +343,9 @@ mod tests {
             refused(agent("bb", "aaaaaaaaaaaa"), "no rights", false),
         ];
         let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
-        let both = summarize(heard(&agents), &known, LOST_AFTER, |_, _| true);
+        let both = summarize(heard(&agents), &known, LOST_AFTER, |_, _| {
+            Some(Permission::Declared)
+        });
         let listeners = &both.programmed.refused_listeners;
         let http = listeners.get("Gateway/ns/edge/listeners/http");
         assert_eq!(
@@ -351,7 +361,7 @@ mod tests {
             heard(&agents).chain(heard([&well])),
             &known,
             LOST_AFTER,
-            |_, _| true,
+            |_, _| Some(Permission::Declared),
         );
         assert!(most.refused["HTTPRoute/ns/app"].works);
         assert_eq!(
@@ -366,7 +376,10 @@ mod tests {
         let mut forger = agent("a", "aaaaaaaaaaaa");
         let status = forger.status.as_mut().expect("a status");
         status.addresses.push("203.0.113.66".to_owned());
-        let allow = |host: &str, ip: IpAddr| ip.to_string() == format!("192.0.2.{}", host.len());
+        let allow = |host: &str, ip: IpAddr| {
+            let own = ip.to_string() == format!("192.0.2.{}", host.len());
+            own.then_some(Permission::OfNode)
+        };
         let summary = summarize(
             heard([&forger, &agent("bb", "aaaaaaaaaaaa")]),
             &known,

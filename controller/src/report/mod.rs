@@ -8,6 +8,7 @@
 mod agents;
 mod backlog;
 mod compose;
+mod endpoints;
 mod events;
 mod fleet;
 mod liveness;
@@ -15,6 +16,7 @@ mod nodes;
 mod pace;
 mod patch;
 mod presence;
+mod report_refusal;
 mod reporter;
 mod trim;
 mod write;

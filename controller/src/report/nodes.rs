@@ -38,6 +38,15 @@ impl Keep for NodeAddresses {
     }
 }
 
+/// Reason why a host may serve at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Permission {
+    /// The Node with the host's name has it.
+    OfNode,
+    /// The administrator has declared it.
+    Declared,
+}
+
 /// Addresses of all Nodes.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
@@ -80,11 +89,14 @@ impl Nodes {
         }
     }
 
-    /// Returns true if this host may serve at this address.
-    pub(super) fn allow(&self, host: &str, ip: IpAddr) -> bool {
+    /// Returns the reason why this host may serve at this address; none if it may not.
+    pub(super) fn allow(&self, host: &str, ip: IpAddr) -> Option<Permission> {
         let node = self.known.as_ref().and_then(|known| known.get(host));
-        node.is_some_and(|NodeAddresses(all)| all.contains(&ip))
-            || self.declared.iter().any(|network| network.holds(ip))
+        if node.is_some_and(|NodeAddresses(all)| all.contains(&ip)) {
+            return Some(Permission::OfNode);
+        }
+        let declared = self.declared.iter().any(|network| network.holds(ip));
+        declared.then_some(Permission::Declared)
     }
 }
 
@@ -129,13 +141,16 @@ mod tests {
         };
         assert!(nodes.take(all()));
         assert!(!nodes.take(all()));
-        assert!(nodes.allow("a", ip("192.0.2.1")) && nodes.allow("a", ip("2001:db8::1")));
-        assert!(!nodes.allow("a", ip("192.0.2.2")));
-        assert!(!nodes.allow("c", ip("192.0.2.2")));
-        assert!(nodes.allow("c", ip("198.51.100.9")));
+        for text in ["192.0.2.1", "2001:db8::1"] {
+            assert_eq!(nodes.allow("a", ip(text)), Some(Permission::OfNode));
+        }
+        assert_eq!(nodes.allow("a", ip("192.0.2.2")), None);
+        assert_eq!(nodes.allow("c", ip("192.0.2.2")), None);
+        let declared = Some(Permission::Declared);
+        assert_eq!(nodes.allow("c", ip("198.51.100.9")), declared);
         assert!(!nodes.take(WatchEvent::Applied(("b".to_owned(), b.clone()))));
         assert!(nodes.take(WatchEvent::Applied(("b".to_owned(), a.clone()))));
         assert!(nodes.take(WatchEvent::Deleted(("a".to_owned(), a.clone()))));
-        assert!(!nodes.allow("a", ip("192.0.2.1")));
+        assert_eq!(nodes.allow("a", ip("192.0.2.1")), None);
     }
 }

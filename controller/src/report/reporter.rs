@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::agents::Agents;
 use super::backlog::Backlog;
-use super::compose::compose;
+use super::compose::{Reports, compose};
 use super::events::Expiring;
 use super::liveness::Moment;
 use super::pace::Pace;
@@ -20,7 +20,9 @@ use super::presence::AllPresences;
 use super::write::{self, WriteOutcome};
 use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::{Replica, replace};
-use crate::statuses::{GatewayProblems, ProvisionReport, StatusChange};
+use crate::statuses::{
+    AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, StatusChange,
+};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// Number of objects that are written at a time.
@@ -36,6 +38,8 @@ pub(crate) struct StatusReporter {
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
     pub(crate) provisioned: watch::Receiver<ProvisionReport>,
+    pub(crate) of_services: watch::Receiver<AddressesByGateway>,
+    pub(crate) hosts: watch::Sender<HostsByGateway>,
     pub(crate) expiring: watch::Sender<Expiring>,
     pub(crate) presences: watch::Sender<AllPresences>,
 }
@@ -68,6 +72,7 @@ impl StatusReporter {
                     Err(_) => return,
                 },
                 Ok(()) = self.provisioned.changed() => backlog.open_all(Kind::Gateway),
+                Ok(()) = self.of_services.changed() => backlog.open_all(Kind::Gateway),
                 changed = self.replica.leading.changed() => match changed {
                     Ok(()) => backlog.open.extend(backlog.stored.keys().cloned()),
                     Err(_) => return,
@@ -97,6 +102,9 @@ impl StatusReporter {
                 let gateways = agents.take(event, Moment::now());
                 backlog.touch(gateways);
             }
+            if let Some(hosts) = agents.take_endpoints() {
+                replace(&self.hosts, hosts);
+            }
         }
     }
 
@@ -125,6 +133,13 @@ impl StatusReporter {
         }
         let failures = self.failures.borrow().clone();
         let provisioned = self.provisioned.borrow().clone();
+        let of_services = self.of_services.borrow().clone();
+        let reports = Reports {
+            fleets: agents.fleets(),
+            failures: &failures,
+            provisioned: &provisioned,
+            of_services: of_services.as_ref(),
+        };
         let (now, time) = (Instant::now(), write::now());
         let mut next: Option<Instant> = None;
         let mut settled = Vec::new();
@@ -143,14 +158,10 @@ impl StatusReporter {
                 settled.push(key.clone());
                 continue;
             };
-            let status = compose(
-                key,
-                &resolved,
-                agents.fleets(),
-                &failures,
-                &provisioned,
-                time,
-            );
+            if reports.leave_open(key, &resolved) {
+                continue;
+            }
+            let status = compose(key, &resolved, &reports, time);
             let change = patch(stored, status.as_ref(), &self.replica.controller_name, time);
             let change = change.filter(|change| !backlog.was_written(key, stored, change));
             let Some(change) = change else {

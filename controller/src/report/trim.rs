@@ -86,7 +86,7 @@ fn trim(name: String, agent: GatewayAgent, managed: Vec<ManagedFieldsEntry>) -> 
     }
 }
 
-// One field after the other, and none may be forgotten.
+// Long: one field after the other, and none may be forgotten.
 fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
     let GatewayAgentStatus {
         state,
@@ -100,6 +100,8 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
         cores: _,
         memory_mib: _,
         addresses,
+        open_ports: _,
+        draining,
         unusable_addresses,
         refused_listeners,
         refused_routes,
@@ -119,6 +121,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
         addresses: few(addresses, MAX_REPORTED_ADDRESSES)
             .filter(|address| address.len() <= MAX_WORD)
             .collect(),
+        draining,
         unusable_addresses: few(unusable_addresses, MAX_ENTRIES)
             .map(|mut unusable| {
                 unusable.reason = short(&unusable.reason, MAX_TEXT);

@@ -111,6 +111,14 @@ impl Fetcher {
                     *again = true;
                     continue;
                 }
+                // What is in other namespaces is as if it were not there.
+                if !self.replica.watched.holds(&key.name.namespace) {
+                    let answer = FetchOutcome::Missing;
+                    if self.inputs.send(Input::Fetched { key, answer }).is_err() {
+                        return;
+                    }
+                    continue;
+                }
                 reading.insert(key.clone(), false);
                 reads.spawn(read(self.replica.client.clone(), key, Duration::ZERO));
             }

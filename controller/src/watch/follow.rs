@@ -1,18 +1,22 @@
-//! One watch, as lists and changes of the values that the caller makes of each object.
+//! One kind, as lists and changes of the values that the caller makes of each object.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::select_all;
 use futures::{Stream, StreamExt as _};
-use kube::Api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Config, Error, Event};
+use kube::{Api, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
+use super::merged::{MergedLists, OfName};
 use crate::replica::Replica;
 use crate::retry::Pauses;
 use crate::serve::Metrics;
+use sesame_gateway_api::api::NamespacedName;
 
 /// Seconds that one watch lasts. An API server that is frozen, or a network that swallows everything, looks like one where
 /// nothing happens: only that it ends a watch in time tells the difference.
@@ -45,7 +49,7 @@ pub(crate) enum Unwatched {
 
 /// Objects of a kind, to be watched for as long as anybody wants to know.
 pub(crate) struct ObjectWatch<K> {
-    api: Api<K>,
+    apis: Vec<Api<K>>,
     config: Config,
     kind: &'static str,
     metrics: Arc<Metrics>,
@@ -53,12 +57,22 @@ pub(crate) struct ObjectWatch<K> {
 
 impl<K> ObjectWatch<K>
 where
-    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: kube::Resource + OfName + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     /// Returns the objects that `api` and `config` choose; `kind` stands in messages and metrics.
     pub(crate) fn new(replica: &Replica, kind: &'static str, api: Api<K>, config: Config) -> Self {
+        Self::of_all(replica, kind, vec![api], config)
+    }
+
+    /// Returns the objects of several namespaces, as those of one.
+    pub(crate) fn of_all(
+        replica: &Replica,
+        kind: &'static str,
+        apis: Vec<Api<K>>,
+        config: Config,
+    ) -> Self {
         Self {
-            api,
+            apis,
             config,
             kind,
             metrics: Arc::clone(&replica.metrics),
@@ -82,8 +96,9 @@ where
             }
         };
         loop {
-            let events = watcher::watcher(self.api.clone(), self.config.clone());
-            let ended = !follow(events, &keep, |event| take(Ok(event)), fail).await;
+            let apis = self.apis.iter();
+            let watches = apis.map(|api| watcher::watcher(api.clone(), self.config.clone()));
+            let ended = !follow(watches.collect(), &keep, |event| take(Ok(event)), fail).await;
             if ended || !take(Err(Unwatched::NotServed)) {
                 return;
             }
@@ -92,31 +107,44 @@ where
     }
 }
 
-/// Passes on the events of the watch until `take` returns false, or the kind is not served; returns true for the latter.
+/// Passes on the events of the watches of a kind, as those of one, until `take` returns false, or the kind is not served;
+/// returns true for the latter.
 ///
 /// `keep` makes of each object what is worth keeping, at once, so that no two lists of whole objects are in memory.
-/// Errors are handed to `fail` and waited out.
-pub(crate) async fn follow<K: Debug, T>(
-    watch: impl Stream<Item = Result<Event<K>, Error>>,
+/// Errors are handed to `fail` and waited out, each by its own watch.
+pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
+    watches: Vec<impl Stream<Item = Result<Event<K>, Error>>>,
     keep: impl Fn(K) -> T,
     mut take: impl FnMut(WatchEvent<T>) -> bool,
     mut fail: impl FnMut(&Error),
 ) -> bool {
-    let mut watch = std::pin::pin!(watch.backoff(Pauses::of_reads()));
-    let mut listed = Vec::new();
-    while let Some(event) = watch.next().await {
+    let mut lists = MergedLists::new(watches.len());
+    let gone = |name: NamespacedName| {
+        keep(K::of_name(ObjectMeta {
+            name: Some(name.name),
+            namespace: Some(name.namespace).filter(|namespace| !namespace.is_empty()),
+            ..ObjectMeta::default()
+        }))
+    };
+    let named = |object: K| {
+        let name = NamespacedName {
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+        };
+        (name, keep(object))
+    };
+    let watches = watches.into_iter().enumerate().map(|(index, watch)| {
+        let events = watch.backoff(Pauses::of_reads());
+        Box::pin(events.map(move |event| (index, event)))
+    });
+    let mut events = select_all(watches);
+    while let Some((index, event)) = events.next().await {
         let event = match event {
-            Ok(Event::Init) => {
-                listed = Vec::new();
-                continue;
-            }
-            Ok(Event::InitApply(object)) => {
-                listed.push(keep(object));
-                continue;
-            }
-            Ok(Event::InitDone) => WatchEvent::Listed(std::mem::take(&mut listed)),
-            Ok(Event::Apply(object)) => WatchEvent::Applied(keep(object)),
-            Ok(Event::Delete(object)) => WatchEvent::Deleted(keep(object)),
+            Ok(Event::Init) => Event::Init,
+            Ok(Event::InitApply(object)) => Event::InitApply(named(object)),
+            Ok(Event::InitDone) => Event::InitDone,
+            Ok(Event::Apply(object)) => Event::Apply(named(object)),
+            Ok(Event::Delete(object)) => Event::Delete(named(object)),
             Err(error) => {
                 fail(&error);
                 if code(&error) == Some(404) {
@@ -125,8 +153,10 @@ pub(crate) async fn follow<K: Debug, T>(
                 continue;
             }
         };
-        if !take(event) {
-            return false;
+        for event in lists.take(index, event, gone) {
+            if !take(event) {
+                return false;
+            }
         }
     }
     false

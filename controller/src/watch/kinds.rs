@@ -7,7 +7,7 @@ use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use kube::api::Api;
-use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use kube::core::{ApiResource, GroupVersionKind, NamespaceResourceScope, PartialObjectMeta};
 use kube::runtime::watcher;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::fetch::Touched;
 use super::{
     Input, ObjectWatch, Received, StoredStatus, WatchEvent, WatchedObject, api_resource, follow,
-    watch_config,
+    watch_config, watched_apis,
 };
 use crate::connection::answer;
 use crate::replica::Replica;
@@ -76,12 +76,15 @@ impl Watches {
                 continue;
             };
             absent = false;
-            let api: Api<Received> =
-                Api::all_with(self.replica.client.clone(), &api_resource(kind, version));
-            let watch = watcher(api, self.config(kind));
+            let apis = watched_apis(&self.replica, kind, version).into_iter();
+            let watches = apis.map(|api: Api<Received>| watcher(api, self.config(kind)));
             let keep = |received| observe(kind, version, received);
             let take = |event| self.pass_on(kind, event);
-            if !follow(watch, keep, take, |error| self.failed(kind, error)).await {
+            if !follow(watches.collect(), keep, take, |error| {
+                self.failed(kind, error);
+            })
+            .await
+            {
                 return;
             }
             tokio::time::sleep(NOT_SERVED).await;
@@ -91,9 +94,14 @@ impl Watches {
     /// Watches the metadata of a kind whose objects are read one by one.
     async fn metadata<K>(&self, kind: Kind)
     where
-        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + std::fmt::Debug + Send + Sync + 'static,
     {
-        let api: Api<PartialObjectMeta<K>> = Api::all(self.replica.client.clone());
+        let client = || self.replica.client.clone();
+        let apis: Vec<Api<PartialObjectMeta<K>>> = self.replica.watched.each(
+            || Api::all(client()),
+            |namespace| Api::namespaced(client(), namespace),
+        );
         let keep = |object: PartialObjectMeta<K>| ObjectKey {
             kind,
             name: NamespacedName {
@@ -110,7 +118,7 @@ impl Watches {
             self.touched.send(touched).is_ok()
         };
         let config = self.config(kind);
-        let watch = ObjectWatch::new(&self.replica, kind.as_str(), api, config);
+        let watch = ObjectWatch::of_all(&self.replica, kind.as_str(), apis, config);
         watch.run(NOT_SERVED, keep, take).await;
     }
 

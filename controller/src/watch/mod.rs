@@ -1,6 +1,6 @@
 //! Watches the cluster, and hands its objects on as a stream of values.
 //!
-//! Every kind has a watch of its own. A lost watch changes nothing: it is started again, with growing pauses,
+//! Every kind has a watch of its own, or one for each namespace, if they are named ([`merged`]). A lost watch changes nothing: it is started again, with growing pauses,
 //! and the objects that it then lists replace those that were known. An object that cannot be decoded is passed on as such and stops
 //! nothing. A kind whose definition is not installed counts as empty, and is looked for again.
 //!
@@ -14,6 +14,7 @@ mod follow;
 mod holds;
 mod input;
 pub(crate) mod kinds;
+mod merged;
 mod published_keys;
 mod received;
 mod references;
@@ -27,5 +28,5 @@ pub(crate) use self::holds::holds;
 pub(crate) use self::input::{Input, WatchedObject};
 pub(crate) use self::received::{Json, Keep, PAGE, Received};
 pub(crate) use self::references::references;
-pub(crate) use self::resource::api_resource;
+pub(crate) use self::resource::{api_resource, watched_apis};
 pub(crate) use self::stored_status::StoredStatus;

@@ -13,6 +13,7 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::merged::OfName;
 use sesame_gateway_api::api::NamespacedName;
 
 /// Number of objects in a page of a list: each may be as large as the API server allows.
@@ -120,6 +121,20 @@ impl<'de, T: Keep> Deserialize<'de> for Received<T> {
             kept: T::keep(&bare.name(), Json { value, managed }),
             metadata: bare.metadata,
         })
+    }
+}
+
+impl<T: Keep> OfName for Received<T> {
+    fn of_name(metadata: ObjectMeta) -> Self {
+        let bare = Received { metadata, kept: () };
+        let json = Json {
+            value: Value::Null,
+            managed: None,
+        };
+        Self {
+            kept: T::keep(&bare.name(), json),
+            metadata: bare.metadata,
+        }
     }
 }
 

@@ -1,13 +1,38 @@
-//! Names of each kind in the paths of the API server.
+//! Names of each kind in the paths of the API server, and the namespaces that it is watched in.
 
+use kube::Api;
 use kube::core::{ApiResource, GroupVersionKind};
 
+use super::{Keep, Received};
+use crate::replica::Replica;
 use sesame_gateway_api::world::Kind;
 
 /// Returns the resource of a kind in a version: `group/version` or `version`.
 pub(crate) fn api_resource(kind: Kind, api_version: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()))
+}
+
+/// Returns the objects of a kind that the controller watches: those of the whole cluster, or those of each namespace.
+pub(crate) fn watched_apis<T: Keep>(
+    replica: &Replica,
+    kind: Kind,
+    api_version: &str,
+) -> Vec<Api<Received<T>>> {
+    let resource = api_resource(kind, api_version);
+    let client = || replica.client.clone();
+    let all = || Api::all_with(client(), &resource);
+    if kind.cluster_scoped() {
+        return vec![all()];
+    }
+    let mut watched = replica.watched.clone();
+    if kind == Kind::SesameConfiguration {
+        // The controller's own is there.
+        watched.add(&replica.namespace);
+    }
+    watched.each(all, |namespace| {
+        Api::namespaced_with(client(), namespace, &resource)
+    })
 }
 
 #[cfg(test)]

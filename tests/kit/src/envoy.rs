@@ -18,6 +18,16 @@ pub fn envoy_binary() -> PathBuf {
     )
 }
 
+/// `$OLDER_ENVOY`, an Envoy of the version before: agents have to serve with it, too.
+pub fn older_envoy_binary() -> PathBuf {
+    let path = std::env::var_os("OLDER_ENVOY").filter(|value| !value.is_empty());
+    let path = path
+        .map(PathBuf::from)
+        .or_else(|| in_tools().into_iter().next());
+    let path = path.filter(|path| path.is_file());
+    path.expect("no older Envoy: set $OLDER_ENVOY to its binary, or let `make unit` fetch one")
+}
+
 /// The top of the source tree.
 pub fn workspace() -> PathBuf {
     let kit = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -35,13 +45,19 @@ fn on_path() -> Option<PathBuf> {
 }
 
 fn fetched() -> Option<PathBuf> {
+    in_tools().pop()
+}
+
+/// Returns what `make` has fetched, the oldest version first.
+fn in_tools() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(workspace().join(".tools"))
-        .ok()?
+        .into_iter()
+        .flatten()
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("envoy-"))
         .map(|entry| entry.path().join("envoy"))
         .filter(|candidate| candidate.is_file())
         .collect();
     found.sort();
-    found.pop()
+    found
 }

@@ -74,6 +74,8 @@ pub(super) fn host_status(
         cores: host.cores,
         memory_mib: host.memory_mib,
         addresses: served_on(addresses, observed, host),
+        open_ports: open_ports(observed),
+        draining: report.draining.is_some(),
         unusable_addresses: bounded(&observed.unusable_addresses, |(address, reason)| {
             UnusableAddress {
                 address: address.clone(),
@@ -145,6 +147,14 @@ fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) ->
     let mut all = reachable(listened, &host.addresses);
     all.truncate(MAX_REPORTED_ADDRESSES);
     all
+}
+
+/// Returns the ports that Envoy has open; none while it is down.
+fn open_ports(observed: &Observed) -> Vec<String> {
+    let served = observed.applied.as_ref().filter(|_| observed.live);
+    let ports = served.map(|served| served.open_ports()).unwrap_or_default();
+    let ports = ports.into_iter().take(MAX_ENTRIES);
+    ports.map(|(word, port)| format!("{word}/{port}")).collect()
 }
 
 fn refused_route((route, affected): (&String, &AffectedRoute)) -> RefusedRoute {

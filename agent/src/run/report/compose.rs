@@ -347,6 +347,7 @@ fn programmed(observed: &Observed, host_addresses: &[String]) -> Programmed {
         hosts: 1,
         refused_listeners: observed.affected.listeners.clone(),
         unusable_addresses: observed.unusable_addresses.clone(),
+        awaited: None,
         notes: Vec::new(),
     }
 }

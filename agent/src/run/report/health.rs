@@ -18,7 +18,13 @@ pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
         reasons.push("the agent is stopping".to_owned());
     }
     if report.gateways.is_empty() && !report.source.available {
-        reasons.push("the source has not been read yet".to_owned());
+        let why = report.source.reason.as_str();
+        let why = if why.is_empty() {
+            "the source has not been read yet"
+        } else {
+            why
+        };
+        reasons.push(why.to_owned());
     }
     let starting = report.starting.iter();
     reasons.extend(starting.map(|name| format!("Gateway {name} is being started")));

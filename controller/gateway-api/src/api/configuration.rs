@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, Object, PublishingType,
-    RepeatedSlashesAction, SelectionMode, UnderscoresAction,
+    RepeatedSlashesAction, SelectionMode, SessionAffinity, TrafficPolicy, UnderscoresAction,
 };
 
 /// Group of Sesame's own kinds.
@@ -115,12 +115,41 @@ pub struct Publishing {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(max = 43)))]
     pub load_balancer_source_ranges: Option<Vec<String>>,
+    /// The Service's field of the same name; only with `LoadBalancer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocate_load_balancer_node_ports: Option<bool>,
+    /// The Service's field of the same name; only with `NodePort` and `LoadBalancer`. `Local` keeps the addresses of clients, and
+    /// nodes without a host of the Gateway fail the load balancer's health check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external_traffic_policy: Option<TrafficPolicy>,
+    /// The Service's field of the same name; not with `Headless` and `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub internal_traffic_policy: Option<TrafficPolicy>,
+    /// The Service's field of the same name; not with `Headless` and `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_affinity: Option<SessionAffinity>,
+    /// Node ports of single ports of listeners; the cluster chooses the others. Only with `NodePort` and `LoadBalancer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub node_ports: Option<Vec<PinnedNodePort>>,
     /// Annotations of the Service. Those of the Gateway's `spec.infrastructure` take precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// Labels of the Service. Those of the Gateway's `spec.infrastructure` take precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+}
+
+/// A port of listeners, and the one that each node opens for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PinnedNodePort {
+    /// The port of the listener.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+    /// The port of each node, which has to be in the cluster's range for them: 30000 to 32767 by default.
+    #[schemars(range(min = 1, max = 65535))]
+    pub node_port: i32,
 }
 
 /// Rules for the ports of listeners.

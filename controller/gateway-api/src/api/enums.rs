@@ -255,6 +255,25 @@ open_enum! {
 }
 
 open_enum! {
+    /// `ServiceSpec.externalTrafficPolicy`, and `internalTrafficPolicy`.
+    TrafficPolicy {
+        /// Any endpoint.
+        Cluster = "Cluster",
+        /// Endpoints of the node alone where the traffic arrives.
+        Local = "Local",
+    }
+}
+
+open_enum! {
+    /// `ServiceSpec.sessionAffinity`.
+    SessionAffinity {
+        /// A client address stays with one endpoint.
+        ClientIp = "ClientIP",
+        None = "None",
+    }
+}
+
+open_enum! {
     /// `ServiceSpec.ipFamilyPolicy`.
     IpFamilyPolicy {
         SingleStack = "SingleStack",

@@ -32,13 +32,14 @@ use std::collections::BTreeMap;
 
 pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem};
+pub use self::gateways::service_request::ServiceRequest;
 pub use self::snapshot::ResolvedGateway;
 
 use self::backends::Backends;
 use self::backends::tls_policies::Policies;
 use self::context::ResolveContext;
-use self::gateways::ReferencedObjects;
 use self::gateways::classes::Classes;
+use self::gateways::{CheckedGateway, ReferencedObjects};
 use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
 use self::tables::Findings;
@@ -58,6 +59,8 @@ pub struct Resolution {
     pub statuses: Statuses,
     /// The settings of all Gateways of ours whose parameters are valid.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
+    /// The wishes of the same Gateways for the Services beside them.
+    pub services: BTreeMap<NamespacedName, ServiceRequest>,
     /// Messages for the authors of objects for which there is no condition, sorted by object.
     pub problems: Vec<Problem>,
     /// The last good key pair of each Secret that was looked at, for the next world.
@@ -134,23 +137,36 @@ impl Resolver {
                 &mut cx,
             ),
         };
-        let settings = checked
-            .iter()
-            .filter(|gateway| !gateway.parameters_refused)
-            .map(|gateway| (gateway.name(), gateway.settings.clone()))
-            .collect();
+        let (settings, services) = publishing(&checked);
         let problems = cx.problems.into_sorted();
         let last_good = certificates.finish();
         let resolution = Resolution {
             gateways,
             statuses,
             settings,
+            services,
             problems,
             last_good,
         };
         self.regexes.finish();
         (resolution, hidden)
     }
+}
+
+/// Returns the settings of the Gateways whose parameters are valid, and their wishes for the Services beside them.
+fn publishing(
+    checked: &[CheckedGateway<'_>],
+) -> (
+    BTreeMap<NamespacedName, GatewaySettings>,
+    BTreeMap<NamespacedName, ServiceRequest>,
+) {
+    let known = checked.iter().filter(|it| !it.parameters_refused);
+    let both = known.map(|it| {
+        let name = it.name();
+        let settings = (name.clone(), it.settings.clone());
+        (settings, (name, ServiceRequest::of(it)))
+    });
+    both.unzip()
 }
 
 /// Resolves the whole world once.

@@ -25,6 +25,8 @@ pub struct Programmed {
     pub refused_listeners: BTreeMap<String, String>,
     /// Addresses of the specification that no host has, with the reason in words.
     pub unusable_addresses: BTreeMap<String, String>,
+    /// Reason in words why there is no address yet, where that is not because hosts report none.
+    pub awaited: Option<String>,
     /// Remarks on the hosts, which follow the number of those that are ready.
     pub notes: Vec<String>,
 }
@@ -58,6 +60,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
         hosts: _,
         refused_listeners: _,
         unusable_addresses,
+        awaited,
         notes: _,
     } = programmed;
     let open_listeners = program_listeners(&mut status.listeners, programmed);
@@ -68,6 +71,11 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
                 .map(|(address, why)| format!("spec.addresses {address:?} cannot be used: {why}"))
                 .collect();
             Some((Reason::AddressNotUsable, why.join("; ")))
+        } else if let Some(why) = awaited {
+            Some((
+                Reason::AddressNotAssigned,
+                noted(&format!("but {why}"), programmed),
+            ))
         } else if addresses.is_empty() {
             let message = noted("but no host reported an address", programmed);
             Some((Reason::AddressNotAssigned, message))
@@ -75,7 +83,13 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
             let all_refused = open_listeners == 0 && !status.listeners.is_empty();
             all_refused.then(|| (Reason::Invalid, noted(ALL_REFUSED, programmed)))
         };
-        decide(condition, fault, programmed);
+        match fault {
+            // No host changes anything about that.
+            Some((reason, why)) if awaited.is_some() => {
+                set(condition, ConditionStatus::False, reason, &why);
+            }
+            fault => decide(condition, fault, programmed),
+        }
         true
     } else {
         // One address can never be used, but the message still names the others.
@@ -290,6 +304,28 @@ mod tests {
             ..Programmed::default()
         };
         assert_eq!(message(&nowhere), "waiting");
+    }
+
+    #[test]
+    fn an_address_that_is_awaited_is_told_whether_or_not_a_host_is_ready() {
+        for (hosts_ready, progress) in [
+            (0, "programmed on 0 of 3 hosts"),
+            (2, "programmed on 2 of 3 hosts"),
+        ] {
+            let mut status = status();
+            let report = Programmed {
+                addresses: Vec::new(),
+                hosts_ready,
+                awaited: Some("Service ns/edge has no address yet".to_owned()),
+                ..report()
+            };
+            program(&mut status, &report);
+            let condition = &status.conditions[0];
+            assert_eq!(condition.status, ConditionStatus::False);
+            assert_eq!(condition.reason, Reason::AddressNotAssigned);
+            let expected = format!("{progress}, but Service ns/edge has no address yet");
+            assert_eq!(condition.message, expected);
+        }
     }
 
     #[test]

@@ -88,9 +88,10 @@ async fn measure(routes: usize, changes: usize, churn: Duration) -> anyhow::Resu
     figures.controller_churn_cpu_percent = churned.controller_cpu_percent;
     figures.endpoint_changes_a_second = churned.endpoint_changes_a_second;
     figures.controller_churn_mib = stage.controller_mib();
-    (figures.agent_mib, figures.agent_peak_mib) = stage.agent_mib()?;
     eprintln!("  floor");
     figures.route_floor = stage.floor(changes, &mut figures.errors).await?;
+    // In the churn, it would be that of one moment between two changes.
+    (figures.agent_mib, figures.agent_peak_mib) = stage.agent_mib()?;
     eprintln!("  deletion");
     figures.detached = stage.delete_routes().await?;
     Ok(figures)

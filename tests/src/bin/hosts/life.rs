@@ -69,8 +69,10 @@ async fn happens(inside: &Inside) {
     load.pass(100).await;
     inside.meanwhile(&["systemctl", "stop", AGENT]).await;
     load.pass(100).await;
-    inside.meanwhile(&["systemctl", "start", AGENT]).await;
     inside.serve(&version(backend.address(), 1));
+    inside.meanwhile(&["systemctl", "start", AGENT]).await;
+    // A unit that has started serves the newest configuration.
+    inside.ok(&["sesame-agent", "status"]);
     wait_version(1).await;
 
     // The launcher dies, and becomes another one.

@@ -60,6 +60,13 @@ impl GatewayAddresses {
         found
     }
 
+    /// Takes the addresses away from the hosts, which listen on all of theirs then, and returns them: a load balancer is asked
+    /// for them.
+    pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
+        self.any |= !self.usable.is_empty();
+        std::mem::take(&mut self.usable)
+    }
+
     /// Returns true if addresses are asked for, but none can be used.
     pub(crate) fn nowhere(&self) -> bool {
         !self.any && self.usable.is_empty()
@@ -104,6 +111,20 @@ mod tests {
             (&["bad", "192.0.2.1"], false),
         ] {
             assert_eq!(read(values).0.nowhere(), nowhere, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_that_a_load_balancer_is_asked_for_are_not_the_hosts() {
+        for (values, taken, nowhere) in [
+            (&["192.0.2.1"][..], &["192.0.2.1"][..], false),
+            (&[], &[], false),
+            (&["bad"], &[], true),
+        ] {
+            let mut read = read(values).0;
+            assert_eq!(read.take_for_load_balancer(), taken);
+            assert!(read.usable.is_empty());
+            assert_eq!(read.nowhere(), nowhere, "{values:?}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
+pub(crate) mod service_request;
 
 use std::ops::Range;
 
@@ -9,7 +10,7 @@ use self::addresses::GatewayAddresses;
 use self::classes::{CheckedClass, Classes};
 use crate::api::{
     Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, ListenerSet,
-    NamespacedName,
+    NamespacedName, PublishingType,
 };
 use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet};
@@ -36,6 +37,8 @@ pub(crate) struct CheckedGateway<'w> {
     /// Verdict on the references that belong to no listener.
     pub(crate) resolved: Verdict,
     pub(crate) addresses: GatewayAddresses,
+    /// Addresses that a load balancer is asked for.
+    pub(crate) load_balancer_addresses: Vec<String>,
     pub(crate) frontend: FrontendValidation,
     /// Name of the key that it shows to backends.
     pub(crate) client_key: Option<String>,
@@ -138,7 +141,11 @@ fn check<'w>(
     let too_many =
         limits::entries("spec.listeners", listeners.len(), 0..=limits::MAX_LISTENERS).err();
     accepted.refuse_if(Reason::Invalid, too_many);
-    let addresses = GatewayAddresses::read(addresses, &mut accepted);
+    let mut addresses = GatewayAddresses::read(addresses, &mut accepted);
+    let load_balancer_addresses = match settings.publishing_type() {
+        PublishingType::LoadBalancer => addresses.take_for_load_balancer(),
+        _ => Vec::new(),
+    };
     let scope = default_scope.as_deref();
     if scope.is_some_and(|scope| scope != "None") {
         let message =
@@ -187,6 +194,7 @@ fn check<'w>(
         accepted,
         resolved,
         addresses,
+        load_balancer_addresses,
         frontend,
         client_key,
         settings,

@@ -184,6 +184,7 @@ fn differences(
         // The Secrets and the configurations are the same.
         last_good: _,
         settings: _,
+        services: _,
     } = now;
     let Statuses {
         gateway_classes,

@@ -1,14 +1,15 @@
 //! Faults of a SesameConfiguration, whoever reads it.
 
+mod publishing;
+
 use std::collections::BTreeSet;
 
 use super::edge::EdgeDefaults;
 use super::parameters::Scope;
 use super::{fleet, ports};
 use crate::api::{
-    GatewayRef, GatewaySelection, HostRules, IpFamily, IpFamilyPolicy, Network, PortRules,
-    Publishing, PublishingType, SelectionMode, SesameConfiguration, SesameConfigurationSpec,
-    UnknownField,
+    GatewayRef, GatewaySelection, HostRules, Network, PortRules, SelectionMode,
+    SesameConfiguration, SesameConfigurationSpec, UnknownField,
 };
 use crate::resolve::syntax::{durations, limits, names};
 
@@ -170,50 +171,6 @@ impl Faults<'_> {
         }
     }
 
-    fn publishing(&mut self, publishing: &Publishing) {
-        let Publishing {
-            type_,
-            ip_family_policy,
-            ip_families,
-            load_balancer_class,
-            load_balancer_source_ranges,
-            annotations,
-            labels,
-        } = publishing;
-        let word = type_.as_ref().map(PublishingType::as_str);
-        self.word("publishing.type", word, PublishingType::WORDS);
-        let policy = ip_family_policy.as_ref().map(IpFamilyPolicy::as_str);
-        self.word("publishing.ipFamilyPolicy", policy, IpFamilyPolicy::WORDS);
-        let families = ip_families.as_deref().unwrap_or_default();
-        if self.number("publishing.ipFamilies", families.len(), 2) {
-            for (i, family) in families.iter().enumerate() {
-                let field = format!("publishing.ipFamilies[{i}]");
-                self.word(&field, Some(family.as_str()), IpFamily::WORDS);
-            }
-        }
-        self.networks(
-            "publishing.loadBalancerSourceRanges",
-            load_balancer_source_ranges.as_deref(),
-        );
-        self.number("publishing.annotations", annotations.len(), MOST_ENTRIES);
-        self.number("publishing.labels", labels.len(), MOST_ENTRIES);
-        let Some(type_) = type_ else {
-            return;
-        };
-        for (field, there) in [
-            ("loadBalancerClass", load_balancer_class.is_some()),
-            (
-                "loadBalancerSourceRanges",
-                load_balancer_source_ranges.is_some(),
-            ),
-        ] {
-            if there && *type_ != PublishingType::LoadBalancer {
-                let why = format!("expected only with type LoadBalancer, not {type_}");
-                self.add(&format!("publishing.{field}"), why);
-            }
-        }
-    }
-
     fn ports(&mut self, ports: &PortRules) {
         let PortRules { map, allowed } = ports;
         let map = map.as_deref().unwrap_or_default();
@@ -248,7 +205,9 @@ impl Faults<'_> {
 mod tests {
     use super::super::configuration;
     use super::*;
-    use crate::api::{EdgeSettings, FleetImages, FleetSettings, PortMapping};
+    use crate::api::{
+        EdgeSettings, FleetImages, FleetSettings, PortMapping, Publishing, PublishingType,
+    };
 
     fn of(spec: SesameConfigurationSpec) -> String {
         faults(&configuration("settings", spec)).join("\n")

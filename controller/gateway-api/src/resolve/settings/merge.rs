@@ -74,6 +74,11 @@ impl Merged {
             ip_families as "spec.publishing.ipFamilies",
             load_balancer_class as "spec.publishing.loadBalancerClass",
             load_balancer_source_ranges as "spec.publishing.loadBalancerSourceRanges",
+            allocate_load_balancer_node_ports as "spec.publishing.allocateLoadBalancerNodePorts",
+            external_traffic_policy as "spec.publishing.externalTrafficPolicy",
+            internal_traffic_policy as "spec.publishing.internalTrafficPolicy",
+            session_affinity as "spec.publishing.sessionAffinity",
+            node_ports as "spec.publishing.nodePorts",
         }
         for (of, on, field) in [
             (annotations, &mut self.publishing.annotations, "annotations"),

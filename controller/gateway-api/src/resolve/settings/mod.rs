@@ -21,7 +21,9 @@ use self::merge::Merged;
 use self::ports::PortLimits;
 #[cfg(test)]
 use crate::api::SesameConfigurationSpec;
-use crate::api::{FleetManagement, FleetSettings, Labels, Publishing, SesameConfiguration};
+use crate::api::{
+    FleetManagement, FleetSettings, Labels, Publishing, PublishingType, SesameConfiguration,
+};
 
 /// Settings of one Gateway, all layers together.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -71,9 +73,10 @@ impl GatewaySettings {
         self.fleet.management == Some(FleetManagement::Managed)
     }
 
-    /// Returns true if listeners may have the port.
-    pub fn allows(&self, port: u16) -> bool {
-        self.ports.allows(port)
+    /// Returns the type of the Service that is kept beside the Gateway.
+    pub fn publishing_type(&self) -> &PublishingType {
+        let said = self.publishing.type_.as_ref();
+        said.unwrap_or(&PublishingType::Headless)
     }
 
     /// Returns the port that hosts open for a port of a listener.

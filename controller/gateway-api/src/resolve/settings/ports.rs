@@ -57,11 +57,6 @@ impl PortLimits {
         });
     }
 
-    /// Returns true if listeners may have the port.
-    pub(super) fn allows(&self, port: u16) -> bool {
-        self.allowed.iter().all(|allowed| allowed.holds(port))
-    }
-
     /// Returns the port that hosts open for a port.
     pub(super) fn opened(&self, port: u16) -> u16 {
         *self.map.get(&port).unwrap_or(&port)

@@ -10,6 +10,7 @@ mod properties;
 mod router;
 mod routing;
 mod rules;
+mod services;
 mod statuses;
 mod tls;
 

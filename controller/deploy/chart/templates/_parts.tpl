@@ -1,0 +1,51 @@
+{{/* Labels of an object: the name of its program, and Helm's own. */}}
+{{- define "sesame.labels" -}}
+app.kubernetes.io/name: {{ .name }}
+app.kubernetes.io/part-of: sesame
+app.kubernetes.io/instance: {{ .release.Release.Name }}
+app.kubernetes.io/managed-by: {{ .release.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .release.Chart.Name .release.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "sesame.controllerLabels" -}}
+{{ include "sesame.labels" (dict "name" "sesame-controller" "release" .) }}
+{{- end }}
+
+{{- define "sesame.agentLabels" -}}
+{{ include "sesame.labels" (dict "name" "sesame-agent" "release" .) }}
+{{- end }}
+
+{{- define "sesame.envoyLabels" -}}
+{{ include "sesame.labels" (dict "name" "sesame-envoy" "release" .) }}
+{{- end }}
+
+{{/* Image and pull policy of a container. */}}
+{{- define "sesame.image" -}}
+image: {{ printf "%s%s" .repository (ternary (printf "@%s" .digest) (printf ":%s" .tag) (ne .digest "")) | quote }}
+{{- with .pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Placement of Pods. */}}
+{{- define "sesame.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The controller as a subject of bindings. */}}
+{{- define "sesame.controllerSubject" -}}
+kind: ServiceAccount
+name: sesame-controller
+namespace: {{ .Release.Namespace }}
+{{- end }}

@@ -1,0 +1,43 @@
+//! The wishes of a Gateway for the Service beside it, as far as they are accepted.
+
+use std::collections::BTreeSet;
+
+use sesame_proto::schema::{Protocol, Transport};
+
+use super::CheckedGateway;
+use crate::api::PublishingType;
+
+/// Wishes of a Gateway for the Service beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceRequest {
+    /// Ports of all accepted listeners, those of ListenerSets included, as clients see them.
+    pub ports: BTreeSet<(Transport, u16)>,
+    /// True if clients reach the Gateway at the addresses of the Service, rather than those of the hosts.
+    pub gives_addresses: bool,
+    /// IP addresses that a load balancer is asked for.
+    pub addresses: Vec<String>,
+}
+
+impl ServiceRequest {
+    /// Returns the wishes of a Gateway.
+    pub(crate) fn of(gateway: &CheckedGateway<'_>) -> Self {
+        let accepted = gateway.listeners.iter().filter(|it| it.accepted.good());
+        let ports = accepted.filter_map(|listener| {
+            let transport = match listener.protocol? {
+                Protocol::RawUdp => Transport::Udp,
+                Protocol::Http | Protocol::Https | Protocol::Tls | Protocol::RawTcp => {
+                    Transport::Tcp
+                }
+            };
+            Some((transport, listener.port?))
+        });
+        Self {
+            ports: ports.collect(),
+            gives_addresses: matches!(
+                gateway.settings.publishing_type(),
+                PublishingType::ClusterIp | PublishingType::LoadBalancer
+            ),
+            addresses: gateway.load_balancer_addresses.clone(),
+        }
+    }
+}

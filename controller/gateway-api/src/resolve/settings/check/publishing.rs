@@ -1,0 +1,209 @@
+//! Faults of the Service's settings.
+
+use std::collections::BTreeSet;
+
+use super::{Faults, MAX_LISTED, MOST_ENTRIES};
+use crate::api::{
+    IpFamily, IpFamilyPolicy, PinnedNodePort, Publishing, PublishingType, SessionAffinity,
+    TrafficPolicy,
+};
+use crate::resolve::syntax::names;
+
+/// Types with an address of a load balancer.
+const BALANCED: &[PublishingType] = &[PublishingType::LoadBalancer];
+/// Types with a port of each node.
+const ON_NODES: &[PublishingType] = &[PublishingType::NodePort, PublishingType::LoadBalancer];
+/// Types with an address of their own.
+const ADDRESSED: &[PublishingType] = &[
+    PublishingType::ClusterIp,
+    PublishingType::NodePort,
+    PublishingType::LoadBalancer,
+];
+
+impl Faults<'_> {
+    pub(super) fn publishing(&mut self, publishing: &Publishing) {
+        let Publishing {
+            type_,
+            ip_family_policy,
+            ip_families,
+            load_balancer_class: _,
+            load_balancer_source_ranges,
+            allocate_load_balancer_node_ports: _,
+            external_traffic_policy,
+            internal_traffic_policy,
+            session_affinity,
+            node_ports,
+            annotations,
+            labels,
+        } = publishing;
+        let word = type_.as_ref().map(PublishingType::as_str);
+        self.word("publishing.type", word, PublishingType::WORDS);
+        let policy = ip_family_policy.as_ref().map(IpFamilyPolicy::as_str);
+        self.word("publishing.ipFamilyPolicy", policy, IpFamilyPolicy::WORDS);
+        let families = ip_families.as_deref().unwrap_or_default();
+        if self.number("publishing.ipFamilies", families.len(), 2) {
+            for (i, family) in families.iter().enumerate() {
+                let field = format!("publishing.ipFamilies[{i}]");
+                self.word(&field, Some(family.as_str()), IpFamily::WORDS);
+            }
+        }
+        self.networks(
+            "publishing.loadBalancerSourceRanges",
+            load_balancer_source_ranges.as_deref(),
+        );
+        for (field, policy) in [
+            ("externalTrafficPolicy", external_traffic_policy),
+            ("internalTrafficPolicy", internal_traffic_policy),
+        ] {
+            let policy = policy.as_ref().map(TrafficPolicy::as_str);
+            self.word(&format!("publishing.{field}"), policy, TrafficPolicy::WORDS);
+        }
+        let affinity = session_affinity.as_ref().map(SessionAffinity::as_str);
+        let words = SessionAffinity::WORDS;
+        self.word("publishing.sessionAffinity", affinity, words);
+        self.node_ports(node_ports.as_deref().unwrap_or_default());
+        self.number("publishing.annotations", annotations.len(), MOST_ENTRIES);
+        self.number("publishing.labels", labels.len(), MOST_ENTRIES);
+        if let Some(type_) = type_ {
+            self.fields_of_type(type_, publishing);
+        }
+    }
+
+    /// Refuses the fields that a Service of this type does not have.
+    fn fields_of_type(&mut self, type_: &PublishingType, publishing: &Publishing) {
+        let Publishing {
+            // These count for every type.
+            type_: _,
+            ip_family_policy: _,
+            ip_families: _,
+            annotations: _,
+            labels: _,
+            load_balancer_class: class,
+            load_balancer_source_ranges: ranges,
+            allocate_load_balancer_node_ports: allocate,
+            external_traffic_policy: external,
+            internal_traffic_policy: internal,
+            session_affinity: affinity,
+            node_ports,
+        } = publishing;
+        for (field, there, allowed) in [
+            ("loadBalancerClass", class.is_some(), BALANCED),
+            ("loadBalancerSourceRanges", ranges.is_some(), BALANCED),
+            (
+                "allocateLoadBalancerNodePorts",
+                allocate.is_some(),
+                BALANCED,
+            ),
+            ("externalTrafficPolicy", external.is_some(), ON_NODES),
+            ("nodePorts", node_ports.is_some(), ON_NODES),
+            ("internalTrafficPolicy", internal.is_some(), ADDRESSED),
+            ("sessionAffinity", affinity.is_some(), ADDRESSED),
+        ] {
+            if there && !allowed.contains(type_) {
+                let words: Vec<&str> = allowed.iter().map(PublishingType::as_str).collect();
+                let why = format!(
+                    "expected only with type {}, not {type_}",
+                    words.join(" or ")
+                );
+                self.add(&format!("publishing.{field}"), why);
+            }
+        }
+    }
+
+    fn node_ports(&mut self, pinned: &[PinnedNodePort]) {
+        if !self.number("publishing.nodePorts", pinned.len(), MAX_LISTED) {
+            return;
+        }
+        let (mut ports, mut node_ports) = (BTreeSet::new(), BTreeSet::new());
+        for (i, PinnedNodePort { port, node_port }) in pinned.iter().enumerate() {
+            for (field, number, seen) in [
+                ("port", *port, &mut ports),
+                ("nodePort", *node_port, &mut node_ports),
+            ] {
+                let field = format!("publishing.nodePorts[{i}].{field}");
+                if names::port(number).is_none() {
+                    self.add(&field, format!("{number}: expected 1 to 65535"));
+                } else if !seen.insert(number) {
+                    self.add(&field, format!("{number} is there twice"));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::faults;
+    use super::*;
+    use crate::api::SesameConfigurationSpec;
+    use crate::resolve::settings::configuration;
+
+    fn of(publishing: Publishing) -> String {
+        let spec = SesameConfigurationSpec {
+            publishing: Some(publishing),
+            ..SesameConfigurationSpec::default()
+        };
+        faults(&configuration("settings", spec)).join("\n")
+    }
+
+    #[test]
+    fn a_field_that_the_type_of_service_does_not_have_is_a_fault_and_so_is_a_port_that_is_there_twice()
+     {
+        let pinned = |port, node_port| PinnedNodePort { port, node_port };
+        let all = |type_| Publishing {
+            type_: Some(type_),
+            allocate_load_balancer_node_ports: Some(false),
+            external_traffic_policy: Some(TrafficPolicy::Local),
+            internal_traffic_policy: Some(TrafficPolicy::Cluster),
+            session_affinity: Some(SessionAffinity::ClientIp),
+            node_ports: Some(vec![pinned(443, 30443), pinned(80, 30080)]),
+            ..Publishing::default()
+        };
+        assert_eq!(of(all(PublishingType::LoadBalancer)), "");
+        for (type_, expected) in [
+            (
+                PublishingType::NodePort,
+                &["allocateLoadBalancerNodePorts"][..],
+            ),
+            (
+                PublishingType::ClusterIp,
+                &[
+                    "allocateLoadBalancerNodePorts",
+                    "externalTrafficPolicy",
+                    "nodePorts",
+                ],
+            ),
+            (
+                PublishingType::Headless,
+                &[
+                    "allocateLoadBalancerNodePorts",
+                    "externalTrafficPolicy",
+                    "nodePorts",
+                    "internalTrafficPolicy",
+                    "sessionAffinity",
+                ],
+            ),
+        ] {
+            let found = of(all(type_.clone()));
+            let fields: Vec<&str> = found
+                .lines()
+                .filter_map(|line| line.strip_prefix("spec.publishing.")?.split(':').next())
+                .collect();
+            assert_eq!(fields, expected, "{type_}: {found}");
+        }
+        let found = of(Publishing {
+            external_traffic_policy: Some("local".into()),
+            session_affinity: Some("Cookie".into()),
+            node_ports: Some(vec![pinned(443, 0), pinned(443, 30443)]),
+            ..Publishing::default()
+        });
+        for words in [
+            "externalTrafficPolicy: \"local\" is not one of Cluster, Local",
+            "sessionAffinity: \"Cookie\" is not one of ClientIP, None",
+            "nodePorts[0].nodePort: 0: expected 1 to 65535",
+            "nodePorts[1].port: 443 is there twice",
+        ] {
+            assert!(found.contains(words), "{words}: {found}");
+        }
+    }
+}

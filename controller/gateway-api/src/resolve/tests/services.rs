@@ -1,0 +1,84 @@
+//! Wishes of Gateways for the Services beside them.
+
+use std::sync::Arc;
+
+use sesame_proto::schema::Transport::{Tcp, Udp};
+
+use super::{gateway, world};
+use crate::api::{
+    NamespacedName, Publishing, PublishingType, SesameConfiguration, SesameConfigurationSpec,
+};
+use crate::resolve::{Options, Resolution, ServiceRequest, resolve};
+
+/// Resolves with a Service of this type beside each Gateway.
+fn published(type_: PublishingType, yaml: &str) -> Resolution {
+    let spec = SesameConfigurationSpec {
+        publishing: Some(Publishing {
+            type_: Some(type_),
+            ..Publishing::default()
+        }),
+        ..SesameConfigurationSpec::default()
+    };
+    let configuration = SesameConfiguration {
+        spec,
+        ..SesameConfiguration::default()
+    };
+    let options = Options {
+        configuration: Some(Arc::new(configuration)),
+        ..Options::default()
+    };
+    resolve(&world(yaml), &options)
+}
+
+fn request(resolution: &Resolution) -> &ServiceRequest {
+    &resolution.services[&NamespacedName::new("web", "gw")]
+}
+
+#[test]
+fn a_service_has_the_ports_of_accepted_listeners_wherever_they_come_from() {
+    let listeners = "- {name: http, port: 80, protocol: HTTP}\n- {name: tls, port: 443, protocol: TLS, tls: {mode: \
+                     Passthrough}}\n- {name: dns, port: 53, protocol: UDP}\n- {name: bad, port: 99, protocol: SMTP}";
+    let yaml = gateway(listeners).replace(
+        "spec:\n",
+        "spec:\n  allowedListeners: {namespaces: {from: Same}}\n",
+    );
+    let set = |namespace: &str, port: u16| {
+        format!(
+            "---\nkind: ListenerSet\nmetadata: {{name: s, namespace: {namespace}}}\nspec:\n  parentRef: {{name: gw, \
+             namespace: web}}\n  listeners: [{{name: extra, port: {port}, protocol: HTTP}}]\n"
+        )
+    };
+    // The second one is of a namespace that the Gateway does not allow.
+    let yaml = yaml + &set("web", 8080) + &set("shop", 8081);
+    let resolution = published(PublishingType::Headless, &yaml);
+    let ports = [(Tcp, 80), (Tcp, 443), (Tcp, 8080), (Udp, 53)];
+    assert_eq!(request(&resolution).ports, ports.into());
+}
+
+#[test]
+fn a_requested_address_is_the_load_balancers_where_there_is_one_and_else_the_hosts() {
+    let yaml = gateway("- {name: http, port: 80, protocol: HTTP}")
+        .replace("spec:\n", "spec:\n  addresses: [{value: 192.0.2.9}]\n");
+    for (type_, gives, balanced) in [
+        (PublishingType::Headless, false, false),
+        (PublishingType::None, false, false),
+        (PublishingType::NodePort, false, false),
+        (PublishingType::ClusterIp, true, false),
+        (PublishingType::LoadBalancer, true, true),
+    ] {
+        let resolution = published(type_.clone(), &yaml);
+        let asked = ["192.0.2.9".to_owned()];
+        let none: &[String] = &[];
+        let (of_service, of_hosts) = if balanced {
+            (&asked[..], none)
+        } else {
+            (none, &asked[..])
+        };
+        assert_eq!(request(&resolution).addresses, of_service, "{type_}");
+        assert_eq!(request(&resolution).gives_addresses, gives, "{type_}");
+        assert_eq!(
+            resolution.gateways[0].snapshot.addresses, of_hosts,
+            "{type_}"
+        );
+    }
+}

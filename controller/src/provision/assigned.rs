@@ -1,0 +1,217 @@
+//! Reads the addresses that Services give to their Gateways. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+use sesame_proto::dns_name::is_dns_subdomain;
+
+use super::Basis;
+use super::kinds::OwnedKind;
+use super::owned::service_name;
+use super::plan::Inventory;
+use crate::statuses::{GatewayProblems, ServiceAddresses};
+use sesame_gateway_api::api::{NamespacedName, PublishingType};
+use sesame_gateway_api::resolve::ServiceRequest;
+use sesame_gateway_api::resolve::settings::GatewaySettings;
+
+/// Largest number of addresses that `status.addresses` of a Gateway holds.
+const MAX_ADDRESSES: usize = 16;
+/// Largest number of ingresses of a load balancer that are looked at, and of ports of each.
+const MAX_READ: usize = 100;
+/// Largest number of remarks.
+const MAX_NOTES: usize = 8;
+/// Longest text of somebody else's that a remark holds, in characters.
+const MAX_TEXT: usize = 200;
+
+/// Returns the addresses of all Gateways that are reached at those of their Services.
+pub(super) fn assigned(
+    inventory: &Inventory,
+    settings: &BTreeMap<NamespacedName, GatewaySettings>,
+    without_service: &GatewayProblems,
+) -> BTreeMap<NamespacedName, ServiceAddresses> {
+    let known = inventory.gateways.iter();
+    let known = known.filter_map(|(gateway, basis)| Some((basis, settings.get(gateway)?)));
+    let by_service = known.filter(|(basis, _)| basis.request.gives_addresses);
+    let addresses = by_service.map(|(basis, settings)| {
+        let name = NamespacedName::new(&basis.gateway.namespace, &service_name(basis));
+        let service = inventory.objects.get(&(OwnedKind::Service, name.clone()));
+        let service = service.filter(|found| found.is_of(basis));
+        let service = service.map(|found| &found.value);
+        let addresses = match (service, without_service.get(&basis.gateway)) {
+            (Some(service), _) => of_service(&name, service, settings.publishing_type(), basis),
+            (None, Some(why)) => awaiting(why.clone()),
+            (None, None) => awaiting(format!("Service {name} is still to be made")),
+        };
+        (basis.gateway.clone(), addresses)
+    });
+    addresses.collect()
+}
+
+fn awaiting(why: String) -> ServiceAddresses {
+    ServiceAddresses {
+        awaited: Some(why),
+        ..ServiceAddresses::default()
+    }
+}
+
+fn of_service(
+    name: &NamespacedName,
+    service: &Value,
+    type_: &PublishingType,
+    basis: &Basis,
+) -> ServiceAddresses {
+    if *type_ != PublishingType::LoadBalancer {
+        let all = service
+            .pointer("/spec/clusterIPs")
+            .and_then(Value::as_array);
+        let ips = all.into_iter().flatten().filter_map(Value::as_str);
+        let ips = ips.filter(|text| text.parse::<IpAddr>().is_ok());
+        let addresses: Vec<String> = ips.take(MAX_ADDRESSES).map(str::to_owned).collect();
+        let awaited = addresses
+            .is_empty()
+            .then(|| format!("Service {name} has no address in the cluster yet"));
+        return ServiceAddresses {
+            addresses,
+            awaited,
+            ..ServiceAddresses::default()
+        };
+    }
+    let ServiceRequest {
+        ports: _,
+        gives_addresses: _,
+        addresses: requested,
+    } = &basis.request;
+    let (addresses, notes) = of_load_balancer(service);
+    let awaited = addresses.is_empty().then(|| {
+        let class = match service.pointer("/spec/loadBalancerClass") {
+            Some(Value::String(class)) => format!(" of class {:?}", short(class)),
+            _ => String::new(),
+        };
+        let mut why = format!(
+            "no load balancer{class} has given Service {name} an address yet; `kubectl describe service -n {} {}` shows \
+             what its controller says",
+            name.namespace, name.name
+        );
+        for note in &notes {
+            why = format!("{why}; {note}");
+        }
+        why
+    });
+    let given = addresses.join(", ");
+    let lacking = requested.iter().filter(|ip| !addresses.contains(ip));
+    let unusable = lacking
+        .filter(|_| awaited.is_none())
+        .map(|ip| (ip.clone(), format!("the load balancer has given {given}")));
+    ServiceAddresses {
+        unusable: unusable.collect(),
+        addresses,
+        notes: if awaited.is_none() { notes } else { Vec::new() },
+        awaited,
+    }
+}
+
+/// Returns the addresses of the load balancer that open at least one port, and remarks on ports that they do not open.
+fn of_load_balancer(service: &Value) -> (Vec<String>, Vec<String>) {
+    let all = service.pointer("/status/loadBalancer/ingress");
+    let all = all.and_then(Value::as_array).into_iter().flatten();
+    let (mut addresses, mut seen, mut notes) = (Vec::new(), BTreeSet::new(), Vec::new());
+    for ingress in all.take(MAX_READ) {
+        let ip = ingress["ip"].as_str().and_then(|ip| ip.parse().ok());
+        let ip = ip.map(|ip: IpAddr| ip.to_string());
+        let hostname = ingress["hostname"].as_str().map(str::to_lowercase);
+        let Some(address) = ip.or_else(|| hostname.filter(|name| is_dns_subdomain(name))) else {
+            continue;
+        };
+        let ports = ingress["ports"].as_array().map(Vec::as_slice);
+        let ports = ports.unwrap_or_default().iter().take(MAX_READ);
+        let (closed, open): (Vec<_>, Vec<_>) = ports.partition(|port| port["error"].is_string());
+        for port in &closed {
+            let (number, protocol) = (&port["port"], port["protocol"].as_str().unwrap_or("TCP"));
+            let error = short(port["error"].as_str().unwrap_or_default());
+            notes.push(format!(
+                "the load balancer does not open {protocol} port {number} at {address}: {error}"
+            ));
+        }
+        if (closed.is_empty() || !open.is_empty()) && seen.insert(address.clone()) {
+            addresses.push(address);
+        }
+    }
+    addresses.truncate(MAX_ADDRESSES);
+    notes.truncate(MAX_NOTES);
+    (addresses, notes)
+}
+
+/// Returns as much of somebody else's text as a message holds.
+fn short(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn balanced(ingress: &Value, requested: &[&str]) -> ServiceAddresses {
+        let service = json!({
+            "spec": {"type": "LoadBalancer", "clusterIPs": ["10.0.0.1"], "loadBalancerClass": "example.com/lb"},
+            "status": {"loadBalancer": {"ingress": ingress}},
+        });
+        let gateway = json!({"metadata": {"name": "edge", "namespace": "web", "uid": "u"}, "spec": {"gatewayClassName": "c"}});
+        let gateway = serde_json::from_value(gateway).expect("an object");
+        let mut basis = Basis::of(&gateway).expect("a Gateway");
+        basis.request.addresses = requested.iter().map(ToString::to_string).collect();
+        let name = NamespacedName::new("web", "edge-c");
+        of_service(&name, &service, &PublishingType::LoadBalancer, &basis)
+    }
+
+    #[test]
+    fn ips_and_hostnames_of_a_load_balancer_are_its_addresses_and_nothing_else() {
+        let found = balanced(
+            &json!([{"ip": "192.0.2.1"}, {"hostname": "LB.example.com"}, {"ip": "bad"}, {"hostname": "a b"}, {"ip": "192.0.2.1"}, {}]),
+            &["192.0.2.1"],
+        );
+        assert_eq!(found.addresses, ["192.0.2.1", "lb.example.com"]);
+        assert_eq!((found.awaited, found.unusable.len()), (None, 0));
+    }
+
+    #[test]
+    fn without_an_address_it_is_said_what_is_awaited() {
+        for ingress in [json!(null), json!([]), json!([{"ip": "bad"}])] {
+            let found = balanced(&ingress, &["192.0.2.1"]);
+            assert!(found.addresses.is_empty() && found.unusable.is_empty());
+            let why = found.awaited.expect("a reason");
+            assert!(
+                why.starts_with("no load balancer of class \"example.com/lb\" has given Service web/edge-c an address yet"),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_address_that_opens_no_port_is_none_and_each_port_with_an_error_is_told() {
+        let port = |port: u16, error: Option<&str>| json!({"port": port, "protocol": "TCP", "error": error});
+        let some =
+            json!([{"ip": "192.0.2.1", "ports": [port(80, None), port(443, Some("Taken"))]}]);
+        let found = balanced(&some, &[]);
+        assert_eq!(found.addresses, ["192.0.2.1"]);
+        let expected = "the load balancer does not open TCP port 443 at 192.0.2.1: Taken";
+        assert_eq!(found.notes, [expected]);
+        let none = json!([{"ip": "192.0.2.1", "ports": [port(443, Some("Taken"))]}]);
+        let found = balanced(&none, &[]);
+        assert!(found.addresses.is_empty());
+        let why = found.awaited.expect("a reason");
+        assert!(why.ends_with(expected), "{why}");
+    }
+
+    #[test]
+    fn a_requested_address_that_the_load_balancer_does_not_have_is_told_once_it_has_another() {
+        let found = balanced(&json!([{"ip": "192.0.2.1"}]), &["192.0.2.9", "192.0.2.1"]);
+        let unusable = BTreeMap::from([(
+            "192.0.2.9".to_owned(),
+            "the load balancer has given 192.0.2.1".to_owned(),
+        )]);
+        assert_eq!(found.unusable, unusable);
+    }
+}

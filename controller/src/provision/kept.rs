@@ -1,0 +1,96 @@
+//! Keeps what others have added to an object of ours when we replace it. Pure.
+//!
+//! Controllers of load balancers write into the Services that they serve: a finalizer, annotations, the class. A replacement
+//! that dropped them would leave a load balancer behind, or be refused.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+/// Annotation with the names of the labels and annotations that we wrote, so that those that we no longer write are told from
+/// those of others.
+const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
+/// Fields of a Service that others fill in where we do not.
+const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
+/// Parts of the metadata whose entries have names.
+const NAMED: [&str; 2] = ["labels", "annotations"];
+
+/// Notes in the object which labels and annotations we write.
+pub(super) fn note_written(object: &mut Value) {
+    let names: Vec<String> = NAMED
+        .into_iter()
+        .flat_map(|part| names(object, part))
+        .collect();
+    object["metadata"]["annotations"][WRITTEN_ANNOTATION] = json!(names.join(" "));
+}
+
+/// Returns the object with what others have added to the one that it replaces.
+pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
+    let finalizers = &found["metadata"]["finalizers"];
+    if finalizers.is_array() {
+        object["metadata"]["finalizers"] = finalizers.clone();
+    }
+    let written = found["metadata"]["annotations"][WRITTEN_ANNOTATION].as_str();
+    if let Some(written) = written {
+        let written: BTreeSet<&str> = written.split(' ').collect();
+        for part in NAMED {
+            for (name, value) in found["metadata"][part].as_object().into_iter().flatten() {
+                let ours = written.contains(noted(part, name).as_str());
+                if !ours && object["metadata"][part].get(name).is_none() {
+                    object["metadata"][part][name] = value.clone();
+                }
+            }
+        }
+    }
+    let balanced = |value: &Value| value["spec"]["type"] == "LoadBalancer";
+    if balanced(&object) && balanced(found) {
+        for field in FILLED_IN {
+            if object["spec"][field].is_null() && !found["spec"][field].is_null() {
+                object["spec"][field] = found["spec"][field].clone();
+            }
+        }
+    }
+    object
+}
+
+fn names(object: &Value, part: &'static str) -> Vec<String> {
+    let entries = object["metadata"][part].as_object();
+    let names = entries.into_iter().flat_map(|entries| entries.keys());
+    names.map(|name| noted(part, name)).collect()
+}
+
+fn noted(part: &str, name: &str) -> String {
+    format!("{part}:{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_have_added_stays_and_what_we_no_longer_write_goes() {
+        let written = |labels: Value, annotations: Value| {
+            let mut object = json!({
+                "metadata": {"labels": labels, "annotations": annotations},
+                "spec": {"type": "LoadBalancer", "loadBalancerIP": "192.0.2.1"},
+            });
+            note_written(&mut object);
+            object
+        };
+        let mut found = written(json!({"a": "1", "b": "1"}), json!({"c": "1"}));
+        found["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
+        found["metadata"]["labels"]["theirs"] = json!("x");
+        found["metadata"]["annotations"]["example.com/pool"] = json!("y");
+        found["spec"]["loadBalancerClass"] = json!("example.com/lb");
+        found["spec"]["loadBalancerIP"] = json!("192.0.2.9");
+        let object = with_kept(written(json!({"a": "2"}), json!({})), &found);
+        let metadata = &object["metadata"];
+        assert_eq!(metadata["labels"], json!({"a": "2", "theirs": "x"}));
+        assert_eq!(metadata["annotations"]["example.com/pool"], "y");
+        assert_eq!(metadata["annotations"]["c"], Value::Null);
+        assert_eq!(metadata["annotations"][WRITTEN_ANNOTATION], "labels:a");
+        assert_eq!(metadata["finalizers"], found["metadata"]["finalizers"]);
+        assert_eq!(object["spec"]["loadBalancerClass"], "example.com/lb");
+        assert_eq!(object["spec"]["loadBalancerIP"], "192.0.2.1");
+    }
+}

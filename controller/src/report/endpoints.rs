@@ -1,0 +1,95 @@
+//! Collects the hosts of a Gateway as endpoints of its Service. Pure.
+//!
+//! A host is one as long as its Envoy serves and it is heard of. It does not have to serve the newest revision: while a change
+//! is on its way, clients are served as before.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::nodes::Permission;
+use crate::statuses::HostEndpoint;
+use sesame_gateway_api::status::AgentState;
+use sesame_published::GatewayAgentStatus;
+
+/// Largest number of endpoints of one host.
+const MAX_OF_HOST: usize = 16;
+/// Largest number of endpoints of one Gateway.
+const MAX_ENDPOINTS: usize = 5000;
+
+/// Adds the addresses at which a host serves, as far as it may serve there.
+pub(super) fn note(
+    status: &GatewayAgentStatus,
+    host: &str,
+    allow: impl Fn(&str, IpAddr) -> Option<Permission>,
+    endpoints: &mut BTreeMap<IpAddr, HostEndpoint>,
+) {
+    if status.state == AgentState::Down {
+        return;
+    }
+    let ips = status.addresses.iter();
+    let ips = ips.filter_map(|text| text.parse::<IpAddr>().ok());
+    let allowed = ips.filter_map(|ip| Some((ip, allow(host, ip)?)));
+    for (ip, permission) in allowed.take(MAX_OF_HOST) {
+        let node = (permission == Permission::OfNode).then(|| host.to_owned());
+        let draining = status.draining;
+        if let Some(shared) = endpoints.get_mut(&ip) {
+            // Several hosts share it: it is ready as long as one of them is.
+            shared.node = shared.node.take().or(node);
+            shared.draining &= draining;
+        } else if endpoints.len() < MAX_ENDPOINTS {
+            endpoints.insert(ip, HostEndpoint { node, draining });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(state: AgentState, draining: bool, addresses: &[&str]) -> GatewayAgentStatus {
+        GatewayAgentStatus {
+            state,
+            draining,
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+            ..GatewayAgentStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_host_that_serves_anything_is_an_endpoint_where_it_may_be_and_one_that_is_down_is_none() {
+        let allow = |host: &str, ip: IpAddr| match (host, ip.to_string().as_str()) {
+            ("a", "192.0.2.1") => Some(Permission::OfNode),
+            (_, "192.0.2.9") => Some(Permission::Declared),
+            _ => None,
+        };
+        let mut found = BTreeMap::new();
+        for (host, status) in [
+            (
+                "a",
+                status(
+                    AgentState::Applying,
+                    false,
+                    &["192.0.2.1", "192.0.2.2", "a name"],
+                ),
+            ),
+            ("b", status(AgentState::Degraded, true, &["192.0.2.9"])),
+            ("c", status(AgentState::Down, false, &["192.0.2.9"])),
+        ] {
+            note(&status, host, allow, &mut found);
+        }
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let host = |node: Option<&str>, draining| HostEndpoint {
+            node: node.map(str::to_owned),
+            draining,
+        };
+        let expected = [
+            (ip("192.0.2.1"), host(Some("a"), false)),
+            (ip("192.0.2.9"), host(None, true)),
+        ];
+        assert_eq!(found, expected.into());
+        // Another host has the same address, and is not drained.
+        let other = status(AgentState::Serving, false, &["192.0.2.9"]);
+        note(&other, "d", allow, &mut found);
+        assert_eq!(found[&ip("192.0.2.9")], host(None, false));
+    }
+}

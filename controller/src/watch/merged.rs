@@ -1,0 +1,206 @@
+//! Several watches of one kind, one for each namespace, as one. Pure.
+//!
+//! There is no list until every namespace has been listed: half of one would look as if the other half were gone. From
+//! then on, a namespace that is listed anew changes its own objects alone, and one that cannot be listed keeps those that
+//! were known. Of a single watch, every list is passed on as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{PartialObjectMeta, PartialObjectMetaExt as _};
+use kube::runtime::watcher::Event;
+
+use super::WatchEvent;
+use sesame_gateway_api::api::NamespacedName;
+
+/// Object that can be made of its name alone, which is all that is known of one that is gone.
+pub(crate) trait OfName {
+    /// Returns an object without content.
+    fn of_name(metadata: ObjectMeta) -> Self;
+}
+
+impl<K> OfName for PartialObjectMeta<K> {
+    fn of_name(metadata: ObjectMeta) -> Self {
+        metadata.into_response_partial()
+    }
+}
+
+/// Lists and changes of all watches of a kind.
+pub(super) struct MergedLists<T> {
+    watches: Vec<NamespaceList<T>>,
+    /// True once every watch has listed.
+    whole: bool,
+}
+
+/// Objects of one watch.
+struct NamespaceList<T> {
+    /// List that is arriving.
+    arriving: Vec<(NamespacedName, T)>,
+    /// Objects, while other watches have not listed yet; none before this one has.
+    early: Option<BTreeMap<NamespacedName, T>>,
+    /// Names of the objects, once all have listed.
+    known: BTreeSet<NamespacedName>,
+}
+
+impl<T> MergedLists<T> {
+    pub(super) fn new(watches: usize) -> Self {
+        let empty = || NamespaceList {
+            arriving: Vec::new(),
+            early: None,
+            known: BTreeSet::new(),
+        };
+        Self {
+            watches: std::iter::repeat_with(empty).take(watches).collect(),
+            whole: false,
+        }
+    }
+
+    /// Takes an event of the watch of this index, and returns what happens by it. `gone` makes an object of a name.
+    pub(super) fn take(
+        &mut self,
+        index: usize,
+        event: Event<(NamespacedName, T)>,
+        gone: impl Fn(NamespacedName) -> T,
+    ) -> Vec<WatchEvent<T>> {
+        let (whole, single) = (self.whole, self.watches.len() == 1);
+        let Some(watch) = self.watches.get_mut(index) else {
+            return Vec::new();
+        };
+        match event {
+            Event::Init => watch.arriving = Vec::new(),
+            Event::InitApply(found) => watch.arriving.push(found),
+            Event::InitDone => {
+                let listed = std::mem::take(&mut watch.arriving);
+                if single {
+                    let all = listed.into_iter().map(|(_, object)| object);
+                    return vec![WatchEvent::Listed(all.collect())];
+                }
+                if whole {
+                    return watch.list_anew(listed, gone);
+                }
+                watch.early = Some(listed.into_iter().collect());
+                return self.first_list().into_iter().collect();
+            }
+            Event::Apply((_, object)) if single => return vec![WatchEvent::Applied(object)],
+            Event::Delete((_, object)) if single => return vec![WatchEvent::Deleted(object)],
+            Event::Apply((name, object)) if whole => {
+                watch.known.insert(name);
+                return vec![WatchEvent::Applied(object)];
+            }
+            Event::Delete((name, object)) if whole => {
+                watch.known.remove(&name);
+                return vec![WatchEvent::Deleted(object)];
+            }
+            Event::Apply((name, object)) => {
+                watch.early.get_or_insert_default().insert(name, object);
+            }
+            Event::Delete((name, _)) => {
+                watch.early.get_or_insert_default().remove(&name);
+            }
+        }
+        Vec::new()
+    }
+
+    /// Returns all objects, if every watch has listed.
+    fn first_list(&mut self) -> Option<WatchEvent<T>> {
+        self.whole = self.watches.iter().all(|watch| watch.early.is_some());
+        if !self.whole {
+            return None;
+        }
+        let mut all = Vec::new();
+        for watch in &mut self.watches {
+            for (name, object) in watch.early.take().unwrap_or_default() {
+                watch.known.insert(name);
+                all.push(object);
+            }
+        }
+        Some(WatchEvent::Listed(all))
+    }
+}
+
+impl<T> NamespaceList<T> {
+    fn list_anew(
+        &mut self,
+        listed: Vec<(NamespacedName, T)>,
+        gone: impl Fn(NamespacedName) -> T,
+    ) -> Vec<WatchEvent<T>> {
+        let names: BTreeSet<NamespacedName> = listed.iter().map(|(name, _)| name.clone()).collect();
+        let before = std::mem::replace(&mut self.known, names);
+        let missing = before.into_iter().filter(|name| !self.known.contains(name));
+        let mut events: Vec<WatchEvent<T>> = missing
+            .map(|name| WatchEvent::Deleted(gone(name)))
+            .collect();
+        events.extend(
+            listed
+                .into_iter()
+                .map(|(_, object)| WatchEvent::Applied(object)),
+        );
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds events, as `namespace/name` or a word for the beginning and end of a list, and tells what happens.
+    fn told(lists: &mut MergedLists<String>, index: usize, events: &[&str]) -> Vec<String> {
+        let named = |text: &str| {
+            let (namespace, name) = text.split_once('/').expect("namespace/name");
+            (NamespacedName::new(namespace, name), text.to_owned())
+        };
+        let mut all = Vec::new();
+        for text in events {
+            let event = match text.split_at(1) {
+                ("[", "") => Event::Init,
+                ("]", "") => Event::InitDone,
+                (":", name) => Event::InitApply(named(name)),
+                ("+", name) => Event::Apply(named(name)),
+                ("-", name) => Event::Delete(named(name)),
+                _ => panic!("{text}"),
+            };
+            let happened = lists.take(index, event, |name| format!("{name} by name"));
+            all.extend(happened.into_iter().map(|event| match event {
+                WatchEvent::Listed(objects) => format!("all: {}", objects.join(" ")),
+                WatchEvent::Applied(object) => format!("+{object}"),
+                WatchEvent::Deleted(object) => format!("-{object}"),
+            }));
+        }
+        all
+    }
+
+    #[test]
+    fn there_is_a_list_once_every_namespace_is_listed() {
+        let mut lists = MergedLists::new(2);
+        let none: [&str; 0] = [];
+        assert_eq!(told(&mut lists, 0, &["[", ":a/1", ":a/2", "]"]), none);
+        // What happens meanwhile is in the list; one that begins anew counts from its end.
+        assert_eq!(told(&mut lists, 0, &["+a/3", "-a/1"]), none);
+        assert_eq!(told(&mut lists, 1, &["[", ":b/0", "[", ":b/1"]), none);
+        assert_eq!(told(&mut lists, 1, &["]"]), ["all: a/2 a/3 b/1"]);
+        assert_eq!(told(&mut lists, 0, &["+a/4", "-a/2"]), ["+a/4", "-a/2"]);
+    }
+
+    #[test]
+    fn a_namespace_that_is_listed_anew_changes_its_own_objects_alone() {
+        let mut lists = MergedLists::new(2);
+        told(&mut lists, 0, &["[", ":a/1", ":a/2", "]", "+a/3"]);
+        assert_eq!(told(&mut lists, 1, &["[", "]"]), ["all: a/1 a/2 a/3"]);
+        told(&mut lists, 0, &["-a/3"]);
+        assert_eq!(
+            told(&mut lists, 0, &["[", ":a/2", ":a/4", "]"]),
+            ["-a/1 by name", "+a/2", "+a/4"]
+        );
+        let none: [&str; 0] = [];
+        assert_eq!(told(&mut lists, 1, &["[", "]"]), none);
+    }
+
+    #[test]
+    fn every_list_of_a_single_watch_is_passed_on() {
+        let mut lists = MergedLists::new(1);
+        for _ in 0..2 {
+            assert_eq!(told(&mut lists, 0, &["[", ":a/1", "]"]), ["all: a/1"]);
+        }
+        assert_eq!(told(&mut lists, 0, &["+a/2", "-a/1"]), ["+a/2", "-a/1"]);
+    }
+}

@@ -1,0 +1,148 @@
+//! The chart renders what the kustomizations do, and takes no value that it does not know.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use sesame_tests::controller::NAMESPACE;
+use sesame_tests::deployed::{
+    Objects, by_name, chart, differences, helm, rendered_by_helm, rendered_by_kustomize,
+};
+use sesame_tests::envoy::workspace;
+
+#[test]
+fn by_default_the_chart_is_what_the_kustomizations_are() {
+    let deploy = workspace().join("controller/deploy");
+    let mut wanted = rendered_by_kustomize(&deploy);
+    wanted.extend(rendered_by_kustomize(&deploy.join("agent")));
+    let mut wanted = by_name(wanted);
+    // Helm makes the namespace of a release, if it is told to.
+    let namespace = wanted.remove(&("Namespace".to_owned(), format!("/{NAMESPACE}")));
+    assert!(namespace.is_some());
+    let rendered = by_name(rendered_by_helm(NAMESPACE, &json!({})));
+    assert_same(&rendered, &wanted);
+
+    let elsewhere = rendered_by_helm("edge", &json!({}));
+    assert_eq!(elsewhere.len(), wanted.len());
+    for object in elsewhere {
+        let text = object.to_string();
+        assert!(!text.contains("\"namespace\":\"sesame-system\""), "{text}");
+    }
+}
+
+#[test]
+fn with_namespaces_the_chart_is_what_the_component_makes_of_the_kustomization() {
+    let copy = tempfile::tempdir().expect("a directory");
+    let copied = Command::new("cp")
+        .arg("-R")
+        .arg(workspace().join("controller/deploy/."))
+        .arg(copy.path())
+        .status();
+    assert!(copied.expect("start cp").success());
+    let file = copy.path().join("kustomization.yaml");
+    let text = std::fs::read_to_string(&file).expect("a kustomization");
+    std::fs::write(&file, format!("{text}components: [namespaced]\n")).expect("write it");
+    let mut wanted = by_name(rendered_by_kustomize(copy.path()));
+    wanted.retain(|(kind, _), _| kind != "Namespace");
+    let values = json!({"watchNamespaces": ["shop"], "agent": {"enabled": false}});
+    let rendered = by_name(rendered_by_helm(NAMESPACE, &values));
+    assert_same(&rendered, &wanted);
+}
+
+fn assert_same(rendered: &Objects, wanted: &Objects) {
+    let names = |objects: &Objects| {
+        let names = objects.keys().map(|(kind, name)| format!("{kind} {name}"));
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names(rendered), names(wanted));
+    let mut found = Vec::new();
+    for (name, object) in rendered {
+        let (kind, of) = name;
+        differences(&format!("{kind} {of}: "), object, &wanted[name], &mut found);
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn the_chart_has_the_version_of_the_workspace() {
+    let text = std::fs::read_to_string(chart().join("Chart.yaml")).expect("a chart");
+    let description: Value = serde_saphyr::from_str(&text).expect("YAML");
+    for field in ["version", "appVersion"] {
+        assert_eq!(description[field], env!("CARGO_PKG_VERSION"), "{field}");
+    }
+}
+
+#[test]
+fn helm_has_nothing_to_say_about_the_chart_and_refuses_values_that_it_does_not_know() {
+    let chart = chart().display().to_string();
+    let linted = helm(&["lint", "--strict", "--quiet", &chart]);
+    assert!(linted.status.success(), "{linted:?}");
+    for (value, words) in [
+        (
+            "agnt.enabled=true",
+            "additional properties 'agnt' not allowed",
+        ),
+        (
+            "images.agent.version=1",
+            "/images/agent': additional properties 'version' not allowed",
+        ),
+        (
+            "controller.replicas=two",
+            "/controller/replicas': got string, want integer",
+        ),
+        (
+            "watchNamespaces={Shop}",
+            "/watchNamespaces/0': 'Shop' does not match pattern",
+        ),
+        ("fleet=", "/fleet': '' does not match pattern"),
+        ("controller.replicas=null", "missing property 'replicas'"),
+    ] {
+        let refused = helm(&["template", "sesame", &chart, "--set", value]);
+        let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success(), "{value} is taken");
+        assert!(why.contains(words), "{value}: {why}");
+    }
+}
+
+/// Paths of the values at which the schema says what they are.
+fn values_of(schema: &Value, root: &Value, at: &str, found: &mut Vec<String>) {
+    let named = schema["$ref"].as_str();
+    let named = named.and_then(|name| root.pointer(name.trim_start_matches('#')));
+    let schema = named.unwrap_or(schema);
+    let Some(properties) = schema["properties"].as_object() else {
+        found.push(at.trim_start_matches('.').to_owned());
+        return;
+    };
+    for (name, schema) in properties {
+        values_of(schema, root, &format!("{at}.{name}"), found);
+    }
+}
+
+#[test]
+fn every_value_has_a_default_and_a_row_in_the_documentation() {
+    let read = |path: &str| std::fs::read_to_string(workspace().join(path)).expect(path);
+    let schema = read("controller/deploy/chart/values.schema.json");
+    let schema: Value = serde_json::from_str(&schema).expect("JSON");
+    let values = read("controller/deploy/chart/values.yaml");
+    let values: Value = serde_saphyr::from_str(&values).expect("YAML");
+    let documentation = read("docs/in-a-cluster.md");
+    let mut paths = Vec::new();
+    values_of(&schema, &schema, "", &mut paths);
+    paths.retain(|path| path != "global");
+    assert!(paths.len() > 40, "{paths:?}");
+    for path in paths {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        assert!(values.pointer(&pointer).is_some(), "no default of {path}");
+        // One row is for the three images.
+        let row = match path
+            .strip_prefix("images.")
+            .and_then(|rest| rest.split_once('.'))
+        {
+            Some((_, field)) => format!("`images.IMAGE.{field}`"),
+            None => format!("`{path}`"),
+        };
+        assert!(
+            documentation.contains(&row),
+            "{row} is not in docs/in-a-cluster.md"
+        );
+    }
+}

@@ -1,0 +1,310 @@
+//! Addresses of Gateways that Services give: of a load balancer that comes, changes and goes, and of hosts that are nodes.
+
+use serde_json::{Value, json};
+use sesame_tests::cloud::StandInCloud;
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed, publication};
+use sesame_tests::manifests::{edge, edge_name, http_listener};
+use sesame_tests::reports;
+use sesame_tests::wait::eventually;
+
+const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
+const TEMPLATE: &str =
+    "/apis/projectsesame.io/v1alpha1/namespaces/default/sesameconfigurations/template";
+const SERVICE: &str = "/api/v1/namespaces/default/services/edge-edge";
+const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/edge-edge-ipv4";
+const HOST: &str = "192.0.2.7";
+
+fn programmed(gateway: &Value) -> &Value {
+    condition(&gateway["status"]["conditions"], "Programmed")
+}
+
+fn addresses(gateway: &Value) -> Vec<&str> {
+    let all = gateway["status"]["addresses"].as_array();
+    let values = all.into_iter().flatten();
+    values
+        .filter_map(|address| address["value"].as_str())
+        .collect()
+}
+
+/// Waits until the Gateway has these addresses, and Programmed this status and reason.
+async fn until(
+    cluster: &TestCluster,
+    what: &str,
+    wanted: &[&str],
+    status: &str,
+    reason: &str,
+) -> Value {
+    cluster
+        .until(what, GATEWAY, |gateway| {
+            let programmed = programmed(gateway);
+            addresses(gateway) == wanted
+                && programmed["status"] == status
+                && programmed["reason"] == reason
+        })
+        .await
+}
+
+/// A cluster with a Gateway whose class publishes in this way, and a controller.
+async fn published(publishing: &Value) -> (TestCluster, ControllerUnderTest) {
+    let cluster = deployed(Channel::Standard).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let template = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
+        "metadata": {"name": "template", "namespace": "default"}, "spec": {"publishing": publishing}});
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let class = objects.iter_mut().find(|it| it["kind"] == "GatewayClass");
+    class.expect("the class")["spec"]["parametersRef"] = json!({"group": "projectsesame.io",
+        "kind": "SesameConfiguration", "name": "template", "namespace": "default"});
+    let gateway = objects.iter_mut().find(|it| it["kind"] == "Gateway");
+    gateway.expect("the Gateway")["spec"]["allowedListeners"] =
+        json!({"namespaces": {"from": "Same"}});
+    objects.insert(0, template);
+    cluster.apply_all(&objects).await;
+    (cluster, controller)
+}
+
+/// Has a host that is a Node report that it serves what is published.
+async fn serve(cluster: &TestCluster) {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
+    cluster.apply_all(&[node]).await;
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": HOST}]}});
+    cluster.merge("/api/v1/nodes/node-a/status", &status).await;
+    let found = eventually("it is published", SOON, async || {
+        publication(cluster.admin(), &edge_name()).await
+    })
+    .await;
+    let revision: String = found.manifest.revision.chars().take(12).collect();
+    let serving = json!({"state": "Serving", "wantedRevision": revision, "appliedRevision": revision,
+        "addresses": [HOST], "openPorts": ["TCP/80"]});
+    let said = reports::say(cluster.admin(), &edge_name(), "node-a", &serving).await;
+    said.expect("a report");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_has_the_addresses_of_its_load_balancer_as_they_come_change_and_go() {
+    let publishing = json!({
+        "type": "LoadBalancer",
+        "loadBalancerClass": "example.com/lb",
+        "externalTrafficPolicy": "Local",
+        "sessionAffinity": "ClientIP",
+        "nodePorts": [{"port": 80, "nodePort": 30080}],
+    });
+    let (cluster, mut controller) = published(&publishing).await;
+    let admin = cluster.admin();
+    let cloud = StandInCloud::start(&cluster).await;
+    serve(&cluster).await;
+    let awaited = until(
+        &cluster,
+        "an address is awaited",
+        &[],
+        "False",
+        "AddressNotAssigned",
+    )
+    .await;
+    let why = programmed(&awaited)["message"].as_str().expect("a message");
+    assert!(
+        why.contains("no load balancer of class \"example.com/lb\" has given Service default/edge-edge an address yet"),
+        "{why}"
+    );
+    let service = cluster.get(SERVICE).await;
+    let spec = &service["spec"];
+    assert_eq!(spec["externalTrafficPolicy"], "Local", "{service:#}");
+    assert_eq!(spec["sessionAffinity"], "ClientIP", "{service:#}");
+    assert_eq!(spec["ports"][0]["nodePort"], 30080, "{service:#}");
+    // The endpoint says which node serves, so that kube-proxy's health check is true.
+    let slice = cluster
+        .until("the host is an endpoint", SLICE, |_| true)
+        .await;
+    let endpoint = &slice["endpoints"][0];
+    assert_eq!(endpoint["addresses"], json!([HOST]), "{slice:#}");
+    assert_eq!(endpoint["nodeName"], "node-a", "{slice:#}");
+    assert_eq!(endpoint["conditions"]["ready"], true, "{slice:#}");
+
+    cloud.give(json!([{"ip": "198.51.100.1"}, {"hostname": "lb.example.com"}]));
+    let both = ["198.51.100.1", "lb.example.com"];
+    let gateway = until(
+        &cluster,
+        "its addresses are told",
+        &both,
+        "True",
+        "Programmed",
+    )
+    .await;
+    let types = [0, 1].map(|i| gateway["status"]["addresses"][i]["type"].clone());
+    assert_eq!(types, ["IPAddress", "Hostname"], "{gateway:#}");
+    let slice = cluster.get(SLICE).await;
+    assert_eq!(
+        slice["endpoints"][0]["addresses"],
+        json!([HOST]),
+        "{slice:#}"
+    );
+
+    // A new controller takes nothing back.
+    let version = gateway["metadata"]["resourceVersion"].clone();
+    controller.restart();
+    controller.wait_ready().await;
+    cloud.give(json!([{"ip": "198.51.100.2", "ports": [
+        {"port": 80, "protocol": "TCP"}, {"port": 443, "protocol": "TCP", "error": "Taken"}]}]));
+    let gateway = until(
+        &cluster,
+        "another one",
+        &["198.51.100.2"],
+        "True",
+        "Programmed",
+    )
+    .await;
+    let message = programmed(&gateway)["message"].as_str();
+    let note = "does not open TCP port 443 at 198.51.100.2: Taken";
+    assert!(
+        message.is_some_and(|message| message.ends_with(note)),
+        "{gateway:#}"
+    );
+    assert_ne!(gateway["metadata"]["resourceVersion"], version);
+
+    // What the load balancer's controller writes into the Service stays when ours does.
+    let mine = json!({"metadata": {"annotations": {"example.com/id": "7"}, "finalizers": ["example.com/cleanup"]}});
+    cluster.merge(SERVICE, &mine).await;
+    let label = json!({"spec": {"infrastructure": {"labels": {"team": "a"}}}});
+    cluster.merge(GATEWAY, &label).await;
+    let service = cluster
+        .until("the label is there", SERVICE, |service| {
+            service["metadata"]["labels"]["team"] == "a"
+        })
+        .await;
+    let metadata = &service["metadata"];
+    assert_eq!(
+        metadata["annotations"]["example.com/id"], "7",
+        "{service:#}"
+    );
+    assert_eq!(
+        metadata["finalizers"],
+        json!(["example.com/cleanup"]),
+        "{service:#}"
+    );
+    cluster
+        .merge(SERVICE, &json!({"metadata": {"finalizers": null}}))
+        .await;
+
+    // One that is deleted comes back, with its address.
+    let before = cluster.get(SERVICE).await["metadata"]["uid"].clone();
+    admin.delete(SERVICE).await.expect("deleted");
+    cluster
+        .until("the Service is back", SERVICE, |service| {
+            service["metadata"]["uid"] != before
+        })
+        .await;
+    // The change of the Gateway is a new generation, which the host has.
+    serve(&cluster).await;
+    until(
+        &cluster,
+        "and its address",
+        &["198.51.100.2"],
+        "True",
+        "Programmed",
+    )
+    .await;
+
+    a_listener_set_adds_a_port(&cluster).await;
+    serve(&cluster).await;
+    cloud.give(json!([]));
+    until(
+        &cluster,
+        "the address goes",
+        &[],
+        "False",
+        "AddressNotAssigned",
+    )
+    .await;
+}
+
+/// The ports of a ListenerSet are the Service's as soon as it is accepted, and as long.
+async fn a_listener_set_adds_a_port(cluster: &TestCluster) {
+    let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
+        "metadata": {"name": "more", "namespace": "default"},
+        "spec": {"parentRef": {"name": "edge"}, "listeners": [http_listener("more", 8080, "")]}});
+    cluster.apply_all(&[set]).await;
+    let ports = |service: &Value| -> Vec<u64> {
+        let all = service["spec"]["ports"].as_array();
+        let all = all.into_iter().flatten();
+        all.filter_map(|port| port["port"].as_u64()).collect()
+    };
+    let both = |service: &Value| ports(service) == [80, 8080];
+    cluster.until("the port is added", SERVICE, both).await;
+    let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/listenersets/more";
+    cluster.delete(path).await;
+    let one = |service: &Value| ports(service) == [80];
+    cluster.until("the port goes", SERVICE, one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_type_decides_whose_addresses_a_gateway_has_and_a_requested_one_is_the_load_balancers() {
+    let (cluster, _controller) = published(&json!({"type": "ClusterIP"})).await;
+    serve(&cluster).await;
+    let inside = cluster
+        .until("it has the address in the cluster", GATEWAY, |gateway| {
+            programmed(gateway)["status"] == "True"
+        })
+        .await;
+    let service = cluster.get(SERVICE).await;
+    let ip = service["spec"]["clusterIP"].as_str().expect("an address");
+    assert_eq!(addresses(&inside), [ip], "{inside:#}");
+
+    for type_ in ["NodePort", "Headless", "None"] {
+        let change = json!({"spec": {"publishing": {"type": type_}}});
+        cluster.merge(TEMPLATE, &change).await;
+        let what = format!("{type_}: the host's own address");
+        until(&cluster, &what, &[HOST], "True", "Programmed").await;
+    }
+
+    let cloud = StandInCloud::start(&cluster).await;
+    cloud.give(json!([{"ip": "198.51.100.1"}]));
+    let change = json!({"spec": {"publishing": {"type": "LoadBalancer"}}});
+    cluster.merge(TEMPLATE, &change).await;
+    let given = ["198.51.100.1"];
+    until(
+        &cluster,
+        "the load balancer's",
+        &given,
+        "True",
+        "Programmed",
+    )
+    .await;
+    let request = json!({"spec": {"addresses": [{"type": "IPAddress", "value": "198.51.100.9"}]}});
+    cluster.merge(GATEWAY, &request).await;
+    let wanted = |service: &Value| service["spec"]["loadBalancerIP"] == "198.51.100.9";
+    cluster.until("it is asked for", SERVICE, wanted).await;
+    // Hosts go on listening on all of theirs.
+    let what = "the new generation is published";
+    let found = eventually(what, SOON, async || {
+        publication(cluster.admin(), &edge_name()).await
+    })
+    .await;
+    assert!(found.snapshot.addresses.is_empty());
+    serve(&cluster).await;
+    let told = until(
+        &cluster,
+        "another was given",
+        &given,
+        "False",
+        "AddressNotUsable",
+    )
+    .await;
+    let why = programmed(&told)["message"].as_str().expect("a message");
+    assert!(
+        why.contains("198.51.100.9") && why.contains("has given 198.51.100.1"),
+        "{why}"
+    );
+    cloud.give(json!([{"ip": "198.51.100.9"}]));
+    until(
+        &cluster,
+        "the one that was asked for",
+        &["198.51.100.9"],
+        "True",
+        "Programmed",
+    )
+    .await;
+    let class = cluster.get(CLASS).await;
+    let accepted = condition(&class["status"]["conditions"], "Accepted");
+    assert_eq!(accepted["status"], "True", "{class:#}");
+}
