@@ -29,8 +29,8 @@ use crate::replica::{Replica, WatchedNamespaces};
 use crate::report::{AllPresences, Events, Expiring, StatusReporter};
 use crate::serve::{self, Metrics};
 use crate::statuses::{
-    AddressesByGateway, GatewayProblems, HostsByGateway, ServiceRequests, SettingsByGateway,
-    StatusChange,
+    AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, ServiceRequests,
+    SettingsByGateway, StatusChange,
 };
 use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::Watches;
@@ -331,7 +331,7 @@ fn start_writers(
     } = outcomes;
     let (hosts, served_by) = watch::channel(HostsByGateway::None);
     let (addresses, of_services) = watch::channel(AddressesByGateway::None);
-    let (without_service, services_missing) = watch::channel(GatewayProblems::new());
+    let (report, shortages) = watch::channel(ProvisionReport::default());
     let (failures, failed) = watch::channel(GatewayProblems::new());
     let (expiring, expires) = watch::channel(Expiring::new());
     let (presences, followed) = watch::channel(AllPresences::new());
@@ -342,7 +342,7 @@ fn start_writers(
         settings,
         services,
         hosts: served_by,
-        without_service,
+        report,
         addresses,
     };
     tasks.spawn(provisioner.run());
@@ -371,7 +371,7 @@ fn start_writers(
         host_rules: current.clone(),
         changes: statuses,
         failures: failed,
-        without_service: services_missing,
+        provisioned: shortages,
         of_services,
         hosts,
         expiring,

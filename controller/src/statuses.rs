@@ -17,6 +17,17 @@ use sesame_gateway_api::world::ObjectKey;
 /// Gateways with a problem that resolution does not know of, and the reason in words.
 pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 
+/// Reports of the provisioner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProvisionReport {
+    /// Gateways that have no Service.
+    pub(crate) without_service: GatewayProblems,
+    /// Gateways whose fleet is not as it should be.
+    pub(crate) without_fleet: GatewayProblems,
+    /// Gateways whose fleet was managed once and runs on, and the DaemonSets in words.
+    pub(crate) released: GatewayProblems,
+}
+
 /// Settings of each Gateway whose parameters are valid.
 pub(crate) type SettingsByGateway = Arc<BTreeMap<NamespacedName, GatewaySettings>>;
 

@@ -1,4 +1,4 @@
-//! Names and rights of a host that joins from outside the cluster. Pure.
+//! Names and rights of those who serve: of a host that joins from outside the cluster, and of a managed fleet. Pure.
 //!
 //! For the host `edge-1`, all in Sesame's namespace:
 //!
@@ -8,6 +8,8 @@
 //! | Secret without data | `sesame-host.edge-1` | bound into each token of the host, so that its end is theirs |
 //! | ServiceAccount, Role, RoleBinding | `sesame-invitation.edge-1` | the bearer of a join token, until the host has joined |
 //! | RoleBinding | `sesame-host.edge-1.fleet` | the rights of a fleet, where the host joins one |
+//! | Role, RoleBinding | `sesame-managed.DIGEST` | keys of one Gateway, for the agents of its managed fleet |
+//! | RoleBinding | `sesame-managed.DIGEST.agents` | what the agents of all managed fleets may do |
 //! | Role | `sesame-fleet.NAME` | keys of the fleet's Gateways; the controller keeps it up to date |
 //!
 //! `controller/deploy/hosts.yaml` has the two prefixes and the annotation of a claim too.
@@ -17,7 +19,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::digest::sha256;
 use sesame_proto::dns_name::is_dns_subdomain;
 
-use crate::names::{MAX_KEY_SECRETS, key_secret_name};
+use crate::names::{MAX_KEY_SECRETS, gateway_id, key_secret_name};
 
 /// Label of these objects: `host`, `invitation` or `fleet`.
 pub const ACCESS_LABEL: &str = "projectsesame.io/access";
@@ -33,6 +35,9 @@ pub const HOST_ANNOTATION: &str = "projectsesame.io/host";
 pub const GATEWAYS_ANNOTATION: &str = "projectsesame.io/gateways";
 /// Annotation: the fleet of the host.
 pub const FLEET_ANNOTATION: &str = "projectsesame.io/fleet";
+/// Role of `controller/deploy/fleets.yaml` with the rights that all agents of managed fleets have: shards, which are not secret,
+/// and the objects of reports.
+pub const AGENTS_ROLE: &str = "sesame-managed-agents";
 /// Annotation of an invitation: the time at which its token expires.
 pub const EXPIRES_ANNOTATION: &str = "projectsesame.io/expires";
 /// Annotation of a host's Secret: the time at which somebody joined with the token. The admission policy lets it be set once.
@@ -42,6 +47,7 @@ pub const CLAIMED_ANNOTATION: &str = "projectsesame.io/claimed";
 pub const HOST_PREFIX: &str = "sesame-host.";
 const INVITATION_PREFIX: &str = "sesame-invitation.";
 const FLEET_PREFIX: &str = "sesame-fleet.";
+const MANAGED_PREFIX: &str = "sesame-managed.";
 /// Longest name of a host that is part of an object's name as it is.
 const MAX_PLAIN: usize = 200;
 const MAX_KEPT: usize = 63;
@@ -75,6 +81,11 @@ pub fn fleet_binding(host: &str) -> String {
 /// Returns the name of a fleet's Role.
 pub fn fleet_role(fleet: &str) -> String {
     format!("{FLEET_PREFIX}{fleet}")
+}
+
+/// Returns the name of the Role and the RoleBinding for the agents of a managed fleet, which serve this Gateway alone.
+pub fn fleet_agents(gateway: &NamespacedName) -> String {
+    format!("{MANAGED_PREFIX}{}", gateway_id(gateway))
 }
 
 /// Returns the host's name as part of an object's name: a digest tells apart those that cannot be one as they are.

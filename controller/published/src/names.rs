@@ -29,6 +29,8 @@ pub const PART_LABEL: &str = "projectsesame.io/part";
 pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 /// Fleet of Gateways without a label.
 pub const DEFAULT_FLEET: &str = "default";
+/// Fleet of Gateways without a label that the controller manages a fleet for: agents of other fleets leave them alone.
+pub const MANAGED_FLEET: &str = "managed";
 /// Annotation of every published object: the Gateway as `namespace/name`, for people.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
 /// Field manager that publishes. An object that it never wrote is somebody else's, whatever its name and labels are: it

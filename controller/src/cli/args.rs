@@ -19,8 +19,8 @@ use crate::publish::Signing;
 use crate::replica::WatchedNamespaces;
 use crate::run::ProcessSettings;
 use sesame_gateway_api::api::{
-    GatewaySelection, HostRules, NamespacedName, Publishing, PublishingType, SelectionMode,
-    SesameConfigurationSpec,
+    FleetImages, FleetSettings, GatewaySelection, HostRules, NamespacedName, Publishing,
+    PublishingType, SelectionMode, SesameConfigurationSpec,
 };
 use sesame_published::names::DEFAULT_NAMESPACE;
 
@@ -85,6 +85,12 @@ pub(super) struct RunArgs {
         value_name = "BOOL"
     )]
     gateway_services: Option<bool>,
+    /// Image of the agents of managed fleets, where no configuration names one
+    #[arg(long, env = "SESAME_AGENT_IMAGE", value_name = "IMAGE")]
+    agent_image: Option<String>,
+    /// Image of the Envoys of managed fleets, where no configuration names one
+    #[arg(long, env = "SESAME_ENVOY_IMAGE", value_name = "IMAGE")]
+    envoy_image: Option<String>,
     /// Networks where hosts may serve besides the addresses of their Nodes, or without being Nodes, as in
     /// 192.0.2.0/24,2001:db8::/64. Any other address that a host reports is left out [default: none]
     #[arg(
@@ -156,6 +162,8 @@ impl RunArgs {
             mode,
             allow_local_endpoints,
             gateway_services,
+            agent_image,
+            envoy_image,
             host_addresses,
             host_lost_seconds,
             kubeconfig,
@@ -193,6 +201,13 @@ impl RunArgs {
             publishing: gateway_services.filter(|kept| !kept).map(|_| Publishing {
                 type_: Some(PublishingType::None),
                 ..Publishing::default()
+            }),
+            fleet: Some(FleetSettings {
+                images: Some(FleetImages {
+                    agent: agent_image,
+                    envoy: envoy_image,
+                }),
+                ..FleetSettings::default()
             }),
             ..SesameConfigurationSpec::default()
         };

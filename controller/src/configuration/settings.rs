@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sesame_gateway_api::api::{
-    GatewaySelection, HostRules, NamespacedName, Network, Publishing, SelectionMode,
-    SesameConfiguration, SesameConfigurationSpec,
+    FleetImages, FleetSettings, GatewaySelection, HostRules, NamespacedName, Network, Publishing,
+    SelectionMode, SesameConfiguration, SesameConfigurationSpec,
 };
 use sesame_gateway_api::resolve::Options;
 use sesame_gateway_api::resolve::settings::check;
@@ -90,6 +90,7 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         gateway,
         hosts,
         publishing,
+        fleet,
         // There are no flags for these.
         ports: _,
         edge: _,
@@ -121,6 +122,15 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         let under = spec.hosts.get_or_insert_default();
         lay(addresses.as_ref(), &mut under.addresses);
         lay(lost_after.as_ref(), &mut under.lost_after);
+    }
+    let images = fleet.as_ref().and_then(|fleet| fleet.images.as_ref());
+    if let Some(FleetImages { agent, envoy }) = images {
+        let FleetSettings { images: under, .. } = spec.fleet.get_or_insert_default();
+        let under = under.get_or_insert_default();
+        // These flags are for where no configuration names an image.
+        for (image, under) in [(agent, &mut under.agent), (envoy, &mut under.envoy)] {
+            *under = under.take().or_else(|| image.clone());
+        }
     }
     if let Some(Publishing { type_, .. }) = publishing {
         lay(
@@ -200,6 +210,29 @@ mod tests {
             none.options.controller_name,
             Options::default().controller_name
         );
+    }
+
+    #[test]
+    fn images_of_flags_are_for_where_no_configuration_names_one() {
+        let fleet = |agent: Option<&str>, envoy: Option<&str>| SesameConfigurationSpec {
+            fleet: Some(FleetSettings {
+                images: Some(FleetImages {
+                    agent: agent.map(str::to_owned),
+                    envoy: envoy.map(str::to_owned),
+                }),
+                ..FleetSettings::default()
+            }),
+            ..SesameConfigurationSpec::default()
+        };
+        let configuration = SesameConfiguration {
+            spec: fleet(Some("agent:2"), None),
+            ..SesameConfiguration::default()
+        };
+        let flags = fleet(Some("agent:1"), Some("envoy:1"));
+        let made = settings(&flags, Some(&configuration), true).expect("settings");
+        let made = made.options.configuration.expect("one").spec.fleet.clone();
+        let expected = fleet(Some("agent:2"), Some("envoy:1")).fleet;
+        assert_eq!(made, expected);
     }
 
     #[test]

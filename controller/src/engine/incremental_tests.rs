@@ -42,7 +42,13 @@ fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
 fn whole(state: &ClusterState, publications: &mut Publications) -> (Vec<Publication>, Statuses) {
     let resolution = resolve::resolve(state.world(), &Options::default());
     let statuses = resolution.statuses;
-    let (desired, _) = publications.build(resolution.gateways, &statuses, &BTreeSet::new(), state);
+    let (desired, _) = publications.build(
+        resolution.gateways,
+        &statuses,
+        &BTreeSet::new(),
+        &resolution.settings,
+        state,
+    );
     (published(desired.values()), statuses)
 }
 

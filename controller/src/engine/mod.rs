@@ -246,8 +246,8 @@ impl Engine {
         let by_service = by_service.map(|(gateway, _)| gateway.clone()).collect();
         // Before the settings: whoever has those of a Gateway has its wishes.
         replace(&self.services, Arc::new(services));
-        let settings = std::mem::take(&mut resolution.settings);
-        replace(&self.gateway_settings, Arc::new(settings));
+        let settings = Arc::new(std::mem::take(&mut resolution.settings));
+        replace(&self.gateway_settings, Arc::clone(&settings));
         let gateways = std::mem::take(&mut resolution.gateways);
         let expiries: BTreeMap<_, _> = gateways
             .iter()
@@ -258,7 +258,7 @@ impl Engine {
             .collect();
         self.metrics.certificates(&expiries);
         let (desired, unpublishable) =
-            publications.build(gateways, &resolution.statuses, &unserved, state);
+            publications.build(gateways, &resolution.statuses, &unserved, &settings, state);
         self.metrics.resolved(
             start.elapsed(),
             state.world(),

@@ -11,9 +11,10 @@ use super::cluster_state::ClusterState;
 use crate::publish::{DesiredPublication, DesiredPublications, Publication};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_gateway_api::resolve::settings::GatewaySettings;
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{Kind, World};
-use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL};
+use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL, MANAGED_FLEET};
 
 /// The last publication of each Gateway, and what is needed to make the next one from it.
 #[derive(Debug, Default)]
@@ -42,6 +43,7 @@ impl Publications {
         gateways: Vec<ResolvedGateway>,
         statuses: &Statuses,
         unserved: &BTreeSet<NamespacedName>,
+        settings: &BTreeMap<NamespacedName, GatewaySettings>,
         state: &ClusterState,
     ) -> (DesiredPublications, BTreeMap<NamespacedName, String>) {
         let mut desired: DesiredPublications = statuses
@@ -59,7 +61,8 @@ impl Publications {
         let mut splitters = BTreeMap::new();
         for resolved in gateways {
             let name = resolved.gateway.clone();
-            let fleet = fleet(state.world(), &name);
+            let is_managed = settings.get(&name).is_some_and(GatewaySettings::is_managed);
+            let fleet = fleet(state.world(), &name, is_managed);
             let mut splitter = self.splitters.remove(&name).unwrap_or_default();
             match Publication::new(resolved, &fleet, &mut splitter) {
                 Ok(publication) => {
@@ -127,8 +130,8 @@ impl Publications {
     }
 }
 
-/// Returns the fleet in the Gateway's label, or else in the label of its class.
-fn fleet(world: &World, name: &NamespacedName) -> String {
+/// Returns the fleet in the Gateway's label, or else in the label of its class, or else the one of all such Gateways.
+fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
     let Some(gateway) = world.gateways.get(&name.namespace, &name.name) else {
         return DEFAULT_FLEET.to_owned();
     };
@@ -142,5 +145,10 @@ fn fleet(world: &World, name: &NamespacedName) -> String {
     };
     let label = gateway.metadata.labels.get(FLEET_LABEL).or_else(of_class);
     let label = label.filter(|label| !label.is_empty());
-    label.unwrap_or(DEFAULT_FLEET).to_owned()
+    let unless_said = if is_managed {
+        MANAGED_FLEET
+    } else {
+        DEFAULT_FLEET
+    };
+    label.unwrap_or(unless_said).to_owned()
 }

@@ -36,6 +36,7 @@ fn whole(state: &ClusterState, publications: &mut Publications) -> DesiredPublic
         resolution.gateways,
         &resolution.statuses,
         &BTreeSet::new(),
+        &resolution.settings,
         state,
     );
     assert!(unpublishable.is_empty());

@@ -7,13 +7,13 @@ use serde_json::Value;
 use sesame_proto::dns_name::is_dns_subdomain;
 
 use super::Basis;
-use super::objects::{owner, service_name};
+use super::kinds::OwnedKind;
+use super::owned::service_name;
 use super::plan::Inventory;
 use crate::statuses::{GatewayProblems, ServiceAddresses};
 use sesame_gateway_api::api::{NamespacedName, PublishingType};
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
-use sesame_gateway_api::world::Kind;
 
 /// Largest number of addresses that `status.addresses` of a Gateway holds.
 const MAX_ADDRESSES: usize = 16;
@@ -35,9 +35,9 @@ pub(super) fn assigned(
     let by_service = known.filter(|(basis, _)| basis.request.gives_addresses);
     let addresses = by_service.map(|(basis, settings)| {
         let name = NamespacedName::new(&basis.gateway.namespace, &service_name(basis));
-        let service = inventory.objects.get(&(Kind::Service, name.clone()));
+        let service = inventory.objects.get(&(OwnedKind::Service, name.clone()));
+        let service = service.filter(|found| found.is_of(basis));
         let service = service.map(|found| &found.value);
-        let service = service.filter(|found| owner(found) == Some(basis.uid.as_str()));
         let addresses = match (service, without_service.get(&basis.gateway)) {
             (Some(service), _) => of_service(&name, service, settings.publishing_type(), basis),
             (None, Some(why)) => awaiting(why.clone()),

@@ -4,47 +4,38 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::Basis;
 use super::kept::with_kept;
-use super::objects::{
-    DIGEST_ANNOTATION, Key, ServiceObject, needs_ports, objects, owner, service_name,
-};
-use crate::statuses::GatewayProblems;
+use super::kinds::{OwnedKey, OwnedKind};
+use super::owned::{DIGEST_ANNOTATION, ExistingObject, OwnedObject};
+use super::{Basis, fleet, service};
+use crate::statuses::ProvisionReport;
 use crate::watch::holds;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
-use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
-
-/// An object in the cluster that has a label of ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ExistingObject {
-    pub(super) version: String,
-    pub(super) value: Value,
-}
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ServiceWrite {
+pub(super) enum OwnedWrite {
     /// Create the object: we have none of this name.
-    Create(ServiceObject),
+    Create(OwnedObject),
     /// Replace ours, which differs.
     Replace {
         /// Object that should exist.
-        object: ServiceObject,
+        object: OwnedObject,
         /// Version that is replaced.
         version: String,
     },
     /// Delete the object, which belongs to nothing any more.
     Delete {
         /// Kind and name.
-        key: Key,
+        key: OwnedKey,
         /// Version that is deleted.
         version: String,
     },
 }
 
-impl ServiceWrite {
+impl OwnedWrite {
     /// Returns the Gateway that the object is written for; none if the object is deleted.
     pub(super) fn gateway(&self) -> Option<&NamespacedName> {
         match self {
@@ -53,7 +44,7 @@ impl ServiceWrite {
         }
     }
 
-    pub(super) fn key(&self) -> &Key {
+    pub(super) fn key(&self) -> &OwnedKey {
         match self {
             Self::Create(object) | Self::Replace { object, .. } => &object.key,
             Self::Delete { key, .. } => key,
@@ -61,104 +52,207 @@ impl ServiceWrite {
     }
 }
 
-/// A Gateway that wants a Service, and its objects.
-struct ServiceClaim<'a> {
+/// A Gateway that wants a Service or a fleet, and its objects.
+struct ObjectClaim<'a> {
     basis: &'a Basis,
-    objects: Vec<ServiceObject>,
+    objects: Vec<OwnedObject>,
 }
+
+/// Claims by the object that comes first: whoever has it gets the others.
+type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
 
 /// Gateways, and the objects that they have.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
+    /// Namespace of the controller, in which objects have no owner reference.
+    pub(super) namespace: String,
     /// All Gateways, ours or not.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
     /// UIDs of Gateways that are gone, and may have left something behind.
     pub(super) gone: BTreeSet<String>,
     /// Objects with a label of ours, whosever they are.
-    pub(super) objects: BTreeMap<Key, ExistingObject>,
+    pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
+    /// Kinds of fleets that may not be watched.
+    pub(super) unwatched: BTreeSet<OwnedKind>,
 }
 
-/// Returns all writes, and the Gateways that get no Service; `ours` are the Gateways that we serve. What one without
-/// settings has stays as it is.
+/// Everything that is to be done, and to be told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct OwnedPlan {
+    pub(super) writes: Vec<OwnedWrite>,
+    pub(super) report: ProvisionReport,
+}
+
+impl OwnedPlan {
+    fn problem(&mut self, kind: OwnedKind, gateway: &NamespacedName, why: String) {
+        tell(&mut self.report, kind, gateway.clone(), why);
+    }
+}
+
+/// Adds the reason why a Gateway lacks an object of this kind.
+pub(super) fn tell(
+    report: &mut ProvisionReport,
+    kind: OwnedKind,
+    gateway: NamespacedName,
+    why: String,
+) {
+    let all = if kind.is_of_fleet() {
+        &mut report.without_fleet
+    } else {
+        &mut report.without_service
+    };
+    all.entry(gateway).or_insert(why);
+}
+
+/// Returns all writes, and what is told of Gateways; `ours` are the Gateways that we serve. What one without settings has stays as
+/// it is.
 ///
-/// Only objects that name the UID of a known Gateway are replaced or deleted. Whatever a Gateway left behind that went
-/// while nobody looked, Kubernetes collects.
+/// Only objects that name the UID of a known Gateway are replaced or deleted. Whatever a Gateway left behind in its namespace that
+/// went while nobody looked, Kubernetes collects; in ours we do.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
     settings: &BTreeMap<NamespacedName, GatewaySettings>,
-) -> (Vec<ServiceWrite>, GatewayProblems) {
-    let Inventory {
-        gateways,
-        gone: _,
-        objects: existing,
-    } = inventory;
-    let mut writes = Vec::new();
+) -> OwnedPlan {
+    let mut plan = OwnedPlan::default();
     let mut wanted = BTreeSet::new();
     let mut unknown = BTreeSet::new();
-    let mut claims: BTreeMap<Key, Vec<ServiceClaim<'_>>> = BTreeMap::new();
+    let mut claims = Claims::new();
     for gateway in ours {
-        let known = gateways.get(gateway).zip(settings.get(gateway));
+        let known = inventory.gateways.get(gateway).zip(settings.get(gateway));
         let Some((basis, settings)) = known else {
             // It has just come or gone: the objects that it has stay until both watches agree.
             unknown.insert(gateway_id(gateway));
             continue;
         };
-        let name = NamespacedName::new(&gateway.namespace, &service_name(basis));
-        let objects = objects(basis, settings);
+        let objects = service::objects(basis, settings);
         if keeps_what_it_has(&objects, settings) {
             unknown.insert(gateway_id(gateway));
-        } else if !objects.is_empty() {
-            let claim = ServiceClaim { basis, objects };
-            claims.entry((Kind::Service, name)).or_default().push(claim);
+        }
+        claim(&mut claims, basis, objects);
+        if !settings.is_managed() {
+            release(&mut plan, &mut wanted, inventory, basis);
+            continue;
+        }
+        match fleet_of(inventory, basis, settings) {
+            Ok(objects) => claim(&mut claims, basis, objects),
+            Err(why) => {
+                plan.problem(OwnedKind::DaemonSet, gateway, why);
+                // What there is of it serves on.
+                unknown.insert(gateway_id(gateway));
+            }
         }
     }
-    let mut without_service = GatewayProblems::new();
+    settle(&mut plan, &mut wanted, inventory, claims);
+    let leftovers = leftovers(inventory, &wanted, &unknown);
+    plan.writes.extend(leftovers);
+    plan
+}
+
+fn claim<'a>(claims: &mut Claims<'a>, basis: &'a Basis, objects: Vec<OwnedObject>) {
+    if let Some(first) = objects.first() {
+        let of_name = claims.entry(first.key.clone()).or_default();
+        of_name.push(ObjectClaim { basis, objects });
+    }
+}
+
+/// Returns the objects of a Gateway's fleet, or the reason why it cannot be kept.
+fn fleet_of(
+    inventory: &Inventory,
+    basis: &Basis,
+    settings: &GatewaySettings,
+) -> Result<Vec<OwnedObject>, String> {
+    if let Some(kind) = inventory.unwatched.first() {
+        return Err(format!(
+            "the controller may not watch objects of kind {kind}, so it keeps no fleets: apply controller/deploy/fleets.yaml"
+        ));
+    }
+    fleet::objects(basis, settings, &inventory.namespace)
+}
+
+/// Gives up the fleet of a Gateway that is not managed any more, as it is; tells what was given up.
+fn release(
+    plan: &mut OwnedPlan,
+    wanted: &mut BTreeSet<OwnedKey>,
+    inventory: &Inventory,
+    basis: &Basis,
+) {
+    let mut released = Vec::new();
+    // The first kind of fleets, in the order of kinds.
+    let of_fleets = (OwnedKind::DaemonSet, NamespacedName::default());
+    for (key, found) in inventory.objects.range(of_fleets..) {
+        let (kind, name) = key;
+        if kind.is_of_fleet() && found.is_of(basis) {
+            wanted.insert(key.clone());
+            plan.writes.push(OwnedWrite::Replace {
+                object: fleet::released(basis, key, found),
+                version: found.version.clone(),
+            });
+        } else if fleet::is_released_from(basis, *kind, found) {
+            released.push(format!("{kind} {name}"));
+        }
+    }
+    if !released.is_empty() {
+        let all = released.join(", ");
+        let why = format!(
+            "the fleet is not managed any more: {all} run on as they are, also when this Gateway goes"
+        );
+        let of_gateways = &mut plan.report.released;
+        of_gateways.insert(basis.gateway.clone(), why);
+    }
+}
+
+/// Plans the objects of those who get the names that they claim, and tells the others.
+fn settle(
+    plan: &mut OwnedPlan,
+    wanted: &mut BTreeSet<OwnedKey>,
+    inventory: &Inventory,
+    claims: Claims<'_>,
+) {
+    let existing = &inventory.objects;
     for (key, claimants) in claims {
         let holder = holder(&claimants, existing.get(&key));
-        for ServiceClaim { basis, .. } in &claimants {
+        for ObjectClaim { basis, .. } in &claimants {
             if holder.is_none_or(|holder| holder.uid != basis.uid) {
-                without_service.insert(basis.gateway.clone(), taken(&key, holder));
+                plan.problem(key.0, &basis.gateway, taken(&key, holder));
             }
         }
         let claim = claimants
             .into_iter()
             .find(|claim| holder.is_some_and(|holder| holder.uid == claim.basis.uid));
-        let Some(ServiceClaim { basis, objects }) = claim else {
+        let Some(ObjectClaim { basis, objects }) = claim else {
             continue;
         };
         for object in objects {
             wanted.insert(object.key.clone());
             match existing.get(&object.key) {
-                None => writes.push(ServiceWrite::Create(object)),
-                Some(found) if owner(&found.value) != Some(basis.uid.as_str()) => {
-                    without_service.insert(basis.gateway.clone(), taken(&object.key, None));
+                None => plan.writes.push(OwnedWrite::Create(object)),
+                Some(found) if !found.is_of(basis) => {
+                    plan.problem(object.key.0, &basis.gateway, taken(&object.key, None));
                 }
-                Some(found) if is_there(&object.value, &found.value) => {}
-                // A Service cannot get or lose an address of its own: the next plan makes it anew.
-                Some(found) if is_headless(&object.value) != is_headless(&found.value) => {
-                    writes.push(ServiceWrite::Delete {
+                Some(found) if is_there(&object, &found.value) => {}
+                // The next plan makes it anew.
+                Some(found) if !is_replaceable(&object, &found.value) => {
+                    plan.writes.push(OwnedWrite::Delete {
                         key: object.key,
                         version: found.version.clone(),
                     });
                 }
-                Some(found) => writes.push(replacement(object, found)),
+                Some(found) => plan.writes.push(replacement(object, found)),
             }
         }
     }
-    writes.extend(leftovers(inventory, &wanted, &unknown));
-    (writes, without_service)
 }
 
 /// Returns true if no listener is accepted now. What the Gateway has is not given up for that, and neither is its address.
-fn keeps_what_it_has(objects: &[ServiceObject], settings: &GatewaySettings) -> bool {
-    objects.is_empty() && needs_ports(settings)
+fn keeps_what_it_has(objects: &[OwnedObject], settings: &GatewaySettings) -> bool {
+    objects.is_empty() && service::needs_ports(settings)
 }
 
-fn replacement(object: ServiceObject, found: &ExistingObject) -> ServiceWrite {
-    ServiceWrite::Replace {
+fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
+    OwnedWrite::Replace {
         version: found.version.clone(),
-        object: ServiceObject {
+        object: OwnedObject {
             value: with_kept(object.value, &found.value),
             ..object
         },
@@ -168,54 +262,80 @@ fn replacement(object: ServiceObject, found: &ExistingObject) -> ServiceWrite {
 /// Deletes the objects of ours that nobody wants; those of `unknown` Gateways, which are named as in labels, stay.
 fn leftovers(
     inventory: &Inventory,
-    wanted: &BTreeSet<Key>,
+    wanted: &BTreeSet<OwnedKey>,
     unknown: &BTreeSet<String>,
-) -> impl Iterator<Item = ServiceWrite> {
+) -> Vec<OwnedWrite> {
     let known = inventory.gateways.values().map(|basis| &basis.uid);
     let uids: BTreeSet<&str> = known.chain(&inventory.gone).map(String::as_str).collect();
-    let left = inventory.objects.iter().filter(move |(key, found)| {
+    let left = inventory.objects.iter().filter(|(key, found)| {
         let of = found.value["metadata"]["labels"][GATEWAY_LABEL].as_str();
-        let ours = owner(&found.value).is_some_and(|uid| uids.contains(uid));
-        ours && !wanted.contains(key) && of.is_none_or(|of| !unknown.contains(of))
+        let owner = found.owner.as_deref();
+        // Nobody else collects those away from their Gateway.
+        let ours = owner.is_some_and(|uid| key.0.is_away() || uids.contains(uid));
+        ours && !wanted.contains(*key) && of.is_none_or(|of| !unknown.contains(of))
     });
-    left.map(|(key, found)| ServiceWrite::Delete {
+    let delete = |(key, found): (&OwnedKey, &ExistingObject)| OwnedWrite::Delete {
         key: key.clone(),
         version: found.version.clone(),
-    })
+    };
+    left.map(delete).collect()
 }
 
 /// Returns the Gateway that gets the name: the one that has it, or else the oldest.
-fn holder<'a>(claimants: &[ServiceClaim<'a>], found: Option<&ExistingObject>) -> Option<&'a Basis> {
-    let claimants = claimants.iter().map(|claim| claim.basis);
+fn holder<'a>(claimants: &[ObjectClaim<'a>], found: Option<&ExistingObject>) -> Option<&'a Basis> {
+    let mut claimants = claimants.iter().map(|claim| claim.basis);
     match found {
-        Some(found) => {
-            let uid = owner(&found.value)?;
-            claimants.into_iter().find(|basis| basis.uid == uid)
-        }
+        Some(found) => claimants.find(|basis| found.is_of(basis)),
         None => claimants.min_by_key(|basis| (&basis.created, &basis.gateway)),
     }
 }
 
 /// Returns the reason why a Gateway does not get the object of this name.
-pub(super) fn taken((kind, name): &Key, holder: Option<&Basis>) -> String {
+pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
     let whose = match holder {
         Some(holder) => format!("is of Gateway {}", holder.gateway),
         None => "is there and not of this Gateway: rename or delete it".to_owned(),
     };
-    format!("no Service tells the addresses of this Gateway: {kind} {name} {whose}")
+    let lack = lack(*kind);
+    format!("{lack}: {kind} {name} {whose}")
 }
 
-fn is_headless(service: &Value) -> bool {
-    service["spec"]["clusterIP"] == "None"
+/// Returns what a Gateway lacks that has no object of this kind.
+pub(super) fn lack(kind: OwnedKind) -> &'static str {
+    if kind.is_of_fleet() {
+        "the fleet of this Gateway is not complete"
+    } else {
+        "no Service tells the addresses of this Gateway"
+    }
 }
 
 /// Returns true if every field that we write is there, and none that we wrote before and no longer write.
-fn is_there(wanted: &Value, found: &Value) -> bool {
+fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     let digest = |value: &Value| value["metadata"]["annotations"][DIGEST_ANNOTATION].clone();
-    let mut wanted = wanted.clone();
+    let mut value = wanted.value.clone();
     // The items of a list have no kind.
-    if let Some(fields) = wanted.as_object_mut() {
+    if let Some(fields) = value.as_object_mut() {
         fields.retain(|name, _| name != "apiVersion" && name != "kind");
     }
-    digest(&wanted) == digest(found) && holds(found, &wanted)
+    if digest(&value) != digest(found) {
+        return false;
+    }
+    if wanted.key.0 != OwnedKind::DaemonSet {
+        return holds(found, &value);
+    }
+    let comparable = fleet::with_comparable_quantities;
+    holds(&comparable(found.clone()), &comparable(value))
+}
+
+/// Returns true if the object can become what it should be: no Service can get or lose an address of its own, no DaemonSet another
+/// selector, no RoleBinding another Role.
+fn is_replaceable(wanted: &OwnedObject, found: &Value) -> bool {
+    let wanted_value = &wanted.value;
+    let is_headless = |service: &Value| service["spec"]["clusterIP"] == "None";
+    match wanted.key.0 {
+        OwnedKind::Service => is_headless(wanted_value) == is_headless(found),
+        OwnedKind::DaemonSet => wanted_value["spec"]["selector"] == found["spec"]["selector"],
+        OwnedKind::RoleBinding => wanted_value["roleRef"] == found["roleRef"],
+        OwnedKind::EndpointSlice | OwnedKind::ServiceAccount | OwnedKind::Role => true,
+    }
 }

@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use sesame_proto::schema::Transport;
 
 use super::Basis;
-use super::objects::{Key, ServiceObject, objects};
-use super::plan::{ExistingObject, Inventory, ServiceWrite, plan};
+use super::kinds::{OwnedKey, OwnedKind};
+use super::owned::{ExistingObject, OwnedObject};
+use super::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
+use super::service::objects;
 use crate::statuses::{GatewayProblems, HostEndpoint};
 use crate::watch::Received;
 use sesame_gateway_api::api::{
@@ -15,7 +17,6 @@ use sesame_gateway_api::api::{
 };
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
-use sesame_gateway_api::world::Kind;
 
 fn basis(change: impl FnOnce(&mut Value)) -> Basis {
     let mut gateway = json!({
@@ -45,12 +46,12 @@ fn hosts(addresses: &[&str]) -> BTreeMap<IpAddr, HostEndpoint> {
 }
 
 /// The objects of a Gateway without settings.
-fn plain(basis: &Basis) -> Vec<ServiceObject> {
+fn plain(basis: &Basis) -> Vec<OwnedObject> {
     objects(basis, &GatewaySettings::default())
 }
 
 /// The world after the writes were carried out.
-fn settled(bases: &[Basis]) -> BTreeMap<Key, ExistingObject> {
+fn settled(bases: &[Basis]) -> BTreeMap<OwnedKey, ExistingObject> {
     let all = bases.iter().flat_map(plain);
     all.map(|object| {
         let mut value = object.value;
@@ -59,13 +60,13 @@ fn settled(bases: &[Basis]) -> BTreeMap<Key, ExistingObject> {
         // And what it leaves out in lists.
         value["apiVersion"].take();
         value["kind"].take();
-        let version = "7".to_owned();
-        (object.key, ExistingObject { version, value })
+        let existing = ExistingObject::new(object.key.0, "7", value, None);
+        (object.key, existing)
     })
     .collect()
 }
 
-fn known(bases: &[Basis], objects: &BTreeMap<Key, ExistingObject>) -> Inventory {
+fn known(bases: &[Basis], objects: &BTreeMap<OwnedKey, ExistingObject>) -> Inventory {
     let gateways = bases
         .iter()
         .map(|basis| (basis.gateway.clone(), basis.clone()));
@@ -78,8 +79,8 @@ fn known(bases: &[Basis], objects: &BTreeMap<Key, ExistingObject>) -> Inventory 
 
 fn planned(
     bases: &[Basis],
-    observed: &BTreeMap<Key, ExistingObject>,
-) -> (Vec<ServiceWrite>, GatewayProblems) {
+    observed: &BTreeMap<OwnedKey, ExistingObject>,
+) -> (Vec<OwnedWrite>, GatewayProblems) {
     let known = known(bases, observed);
     planned_with(&known, &GatewaySettings::default())
 }
@@ -87,13 +88,15 @@ fn planned(
 fn planned_with(
     known: &Inventory,
     settings: &GatewaySettings,
-) -> (Vec<ServiceWrite>, GatewayProblems) {
+) -> (Vec<OwnedWrite>, GatewayProblems) {
     let names = known.gateways.keys();
     let settings = names.map(|name| (name.clone(), settings.clone())).collect();
-    plan(known, known.gateways.keys(), &settings)
+    let OwnedPlan { writes, report } = plan(known, known.gateways.keys(), &settings);
+    assert!(report.without_fleet.is_empty() && report.released.is_empty());
+    (writes, report.without_service)
 }
 
-fn writes(bases: &[Basis], observed: &BTreeMap<Key, ExistingObject>) -> Vec<ServiceWrite> {
+fn writes(bases: &[Basis], observed: &BTreeMap<OwnedKey, ExistingObject>) -> Vec<OwnedWrite> {
     planned(bases, observed).0
 }
 
@@ -104,9 +107,9 @@ fn a_gateway_has_a_service_and_a_slice_of_each_family_that_carry_its_infrastruct
     assert_eq!(
         names,
         [
-            (Kind::Service, "web/edge-sesame".to_owned()),
-            (Kind::EndpointSlice, "web/edge-sesame-ipv4".to_owned()),
-            (Kind::EndpointSlice, "web/edge-sesame-ipv6".to_owned()),
+            (OwnedKind::Service, "web/edge-sesame".to_owned()),
+            (OwnedKind::EndpointSlice, "web/edge-sesame-ipv4".to_owned()),
+            (OwnedKind::EndpointSlice, "web/edge-sesame-ipv6".to_owned()),
         ]
     );
     for object in &all {
@@ -184,7 +187,7 @@ fn what_is_there_is_not_written_and_what_differs_is() {
     assert!(
         replaced
             .iter()
-            .all(|write| matches!(write, ServiceWrite::Replace { version, .. } if version == "7"))
+            .all(|write| matches!(write, OwnedWrite::Replace { version, .. } if version == "7"))
     );
 }
 
@@ -193,8 +196,8 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     let mine = [basis(|_| {})];
     let there = settled(&mine);
     let deletes = |known: &Inventory| {
-        let (writes, _) = plan(known, [].iter(), &BTreeMap::new());
-        let deletes = |write: &ServiceWrite| matches!(write, ServiceWrite::Delete { .. });
+        let OwnedPlan { writes, .. } = plan(known, [].iter(), &BTreeMap::new());
+        let deletes = |write: &OwnedWrite| matches!(write, OwnedWrite::Delete { .. });
         assert!(writes.iter().all(deletes));
         writes.len()
     };
@@ -207,13 +210,16 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     assert_eq!(deletes(&gone), 3);
     // It is ours, but the watch of Gateways does not have it yet, or no longer.
     let ours = [mine[0].gateway.clone()];
-    assert!(plan(&gone, ours.iter(), &BTreeMap::new()).0.is_empty());
+    assert_eq!(
+        plan(&gone, ours.iter(), &BTreeMap::new()),
+        OwnedPlan::default()
+    );
     // Its address of one family is gone.
     let mut fewer = [basis(|_| {})];
     fewer[0].hosts = hosts(&["192.0.2.1"]);
     let deletes = writes(&fewer, &there);
     assert!(
-        matches!(&deletes[..], [ServiceWrite::Delete { key, .. }] if key.1.name.ends_with("-ipv6"))
+        matches!(&deletes[..], [OwnedWrite::Delete { key, .. }] if key.1.name.ends_with("-ipv6"))
     );
 }
 
@@ -230,16 +236,14 @@ fn what_has_our_labels_and_another_owner_is_neither_replaced_nor_deleted() {
         for observed in there.values_mut() {
             observed.value["metadata"]["ownerReferences"] = owner.clone();
             observed.value["spec"]["clusterIP"] = json!("other");
+            let value = observed.value.clone();
+            *observed = ExistingObject::new(OwnedKind::Service, "7", value, None);
         }
         let (writes, without_service) = planned(&mine, &there);
         assert!(writes.is_empty(), "{owner}: {writes:?}");
         assert!(without_service[&mine[0].gateway].contains("web/edge-sesame is there"));
-        assert!(
-            plan(&known(&mine, &there), [].iter(), &BTreeMap::new())
-                .0
-                .is_empty(),
-            "{owner}"
-        );
+        let planned = plan(&known(&mine, &there), [].iter(), &BTreeMap::new());
+        assert_eq!(planned, OwnedPlan::default(), "{owner}");
     }
 }
 
@@ -309,9 +313,11 @@ fn a_service_is_as_the_configuration_says_and_the_gateways_own_annotations_come_
 fn a_service_that_gets_an_address_is_made_anew_and_one_that_is_not_wanted_goes() {
     let bases = [basis(|_| {})];
     let known = known(&bases, &settled(&bases));
-    let service = |writes: &[ServiceWrite]| {
-        let mut of_service = writes.iter().filter(|write| write.key().0 == Kind::Service);
-        matches!(of_service.next(), Some(ServiceWrite::Delete { .. }))
+    let service = |writes: &[OwnedWrite]| {
+        let mut of_service = writes
+            .iter()
+            .filter(|write| write.key().0 == OwnedKind::Service);
+        matches!(of_service.next(), Some(OwnedWrite::Delete { .. }))
     };
     let (writes, _) = planned_with(&known, &published(PublishingType::ClusterIp));
     assert!(service(&writes), "{writes:?}");
@@ -319,8 +325,8 @@ fn a_service_that_gets_an_address_is_made_anew_and_one_that_is_not_wanted_goes()
     assert_eq!(writes.len(), 3, "{writes:?}");
     assert!(service(&writes));
     // Nobody knows what one should have whose parameters are wrong.
-    let (writes, problems) = plan(&known, known.gateways.keys(), &BTreeMap::new());
-    assert!(writes.is_empty() && problems.is_empty(), "{writes:?}");
+    let planned = plan(&known, known.gateways.keys(), &BTreeMap::new());
+    assert_eq!(planned, OwnedPlan::default());
 }
 
 #[test]
@@ -386,9 +392,8 @@ fn a_service_with_an_address_outlives_the_last_accepted_listener() {
     let settings = published(PublishingType::LoadBalancer);
     let all = objects(&bases[0], &settings).into_iter();
     let there = all.map(|object| {
-        let version = "7".to_owned();
-        let value = object.value;
-        (object.key, ExistingObject { version, value })
+        let existing = ExistingObject::new(object.key.0, "7", object.value, None);
+        (object.key, existing)
     });
     let there = there.collect();
     bases[0].request.ports.clear();

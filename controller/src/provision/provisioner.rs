@@ -1,4 +1,4 @@
-//! Carries out the plan while this replica leads. The only place that writes Services and EndpointSlices.
+//! Carries out the plan while this replica leads. The only place that writes the objects that Gateways own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,32 +14,31 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::Basis;
 use super::assigned::assigned;
-use super::objects::{Key, owner};
-use super::plan::{ExistingObject, Inventory, ServiceWrite, plan, taken};
+use super::cache::{Cache, CacheEvent, WatchedKind, existing};
+use super::kinds::{OwnedKey, OwnedKind};
+use super::plan::{OwnedPlan, OwnedWrite, lack, plan, taken, tell};
 use crate::connection::answer;
 use crate::publish::DesiredPublications;
 use crate::replica::{Replica, replace};
 use crate::retry::{NextAttempt, Pauses};
 use crate::statuses::{
-    AddressesByGateway, GatewayProblems, HostsByGateway, ServiceRequests, SettingsByGateway,
+    AddressesByGateway, HostsByGateway, ProvisionReport, ServiceRequests, SettingsByGateway,
 };
-use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config, watched_apis};
+use crate::watch::{ObjectWatch, Received, watch_config, watched_apis};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
-use sesame_published::names::GATEWAY_LABEL;
+use sesame_published::names::{GATEWAY_LABEL, PUBLISHER};
 
 /// Time that one write may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pauses between attempts at one write.
 const PAUSES: Pauses = Pauses::new(PAUSE, Duration::from_secs(60));
+/// Pauses between attempts at a write of an object that changes all the time, as a DaemonSet in a roll-out does.
+const CONFLICT_PAUSES: Pauses = Pauses::new(Duration::from_millis(200), Duration::from_secs(2));
 /// Pause before a watch of a kind that was not served is started again.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Number of UIDs of Gateways that are gone that are remembered.
-const MAX_GONE: usize = 1024;
-/// Kinds that are watched.
-const KINDS: [Kind; 3] = [Kind::Gateway, Kind::Service, Kind::EndpointSlice];
+const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
 
 /// Everything the provisioner's task owns.
 pub(crate) struct Provisioner {
@@ -49,35 +48,39 @@ pub(crate) struct Provisioner {
     pub(crate) services: watch::Receiver<ServiceRequests>,
     /// Hosts that serve each Gateway, by address.
     pub(crate) hosts: watch::Receiver<HostsByGateway>,
-    pub(crate) without_service: watch::Sender<GatewayProblems>,
+    pub(crate) report: watch::Sender<ProvisionReport>,
     pub(crate) addresses: watch::Sender<AddressesByGateway>,
-}
-
-/// Objects that the watches have seen.
-#[derive(Default)]
-struct Cache {
-    listed: BTreeSet<Kind>,
-    inventory: Inventory,
 }
 
 /// A write that failed.
 struct FailedWrite {
     retry: NextAttempt,
-    /// The Gateway that has no Service because the name is somebody else's, and the reason.
-    taken: Option<(NamespacedName, String)>,
+    /// The Gateway that lacks the object, and the reason, if its author can do something about it.
+    told: Option<(NamespacedName, String)>,
 }
 
 /// Reason why a write did nothing.
-struct WriteFailure {
-    /// True if the name is taken by somebody else's object.
-    taken: bool,
-    why: String,
+#[derive(Debug)]
+enum WriteFailure {
+    /// The name is taken by somebody else's object, for this reason.
+    Taken(String),
+    /// The API server refuses it, for this reason.
+    Refused(String),
+    /// The object has changed meanwhile.
+    Changed,
+    /// Something that may pass.
+    Other(String),
 }
 
 impl From<kube::Error> for WriteFailure {
     fn from(error: kube::Error) -> Self {
-        let why = error.to_string();
-        Self { taken: false, why }
+        match error {
+            kube::Error::Api(status) if status.code == 409 => Self::Changed,
+            kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => {
+                Self::Refused(status.message.clone())
+            }
+            error => Self::Other(error.to_string()),
+        }
     }
 }
 
@@ -86,18 +89,22 @@ impl Provisioner {
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
-        for kind in KINDS {
+        for kind in WatchedKind::all() {
             watches.spawn(self.watch(kind, events.clone()));
         }
         drop(events);
         let mut cache = Cache::default();
-        let mut failed: BTreeMap<Key, FailedWrite> = BTreeMap::new();
+        cache
+            .inventory
+            .namespace
+            .clone_from(&self.replica.namespace);
+        let mut failed: BTreeMap<OwnedKey, FailedWrite> = BTreeMap::new();
         loop {
             let leads = *self.replica.leading.borrow();
             let next_try = failed.values().map(|failed| failed.retry.at).min();
             tokio::select! {
                 event = seen.recv() => match event {
-                    Some((kind, event)) => cache.take(kind, event),
+                    Some(event) => cache.take(event),
                     None => return,
                 },
                 changed = self.desired.changed() => if changed.is_err() { return },
@@ -107,13 +114,13 @@ impl Provisioner {
                 changed = self.replica.leading.changed() => if changed.is_err() { return },
                 Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => {}
             }
-            while let Ok((kind, event)) = seen.try_recv() {
-                cache.take(kind, event);
+            while let Ok(event) = seen.try_recv() {
+                cache.take(event);
             }
             let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
             };
-            if cache.listed.len() < KINDS.len() {
+            if !cache.is_complete() {
                 continue;
             }
             let settings = Arc::clone(&self.settings.borrow_and_update());
@@ -122,28 +129,28 @@ impl Provisioner {
             cache.tell(&self.services.borrow_and_update(), &hosts);
             let leads = *self.replica.leading.borrow_and_update();
             // Before the reports are known, all endpoints would go.
-            let mut without_service = GatewayProblems::new();
+            let mut report = ProvisionReport::default();
             if leads && hosts.is_some() {
                 let ours = desired.keys();
                 let carried_out = self.carry_out(ours, &settings, &mut cache, &mut failed);
-                without_service = carried_out.await;
-                replace(&self.without_service, without_service.clone());
+                report = carried_out.await;
+                replace(&self.report, report.clone());
             }
-            let addresses = assigned(&cache.inventory, &settings, &without_service);
+            let addresses = assigned(&cache.inventory, &settings, &report.without_service);
             replace(&self.addresses, Some(addresses));
         }
     }
 
-    /// Plans, and carries out the writes that are due; returns the Gateways that have no Service.
+    /// Plans, and carries out the writes that are due; returns what is told of Gateways.
     async fn carry_out<'a>(
         &self,
         ours: impl Iterator<Item = &'a NamespacedName>,
         settings: &SettingsByGateway,
         cache: &mut Cache,
-        failed: &mut BTreeMap<Key, FailedWrite>,
-    ) -> GatewayProblems {
-        let (writes, mut without_service) = plan(&cache.inventory, ours, settings);
-        let planned: BTreeSet<&Key> = writes.iter().map(ServiceWrite::key).collect();
+        failed: &mut BTreeMap<OwnedKey, FailedWrite>,
+    ) -> ProvisionReport {
+        let OwnedPlan { writes, mut report } = plan(&cache.inventory, ours, settings);
+        let planned: BTreeSet<&OwnedKey> = writes.iter().map(OwnedWrite::key).collect();
         failed.retain(|key, _| planned.contains(key));
         let now = Instant::now();
         for write in writes {
@@ -153,87 +160,105 @@ impl Provisioner {
             if waits || !*self.replica.leading.borrow() {
                 continue;
             }
-            let Err(WriteFailure { taken, why }) = self.write(write, cache).await else {
+            let Err(failure) = self.write(write, cache).await else {
                 failed.remove(&key);
                 continue;
             };
-            let (kind, name) = &key;
-            tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
             let before = failed.get(&key).map(|failed| &failed.retry);
-            let retry = NextAttempt::after(before, &PAUSES, Instant::now());
-            let taken = gateway.filter(|_| taken).map(|gateway| (gateway, why));
-            failed.insert(key, FailedWrite { retry, taken });
+            failed.insert(key.clone(), after(&key, gateway, failure, before));
         }
-        without_service.extend(failed.values().filter_map(|failed| failed.taken.clone()));
-        without_service
+        for (key, FailedWrite { told, .. }) in failed {
+            if let Some((gateway, why)) = told.clone() {
+                tell(&mut report, key.0, gateway, why);
+            }
+        }
+        report
     }
 
     fn watch(
         &self,
-        kind: Kind,
-        events: UnboundedSender<(Kind, WatchEvent<Received>)>,
+        watched: WatchedKind,
+        events: UnboundedSender<CacheEvent>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let apis = watched_apis(&self.replica, kind, api_version(kind));
-        let config = match kind {
-            Kind::Gateway => watch_config(),
-            _ => watch_config().labels(GATEWAY_LABEL),
+        let labelled = || watch_config().labels(GATEWAY_LABEL);
+        let (apis, config) = match watched {
+            WatchedKind::Gateway => (
+                watched_apis(&self.replica, Kind::Gateway, GATEWAY_VERSION),
+                watch_config(),
+            ),
+            WatchedKind::Owned(kind) if kind.is_away() => {
+                let namespace = &self.replica.namespace;
+                let client = self.replica.client.clone();
+                let api = Api::namespaced_with(client, namespace, &kind.resource());
+                (vec![api], labelled())
+            }
+            WatchedKind::Owned(kind) => (self.apis(kind), labelled()),
         };
-        let watch = ObjectWatch::of_all(&self.replica, kind.as_str(), apis, config);
+        let watch = ObjectWatch::of_all(&self.replica, watched.as_str(), apis, config);
         let keep = std::convert::identity;
         watch.run(PAUSE, keep, move |event: Result<_, _>| {
-            event.map_or(true, |event| events.send((kind, event)).is_ok())
+            events.send((watched, event)).is_ok()
         })
     }
 
+    /// Returns the namespaces of Gateways, as far as they are watched, for a kind beside them.
+    fn apis(&self, kind: OwnedKind) -> Vec<Api<Received>> {
+        let resource = kind.resource();
+        let client = || self.replica.client.clone();
+        let all = || Api::all_with(client(), &resource);
+        let of = |namespace: &str| Api::namespaced_with(client(), namespace, &resource);
+        self.replica.watched.each(all, of)
+    }
+
     /// Carries out a write, and notes the object as it is stored then.
-    async fn write(&self, write: ServiceWrite, cache: &mut Cache) -> Result<(), WriteFailure> {
+    async fn write(&self, write: OwnedWrite, cache: &mut Cache) -> Result<(), WriteFailure> {
         let key = write.key().clone();
-        let created = matches!(write, ServiceWrite::Create(_));
+        let created = matches!(write, OwnedWrite::Create(_));
         match answer(TIMEOUT, self.send(write)).await {
-            Ok(Some(stored)) => cache.put(key.0, &stored),
+            Ok(Some(stored)) => cache.put_object(key.0, &stored),
             Ok(None) => {
                 cache.inventory.objects.remove(&key);
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = answer(TIMEOUT, self.read(&key)).await?;
                 // An object of ours that lost its label is mended by the next plan.
-                let gateways = cache.inventory.gateways.values();
+                let mut gateways = cache.inventory.gateways.values();
                 let ours = there.filter(|there| {
-                    let mut uids = gateways.map(|basis| basis.uid.as_str());
-                    owner(there.value()).is_some_and(|uid| uids.any(|known| known == uid))
+                    let there = existing(key.0, there);
+                    gateways.any(|basis| there.is_of(basis))
                 });
                 let Some(ours) = ours else {
-                    let why = taken(&key, None);
-                    return Err(WriteFailure { taken: true, why });
+                    return Err(WriteFailure::Taken(taken(&key, None)));
                 };
-                cache.put(key.0, &ours);
+                cache.put_object(key.0, &ours);
                 let why = "it had lost its label".to_owned();
-                return Err(WriteFailure { taken: false, why });
+                return Err(WriteFailure::Other(why));
             }
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    async fn read(&self, (kind, name): &Key) -> kube::Result<Option<Received>> {
-        let resource = api_resource(*kind, api_version(*kind));
-        let api: Api<Received> =
-            Api::namespaced_with(self.replica.client.clone(), &name.namespace, &resource);
+    async fn read(&self, (kind, name): &OwnedKey) -> kube::Result<Option<Received>> {
+        let client = self.replica.client.clone();
+        let api: Api<Received> = Api::namespaced_with(client, &name.namespace, &kind.resource());
         api.get_opt(&name.name).await
     }
 
-    async fn send(&self, write: ServiceWrite) -> kube::Result<Option<Received>> {
+    async fn send(&self, write: OwnedWrite) -> kube::Result<Option<Received>> {
         let (kind, NamespacedName { namespace, name }) = write.key().clone();
-        let resource = api_resource(kind, api_version(kind));
-        let request = Request::new(<Received>::url_path(&resource, Some(&namespace)));
-        let parameters = PostParams::default();
+        let request = Request::new(<Received>::url_path(&kind.resource(), Some(&namespace)));
+        let parameters = PostParams {
+            field_manager: Some(PUBLISHER.to_owned()),
+            ..PostParams::default()
+        };
         let encode = |value| serde_json::to_vec(value).map_err(kube::Error::SerdeError);
         let (verb, request) = match &write {
-            ServiceWrite::Create(object) => (
+            OwnedWrite::Create(object) => (
                 "create",
                 request.create(&parameters, encode(&object.value)?),
             ),
-            ServiceWrite::Replace { object, version } => {
+            OwnedWrite::Replace { object, version } => {
                 let mut value = object.value.clone();
                 value["metadata"]["resourceVersion"] = json!(version);
                 (
@@ -241,7 +266,7 @@ impl Provisioner {
                     request.replace(&name, &parameters, encode(&value)?),
                 )
             }
-            ServiceWrite::Delete { version, .. } => {
+            OwnedWrite::Delete { version, .. } => {
                 let parameters = DeleteParams::default().preconditions(Preconditions {
                     resource_version: Some(version.clone()),
                     uid: None,
@@ -252,7 +277,7 @@ impl Provisioner {
         let request = request.map_err(kube::Error::BuildRequest)?;
         self.replica.metrics.published(kind.as_str(), verb);
         tracing::debug!(kind = kind.as_str(), namespace, name, verb, "written");
-        let deleted = matches!(write, ServiceWrite::Delete { .. });
+        let deleted = matches!(write, OwnedWrite::Delete { .. });
         match self.replica.client.request::<Received>(request).await {
             Ok(stored) => Ok((!deleted).then_some(stored)),
             Err(kube::Error::Api(status)) if deleted && status.code == 404 => Ok(None),
@@ -261,83 +286,32 @@ impl Provisioner {
     }
 }
 
-impl Cache {
-    /// Takes an event of a watch.
-    fn take(&mut self, kind: Kind, event: WatchEvent<Received>) {
-        let Inventory {
-            gateways,
-            gone,
-            objects,
-        } = &mut self.inventory;
-        match event {
-            WatchEvent::Listed(all) => {
-                match kind {
-                    Kind::Gateway => {
-                        let before = std::mem::take(gateways);
-                        gone.extend(before.into_values().map(|basis| basis.uid));
-                    }
-                    _ => objects.retain(|(of, _), _| *of != kind),
-                }
-                self.listed.insert(kind);
-                for received in &all {
-                    self.put(kind, received);
-                }
-            }
-            WatchEvent::Applied(received) => self.put(kind, &received),
-            WatchEvent::Deleted(received) => match kind {
-                Kind::Gateway => self.forget(&received.name()),
-                _ => {
-                    objects.remove(&(kind, received.name()));
-                }
-            },
+/// Returns the next attempt at a write that failed, and what is told until then.
+fn after(
+    key: &OwnedKey,
+    gateway: Option<NamespacedName>,
+    failure: WriteFailure,
+    before: Option<&NextAttempt>,
+) -> FailedWrite {
+    let (kind, name) = key;
+    let now = Instant::now();
+    let (why, told) = match failure {
+        WriteFailure::Changed => {
+            tracing::debug!(kind = kind.as_str(), %name, "changed meanwhile and is tried again");
+            let retry = NextAttempt::after(before, &CONFLICT_PAUSES, now);
+            return FailedWrite { retry, told: None };
         }
-    }
-
-    /// Takes over what resolution and reports say now of each Gateway.
-    fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
-        for basis in self.inventory.gateways.values_mut() {
-            basis.tell(requests, hosts);
+        WriteFailure::Taken(why) => (why.clone(), Some(why)),
+        WriteFailure::Refused(why) if kind.is_of_fleet() => {
+            let lack = lack(*kind);
+            let told = format!("{lack}: {kind} {name} cannot be written: {why}");
+            (why, Some(told))
         }
-    }
-
-    /// Forgets a Gateway that is gone; what is left of it is still known to be ours.
-    fn forget(&mut self, gateway: &NamespacedName) {
-        let Inventory { gateways, gone, .. } = &mut self.inventory;
-        gone.extend(gateways.remove(gateway).map(|basis| basis.uid));
-        while gone.len() > MAX_GONE {
-            gone.pop_first();
-        }
-    }
-
-    fn put(&mut self, kind: Kind, received: &Received) {
-        let name = received.name();
-        if kind == Kind::Gateway {
-            // There may have been another Gateway of this name.
-            self.forget(&name);
-            if let Some(basis) = Basis::of(received) {
-                self.inventory.gone.remove(&basis.uid);
-                self.inventory.gateways.insert(name, basis);
-            }
-            return;
-        }
-        let version = |text: &str| text.parse::<u64>().unwrap_or(0);
-        let observed = ExistingObject {
-            version: received.version().to_owned(),
-            value: received.value().clone(),
-        };
-        let known = self.inventory.objects.entry((kind, name));
-        let known = known.or_insert_with(|| observed.clone());
-        // The answer to a write may be newer than the watch.
-        if version(&known.version) <= version(&observed.version) {
-            *known = observed;
-        }
-    }
-}
-
-fn api_version(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Gateway => "gateway.networking.k8s.io/v1",
-        Kind::EndpointSlice => "discovery.k8s.io/v1",
-        _ => "v1",
+        WriteFailure::Refused(why) | WriteFailure::Other(why) => (why, None),
+    };
+    tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
+    FailedWrite {
+        retry: NextAttempt::after(before, &PAUSES, now),
+        told: gateway.zip(told),
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::fleet::{FOREIGN_ADDRESS, FleetSummary};
-use crate::statuses::{GatewayProblems, ResolvedStatuses, ServiceAddresses};
+use crate::statuses::{GatewayProblems, ProvisionReport, ResolvedStatuses, ServiceAddresses};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::status::{
@@ -34,7 +34,7 @@ pub(super) struct Reports<'a> {
     pub(super) fleets: &'a BTreeMap<NamespacedName, FleetSummary>,
     /// Gateways that the publisher cannot publish.
     pub(super) failures: &'a GatewayProblems,
-    pub(super) without_service: &'a GatewayProblems,
+    pub(super) provisioned: &'a ProvisionReport,
     /// Addresses of Services; none until they are known.
     pub(super) of_services: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
 }
@@ -85,7 +85,7 @@ pub(super) fn compose(
     let Reports {
         fleets,
         failures,
-        without_service,
+        provisioned,
         of_services: _,
     } = reports;
     let all = &resolved.statuses;
@@ -100,9 +100,7 @@ pub(super) fn compose(
             if let Some(why) = unpublishable.or_else(|| failures.get(&key.name)) {
                 tell_unpublished(&mut status.conditions, why);
             }
-            if let Some(why) = without_service.get(&key.name) {
-                tell_without_service(&mut status.conditions, why);
-            }
+            tell_provisioned(&mut status.conditions, provisioned, &key.name);
             tell_expiry(&mut status.conditions, &resolved.warnings(&key.name, now));
             Status::Gateway(status)
         }
@@ -165,13 +163,40 @@ fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condi
     all.find(|condition| condition.type_ == type_)
 }
 
-/// Adds the condition that the Gateway has no Service, which changes nothing of what it routes.
-fn tell_without_service(conditions: &mut Vec<Condition>, why: &str) {
+/// Adds the conditions that the Gateway lacks a Service or a fleet, or has one that is nobody's, none of which changes what it
+/// routes.
+fn tell_provisioned(
+    conditions: &mut Vec<Condition>,
+    provisioned: &ProvisionReport,
+    gateway: &NamespacedName,
+) {
+    let ProvisionReport {
+        without_service,
+        without_fleet,
+        released,
+    } = provisioned;
     let generation = conditions.first();
     let generation = generation.map_or(0, |first| first.observed_generation);
-    let (type_, reason) = (ConditionType::GatewayService, Reason::NameTaken);
-    let condition = Condition::new(type_, ConditionStatus::False, reason, why, generation);
-    conditions.push(condition);
+    let (no, yes) = (ConditionStatus::False, ConditionStatus::True);
+    let mut add = |type_, status, reason, all: &GatewayProblems| {
+        if let Some(why) = all.get(gateway) {
+            conditions.push(Condition::new(type_, status, reason, why, generation));
+        }
+    };
+    let taken = Reason::NameTaken;
+    add(ConditionType::GatewayService, no, taken, without_service);
+    add(
+        ConditionType::GatewayFleet,
+        no,
+        Reason::FleetIncomplete,
+        without_fleet,
+    );
+    add(
+        ConditionType::FleetReleased,
+        yes,
+        Reason::Released,
+        released,
+    );
 }
 
 /// Adds the certificates that expire soon, or have expired. Expiry is no reason for the condition to be False.

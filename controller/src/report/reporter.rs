@@ -20,7 +20,9 @@ use super::presence::AllPresences;
 use super::write::{self, WriteOutcome};
 use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::{Replica, replace};
-use crate::statuses::{AddressesByGateway, GatewayProblems, HostsByGateway, StatusChange};
+use crate::statuses::{
+    AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, StatusChange,
+};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// Number of objects that are written at a time.
@@ -35,7 +37,7 @@ pub(crate) struct StatusReporter {
     pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
-    pub(crate) without_service: watch::Receiver<GatewayProblems>,
+    pub(crate) provisioned: watch::Receiver<ProvisionReport>,
     pub(crate) of_services: watch::Receiver<AddressesByGateway>,
     pub(crate) hosts: watch::Sender<HostsByGateway>,
     pub(crate) expiring: watch::Sender<Expiring>,
@@ -69,7 +71,7 @@ impl StatusReporter {
                     Ok(()) => backlog.open_all(Kind::Gateway),
                     Err(_) => return,
                 },
-                Ok(()) = self.without_service.changed() => backlog.open_all(Kind::Gateway),
+                Ok(()) = self.provisioned.changed() => backlog.open_all(Kind::Gateway),
                 Ok(()) = self.of_services.changed() => backlog.open_all(Kind::Gateway),
                 changed = self.replica.leading.changed() => match changed {
                     Ok(()) => backlog.open.extend(backlog.stored.keys().cloned()),
@@ -130,12 +132,12 @@ impl StatusReporter {
             return None;
         }
         let failures = self.failures.borrow().clone();
-        let without_service = self.without_service.borrow().clone();
+        let provisioned = self.provisioned.borrow().clone();
         let of_services = self.of_services.borrow().clone();
         let reports = Reports {
             fleets: agents.fleets(),
             failures: &failures,
-            without_service: &without_service,
+            provisioned: &provisioned,
             of_services: of_services.as_ref(),
         };
         let (now, time) = (Instant::now(), write::now());

@@ -19,9 +19,14 @@ helm.sh/chart: {{ printf "%s-%s" .release.Chart.Name .release.Chart.Version | re
 {{ include "sesame.labels" (dict "name" "sesame-envoy" "release" .) }}
 {{- end }}
 
+{{/* Name of an image. */}}
+{{- define "sesame.imageName" -}}
+{{ printf "%s%s" .repository (ternary (printf "@%s" .digest) (printf ":%s" .tag) (ne .digest "")) }}
+{{- end }}
+
 {{/* Image and pull policy of a container. */}}
 {{- define "sesame.image" -}}
-image: {{ printf "%s%s" .repository (ternary (printf "@%s" .digest) (printf ":%s" .tag) (ne .digest "")) | quote }}
+image: {{ include "sesame.imageName" . | quote }}
 {{- with .pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}

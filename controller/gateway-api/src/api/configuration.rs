@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EscapedSlashesAction, IpFamily, IpFamilyPolicy, Object, PublishingType, RepeatedSlashesAction,
-    SelectionMode, SessionAffinity, TrafficPolicy, UnderscoresAction,
+    EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, Object, PublishingType,
+    RepeatedSlashesAction, SelectionMode, SessionAffinity, TrafficPolicy, UnderscoresAction,
 };
 
 /// Group of Sesame's own kinds.
@@ -34,6 +34,9 @@ pub struct SesameConfigurationSpec {
     /// Service that is kept beside each Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publishing: Option<Publishing>,
+    /// Agents and Envoys that serve each Gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetSettings>,
     /// Ports of listeners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<PortRules>,

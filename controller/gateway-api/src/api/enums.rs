@@ -217,6 +217,44 @@ open_enum! {
 }
 
 open_enum! {
+    /// `spec.fleet.management` of a SesameConfiguration.
+    FleetManagement {
+        /// The controller keeps agents and Envoys for the Gateway.
+        Managed = "Managed",
+        /// Somebody else does, in the cluster.
+        Unmanaged = "Unmanaged",
+        /// They run on hosts outside the cluster.
+        External = "External",
+    }
+}
+
+open_enum! {
+    /// `Container.imagePullPolicy`.
+    ImagePullPolicy {
+        Always = "Always",
+        IfNotPresent = "IfNotPresent",
+        Never = "Never",
+    }
+}
+
+open_enum! {
+    /// `Toleration.operator`.
+    TolerationOperator {
+        Exists = "Exists",
+        Equal = "Equal",
+    }
+}
+
+open_enum! {
+    /// `Taint.effect`.
+    TaintEffect {
+        NoSchedule = "NoSchedule",
+        PreferNoSchedule = "PreferNoSchedule",
+        NoExecute = "NoExecute",
+    }
+}
+
+open_enum! {
     /// `ServiceSpec.externalTrafficPolicy`, and `internalTrafficPolicy`.
     TrafficPolicy {
         /// Any endpoint.

@@ -81,6 +81,8 @@ words! {
         InsecureFrontendValidationMode = "InsecureFrontendValidationMode",
         SupportedVersion = "SupportedVersion",
         GatewayService = "projectsesame.io/Service",
+        GatewayFleet = "projectsesame.io/Fleet",
+        FleetReleased = "projectsesame.io/Released",
         Displaced = "projectsesame.io/Displaced",
     }
 }
@@ -94,6 +96,7 @@ words! {
         BackendNotFound = "BackendNotFound",
         ConfigurationChanged = "ConfigurationChanged",
         Conflicted = "Conflicted",
+        FleetIncomplete = "FleetIncomplete",
         HostnameConflict = "HostnameConflict",
         HostnameTaken = "HostnameTaken",
         IncompatibleFilters = "IncompatibleFilters",
@@ -123,6 +126,7 @@ words! {
         Programmed = "Programmed",
         ProtocolConflict = "ProtocolConflict",
         RefNotPermitted = "RefNotPermitted",
+        Released = "Released",
         ResolvedRefs = "ResolvedRefs",
         SupportedVersion = "SupportedVersion",
         TargetNotFound = "TargetNotFound",

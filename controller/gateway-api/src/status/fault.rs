@@ -18,11 +18,14 @@ impl ConditionType {
             | Self::Programmed
             | Self::ResolvedRefs
             | Self::GatewayService
+            | Self::GatewayFleet
             | Self::SupportedVersion => status != ConditionStatus::True,
             Self::Conflicted | Self::PartiallyInvalid | Self::Displaced => {
                 status == ConditionStatus::True
             }
-            Self::OverlappingTlsConfig | Self::InsecureFrontendValidationMode => false,
+            Self::OverlappingTlsConfig
+            | Self::InsecureFrontendValidationMode
+            | Self::FleetReleased => false,
         }
     }
 }

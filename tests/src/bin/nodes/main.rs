@@ -15,6 +15,7 @@ mod confined;
 mod control_plane;
 mod images;
 mod kubectl;
+mod managed;
 mod node;
 mod node_files;
 mod objects;
@@ -57,6 +58,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("kubelet", |stage| Box::pin(outages::kubelet(stage))),
     ("daemonset", |stage| Box::pin(rollouts::daemonset(stage))),
     ("controller", |stage| Box::pin(rollouts::controller(stage))),
+    ("managed", |stage| Box::pin(managed::scenario(stage))),
     ("envoy", |stage| Box::pin(rollouts::envoy(stage))),
 ];
 

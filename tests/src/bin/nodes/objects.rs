@@ -16,12 +16,17 @@ pub(crate) const APP: &str = "app";
 pub(crate) fn version(number: u32) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(backend());
+    objects.push(route(APP, number));
+    objects
+}
+
+/// A route to the backend that has a number.
+pub(crate) fn route(name: &str, number: u32) -> Value {
     let matches = [
         path("PathPrefix", "/always"),
         path("Exact", &format!("/{number}")),
     ];
-    objects.push(http_route(APP, &[HOST], &[rule_to(APP, &matches)]));
-    objects
+    http_route(name, &[HOST], &[rule_to(APP, &matches)])
 }
 
 /// A request to a node.

@@ -5,7 +5,8 @@ mod publishing;
 use std::collections::BTreeSet;
 
 use super::edge::EdgeDefaults;
-use super::ports;
+use super::parameters::Scope;
+use super::{fleet, ports};
 use crate::api::{
     GatewayRef, GatewaySelection, HostRules, Network, PortRules, SelectionMode,
     SesameConfiguration, SesameConfigurationSpec, UnknownField,
@@ -25,6 +26,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
         gateway,
         hosts,
         publishing,
+        fleet,
         ports,
         edge,
     } = &configuration.spec;
@@ -47,6 +49,12 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     if let Some(ports) = ports {
         faults.ports(ports);
     }
+    if let Some(fleet) = fleet {
+        let wrong = fleet::faults(fleet);
+        faults
+            .0
+            .extend(wrong.iter().map(|why| format!("spec.fleet.{why}")));
+    }
     if let Some(edge) = edge {
         let wrong = EdgeDefaults::default().set_all(edge);
         found.extend(wrong.into_iter().map(|why| format!("spec.edge.{why}")));
@@ -55,15 +63,31 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
 }
 
 /// Returns what is wrong with a configuration as the parameters of a GatewayClass or a Gateway.
-pub(super) fn faults_of_parameters(configuration: &SesameConfiguration) -> Vec<String> {
+pub(super) fn faults_of_parameters(
+    configuration: &SesameConfiguration,
+    scope: Scope<'_>,
+) -> Vec<String> {
     let mut found = faults(configuration);
-    let SesameConfigurationSpec { gateway, hosts, .. } = &configuration.spec;
+    let SesameConfigurationSpec {
+        gateway,
+        hosts,
+        fleet,
+        ..
+    } = &configuration.spec;
     for (field, there) in [("gateway", gateway.is_some()), ("hosts", hosts.is_some())] {
         if there {
             found.push(format!(
                 "spec.{field} counts only in the controller's own configuration; remove it from parameters"
             ));
         }
+    }
+    // The Pods see the processes of their nodes: who writes a Gateway does not choose the programs in them.
+    let images = fleet.as_ref().and_then(|fleet| fleet.images.as_ref());
+    if images.is_some() && scope != Scope::Named {
+        found.push(
+            "spec.fleet.images counts only in the controller's own configuration and in that of a GatewayClass; remove it from parameters of a Gateway"
+                .to_owned(),
+        );
     }
     found
 }
@@ -181,7 +205,9 @@ impl Faults<'_> {
 mod tests {
     use super::super::configuration;
     use super::*;
-    use crate::api::{EdgeSettings, PortMapping, Publishing, PublishingType};
+    use crate::api::{
+        EdgeSettings, FleetImages, FleetSettings, PortMapping, Publishing, PublishingType,
+    };
 
     fn of(spec: SesameConfigurationSpec) -> String {
         faults(&configuration("settings", spec)).join("\n")
@@ -210,6 +236,10 @@ mod tests {
                 load_balancer_class: Some("example.com/a".to_owned()),
                 ..Publishing::default()
             }),
+            fleet: Some(FleetSettings {
+                drain_seconds: Some(0),
+                ..FleetSettings::default()
+            }),
             ports: Some(PortRules {
                 map: Some(vec![mapping(80, 8080), mapping(81, 8080), mapping(0, 1)]),
                 allowed: Some(vec!["80-".to_owned()]),
@@ -229,6 +259,7 @@ mod tests {
             "spec.hosts.lostAfter: \"60s\": expected 90s to 24h",
             "spec.publishing.ipFamilyPolicy: \"Both\"",
             "spec.publishing.loadBalancerClass: expected only with type LoadBalancer, not ClusterIP",
+            "spec.fleet.drainSeconds: 0: expected 1 to 3600",
             "spec.ports.map[1].inside: 8080 is there twice",
             "spec.ports.map[2].outside: 0: expected",
             "spec.ports.allowed[0]: \"80-\"",
@@ -239,5 +270,21 @@ mod tests {
             assert!(found.contains(words), "{words}: {found}");
         }
         assert_eq!(of(SesameConfigurationSpec::default()), "");
+    }
+    #[test]
+    fn the_images_of_a_fleet_are_not_for_the_parameters_of_a_gateway() {
+        let with_images = configuration(
+            "settings",
+            SesameConfigurationSpec {
+                fleet: Some(FleetSettings {
+                    images: Some(FleetImages::default()),
+                    ..FleetSettings::default()
+                }),
+                ..SesameConfigurationSpec::default()
+            },
+        );
+        assert!(faults_of_parameters(&with_images, Scope::Named).is_empty());
+        let found = faults_of_parameters(&with_images, Scope::Of("ns")).join("; ");
+        assert!(found.contains("spec.fleet.images counts only"), "{found}");
     }
 }

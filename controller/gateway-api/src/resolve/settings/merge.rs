@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use super::named;
 use super::ports::PortLimits;
 use crate::api::{
-    EdgeSettings, PortRules, Publishing, SesameConfiguration, SesameConfigurationSpec,
+    ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings, PortRules,
+    Publishing, SesameConfiguration, SesameConfigurationSpec,
 };
 
 /// Layers together.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) publishing: Publishing,
+    pub(super) fleet: FleetSettings,
     pub(super) edge: EdgeSettings,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
@@ -38,11 +40,15 @@ impl Merged {
             gateway: _,
             hosts: _,
             publishing,
+            fleet,
             ports,
             edge,
         } = &layer.spec;
         if let Some(publishing) = publishing {
             self.publishing(publishing, &source);
+        }
+        if let Some(fleet) = fleet {
+            self.fleet(fleet, &source);
         }
         if let Some(edge) = edge {
             self.edge(edge, &source);
@@ -86,6 +92,46 @@ impl Merged {
         }
     }
 
+    fn fleet(&mut self, fleet: &FleetSettings, source: &str) {
+        lay! { FleetSettings { images, resources } = fleet, over self.fleet, self.sources, source;
+            management as "spec.fleet.management",
+            image_pull_policy as "spec.fleet.imagePullPolicy",
+            node_selector as "spec.fleet.nodeSelector",
+            tolerations as "spec.fleet.tolerations",
+            drain_seconds as "spec.fleet.drainSeconds",
+        }
+        if let Some(images) = images {
+            let under = self.fleet.images.get_or_insert_default();
+            lay! { FleetImages {} = images, over under, self.sources, source;
+                agent as "spec.fleet.images.agent",
+                envoy as "spec.fleet.images.envoy",
+            }
+        }
+        let Some(FleetResources { agent, envoy }) = resources else {
+            return;
+        };
+        let under = self.fleet.resources.get_or_insert_default();
+        for (of, on, container) in [
+            (agent, &mut under.agent, "agent"),
+            (envoy, &mut under.envoy, "envoy"),
+        ] {
+            let Some(ContainerResources { limits, requests }) = of else {
+                continue;
+            };
+            let on = on.get_or_insert_default();
+            for (of, on, field) in [
+                (limits, &mut on.limits, "limits"),
+                (requests, &mut on.requests, "requests"),
+            ] {
+                for (name, quantity) in of {
+                    on.insert(name.clone(), quantity.clone());
+                    let path = format!("spec.fleet.resources.{container}.{field}[{name}]");
+                    self.sources.insert(path, source.to_owned());
+                }
+            }
+        }
+    }
+
     fn edge(&mut self, edge: &EdgeSettings, source: &str) {
         lay! { EdgeSettings {} = edge, over self.edge, self.sources, source;
             escaped_slashes as "spec.edge.escapedSlashes",
@@ -107,7 +153,7 @@ impl Merged {
 mod tests {
     use super::super::configuration;
     use super::*;
-    use crate::api::{PublishingType, SesameConfigurationSpec};
+    use crate::api::{FleetManagement, PublishingType, Quantity, SesameConfigurationSpec};
 
     #[test]
     fn later_layers_decide_field_by_field_and_each_field_knows_its_source() {
@@ -162,5 +208,50 @@ mod tests {
             source("spec.publishing.loadBalancerClass"),
             Some("SesameConfiguration ns/gateway")
         );
+    }
+    #[test]
+    fn a_fleet_is_laid_field_by_field_and_its_resources_by_their_names() {
+        let resources = |name: &str, quantity: &str| FleetResources {
+            envoy: Some(ContainerResources {
+                limits: [(name.to_owned(), Quantity(quantity.to_owned()))].into(),
+                ..ContainerResources::default()
+            }),
+            agent: None,
+        };
+        let class = FleetSettings {
+            management: Some(FleetManagement::Managed),
+            images: Some(FleetImages {
+                agent: Some("a:1".to_owned()),
+                envoy: Some("e:1".to_owned()),
+            }),
+            resources: Some(resources("memory", "1Gi")),
+            ..FleetSettings::default()
+        };
+        let gateway = FleetSettings {
+            images: Some(FleetImages {
+                envoy: Some("e:2".to_owned()),
+                agent: None,
+            }),
+            node_selector: Some([("edge".to_owned(), "yes".to_owned())].into()),
+            resources: Some(resources("cpu", "2")),
+            ..FleetSettings::default()
+        };
+        let mut merged = Merged::default();
+        for (name, fleet) in [("class", class), ("gateway", gateway)] {
+            let spec = SesameConfigurationSpec {
+                fleet: Some(fleet),
+                ..SesameConfigurationSpec::default()
+            };
+            merged.lay(&configuration(name, spec));
+        }
+        let Merged { fleet, sources, .. } = merged;
+        assert_eq!(fleet.management, Some(FleetManagement::Managed));
+        let images = fleet.images.unwrap();
+        assert_eq!(images.agent.as_deref(), Some("a:1"));
+        assert_eq!(images.envoy.as_deref(), Some("e:2"));
+        let limits = fleet.resources.unwrap().envoy.unwrap().limits;
+        assert_eq!(limits.len(), 2, "{limits:?}");
+        assert!(sources["spec.fleet.images.envoy"].ends_with("gateway"));
+        assert!(sources["spec.fleet.resources.envoy.limits[memory]"].ends_with("class"));
     }
 }

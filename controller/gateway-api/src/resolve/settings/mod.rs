@@ -7,6 +7,7 @@
 
 pub mod check;
 pub(crate) mod edge;
+mod fleet;
 mod merge;
 pub(crate) mod parameters;
 pub(crate) mod ports;
@@ -20,13 +21,17 @@ use self::merge::Merged;
 use self::ports::PortLimits;
 #[cfg(test)]
 use crate::api::SesameConfigurationSpec;
-use crate::api::{Labels, Publishing, PublishingType, SesameConfiguration};
+use crate::api::{
+    FleetManagement, FleetSettings, Labels, Publishing, PublishingType, SesameConfiguration,
+};
 
 /// Settings of one Gateway, all layers together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewaySettings {
     /// Service that is kept beside the Gateway.
     pub publishing: Publishing,
+    /// Agents and Envoys that serve the Gateway.
+    pub fleet: FleetSettings,
     /// Edge settings, if any differs from the defaults.
     pub(crate) edge: Option<schema::Edge>,
     pub(crate) ports: PortLimits,
@@ -44,6 +49,7 @@ impl GatewaySettings {
         }
         let Merged {
             publishing,
+            fleet,
             edge: of_layers,
             ports,
             mut sources,
@@ -54,11 +60,17 @@ impl GatewaySettings {
         let not_understood = edge.annotate(annotations, &mut sources);
         let settings = Self {
             publishing,
+            fleet,
             edge: edge.difference(),
             ports,
             sources,
         };
         (settings, not_understood)
+    }
+
+    /// Returns true if the controller keeps a fleet for the Gateway.
+    pub fn is_managed(&self) -> bool {
+        self.fleet.management == Some(FleetManagement::Managed)
     }
 
     /// Returns the type of the Service that is kept beside the Gateway.

@@ -48,7 +48,7 @@ pub(crate) fn find<'w>(
     };
     match look_up(reference, scope, world) {
         Ok(found) => {
-            let faults = check::faults_of_parameters(found);
+            let faults = check::faults_of_parameters(found, scope);
             if faults.is_empty() {
                 return Parameters::Valid(found);
             }

@@ -1,0 +1,257 @@
+//! `spec.fleet` of a SesameConfiguration: the agents and Envoys that serve Gateways on the nodes of a cluster.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use super::{FleetManagement, ImagePullPolicy, TaintEffect, TolerationOperator};
+
+/// Agents and Envoys that serve a Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct FleetSettings {
+    /// `Managed` has the controller keep agents and Envoys for the Gateway, `Unmanaged`, the default, leaves them to you, and
+    /// `External` says that they run on hosts outside the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub management: Option<FleetManagement>,
+    /// Images of a managed fleet. Not in the parameters of a Gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub images: Option<FleetImages>,
+    /// The Pods' field of the same name, of all containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<ImagePullPolicy>,
+    /// The Pods' field of the same name: labels of the nodes that serve. All nodes by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// The Pods' field of the same name. All taints of effect `NoSchedule` by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Resources of the containers. None are requested or limited by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<FleetResources>,
+    /// Seconds that connections have to end when their Envoy is replaced, `30` by default; half a minute more when a Pod with Envoys
+    /// is deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub drain_seconds: Option<i32>,
+}
+
+/// Images of a managed fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct FleetImages {
+    /// Image of the agent. By default that of the controller's `--agent-image`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 512),
+        regex(pattern = r"^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$")
+    )]
+    pub agent: Option<String>,
+    /// Image of Envoy and its launcher. By default that of the controller's `--envoy-image`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 512),
+        regex(pattern = r"^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$")
+    )]
+    pub envoy: Option<String>,
+}
+
+/// Resources of the two containers of a managed fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct FleetResources {
+    /// Resources of the agent's container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<ContainerResources>,
+    /// Resources of the container in which Envoys run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub envoy: Option<ContainerResources>,
+}
+
+/// `ResourceRequirements` of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerResources {
+    /// Quantities that the container may use at most, such as `memory: 512Mi`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, Quantity>,
+    /// Quantities that a node must have left for the container, such as `cpu: 100m`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, Quantity>,
+}
+
+/// `Toleration` of a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Toleration {
+    /// Key of the taint; every key without it, which needs operator `Exists`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 317))]
+    pub key: Option<String>,
+    /// `Equal` by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<TolerationOperator>,
+    /// Value of the taint, with operator `Equal`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub value: Option<String>,
+    /// Effect of the taint; every effect without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<TaintEffect>,
+    /// Seconds after which the Pod leaves the node all the same, with effect `NoExecute`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+}
+
+/// A quantity of a resource, as the API writes it: `2`, `500m`, `1.5Gi`, `1e3`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Quantity(pub String);
+
+impl Quantity {
+    /// Returns the quantity in billionths; none if the text is no quantity. The API writes equal quantities in one way, so
+    /// texts cannot be compared.
+    pub fn billionths(&self) -> Option<i128> {
+        let text = self.0.as_str();
+        let end = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '+' && c != '-')
+            .unwrap_or(text.len());
+        let (number, suffix) = text.split_at(end);
+        let (negative, digits) = match number.as_bytes().first()? {
+            b'-' => (true, &number[1..]),
+            b'+' => (false, &number[1..]),
+            _ => (false, number),
+        };
+        let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+        let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        // The API knows no more than 2^63 of anything, and nothing smaller than a billionth.
+        let fits = whole.len() + part.len() <= 24
+            && part.len() <= 9
+            && digits != "."
+            && !digits.is_empty();
+        if !plain(whole) || !plain(part) || !fits {
+            return None;
+        }
+        let mut value: i128 = format!("0{whole}{part}").parse().ok()?;
+        value = value.checked_mul(10_i128.pow(9 - u32::try_from(part.len()).ok()?))?;
+        let value = match factor(suffix)? {
+            Factor::Times(factor) => value.checked_mul(factor)?,
+            Factor::Part(divisor) => value / divisor,
+        };
+        Some(if negative { -value } else { value })
+    }
+}
+
+/// Number that a suffix stands for.
+enum Factor {
+    Times(i128),
+    Part(i128),
+}
+
+fn factor(suffix: &str) -> Option<Factor> {
+    let decimal = |power: u32| 10_i128.pow(power);
+    Some(match suffix {
+        "n" => Factor::Part(decimal(9)),
+        "u" => Factor::Part(decimal(6)),
+        "m" => Factor::Part(decimal(3)),
+        "" => Factor::Times(1),
+        "k" => Factor::Times(decimal(3)),
+        "M" => Factor::Times(decimal(6)),
+        "G" => Factor::Times(decimal(9)),
+        "T" => Factor::Times(decimal(12)),
+        "P" => Factor::Times(decimal(15)),
+        "E" => Factor::Times(decimal(18)),
+        "Ki" => Factor::Times(1 << 10),
+        "Mi" => Factor::Times(1 << 20),
+        "Gi" => Factor::Times(1 << 30),
+        "Ti" => Factor::Times(1 << 40),
+        "Pi" => Factor::Times(1 << 50),
+        "Ei" => Factor::Times(1 << 60),
+        _ => {
+            let power = suffix.strip_prefix(['e', 'E'])?;
+            match power.parse::<i32>().ok()? {
+                power @ 0..=18 => Factor::Times(decimal(power.unsigned_abs())),
+                power @ -9..0 => Factor::Part(decimal(power.unsigned_abs())),
+                _ => return None,
+            }
+        }
+    })
+}
+
+/// Reads a text, or a whole number, as in `cpu: 2`.
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrNumber;
+
+        impl de::Visitor<'_> for TextOrNumber {
+            type Value = Quantity;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a quantity such as 500m or 512Mi")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Quantity, E> {
+                Ok(Quantity(text.to_owned()))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Quantity, E> {
+                Ok(Quantity(number.to_string()))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Quantity, E> {
+                Ok(Quantity(number.to_string()))
+            }
+        }
+
+        deserializer.deserialize_any(TextOrNumber)
+    }
+}
+
+impl JsonSchema for Quantity {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Quantity".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "pattern": r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$",
+            "maxLength": 32,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_quantities_are_equal_however_they_are_written() {
+        let billionths = |text: &str| Quantity(text.to_owned()).billionths();
+        for (one, other) in [
+            ("1", "1000m"),
+            ("0.5", "500m"),
+            ("1.5Gi", "1536Mi"),
+            ("1e3", "1k"),
+            ("1E", "1000P"),
+            ("100n", "0.1u"),
+            ("+2", "2"),
+            ("15e-1", "1.5"),
+        ] {
+            assert!(billionths(one).is_some(), "{one}");
+            assert_eq!(billionths(one), billionths(other), "{one} {other}");
+        }
+        for none in [
+            "", ".", "m", "1x", "1 Gi", "1.2.3", "-", "--1", "1e99", "1ee3", "ü",
+        ] {
+            assert_eq!(billionths(none), None, "{none}");
+        }
+        assert!(billionths("-1") < billionths("0"));
+    }
+}

@@ -1,0 +1,271 @@
+//! Faults of `spec.fleet`: everything that the API server would refuse in the objects of a fleet, as far as one value shows it.
+
+use std::collections::BTreeMap;
+
+use sesame_proto::dns_name::is_dns_subdomain;
+
+use crate::api::{
+    ContainerResources, FleetImages, FleetManagement, FleetResources, FleetSettings,
+    ImagePullPolicy, Quantity, TaintEffect, Toleration, TolerationOperator,
+};
+use crate::resolve::syntax::limits;
+
+/// Most entries of a list or a map.
+const MAX_ENTRIES: usize = 32;
+/// Longest name of an image, and of the part of a label's key after its prefix, and longest value of a label.
+const MAX_IMAGE: usize = 512;
+const MAX_LABEL: usize = 63;
+/// Longest text that a message quotes.
+const MOST_TOLD: usize = 64;
+const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
+
+/// Returns what is wrong, each with its field below `spec.fleet`; empty if nothing is.
+pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
+    let FleetSettings {
+        management,
+        images,
+        image_pull_policy,
+        node_selector,
+        tolerations,
+        resources,
+        drain_seconds,
+    } = fleet;
+    let mut found = Vec::new();
+    let management = management.as_ref().map(FleetManagement::as_str);
+    word(&mut found, "management", management, FleetManagement::WORDS);
+    let policy = image_pull_policy.as_ref().map(ImagePullPolicy::as_str);
+    word(
+        &mut found,
+        "imagePullPolicy",
+        policy,
+        ImagePullPolicy::WORDS,
+    );
+    let FleetImages { agent, envoy } = &images.clone().unwrap_or_default();
+    for (field, image) in [("agent", agent), ("envoy", envoy)] {
+        if let Some(image) = image.as_ref().filter(|image| !is_image(image)) {
+            let image = quoted(image);
+            found.push(format!("images.{field}: {image}: expected the name of an image, as registry.example.com/sesame-agent:0.1.0"));
+        }
+    }
+    if let Some(node_selector) = node_selector {
+        labels(&mut found, "nodeSelector", node_selector);
+    }
+    let tolerations = tolerations.as_deref().unwrap_or_default();
+    match limits::entries("tolerations", tolerations.len(), 0..=MAX_ENTRIES) {
+        Ok(()) => {
+            for (i, toleration) in tolerations.iter().enumerate() {
+                let why = toleration_fault(toleration).into_iter();
+                found.extend(why.map(|why| format!("tolerations[{i}].{why}")));
+            }
+        }
+        Err(why) => found.push(why),
+    }
+    let FleetResources { agent, envoy } = &resources.clone().unwrap_or_default();
+    for (container, resources) in [("agent", agent), ("envoy", envoy)] {
+        if let Some(resources) = resources {
+            self::resources(&mut found, container, resources);
+        }
+    }
+    if let Some(seconds) = drain_seconds.filter(|seconds| !DRAIN_SECONDS.contains(seconds)) {
+        found.push(format!("drainSeconds: {seconds}: expected 1 to 3600"));
+    }
+    found
+}
+
+fn word(found: &mut Vec<String>, field: &str, value: Option<&str>, words: &[&str]) {
+    if let Some(value) = value.filter(|value| !words.contains(value)) {
+        let (value, words) = (quoted(value), words.join(", "));
+        found.push(format!("{field}: {value} is not one of {words}"));
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let text: String = text.chars().take(MOST_TOLD).collect();
+    format!("{text:?}")
+}
+
+fn is_image(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/@-".contains(&byte);
+    text.len() <= MAX_IMAGE
+        && text.bytes().all(allowed)
+        && text
+            .bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// Returns true for the key of a label, or the name of a resource: `name` or `example.com/name`.
+fn is_qualified(key: &str) -> bool {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
+}
+
+fn is_label_value(value: &str) -> bool {
+    let edge = |byte: Option<u8>| byte.is_none_or(|byte| byte.is_ascii_alphanumeric());
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    value.len() <= MAX_LABEL
+        && value.bytes().all(inner)
+        && edge(value.bytes().next())
+        && edge(value.bytes().next_back())
+}
+
+fn labels(found: &mut Vec<String>, field: &str, labels: &BTreeMap<String, String>) {
+    if let Err(why) = limits::entries(field, labels.len(), 0..=MAX_ENTRIES) {
+        found.push(why);
+        return;
+    }
+    for (key, value) in labels {
+        let key_told = quoted(key);
+        if !is_qualified(key) {
+            found.push(format!("{field}: {key_told} is not the key of a label"));
+        } else if !is_label_value(value) {
+            let value = quoted(value);
+            found.push(format!(
+                "{field}[{key}]: {value} is not the value of a label"
+            ));
+        }
+    }
+}
+
+/// Returns the first fault of a toleration, as the API server would find it.
+fn toleration_fault(toleration: &Toleration) -> Option<String> {
+    let Toleration {
+        key,
+        operator,
+        value,
+        effect,
+        toleration_seconds,
+    } = toleration;
+    let operator = operator.as_ref().unwrap_or(&TolerationOperator::Equal);
+    let key = key.as_deref().unwrap_or_default();
+    let value = value.as_deref().unwrap_or_default();
+    let mut found = Vec::new();
+    let words = TolerationOperator::WORDS;
+    word(&mut found, "operator", Some(operator.as_str()), words);
+    let of_effect = effect.as_ref().map(TaintEffect::as_str);
+    word(&mut found, "effect", of_effect, TaintEffect::WORDS);
+    if !found.is_empty() {
+        return found.into_iter().next();
+    }
+    if key.is_empty() && *operator != TolerationOperator::Exists {
+        return Some("key: expected one, or operator Exists".to_owned());
+    }
+    if !key.is_empty() && !is_qualified(key) {
+        return Some(format!("key: {} is not the key of a taint", quoted(key)));
+    }
+    if *operator == TolerationOperator::Exists && !value.is_empty() {
+        return Some("value: expected none with operator Exists".to_owned());
+    }
+    if !is_label_value(value) {
+        return Some(format!(
+            "value: {} is not the value of a taint",
+            quoted(value)
+        ));
+    }
+    (toleration_seconds.is_some() && *effect != Some(TaintEffect::NoExecute))
+        .then(|| "tolerationSeconds: expected only with effect NoExecute".to_owned())
+}
+
+fn resources(found: &mut Vec<String>, container: &str, resources: &ContainerResources) {
+    let ContainerResources { limits, requests } = resources;
+    for (field, all) in [("limits", limits), ("requests", requests)] {
+        let field = format!("resources.{container}.{field}");
+        if let Err(why) = limits::entries(&field, all.len(), 0..=MAX_ENTRIES) {
+            found.push(why);
+            return;
+        }
+        for (name, quantity) in all {
+            let Quantity(text) = quantity;
+            if !is_qualified(name) {
+                let name = quoted(name);
+                found.push(format!("{field}: {name} is not the name of a resource"));
+            } else if quantity.billionths().is_none_or(|it| it < 0) {
+                let text = quoted(text);
+                found.push(format!(
+                    "{field}[{name}]: {text} is not a quantity; expected for instance 500m or 512Mi"
+                ));
+            }
+        }
+    }
+    for (name, request) in requests {
+        let limit = limits.get(name);
+        let over = limit.is_some_and(|limit| request.billionths() > limit.billionths());
+        if let Some(Quantity(limit)) = limit.filter(|_| over) {
+            let (request, limit) = (quoted(&request.0), quoted(limit));
+            found.push(format!(
+                "resources.{container}.requests[{name}]: {request} is more than the limit {limit}"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_names_its_field_and_value() {
+        let quantity = |text: &str| Quantity(text.to_owned());
+        let text = |text: &str| Some(text.to_owned());
+        let bad = FleetSettings {
+            management: Some("managed".into()),
+            images: Some(FleetImages {
+                agent: text("-x"),
+                envoy: text("sesame envoy"),
+            }),
+            image_pull_policy: Some("Sometimes".into()),
+            node_selector: Some(
+                [
+                    ("a b".to_owned(), String::new()),
+                    ("edge".to_owned(), "-".to_owned()),
+                ]
+                .into(),
+            ),
+            tolerations: Some(vec![
+                Toleration::default(),
+                Toleration {
+                    operator: Some(TolerationOperator::Exists),
+                    value: text("x"),
+                    ..Toleration::default()
+                },
+                Toleration {
+                    key: text("edge"),
+                    toleration_seconds: Some(1),
+                    ..Toleration::default()
+                },
+            ]),
+            resources: Some(FleetResources {
+                agent: Some(ContainerResources {
+                    limits: [("cpu".to_owned(), quantity("1 core"))].into(),
+                    ..ContainerResources::default()
+                }),
+                envoy: Some(ContainerResources {
+                    limits: [("memory".to_owned(), quantity("1Gi"))].into(),
+                    requests: [("memory".to_owned(), quantity("1025Mi"))].into(),
+                }),
+            }),
+            drain_seconds: Some(0),
+        };
+        let found = faults(&bad).join("\n");
+        for words in [
+            "management: \"managed\" is not one of Managed, Unmanaged, External",
+            "images.agent: \"-x\"",
+            "images.envoy: \"sesame envoy\"",
+            "imagePullPolicy: \"Sometimes\"",
+            "nodeSelector: \"a b\" is not the key",
+            "nodeSelector[edge]: \"-\"",
+            "tolerations[0].key: expected one, or operator Exists",
+            "tolerations[1].value: expected none",
+            "tolerations[2].tolerationSeconds",
+            "resources.agent.limits[cpu]: \"1 core\" is not a quantity",
+            "resources.envoy.requests[memory]: \"1025Mi\" is more than the limit \"1Gi\"",
+            "drainSeconds: 0: expected 1 to 3600",
+        ] {
+            assert!(found.contains(words), "{words}: {found}");
+        }
+        assert_eq!(faults(&FleetSettings::default()), Vec::<String>::new());
+    }
+}

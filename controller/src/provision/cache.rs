@@ -1,0 +1,149 @@
+//! Objects that the watches have seen.
+
+use std::collections::BTreeSet;
+
+use super::Basis;
+use super::kinds::OwnedKind;
+use super::owned::ExistingObject;
+use super::plan::Inventory;
+use crate::statuses::{HostsByGateway, ServiceRequests};
+use crate::watch::{Received, Unwatched, WatchEvent};
+use sesame_gateway_api::api::NamespacedName;
+
+/// Number of UIDs of Gateways that are gone that are remembered.
+const MAX_GONE: usize = 1024;
+
+/// Objects of one watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum WatchedKind {
+    Gateway,
+    Owned(OwnedKind),
+}
+
+impl WatchedKind {
+    /// Returns everything that is watched.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let owned = OwnedKind::ALL.into_iter().map(Self::Owned);
+        std::iter::once(Self::Gateway).chain(owned)
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Gateway => "Gateway",
+            Self::Owned(kind) => kind.as_str(),
+        }
+    }
+}
+
+/// Event of one of the watches, or the reason why there is none.
+pub(super) type CacheEvent = (WatchedKind, Result<WatchEvent<Received>, Unwatched>);
+
+/// The inventory, as far as it is known.
+#[derive(Default)]
+pub(super) struct Cache {
+    listed: BTreeSet<WatchedKind>,
+    pub(super) inventory: Inventory,
+}
+
+impl Cache {
+    /// Returns true once it is known which objects there are, but for those of fleets that nobody may watch.
+    pub(super) fn is_complete(&self) -> bool {
+        let known = |kind| match kind {
+            WatchedKind::Owned(owned) if self.inventory.unwatched.contains(&owned) => true,
+            _ => self.listed.contains(&kind),
+        };
+        WatchedKind::all().all(known)
+    }
+
+    /// Takes over what resolution and reports say now of each Gateway.
+    pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
+        for basis in self.inventory.gateways.values_mut() {
+            basis.tell(requests, hosts);
+        }
+    }
+
+    /// Takes an event of a watch.
+    pub(super) fn take(&mut self, (watched, event): CacheEvent) {
+        let Inventory {
+            gateways,
+            gone,
+            objects,
+            unwatched,
+            ..
+        } = &mut self.inventory;
+        match (event, watched) {
+            // There are no fleets where they are not allowed. Everything else has to be seen.
+            (Err(_), WatchedKind::Owned(kind)) if kind.is_of_fleet() => {
+                unwatched.insert(kind);
+            }
+            (Err(_), _) => {}
+            (Ok(WatchEvent::Listed(all)), _) => {
+                match watched {
+                    WatchedKind::Gateway => {
+                        let before = std::mem::take(gateways);
+                        gone.extend(before.into_values().map(|basis| basis.uid));
+                    }
+                    WatchedKind::Owned(kind) => {
+                        objects.retain(|(of, _), _| *of != kind);
+                        unwatched.remove(&kind);
+                    }
+                }
+                self.listed.insert(watched);
+                for received in &all {
+                    self.put(watched, received);
+                }
+            }
+            (Ok(WatchEvent::Applied(received)), _) => self.put(watched, &received),
+            (Ok(WatchEvent::Deleted(received)), WatchedKind::Gateway) => {
+                self.forget(&received.name());
+            }
+            (Ok(WatchEvent::Deleted(received)), WatchedKind::Owned(kind)) => {
+                objects.remove(&(kind, received.name()));
+            }
+        }
+    }
+
+    fn put(&mut self, watched: WatchedKind, received: &Received) {
+        match watched {
+            WatchedKind::Gateway => self.put_gateway(received),
+            WatchedKind::Owned(kind) => self.put_object(kind, received),
+        }
+    }
+
+    fn put_gateway(&mut self, received: &Received) {
+        let name = received.name();
+        // There may have been another Gateway of this name.
+        self.forget(&name);
+        if let Some(basis) = Basis::of(received) {
+            self.inventory.gone.remove(&basis.uid);
+            self.inventory.gateways.insert(name, basis);
+        }
+    }
+
+    /// Forgets a Gateway that is gone; what is left of it is still known to be ours.
+    fn forget(&mut self, gateway: &NamespacedName) {
+        let Inventory { gateways, gone, .. } = &mut self.inventory;
+        gone.extend(gateways.remove(gateway).map(|basis| basis.uid));
+        while gone.len() > MAX_GONE {
+            gone.pop_first();
+        }
+    }
+
+    /// Notes an object as it is stored.
+    pub(super) fn put_object(&mut self, kind: OwnedKind, received: &Received) {
+        let version = |text: &str| text.parse::<u64>().unwrap_or(0);
+        let observed = existing(kind, received);
+        let known = self.inventory.objects.entry((kind, received.name()));
+        let known = known.or_insert_with(|| observed.clone());
+        // The answer to a write may be newer than the watch.
+        if version(&known.version) <= version(&observed.version) {
+            *known = observed;
+        }
+    }
+}
+
+/// Returns what is known of an object that arrived.
+pub(super) fn existing(kind: OwnedKind, received: &Received) -> ExistingObject {
+    let managed = received.kept.managed.as_ref();
+    ExistingObject::new(kind, received.version(), received.value().clone(), managed)
+}

@@ -1,0 +1,37 @@
+//! The account of a fleet's agents, and its rights.
+
+use serde_json::json;
+
+use crate::provision::Basis;
+use crate::provision::kinds::OwnedKind;
+use crate::provision::owned::{OwnedObject, away, beside};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::host_access::{AGENTS_ROLE, fleet_agents, gateway_rules};
+
+/// Returns the ServiceAccount. Its token is for the agent alone, which asks for it.
+pub(super) fn account(basis: &Basis, name: &str) -> OwnedObject {
+    let value = json!({"automountServiceAccountToken": false});
+    beside(basis, OwnedKind::ServiceAccount, name, &[], value)
+}
+
+/// Returns the Role for the Gateway's keys and for reports about it, its binding, and the binding of the Role that all agents
+/// have. `account` is the name of the ServiceAccount, `namespace` the controller's.
+pub(super) fn rights(basis: &Basis, account: &str, namespace: &str) -> [OwnedObject; 3] {
+    let gateway = &basis.gateway;
+    let name = |text: &str| NamespacedName::new(namespace, text);
+    let own = fleet_agents(gateway);
+    let rules = gateway_rules(std::slice::from_ref(gateway));
+    let role = json!({"rules": rules});
+    let binding = |to: &str| {
+        json!({
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": to},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": gateway.namespace}],
+        })
+    };
+    let of_all = name(&format!("{own}.agents"));
+    [
+        away(basis, OwnedKind::Role, &name(&own), role),
+        away(basis, OwnedKind::RoleBinding, &name(&own), binding(&own)),
+        away(basis, OwnedKind::RoleBinding, &of_all, binding(AGENTS_ROLE)),
+    ]
+}

@@ -1,0 +1,65 @@
+//! A managed fleet: everything that makes nodes serve one Gateway. Pure.
+//!
+//! Two DaemonSets and a ServiceAccount beside the Gateway, and in the controller's namespace a Role and two RoleBindings, by which
+//! the agents read what is published of this Gateway alone. It is what `controller/deploy/agent` has users apply by hand, with
+//! directories of its own on the nodes, so that fleets share them.
+
+mod access;
+mod compare;
+mod daemonsets;
+mod pods;
+mod release;
+
+pub(super) use self::compare::with_comparable_quantities;
+pub(super) use self::release::{is_released_from, released};
+
+use super::Basis;
+use super::kinds::OwnedKind;
+use super::owned::{OwnedObject, beginning_of_names, beside, stamped};
+use sesame_gateway_api::api::FleetImages;
+use sesame_gateway_api::resolve::settings::GatewaySettings;
+
+/// End of the names of the launcher's DaemonSet, and of the agent's and its ServiceAccount.
+const ENVOY: &str = "-envoy";
+const AGENT: &str = "-agent";
+
+/// Images of both DaemonSets.
+#[derive(Clone, Copy, Debug)]
+struct Images<'a> {
+    agent: &'a str,
+    envoy: &'a str,
+}
+
+/// Returns the objects of a Gateway's fleet, or the reason why there can be none. The ServiceAccount comes first: whoever has it
+/// has the names of the others. `namespace` is the controller's own.
+pub(super) fn objects(
+    basis: &Basis,
+    settings: &GatewaySettings,
+    namespace: &str,
+) -> Result<Vec<OwnedObject>, String> {
+    let images = images(settings.fleet.images.as_ref())?;
+    let names = beginning_of_names(basis, ENVOY.len().max(AGENT.len()));
+    let agent = format!("{names}{AGENT}");
+    let mut all = vec![access::account(basis, &agent)];
+    all.extend(access::rights(basis, &agent, namespace));
+    let daemonset = |name: &str, value| beside(basis, OwnedKind::DaemonSet, name, &[], value);
+    let launcher = daemonsets::launcher(basis, &settings.fleet, images.envoy);
+    all.push(daemonset(&format!("{names}{ENVOY}"), launcher));
+    let agents = daemonsets::agent(basis, &settings.fleet, images.agent, &agent, namespace);
+    all.push(daemonset(&agent, agents));
+    Ok(all.into_iter().map(stamped).collect())
+}
+
+fn images(images: Option<&FleetImages>) -> Result<Images<'_>, String> {
+    let missing = |field: &str, flag: &str| {
+        format!(
+            "spec.fleet.images.{field} is missing, and the controller has no --{flag}-image: name one in the controller's \
+             SesameConfiguration, or in that of the GatewayClass"
+        )
+    };
+    let FleetImages { agent, envoy } = images.ok_or_else(|| missing("agent", "agent"))?;
+    Ok(Images {
+        agent: agent.as_deref().ok_or_else(|| missing("agent", "agent"))?,
+        envoy: envoy.as_deref().ok_or_else(|| missing("envoy", "envoy"))?,
+    })
+}

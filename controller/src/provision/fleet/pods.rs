@@ -1,0 +1,129 @@
+//! Parts that the Pods of both DaemonSets share. They use the node's network, and see the node's processes, because each
+//! supervises what the other one runs.
+
+use serde_json::{Value, json};
+
+use crate::provision::Basis;
+use sesame_gateway_api::api::{ContainerResources, FleetSettings, ImagePullPolicy};
+use sesame_published::names::gateway_id;
+
+/// User and group of all containers; those of the images.
+const USER: u32 = 65532;
+
+/// Directories of one fleet on its nodes, and in the containers. Paths are the same inside and outside, so that no two fleets
+/// mean different things by one path.
+#[derive(Clone, Debug)]
+pub(super) struct HostDirectories {
+    /// Files that Envoy watches, with keys. It has to be on a tmpfs.
+    pub(super) runtime: String,
+    /// Configuration that Envoy accepted last, with keys, for the node's next start.
+    pub(super) state: String,
+}
+
+impl HostDirectories {
+    pub(super) fn of(basis: &Basis) -> Self {
+        let id = gateway_id(&basis.gateway);
+        Self {
+            runtime: format!("/run/sesame-fleets/{id}"),
+            state: format!("/var/lib/sesame-fleets/{id}"),
+        }
+    }
+}
+
+/// Returns the fields of a Pod that do not depend on its containers.
+pub(super) fn pod(fleet: &FleetSettings) -> Value {
+    let every = || json!([{"operator": "Exists", "effect": "NoSchedule"}]);
+    let tolerations = fleet.tolerations.as_ref();
+    let mut pod = json!({
+        "hostNetwork": true,
+        "hostPID": true,
+        "securityContext": {"runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER},
+        "tolerations": tolerations.map_or_else(every, |all| json!(all)),
+    });
+    let selector = fleet.node_selector.as_ref();
+    if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+        pod["nodeSelector"] = json!(selector);
+    }
+    pod
+}
+
+/// Returns the init container that gives directories, which the node makes for root, to the user of the other containers, and
+/// may do nothing else.
+pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &str)]) -> Value {
+    let user = format!("--user={USER}:{USER}");
+    let paths = directories.iter().map(|(_, path)| *path);
+    let args: Vec<&str> = ["own", &user].into_iter().chain(paths).collect();
+    let container = json!({
+        "name": "directories",
+        "image": image,
+        "args": args,
+        "securityContext": {
+            "runAsNonRoot": false,
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "seccompProfile": {"type": "RuntimeDefault"},
+            // The program's file has the second one, so it does not start without.
+            "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "NET_BIND_SERVICE"]},
+        },
+        "volumeMounts": mounts(directories),
+    });
+    with_policy(container, fleet.image_pull_policy.as_ref())
+}
+
+/// Returns the main container, without what it runs.
+pub(super) fn container(
+    name: &str,
+    image: &str,
+    fleet: &FleetSettings,
+    resources: Option<&ContainerResources>,
+    directories: &[(&str, &str)],
+) -> Value {
+    let mut container = json!({
+        "name": name,
+        "image": image,
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "seccompProfile": {"type": "RuntimeDefault"},
+            // For ports below 1024.
+            "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
+        },
+        "volumeMounts": mounts(directories),
+    });
+    let wanted = resources.map_or(Value::Null, |resources| json!(resources));
+    if wanted.as_object().is_some_and(|all| !all.is_empty()) {
+        container["resources"] = wanted;
+    }
+    with_policy(container, fleet.image_pull_policy.as_ref())
+}
+
+fn with_policy(mut container: Value, policy: Option<&ImagePullPolicy>) -> Value {
+    if let Some(policy) = policy {
+        container["imagePullPolicy"] = json!(policy);
+    }
+    container
+}
+
+fn mounts(directories: &[(&str, &str)]) -> Value {
+    let mounts = directories.iter();
+    mounts
+        .map(|(name, path)| json!({"name": name, "mountPath": path}))
+        .collect()
+}
+
+/// Returns the volumes of these directories of the node. All but the last one, shared memory, are made if they are not there.
+pub(super) fn volumes(directories: &[(&str, &str)]) -> Value {
+    let volume = |(name, path): &(&str, &str)| {
+        let type_ = match *path {
+            SHARED_MEMORY => "Directory",
+            _ => "DirectoryOrCreate",
+        };
+        json!({"name": name, "hostPath": {"path": path, "type": type_}})
+    };
+    directories.iter().map(volume).collect()
+}
+
+/// Needed for hot restarts.
+pub(super) const SHARED_MEMORY: &str = "/dev/shm";

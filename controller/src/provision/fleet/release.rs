@@ -1,0 +1,40 @@
+//! The end of management: objects become nobody's, and run on.
+
+use serde_json::{Value, json};
+
+use crate::provision::Basis;
+use crate::provision::kinds::{OwnedKey, OwnedKind};
+use crate::provision::owned::{
+    DIGEST_ANNOTATION, ExistingObject, OWNER_ANNOTATION, OwnedObject, is_gateway,
+};
+
+/// Annotation of an object that was a managed fleet's: the UID of the Gateway.
+const RELEASED_ANNOTATION: &str = "projectsesame.io/released-from";
+
+/// Returns the object without an owner, which it was of this Gateway. Its specification is as it is, so no Pod changes.
+pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) -> OwnedObject {
+    let mut value = found.value.clone();
+    // The items of a list have no kind.
+    value["apiVersion"] = json!(key.0.api_version());
+    value["kind"] = json!(key.0.as_str());
+    let metadata = &mut value["metadata"];
+    if let Some(owners) = metadata["ownerReferences"].as_array_mut() {
+        owners.retain(|owner| !is_gateway(owner));
+    }
+    if let Some(annotations) = metadata["annotations"].as_object_mut() {
+        annotations.remove(DIGEST_ANNOTATION);
+        annotations.remove(OWNER_ANNOTATION);
+    }
+    metadata["annotations"][RELEASED_ANNOTATION] = json!(basis.uid);
+    OwnedObject {
+        gateway: basis.gateway.clone(),
+        key: key.clone(),
+        value,
+    }
+}
+
+/// Returns true for a DaemonSet that was this Gateway's, and is nobody's now.
+pub(crate) fn is_released_from(basis: &Basis, kind: OwnedKind, found: &ExistingObject) -> bool {
+    let from: &Value = &found.value["metadata"]["annotations"][RELEASED_ANNOTATION];
+    kind == OwnedKind::DaemonSet && found.owner.is_none() && *from == basis.uid.as_str()
+}

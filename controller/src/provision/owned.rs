@@ -1,0 +1,204 @@
+//! Objects that are made for a Gateway, and how it is known whose an object is. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use sesame_proto::digest::sha256;
+
+use super::Basis;
+use super::kept::note_written;
+use super::kinds::{OwnedKey, OwnedKind};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gateway_id};
+
+/// Label of the specification for objects that are created for a Gateway.
+const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
+/// Annotation with a digest of all fields that we write, so that a field that we no longer write is noticed.
+pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
+/// Annotation of an object away from its Gateway, which cannot be its owner: the Gateway's UID.
+pub(super) const OWNER_ANNOTATION: &str = "projectsesame.io/owner-uid";
+/// Longest name of a Service, and value of a label.
+const MAX_LABEL: usize = 63;
+
+/// Object that should exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OwnedObject {
+    pub(super) gateway: NamespacedName,
+    pub(super) key: OwnedKey,
+    pub(super) value: Value,
+}
+
+/// An object in the cluster that has a label of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ExistingObject {
+    pub(super) version: String,
+    pub(super) value: Value,
+    /// UID of the Gateway that owns it; none if none does.
+    pub(super) owner: Option<String>,
+}
+
+impl ExistingObject {
+    /// Returns the object; `managed` is its `metadata.managedFields`.
+    pub(super) fn new(
+        kind: OwnedKind,
+        version: &str,
+        value: Value,
+        managed: Option<&Value>,
+    ) -> Self {
+        let owner = if kind.is_away() {
+            owner_away(&value, managed)
+        } else {
+            owner_reference(&value)
+        };
+        Self {
+            version: version.to_owned(),
+            owner: owner.map(str::to_owned),
+            value,
+        }
+    }
+
+    /// Returns true if this Gateway owns it.
+    pub(super) fn is_of(&self, basis: &Basis) -> bool {
+        self.owner.as_ref() == Some(&basis.uid)
+    }
+}
+
+/// Returns the UID of the Gateway that the object names as its owner; none if it names none.
+///
+/// This alone makes an object ours: labels are copied with the rest of an object, and anybody may use a name.
+fn owner_reference(value: &Value) -> Option<&str> {
+    let all = value.pointer("/metadata/ownerReferences")?.as_array()?;
+    let ours = all.iter().find(|reference| is_gateway(reference));
+    ours?["uid"].as_str()
+}
+
+/// Returns true for an owner that is a Gateway, and the object's controller.
+pub(super) fn is_gateway(reference: &Value) -> bool {
+    let group = reference["apiVersion"].as_str().unwrap_or_default();
+    group.starts_with("gateway.networking.k8s.io/")
+        && reference["kind"] == "Gateway"
+        && reference["controller"] == true
+}
+
+/// Returns the UID in the annotation of an object that we wrote; a copy of it was written by somebody else.
+fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> {
+    let managers = managed.and_then(Value::as_array);
+    let wrote = managers.into_iter().flatten();
+    let ours = wrote.into_iter().any(|entry| entry["manager"] == PUBLISHER);
+    let uid = value["metadata"]["annotations"][OWNER_ANNOTATION].as_str();
+    uid.filter(|_| ours)
+}
+
+/// Returns the labels of everything that is made for a Gateway: those of its `spec.infrastructure`, and ours, about which its
+/// author does not decide.
+pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let mut all = basis.labels.clone();
+    let own = own.iter();
+    all.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    all.insert(NAME_LABEL.to_owned(), name_label(&basis.gateway));
+    all.insert(GATEWAY_LABEL.to_owned(), gateway_id(&basis.gateway));
+    all
+}
+
+/// Returns an object beside its Gateway, which owns it.
+pub(super) fn beside(
+    basis: &Basis,
+    kind: OwnedKind,
+    name: &str,
+    own: &[(&str, &str)],
+    mut value: Value,
+) -> OwnedObject {
+    let Basis {
+        gateway,
+        uid,
+        created: _,
+        class: _,
+        labels: _,
+        annotations,
+        request: _,
+        hosts: _,
+    } = basis;
+    value["apiVersion"] = json!(kind.api_version());
+    value["kind"] = json!(kind.as_str());
+    value["metadata"] = json!({
+        "name": name,
+        "namespace": gateway.namespace,
+        "labels": labels(basis, own),
+        "annotations": annotations,
+        "ownerReferences": [{
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "Gateway",
+            "name": gateway.name,
+            "uid": uid,
+            "controller": true,
+        }],
+    });
+    OwnedObject {
+        gateway: gateway.clone(),
+        key: (kind, NamespacedName::new(&gateway.namespace, name)),
+        value,
+    }
+}
+
+/// Returns an object in the controller's namespace, which has the Gateway's UID in an annotation.
+pub(super) fn away(
+    basis: &Basis,
+    kind: OwnedKind,
+    name: &NamespacedName,
+    mut value: Value,
+) -> OwnedObject {
+    value["apiVersion"] = json!(kind.api_version());
+    value["kind"] = json!(kind.as_str());
+    value["metadata"] = json!({
+        "name": name.name,
+        "namespace": name.namespace,
+        "labels": labels(basis, &[]),
+        "annotations": {
+            OWNER_ANNOTATION: basis.uid,
+            GATEWAY_ANNOTATION: basis.gateway.to_string(),
+        },
+    });
+    OwnedObject {
+        gateway: basis.gateway.clone(),
+        key: (kind, name.clone()),
+        value,
+    }
+}
+
+/// Returns the object with a digest of all that we write.
+pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
+    note_written(&mut object.value);
+    let digest = sha256(object.value.to_string().as_bytes());
+    object.value["metadata"]["annotations"][DIGEST_ANNOTATION] = json!(digest);
+    object
+}
+
+/// Returns `<gateway>-<class>`, as the specification recommends, with a digest where that is no name of a Service.
+pub(super) fn service_name(basis: &Basis) -> String {
+    name_up_to(basis, MAX_LABEL)
+}
+
+/// Returns the same name, with which one that is longer by `more` is a name of a Service, too.
+pub(super) fn beginning_of_names(basis: &Basis, more: usize) -> String {
+    name_up_to(basis, MAX_LABEL - more)
+}
+
+fn name_up_to(basis: &Basis, longest: usize) -> String {
+    let name = format!("{}-{}", basis.gateway.name, basis.class);
+    let good = name.len() <= longest
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && !name.contains('.');
+    if good {
+        name
+    } else {
+        format!("gateway-{}", gateway_id(&basis.gateway))
+    }
+}
+
+fn name_label(gateway: &NamespacedName) -> String {
+    if gateway.name.len() <= MAX_LABEL {
+        gateway.name.clone()
+    } else {
+        gateway_id(gateway)
+    }
+}

@@ -1,0 +1,119 @@
+//! Makes the Service and the EndpointSlices that a Gateway should have. Pure.
+
+use serde_json::{Value, json};
+use sesame_proto::schema::Transport;
+
+use super::Basis;
+use super::endpoints;
+use super::kinds::OwnedKind;
+use super::owned::{OwnedObject, beside, service_name, stamped};
+use super::service_fields::{fields, node_port};
+use sesame_gateway_api::api::{Publishing, PublishingType};
+use sesame_gateway_api::resolve::settings::GatewaySettings;
+
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+const MANAGED_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+const MANAGER: &str = "sesame-controller";
+/// Largest number of ports of an EndpointSlice.
+const MAX_PORTS: usize = 100;
+
+/// Returns the objects that a Gateway should have; the Service comes first.
+pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObject> {
+    let Some(spec) = specification(basis, settings) else {
+        return Vec::new();
+    };
+    let name = service_name(basis);
+    let ports: Vec<Value> = ports(basis)
+        .map(|(transport, port)| {
+            let name = port_name(transport, port);
+            json!({"name": name, "protocol": transport, "port": settings.opened(port)})
+        })
+        .collect();
+    let service = json!({"spec": spec});
+    let mut service = beside(basis, OwnedKind::Service, &name, &[], service);
+    decorate(&mut service.value, settings);
+    let mut all = vec![stamped(service)];
+    for slice in endpoints::slices(&basis.hosts) {
+        let value = json!({
+            "addressType": slice.family,
+            "endpoints": slice.endpoints,
+            "ports": ports.iter().take(MAX_PORTS).collect::<Vec<_>>(),
+        });
+        let labels = [(SERVICE_LABEL, name.as_str()), (MANAGED_LABEL, MANAGER)];
+        let slice_name = format!("{name}-{}", slice.suffix);
+        let object = beside(basis, OwnedKind::EndpointSlice, &slice_name, &labels, value);
+        all.push(stamped(object));
+    }
+    all
+}
+
+/// Returns the ports of the Gateway.
+fn ports(basis: &Basis) -> impl Iterator<Item = (&'static str, u16)> {
+    let all = basis.request.ports.iter();
+    all.map(|(transport, port)| match transport {
+        Transport::Tcp => ("TCP", *port),
+        Transport::Udp => ("UDP", *port),
+    })
+}
+
+fn port_name(transport: &str, port: u16) -> String {
+    format!("{}-{port}", transport.to_lowercase())
+}
+
+/// Returns `spec` of the Service; none if there is to be none.
+fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
+    let publishing = &settings.publishing;
+    let type_ = settings.publishing_type();
+    let all: Vec<Value> = ports(basis)
+        .map(|(transport, port)| {
+            let name = port_name(transport, port);
+            let mut entry = json!({"name": name, "protocol": transport, "port": port, "targetPort": settings.opened(port)});
+            if let Some(pinned) = node_port(publishing, type_, port) {
+                entry["nodePort"] = json!(pinned);
+            }
+            entry
+        })
+        .collect();
+    let word = match type_ {
+        PublishingType::None => return None,
+        PublishingType::Headless => "ClusterIP",
+        _ if needs_ports(settings) && all.is_empty() => return None,
+        other => other.as_str(),
+    };
+    let mut spec = json!({"type": word, "ports": all});
+    for (field, value) in fields(publishing, type_) {
+        spec[field] = value;
+    }
+    match (type_, basis.request.addresses.first()) {
+        (PublishingType::Headless, _) => spec["clusterIP"] = json!("None"),
+        // There is room for one; the status tells of others.
+        (PublishingType::LoadBalancer, Some(wanted)) => spec["loadBalancerIP"] = json!(wanted),
+        _ => {}
+    }
+    Some(spec)
+}
+
+/// Returns true if the Service has an address, and so has ports, says the API.
+pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
+    !matches!(
+        settings.publishing_type(),
+        PublishingType::Headless | PublishingType::None
+    )
+}
+
+/// Adds the labels and annotations that the configuration has for the Service, where neither the Gateway nor we have any of
+/// that name.
+fn decorate(service: &mut Value, settings: &GatewaySettings) {
+    let Publishing {
+        annotations,
+        labels,
+        ..
+    } = &settings.publishing;
+    for (field, all) in [("annotations", annotations), ("labels", labels)] {
+        for (name, value) in all {
+            if service["metadata"][field].get(name).is_none() {
+                service["metadata"][field][name] = json!(value);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A managed fleet, under load: made for a Gateway that somebody applies, repaired, rolled out, and given up. No request may fail.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use sesame_tests::load::Load;
+use sesame_tests::manifests::{gateway, gateway_class, http_listener};
+
+use crate::kubectl::Kubectl;
+use crate::objects::route;
+use crate::stage::{Stage, answers, load};
+
+/// Name of the Gateway, its route, its class and its fleet.
+const NAME: &str = "shop";
+const PORT: u16 = 8088;
+const NAMESPACE: &str = "--namespace=default";
+const AGENT: &str = "daemonset/shop-shop-agent";
+const ENVOY: &str = "daemonset/shop-shop-envoy";
+const CONFIGURATION: &str = "sesameconfiguration/shop";
+const GATEWAY: &str = "gateway/shop";
+
+/// From the apply of a Gateway to a fleet that is nobody's.
+pub(crate) async fn scenario(stage: &mut Stage) {
+    let kubectl = stage.kubectl.clone();
+    let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(PORT)).collect();
+    let begun = std::time::Instant::now();
+    kubectl.apply(&objects(0));
+    all_answer(&addresses, 0).await;
+    println!(
+        "nodes: every node serves a managed Gateway {} ms after its apply",
+        begun.elapsed().as_millis()
+    );
+    rolled_out(&kubectl);
+    let load = load(&addresses);
+    load.pass(100).await;
+    comes_back(&kubectl, &addresses).await;
+    load.pass(100).await;
+    other_images(stage, &addresses).await;
+    load.pass(100).await;
+    released(&kubectl, &load).await;
+    kubectl.apply(&[shop_route(3)]);
+    all_answer(&addresses, 3).await;
+    load.pass(100).await;
+    load.stop().await.clean("nodes: managed fleet");
+    removed(stage).await;
+}
+
+/// The agents' DaemonSet is deleted, and made again by the controller.
+async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
+    let uid = |kubectl: &Kubectl| kubectl.get(&[AGENT, NAMESPACE])["metadata"]["uid"].clone();
+    let before = uid(kubectl);
+    kubectl.ok(&["delete", AGENT, NAMESPACE, "--wait=false"]);
+    let look = |kubectl: &Kubectl| {
+        let found = kubectl.run(&["get", AGENT, NAMESPACE, "--output=json"], "");
+        let found: Value = serde_json::from_slice(&found.stdout).unwrap_or_default();
+        let now = &found["metadata"]["uid"];
+        let is_new = now.is_string() && *now != before;
+        is_new.then_some(()).ok_or(format!("{now}"))
+    };
+    kubectl.until("the DaemonSet comes back", look).await;
+    rolled_out(kubectl);
+    kubectl.apply(&[shop_route(1)]);
+    all_answer(addresses, 1).await;
+}
+
+/// Both images get other names, which the configuration of the class says.
+async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
+    let kubectl = &stage.kubectl;
+    let image = |what: &str| {
+        let daemonset = kubectl.get(&[what, NAMESPACE]);
+        let image = &daemonset["spec"]["template"]["spec"]["containers"][0]["image"];
+        image.as_str().expect("an image").to_owned()
+    };
+    let mut images = Vec::new();
+    for (field, what) in [("agent", AGENT), ("envoy", ENVOY)] {
+        let image = image(what);
+        let (repository, _) = image.rsplit_once(':').expect("a tag");
+        let next = format!("{repository}:managed");
+        for node in &stage.nodes {
+            node.tag(&image, &next);
+        }
+        images.push((field, what, next));
+    }
+    for (field, what, next) in &images {
+        merge(
+            kubectl,
+            CONFIGURATION,
+            &json!({"spec": {"fleet": {"images": {*field: next}}}}),
+        );
+        let look = |_: &Kubectl| {
+            let now = image(what);
+            (now == *next).then_some(()).ok_or(now)
+        };
+        kubectl.until("the DaemonSet has the image", look).await;
+        rolled_out(kubectl);
+    }
+    kubectl.apply(&[shop_route(2)]);
+    all_answer(addresses, 2).await;
+}
+
+/// The fleet is not managed any more: the same Pods serve on.
+async fn released(kubectl: &Kubectl, load: &Load) {
+    let before = pods(kubectl);
+    let unmanaged = json!({"spec": {"fleet": {"management": "Unmanaged"}}});
+    merge(kubectl, CONFIGURATION, &unmanaged);
+    let condition = "--for=condition=projectsesame.io/Released";
+    let wait = ["wait", condition, GATEWAY, NAMESPACE, "--timeout=1s"];
+    kubectl.until_ok("the fleet is released", &wait).await;
+    for what in [AGENT, ENVOY, "serviceaccount/shop-shop-agent"] {
+        let owners = &kubectl.get(&[what, NAMESPACE])["metadata"]["ownerReferences"];
+        assert!(owners.is_null(), "{what}: {owners}");
+    }
+    load.pass(200).await;
+    assert_eq!(pods(kubectl), before, "the same Pods");
+}
+
+/// Everything goes: first the Gateway, with which a released fleet does not.
+async fn removed(stage: &Stage) {
+    let kubectl = &stage.kubectl;
+    kubectl.ok(&["delete", GATEWAY, "httproute/shop", NAMESPACE]);
+    let gone = "no Gateway is published";
+    let look = |kubectl: &Kubectl| {
+        let name = "configmap/default.shop.manifest";
+        let found = kubectl.run(&["get", name, "--namespace=sesame-system"], "");
+        (!found.status.success())
+            .then_some(())
+            .ok_or("it is".to_owned())
+    };
+    kubectl.until(gone, look).await;
+    assert_eq!(
+        pods(kubectl).len(),
+        2 * stage.nodes.len(),
+        "they are nobody's"
+    );
+    let account = "serviceaccount/shop-shop-agent";
+    kubectl.ok(&["delete", AGENT, ENVOY, account, CONFIGURATION, NAMESPACE]);
+    kubectl.ok(&["delete", "gatewayclass/shop"]);
+    let look = |kubectl: &Kubectl| {
+        let left = pods(kubectl);
+        left.is_empty().then_some(()).ok_or(format!("{left:?}"))
+    };
+    kubectl.until("the Pods end", look).await;
+}
+
+/// UIDs of the fleet's Pods.
+fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
+    let label = "--selector=gateway.networking.k8s.io/gateway-name=shop";
+    let pods = kubectl.get(&["pods", NAMESPACE, label]);
+    let items = pods["items"].as_array().cloned().unwrap_or_default();
+    let uids = items.iter().map(|pod| pod["metadata"]["uid"].to_string());
+    uids.collect()
+}
+
+fn rolled_out(kubectl: &Kubectl) {
+    for what in [AGENT, ENVOY] {
+        kubectl.ok(&["rollout", "status", what, NAMESPACE, "--timeout=120s"]);
+    }
+}
+
+fn merge(kubectl: &Kubectl, what: &str, change: &Value) {
+    let patch = format!("--patch={change}");
+    kubectl.ok(&["patch", what, NAMESPACE, "--type=merge", &patch]);
+}
+
+async fn all_answer(addresses: &[SocketAddr], number: u32) {
+    for address in addresses {
+        answers(*address, &format!("/{number}")).await;
+    }
+}
+
+/// A class with a managed fleet, a Gateway of it, and its route.
+fn objects(number: u32) -> [Value; 4] {
+    let configuration = json!({
+        "apiVersion": "projectsesame.io/v1alpha1",
+        "kind": "SesameConfiguration",
+        "metadata": {"name": NAME, "namespace": "default"},
+        "spec": {"fleet": {
+            "management": "Managed",
+            "drainSeconds": 20,
+            "resources": {"envoy": {"requests": {"cpu": "10m", "memory": "64Mi"}}},
+        }},
+    });
+    let mut class = gateway_class(NAME);
+    class["spec"]["parametersRef"] = json!({
+        "group": "projectsesame.io",
+        "kind": "SesameConfiguration",
+        "name": NAME,
+        "namespace": "default",
+    });
+    let mut gateway = gateway(NAME, &[http_listener("http", PORT, "")]);
+    gateway["spec"]["gatewayClassName"] = json!(NAME);
+    // The agents of the fleet `default` are on the same nodes, and do not take it over when it is released.
+    gateway["metadata"]["labels"] = json!({"projectsesame.io/fleet": NAME});
+    [configuration, class, gateway, shop_route(number)]
+}
+
+fn shop_route(number: u32) -> Value {
+    let mut route = route(NAME, number);
+    route["spec"]["parentRefs"] = json!([{"name": NAME}]);
+    route
+}

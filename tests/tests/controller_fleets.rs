@@ -1,0 +1,328 @@
+//! Managed fleets against a real API server: made, kept as they should be, given up, and gone with their Gateway.
+
+use serde_json::{Value, json};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_tests::cluster::{Channel, Client, TestCluster, User};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, condition, deployed};
+use sesame_tests::manifests::{edge, edge_name, gateway, http_listener};
+use sesame_tests::wait::{eventually, holds};
+
+const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
+const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
+const DAEMONSETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+const CONFIGURATIONS: &str =
+    "/apis/projectsesame.io/v1alpha1/namespaces/default/sesameconfigurations";
+
+fn access(plural: &str, gateway: &NamespacedName, more: &str) -> String {
+    let name = sesame_published::host_access::fleet_agents(gateway);
+    format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/{plural}/{name}{more}")
+}
+
+/// Paths of everything that the fleet of a Gateway of class `edge` consists of.
+fn fleet(gateway: &NamespacedName) -> [String; 6] {
+    let name = format!("{}-edge", gateway.name);
+    [
+        format!("{DAEMONSETS}/{name}-envoy"),
+        format!("{DAEMONSETS}/{name}-agent"),
+        format!("{ACCOUNTS}/{name}-agent"),
+        access("roles", gateway, ""),
+        access("rolebindings", gateway, ""),
+        access("rolebindings", gateway, ".agents"),
+    ]
+}
+
+async fn there(admin: &Client, path: &str) -> Value {
+    eventually(&format!("{path} is there"), SOON, async || {
+        admin.get(path).await.map_err(|error| error.to_string())
+    })
+    .await
+}
+
+async fn gone(admin: &Client, path: &str) {
+    eventually(&format!("{path} is gone"), SOON, async || {
+        match admin.get(path).await {
+            Err(error) if error.to_string().contains("404") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+/// A class whose parameters have a managed fleet, and its Gateway `edge`.
+async fn managed(cluster: &TestCluster) {
+    let fleet = json!({
+        "management": "Managed",
+        "nodeSelector": {"edge": "yes"},
+        "resources": {"envoy": {"limits": {"cpu": "1000m", "memory": "1024Mi"}, "requests": {"cpu": 1}}},
+    });
+    let parameters = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
+        "metadata": {"name": "template", "namespace": "default"}, "spec": {"fleet": fleet}});
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let class = objects.iter_mut().find(|it| it["kind"] == "GatewayClass");
+    class.expect("the class")["spec"]["parametersRef"] = json!({"group": "projectsesame.io",
+        "kind": "SesameConfiguration", "name": "template", "namespace": "default"});
+    let gateway = objects.iter_mut().find(|it| it["kind"] == "Gateway");
+    gateway.expect("the Gateway")["spec"]["infrastructure"] =
+        json!({"labels": {"team": "a"}, "annotations": {"note": "b"}});
+    objects.insert(0, parameters);
+    cluster.apply_all(&objects).await;
+}
+
+fn of_gateway<'a>(gateway: &'a Value, type_: &str) -> &'a Value {
+    condition(&gateway["status"]["conditions"], type_)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_managed_gateway_has_a_fleet_that_is_repaired_and_comes_back() {
+    let cluster = deployed(Channel::Standard).await;
+    let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let admin = cluster.admin();
+    managed(&cluster).await;
+    let edge = edge_name();
+    for path in fleet(&edge) {
+        there(admin, &path).await;
+    }
+    let launcher = cluster.get(&fleet(&edge)[0]).await;
+    assert_eq!(launcher["metadata"]["labels"]["team"], "a", "{launcher:#}");
+    assert_eq!(launcher["metadata"]["annotations"]["note"], "b");
+    let pod = &launcher["spec"]["template"]["spec"];
+    assert_eq!(pod["nodeSelector"], json!({"edge": "yes"}));
+    let image = pod["containers"][0]["image"].as_str().expect("an image");
+    assert!(image.starts_with("localhost/sesame-envoy:"), "{image}");
+    the_agents_may_serve_their_gateway_alone(&cluster).await;
+
+    // Nothing is written again by a controller that starts, whatever the API server makes of quantities.
+    let versions = versions(&cluster).await;
+    controller.restart();
+    controller.wait_ready().await;
+    controller.wait_leads().await;
+    cluster
+        .merge(
+            CLASS,
+            &json!({"metadata": {"labels": {"projectsesame.io/fleet": "seen"}}}),
+        )
+        .await;
+    seen_by_the_controller(&cluster, "seen").await;
+    assert_eq!(
+        self::versions(&cluster).await,
+        versions,
+        "{}",
+        controller.log_tail()
+    );
+
+    for path in fleet(&edge) {
+        let before = cluster.get(&path).await["metadata"]["uid"].clone();
+        cluster.delete(&path).await;
+        eventually(
+            &format!("{path} comes back"),
+            std::time::Duration::from_secs(5),
+            async || {
+                let object = admin.get(&path).await.map_err(|error| error.to_string())?;
+                holds(object["metadata"]["uid"] != before, || {
+                    "it is not deleted".to_owned()
+                })
+            },
+        )
+        .await;
+    }
+    let agent = &fleet(&edge)[1];
+    let other = json!({"spec": {"template": {"spec": {"nodeSelector": {"edge": "no"}}}}});
+    cluster.merge(agent, &other).await;
+    let is_repaired =
+        |daemonset: &Value| daemonset["spec"]["template"]["spec"]["nodeSelector"]["edge"] == "yes";
+    cluster.until("it is repaired", agent, is_repaired).await;
+    let more = json!({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]});
+    cluster.merge(&access("roles", &edge, ""), &more).await;
+    let is_narrow = |role: &Value| {
+        role["rules"]
+            .as_array()
+            .is_some_and(|rules| rules.len() == 2)
+    };
+    cluster
+        .until(
+            "rights are narrow again",
+            &access("roles", &edge, ""),
+            is_narrow,
+        )
+        .await;
+
+    // An image of the configuration of the class.
+    let image = json!({"spec": {"fleet": {"images": {"envoy": "localhost/other:1"}}}});
+    cluster
+        .merge(&format!("{CONFIGURATIONS}/template"), &image)
+        .await;
+    let launcher = &fleet(&edge)[0];
+    let is_new = |daemonset: &Value| {
+        daemonset["spec"]["template"]["spec"]["initContainers"][0]["image"] == "localhost/other:1"
+    };
+    cluster
+        .until("the image is another", launcher, is_new)
+        .await;
+
+    cluster.delete(&format!("{GATEWAYS}/edge")).await;
+    for path in fleet(&edge) {
+        gone(admin, &path).await;
+    }
+}
+
+/// Waits until the publication says that it is of this fleet: the controller has seen the class as it is now.
+async fn seen_by_the_controller(cluster: &TestCluster, fleet: &str) {
+    let manifest = sesame_published::names::manifest_name(&edge_name());
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}");
+    let is_of =
+        |manifest: &Value| manifest["metadata"]["labels"]["projectsesame.io/fleet"] == fleet;
+    cluster
+        .until("it is published of that fleet", &path, is_of)
+        .await;
+}
+
+async fn versions(cluster: &TestCluster) -> Vec<Value> {
+    let mut versions = Vec::new();
+    for path in fleet(&edge_name()) {
+        versions.push(cluster.get(&path).await["metadata"]["resourceVersion"].clone());
+    }
+    versions
+}
+
+async fn the_agents_may_serve_their_gateway_alone(cluster: &TestCluster) {
+    seen_by_the_controller(cluster, "managed").await;
+    let agent = cluster
+        .client(&User::service_account("default", "edge-edge-agent"))
+        .await;
+    let path = |name: &str| format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
+    let answer = |name: &str| {
+        let path = path(name);
+        let agent = &agent;
+        async move {
+            agent
+                .get(&path)
+                .await
+                .expect_err("there are no keys")
+                .to_string()
+        }
+    };
+    eventually("it may read its keys", SOON, async || {
+        let why = answer("default.edge.keys-0").await;
+        holds(why.contains("404"), || why.clone())
+    })
+    .await;
+    for other in ["default.other.keys-0", "default.edge.keys-8"] {
+        let why = answer(other).await;
+        assert!(why.contains("403"), "{other}: {why}");
+    }
+    agent
+        .wait_allowed(true, "list", "configmaps", NAMESPACE)
+        .await;
+    let refused = agent.get("/api/v1/namespaces/default/configmaps").await;
+    let why = refused.expect_err("another namespace").to_string();
+    assert!(why.contains("403"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_released_fleet_stays_and_what_is_foreign_is_not_touched() {
+    let cluster = deployed(Channel::Standard).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let admin = cluster.admin();
+    managed(&cluster).await;
+    let edge = edge_name();
+    let mut before = Vec::new();
+    for path in fleet(&edge) {
+        before.push(there(admin, &path).await);
+    }
+    // A name that is taken.
+    let foreign = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "other-edge-agent", "namespace": "default"}});
+    let mut other = gateway("other", &[http_listener("http", 81, "")]);
+    other["spec"]["gatewayClassName"] = json!("edge");
+    cluster.apply_all(&[foreign, other]).await;
+    let path = format!("{ACCOUNTS}/other-edge-agent");
+    let stored = cluster.get(&path).await;
+    let told = cluster
+        .until(
+            "the Gateway says so",
+            &format!("{GATEWAYS}/other"),
+            |gateway| {
+                let why = of_gateway(gateway, "projectsesame.io/Fleet")["message"].as_str();
+                why.is_some_and(|why| {
+                    why.contains("other-edge-agent is there and not of this Gateway")
+                })
+            },
+        )
+        .await;
+    assert_eq!(
+        of_gateway(&told, "projectsesame.io/Fleet")["status"],
+        "False"
+    );
+    assert_eq!(of_gateway(&told, "Accepted")["status"], "True");
+    let now = cluster.get(&path).await;
+    assert_eq!(
+        now["metadata"]["resourceVersion"],
+        stored["metadata"]["resourceVersion"]
+    );
+
+    // Given up: nobody's, and otherwise as it was.
+    let unmanaged = json!({"spec": {"fleet": {"management": "Unmanaged"}}});
+    cluster
+        .merge(&format!("{CONFIGURATIONS}/template"), &unmanaged)
+        .await;
+    let released = cluster
+        .until(
+            "the Gateway says so",
+            &format!("{GATEWAYS}/edge"),
+            |gateway| of_gateway(gateway, "projectsesame.io/Released")["status"] == "True",
+        )
+        .await;
+    let why = of_gateway(&released, "projectsesame.io/Released")["message"].as_str();
+    assert!(
+        why.is_some_and(|why| why.contains("DaemonSet default/edge-edge-envoy")),
+        "{why:?}"
+    );
+    for (path, before) in fleet(&edge).iter().zip(&before) {
+        let now = cluster
+            .until("it is nobody's", path, |object| {
+                let metadata = &object["metadata"];
+                metadata["ownerReferences"].is_null()
+                    && metadata["annotations"]["projectsesame.io/owner-uid"].is_null()
+            })
+            .await;
+        assert_eq!(now["metadata"]["uid"], before["metadata"]["uid"]);
+        assert_eq!(
+            now["metadata"]["generation"],
+            before["metadata"]["generation"]
+        );
+        assert_eq!(now["spec"], before["spec"]);
+        assert_eq!(now["rules"], before["rules"]);
+    }
+
+    // Back again: it is not ours.
+    let again = json!({"spec": {"fleet": {"management": "Managed"}}});
+    cluster
+        .merge(&format!("{CONFIGURATIONS}/template"), &again)
+        .await;
+    let path = format!("{GATEWAYS}/edge");
+    cluster
+        .until("the Gateway says so", &path, |gateway| {
+            let why = of_gateway(gateway, "projectsesame.io/Fleet")["message"].as_str();
+            why.is_some_and(|why| why.contains("edge-edge-agent is there and not of this Gateway"))
+                && of_gateway(gateway, "projectsesame.io/Released").is_null()
+        })
+        .await;
+
+    let manifest = sesame_published::names::manifest_name(&edge);
+    cluster.delete(&path).await;
+    // The controller has seen that, and looked at everything that the Gateway had.
+    gone(
+        admin,
+        &format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}"),
+    )
+    .await;
+    gone(admin, "/api/v1/namespaces/default/services/edge-edge").await;
+    for path in fleet(&edge) {
+        assert!(
+            admin.get(&path).await.is_ok(),
+            "{path}: {}",
+            controller.log_tail()
+        );
+    }
+}
