@@ -196,6 +196,11 @@ impl<'de> Deserialize<'de> for Quantity {
                 Ok(Quantity(text.to_owned()))
             }
 
+            /// The API server takes null in a mapping for an empty text.
+            fn visit_unit<E: de::Error>(self) -> Result<Quantity, E> {
+                Ok(Quantity(String::new()))
+            }
+
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Quantity, E> {
                 Ok(Quantity(number.to_string()))
             }

@@ -7,6 +7,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("attempts", 0, i32::MAX as i64),
     ("codes", 400, 599),
     ("denominator", 1, i32::MAX as i64),
+    ("drainSeconds", 1, 3_600),
     ("generation", 0, i64::MAX),
     ("inside", 1, 65_535),
     ("maxAge", 1, i32::MAX as i64),
@@ -19,6 +20,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("percent", 0, 100),
     ("port", 1, 65_535),
     ("statusCode", 300, 399),
+    ("tolerationSeconds", 0, i64::MAX),
     ("weight", 0, 1_000_000),
 ];
 

@@ -25,8 +25,11 @@ pub(super) const MAPS: &[&str] = &[
     "annotations",
     "data",
     "labels",
+    "limits",
     "matchLabels",
+    "nodeSelector",
     "options",
+    "requests",
     "stringData",
 ];
 

@@ -91,7 +91,12 @@ fn a_wrong_value_is_told_with_object_path_value_expectation_and_line() {
             }
             let mut wrong = object.clone();
             let value = wrong.pointer_mut(&place).expect("is there");
+            let is_quantity = ["/limits/", "/requests/"]
+                .iter()
+                .any(|of| place.contains(of));
             let (instead, shown, expected) = match value {
+                // A number is one, too.
+                Json::String(_) if is_quantity => (json!(true), "true", &["is not a quantity"][..]),
                 Json::String(_) => (
                     json!(7),
                     "7",
