@@ -269,3 +269,18 @@ fn a_taken_name_and_a_missing_image_are_told_and_nothing_is_touched() {
     let why = &report.without_fleet[&basis("edge").gateway];
     assert!(why.contains("controller/deploy/fleets.yaml"), "{why}");
 }
+
+#[test]
+fn another_controller_touches_nothing_of_a_fleet() {
+    let mut inventory = inventory(&[basis("edge")]);
+    inventory.controller = "example.com/one".to_owned();
+    let OwnedPlan { writes, .. } = planned(&inventory, &managed());
+    carry_out(&mut inventory, writes);
+    assert_eq!(planned(&inventory, &managed()), OwnedPlan::default());
+    inventory.controller = "example.com/other".to_owned();
+    let none = plan(&inventory, [].iter(), &BTreeMap::new());
+    assert_eq!(none, OwnedPlan::default());
+    inventory.controller = "example.com/one".to_owned();
+    let OwnedPlan { writes, .. } = plan(&inventory, [].iter(), &BTreeMap::new());
+    assert_eq!(writes.len(), 6, "{writes:?}");
+}

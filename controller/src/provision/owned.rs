@@ -17,6 +17,8 @@ const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
 /// Annotation of an object away from its Gateway, which cannot be its owner: the Gateway's UID.
 pub(super) const OWNER_ANNOTATION: &str = "projectsesame.io/owner-uid";
+/// Annotation with the name of the controller that keeps an object. Another one has no say in it, whatever class the Gateway has.
+const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 /// Longest name of a Service, and value of a label.
 const MAX_LABEL: usize = 63;
 
@@ -163,6 +165,18 @@ pub(super) fn away(
         key: (kind, name.clone()),
         value,
     }
+}
+
+/// Returns the object as one of this controller.
+pub(super) fn of_controller(mut object: OwnedObject, controller: &str) -> OwnedObject {
+    object.value["metadata"]["annotations"][CONTROLLER_ANNOTATION] = json!(controller);
+    object
+}
+
+/// Returns the name of the controller that keeps the object; nothing if none says so.
+pub(super) fn controller_of(object: &Value) -> &str {
+    let name = &object["metadata"]["annotations"][CONTROLLER_ANNOTATION];
+    name.as_str().unwrap_or_default()
 }
 
 /// Returns the object with a digest of all that we write.

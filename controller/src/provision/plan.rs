@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::kept::with_kept;
 use super::kinds::{OwnedKey, OwnedKind};
-use super::owned::{DIGEST_ANNOTATION, ExistingObject, OwnedObject};
+use super::owned::{DIGEST_ANNOTATION, ExistingObject, OwnedObject, controller_of, of_controller};
 use super::{Basis, fleet, service};
 use crate::statuses::ProvisionReport;
 use crate::watch::holds;
@@ -64,6 +64,8 @@ type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
 /// Gateways, and the objects that they have.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
+    /// Name of the controller: there may be another, with Gateways of its own.
+    pub(super) controller: String,
     /// Namespace of the controller, in which objects have no owner reference.
     pub(super) namespace: String,
     /// All Gateways, ours or not.
@@ -129,13 +131,13 @@ pub(super) fn plan<'a>(
         if keeps_what_it_has(&objects, settings) {
             unknown.insert(gateway_id(gateway));
         }
-        claim(&mut claims, basis, objects);
+        claim(&mut claims, inventory, basis, objects);
         if !settings.is_managed() {
             release(&mut plan, &mut wanted, inventory, basis);
             continue;
         }
         match fleet_of(inventory, basis, settings) {
-            Ok(objects) => claim(&mut claims, basis, objects),
+            Ok(objects) => claim(&mut claims, inventory, basis, objects),
             Err(why) => {
                 plan.problem(OwnedKind::DaemonSet, gateway, why);
                 // What there is of it serves on.
@@ -149,7 +151,16 @@ pub(super) fn plan<'a>(
     plan
 }
 
-fn claim<'a>(claims: &mut Claims<'a>, basis: &'a Basis, objects: Vec<OwnedObject>) {
+fn claim<'a>(
+    claims: &mut Claims<'a>,
+    inventory: &Inventory,
+    basis: &'a Basis,
+    objects: Vec<OwnedObject>,
+) {
+    let objects = objects.into_iter();
+    let objects: Vec<_> = objects
+        .map(|object| of_controller(object, &inventory.controller))
+        .collect();
     if let Some(first) = objects.first() {
         let of_name = claims.entry(first.key.clone()).or_default();
         of_name.push(ObjectClaim { basis, objects });
@@ -259,7 +270,7 @@ fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
     }
 }
 
-/// Deletes the objects of ours that nobody wants; those of `unknown` Gateways, which are named as in labels, stay.
+/// Deletes the objects that this controller made and that nobody wants; those of `unknown` Gateways, which are named as in labels, stay.
 fn leftovers(
     inventory: &Inventory,
     wanted: &BTreeSet<OwnedKey>,
@@ -271,7 +282,8 @@ fn leftovers(
         let of = found.value["metadata"]["labels"][GATEWAY_LABEL].as_str();
         let owner = found.owner.as_deref();
         // Nobody else collects those away from their Gateway.
-        let ours = owner.is_some_and(|uid| key.0.is_away() || uids.contains(uid));
+        let ours = owner.is_some_and(|uid| key.0.is_away() || uids.contains(uid))
+            && controller_of(&found.value) == inventory.controller;
         ours && !wanted.contains(*key) && of.is_none_or(|of| !unknown.contains(of))
     });
     let delete = |(key, found): (&OwnedKey, &ExistingObject)| OwnedWrite::Delete {

@@ -7,7 +7,7 @@ use sesame_proto::schema::Transport;
 
 use super::Basis;
 use super::kinds::{OwnedKey, OwnedKind};
-use super::owned::{ExistingObject, OwnedObject};
+use super::owned::{ExistingObject, OwnedObject, of_controller};
 use super::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use super::service::objects;
 use crate::statuses::{GatewayProblems, HostEndpoint};
@@ -47,7 +47,8 @@ fn hosts(addresses: &[&str]) -> BTreeMap<IpAddr, HostEndpoint> {
 
 /// The objects of a Gateway without settings.
 fn plain(basis: &Basis) -> Vec<OwnedObject> {
-    objects(basis, &GatewaySettings::default())
+    let objects = objects(basis, &GatewaySettings::default()).into_iter();
+    objects.map(|object| of_controller(object, "")).collect()
 }
 
 /// The world after the writes were carried out.

@@ -94,10 +94,10 @@ impl Provisioner {
         }
         drop(events);
         let mut cache = Cache::default();
-        cache
-            .inventory
-            .namespace
-            .clone_from(&self.replica.namespace);
+        let inventory = &mut cache.inventory;
+        inventory.namespace.clone_from(&self.replica.namespace);
+        let controller = &self.replica.controller_name;
+        inventory.controller.clone_from(controller);
         let mut failed: BTreeMap<OwnedKey, FailedWrite> = BTreeMap::new();
         loop {
             let leads = *self.replica.leading.borrow();
