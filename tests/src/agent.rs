@@ -62,11 +62,16 @@ pub fn beside_test(name: &str) -> PathBuf {
         })
 }
 
-/// Installs the agent at a path as packages do it: by rename, while the file there may run.
+/// Installs the agent at a path.
 pub fn install(at: &Path) {
+    install_program(&agent_binary(), at);
+}
+
+/// Installs a program at a path as packages do it: by rename, while the file there may run.
+pub fn install_program(program: &Path, at: &Path) {
     let new = at.with_extension("new");
-    std::fs::copy(agent_binary(), &new).expect("copy the agent");
-    std::fs::rename(new, at).expect("rename the agent");
+    std::fs::copy(program, &new).expect("copy the program");
+    std::fs::rename(new, at).expect("rename the program");
 }
 
 /// An agent and its Envoy; both end with this value.

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::envoy::workspace;
+use crate::pinned;
 
 const PINS: &str = include_str!("../helm/go.mod");
 
@@ -124,23 +125,6 @@ fn objects_of(output: &Output) -> Vec<Value> {
 
 /// Path of `helm` or `kustomize`: from `$HELM_TOOLS`, else what `make` built into `.tools`.
 fn program(name: &str) -> PathBuf {
-    let given = std::env::var_os("HELM_TOOLS").filter(|value| !value.is_empty());
-    let directory = given.map_or_else(
-        || workspace().join(format!(".tools/helm-{}", version())),
-        PathBuf::from,
-    );
-    let path = directory.join(name);
-    assert!(
-        path.is_file(),
-        "there is no {}: let `make helm` build it",
-        path.display()
-    );
-    path
-}
-
-fn version() -> &'static str {
-    PINS.lines()
-        .find_map(|line| line.trim().strip_prefix("helm.sh/helm/v4 "))
-        .and_then(|rest| rest.split_whitespace().next())
-        .expect("tests/helm/go.mod requires helm.sh/helm/v4")
+    let directory = format!("helm-{}", pinned::version(PINS, "helm.sh/helm/v4"));
+    pinned::program("HELM_TOOLS", &directory, name, "let `make helm` build it")
 }

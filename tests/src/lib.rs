@@ -24,6 +24,7 @@ mod logs;
 pub mod manifests;
 pub mod mixed;
 pub mod network;
+pub mod pinned;
 pub mod ports;
 pub mod publications;
 pub mod rendering;

@@ -65,6 +65,17 @@ pub fn edge(listeners: &[Value]) -> Vec<Value> {
     vec![gateway_class(GATEWAY), gateway(GATEWAY, listeners)]
 }
 
+/// The same with one HTTP listener, and a SesameConfiguration of this `spec` as parameters of the class, which comes first.
+pub fn edge_with_parameters(spec: &Value) -> Vec<Value> {
+    let mut class = gateway_class(GATEWAY);
+    class["spec"]["parametersRef"] = json!({"group": "projectsesame.io",
+        "kind": "SesameConfiguration", "name": "template", "namespace": "default"});
+    let parameters = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
+        "metadata": {"name": "template", "namespace": "default"}, "spec": spec});
+    let gateway = gateway(GATEWAY, &[http_listener("http", 80, "")]);
+    vec![parameters, class, gateway]
+}
+
 /// An HTTP listener; an empty hostname is none.
 pub fn http_listener(name: &str, port: u16, hostname: &str) -> Value {
     let mut listener = json!({"name": name, "port": port, "protocol": "HTTP"});

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::cluster::{Channel, Client, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, condition, deployed};
-use sesame_tests::manifests::{edge, edge_name, gateway, http_listener};
+use sesame_tests::manifests::{edge_name, edge_with_parameters, gateway, http_listener};
 use sesame_tests::wait::{eventually, holds};
 
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
@@ -56,16 +56,10 @@ async fn managed(cluster: &TestCluster) {
         "nodeSelector": {"edge": "yes"},
         "resources": {"envoy": {"limits": {"cpu": "1000m", "memory": "1024Mi"}, "requests": {"cpu": 1}}},
     });
-    let parameters = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
-        "metadata": {"name": "template", "namespace": "default"}, "spec": {"fleet": fleet}});
-    let mut objects = edge(&[http_listener("http", 80, "")]);
-    let class = objects.iter_mut().find(|it| it["kind"] == "GatewayClass");
-    class.expect("the class")["spec"]["parametersRef"] = json!({"group": "projectsesame.io",
-        "kind": "SesameConfiguration", "name": "template", "namespace": "default"});
+    let mut objects = edge_with_parameters(&json!({"fleet": fleet}));
     let gateway = objects.iter_mut().find(|it| it["kind"] == "Gateway");
     gateway.expect("the Gateway")["spec"]["infrastructure"] =
         json!({"labels": {"team": "a"}, "annotations": {"note": "b"}});
-    objects.insert(0, parameters);
     cluster.apply_all(&objects).await;
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sesame_tests::cloud::StandInCloud;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed, publication};
-use sesame_tests::manifests::{edge, edge_name, http_listener};
+use sesame_tests::manifests::{edge_name, edge_with_parameters, http_listener};
 use sesame_tests::reports;
 use sesame_tests::wait::eventually;
 
@@ -50,16 +50,10 @@ async fn until(
 async fn published(publishing: &Value) -> (TestCluster, ControllerUnderTest) {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
-    let template = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
-        "metadata": {"name": "template", "namespace": "default"}, "spec": {"publishing": publishing}});
-    let mut objects = edge(&[http_listener("http", 80, "")]);
-    let class = objects.iter_mut().find(|it| it["kind"] == "GatewayClass");
-    class.expect("the class")["spec"]["parametersRef"] = json!({"group": "projectsesame.io",
-        "kind": "SesameConfiguration", "name": "template", "namespace": "default"});
+    let mut objects = edge_with_parameters(&json!({"publishing": publishing}));
     let gateway = objects.iter_mut().find(|it| it["kind"] == "Gateway");
     gateway.expect("the Gateway")["spec"]["allowedListeners"] =
         json!({"namespaces": {"from": "Same"}});
-    objects.insert(0, template);
     cluster.apply_all(&objects).await;
     (cluster, controller)
 }

@@ -1,9 +1,8 @@
 //! Envoys of two versions replace each other under load, as packages upgrade and go back: not one request may fail.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sesame_tests::agent::{AgentUnderTest, Setup, words};
+use sesame_tests::agent::{AgentUnderTest, Setup, install_program, words};
 use sesame_tests::envoy::{envoy_binary, older_envoy_binary};
 use sesame_tests::mixed::Mixed;
 
@@ -14,7 +13,7 @@ async fn another_version_takes_over_and_goes_back_without_a_failed_request() {
     let directory = tempfile::tempdir().expect("a directory");
     let binary = directory.path().join("envoy");
     let (older, newer) = (older_envoy_binary(), envoy_binary());
-    install(&older, &binary);
+    install_program(&older, &binary);
     let setup = Setup::with_ports(&Mixed::PORTS).envoy(&binary);
     let mixed = Mixed::start(setup, 0).await;
     let mut traffic = mixed.traffic();
@@ -22,7 +21,7 @@ async fn another_version_takes_over_and_goes_back_without_a_failed_request() {
     let mut seen = vec![version(&mixed.agent)];
     for other in [&newer, &older, &newer] {
         let begin = Instant::now();
-        install(other, &binary);
+        install_program(other, &binary);
         let output = mixed.agent.replace_envoy("auto").await;
         assert!(output.status.success(), "{}", words(&output));
         mixed.agent.wait_live().await;
@@ -42,11 +41,4 @@ fn version(agent: &AgentUnderTest) -> String {
     let status = agent.status().expect("a status");
     let version = status["gateways"][0]["envoy"]["version"].as_str();
     version.map_or_else(|| panic!("no version in {status:#}"), str::to_owned)
-}
-
-/// Installs an Envoy as packages do: by rename, while the one that was there runs.
-fn install(from: &Path, to: &Path) {
-    let new = to.with_extension("new");
-    std::fs::copy(from, &new).expect("copy Envoy");
-    std::fs::rename(new, to).expect("rename Envoy");
 }

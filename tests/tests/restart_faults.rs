@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, install_program, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
@@ -376,11 +376,7 @@ async fn a_replaced_binary_and_another_concurrency_are_taken_up_without_a_failed
     let backend = Backend::start("a").await;
     let directory = tempfile::tempdir().expect("a directory");
     let binary = directory.path().join("envoy");
-    let install = || {
-        let new = directory.path().join("new");
-        std::fs::copy(envoy_binary(), &new).expect("copy Envoy");
-        std::fs::rename(new, &binary).expect("rename Envoy");
-    };
+    let install = || install_program(&envoy_binary(), &binary);
     install();
     let setup = Setup::with_ports(&[80])
         .envoy(&binary)

@@ -62,8 +62,5 @@ pub(super) fn node_port(publishing: &Publishing, type_: &PublishingType, port: u
 }
 
 fn is_on_nodes(type_: &PublishingType) -> bool {
-    matches!(
-        type_,
-        PublishingType::NodePort | PublishingType::LoadBalancer
-    )
+    PublishingType::ON_NODES.contains(type_)
 }

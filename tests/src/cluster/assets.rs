@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::envoy::workspace;
+use crate::pinned;
 
 const PINS: &str = include_str!("../../cluster/go.mod");
 
@@ -20,19 +21,9 @@ pub enum Channel {
 
 /// Path of `kube-apiserver` or `etcd`: from `$KUBEBUILDER_ASSETS`, else what `make` built into `.tools`.
 pub fn kube_binary(name: &str) -> PathBuf {
-    let directory = std::env::var_os("KUBEBUILDER_ASSETS")
-        .filter(|value| !value.is_empty())
-        .map_or_else(
-            || workspace().join(format!(".tools/kube-{}", kube_version())),
-            PathBuf::from,
-        );
-    let path = directory.join(name);
-    assert!(
-        path.is_file(),
-        "there is no {}: let `make kube` build it, or set $KUBEBUILDER_ASSETS to a directory that has it",
-        path.display()
-    );
-    path
+    let directory = format!("kube-{}", kube_version());
+    let remedy = "let `make kube` build it, or set $KUBEBUILDER_ASSETS to a directory that has it";
+    pinned::program("KUBEBUILDER_ASSETS", &directory, name, remedy)
 }
 
 /// Directory of the Gateway API's definitions, with one for each channel, in the Go module that `tests/conformance/go.mod`
@@ -92,9 +83,5 @@ fn gateway_api() -> PathBuf {
 
 /// Returns the version of Kubernetes in `go.mod`.
 pub fn kube_version() -> &'static str {
-    PINS.lines()
-        .filter(|line| !line.contains("=>"))
-        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
-        .and_then(|rest| rest.split_whitespace().next())
-        .expect("tests/cluster/go.mod requires k8s.io/kubernetes")
+    pinned::version(PINS, "k8s.io/kubernetes")
 }

@@ -322,3 +322,8 @@ open_enum! {
         Allow = "Allow",
     }
 }
+
+impl PublishingType {
+    /// Types whose Services have a port of each node.
+    pub const ON_NODES: &[Self] = &[Self::NodePort, Self::LoadBalancer];
+}

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use sesame_tests::cluster::kube_version;
 use sesame_tests::envoy::workspace;
+use sesame_tests::pinned;
 
 /// Directory of everything that belongs to a run.
 pub(crate) fn directory() -> PathBuf {
@@ -17,17 +18,7 @@ pub(crate) fn logs() -> PathBuf {
 
 /// A program of Kubernetes, or one for test images: from `$NODES_TOOLS`, else what `make` built into `.tools`.
 pub(crate) fn tool(name: &str) -> PathBuf {
-    let directory = std::env::var_os("NODES_TOOLS")
-        .filter(|value| !value.is_empty())
-        .map_or_else(
-            || workspace().join(format!(".tools/nodes-{}", kube_version())),
-            PathBuf::from,
-        );
-    let path = directory.join(name);
-    assert!(
-        path.is_file(),
-        "there is no {}: `make test-nodes` builds it",
-        path.display()
-    );
-    path
+    let directory = format!("nodes-{}", kube_version());
+    let remedy = "`make test-nodes` builds it";
+    pinned::program("NODES_TOOLS", &directory, name, remedy)
 }

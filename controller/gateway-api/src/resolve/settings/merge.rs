@@ -84,11 +84,8 @@ impl Merged {
             (annotations, &mut self.publishing.annotations, "annotations"),
             (labels, &mut self.publishing.labels, "labels"),
         ] {
-            for (name, value) in of {
-                on.insert(name.clone(), value.clone());
-                let path = format!("spec.publishing.{field}[{name}]");
-                self.sources.insert(path, source.to_owned());
-            }
+            let path = format!("spec.publishing.{field}");
+            lay_entries(of, on, &mut self.sources, &path, source);
         }
     }
 
@@ -123,11 +120,8 @@ impl Merged {
                 (limits, &mut on.limits, "limits"),
                 (requests, &mut on.requests, "requests"),
             ] {
-                for (name, quantity) in of {
-                    on.insert(name.clone(), quantity.clone());
-                    let path = format!("spec.fleet.resources.{container}.{field}[{name}]");
-                    self.sources.insert(path, source.to_owned());
-                }
+                let path = format!("spec.fleet.resources.{container}.{field}");
+                lay_entries(of, on, &mut self.sources, &path, source);
             }
         }
     }
@@ -146,6 +140,20 @@ impl Merged {
             max_request_headers_kib as "spec.edge.maxRequestHeadersKib",
             max_request_headers as "spec.edge.maxRequestHeaders",
         }
+    }
+}
+
+/// Lays the entries of a mapping over those before, and notes the source of each.
+fn lay_entries<T: Clone>(
+    of: &BTreeMap<String, T>,
+    on: &mut BTreeMap<String, T>,
+    sources: &mut BTreeMap<String, String>,
+    path: &str,
+    source: &str,
+) {
+    for (name, value) in of {
+        on.insert(name.clone(), value.clone());
+        sources.insert(format!("{path}[{name}]"), source.to_owned());
     }
 }
 

@@ -11,8 +11,7 @@ use crate::resolve::syntax::names;
 
 /// Types with an address of a load balancer.
 const BALANCED: &[PublishingType] = &[PublishingType::LoadBalancer];
-/// Types with a port of each node.
-const ON_NODES: &[PublishingType] = &[PublishingType::NodePort, PublishingType::LoadBalancer];
+const ON_NODES: &[PublishingType] = PublishingType::ON_NODES;
 /// Types with an address of their own.
 const ADDRESSED: &[PublishingType] = &[
     PublishingType::ClusterIp,

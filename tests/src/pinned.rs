@@ -1,0 +1,24 @@
+//! Programs that `make` builds of Go modules, in the versions that `go.mod` pins.
+
+use std::path::PathBuf;
+
+use crate::envoy::workspace;
+
+/// Returns the path of a program: in the directory that the variable names, else in this one of `.tools`. Panics with the
+/// remedy if it is not there.
+pub fn program(variable: &str, directory: &str, name: &str, remedy: &str) -> PathBuf {
+    let given = std::env::var_os(variable).filter(|value| !value.is_empty());
+    let directory = given.map_or_else(|| workspace().join(".tools").join(directory), PathBuf::from);
+    let path = directory.join(name);
+    assert!(path.is_file(), "there is no {}: {remedy}", path.display());
+    path
+}
+
+/// Returns the version of a module that a `go.mod` requires.
+pub fn version(pins: &'static str, module: &str) -> &'static str {
+    pins.lines()
+        .filter(|line| !line.contains("=>"))
+        .find_map(|line| line.trim().strip_prefix(module)?.strip_prefix(' '))
+        .and_then(|rest| rest.split_whitespace().next())
+        .unwrap_or_else(|| panic!("go.mod requires no {module}"))
+}
