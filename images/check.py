@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks images as their users get them: check.py DIRECTORY REVISION. Runs them with runc, as root, without a network.
 
-Ends with 1, and says which image is not as promised, and how.
+Programs of another processor run in an emulator, if there is one; what needs containers is for this one's alone. Ends with 1,
+and says which image is not as promised, and how.
 """
 
 import glob
@@ -10,6 +11,7 @@ import io
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -18,6 +20,8 @@ import tempfile
 
 CAPABILITY = "SCHILY.xattr.security.capability"
 NET_BIND_SERVICE = b"\x01\x00\x00\x02\x00\x04\x00\x00" + b"\0" * 12
+# Static programs of Debian's qemu-user-static, which run those of another processor.
+EMULATORS = {"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
 SHELL = re.compile(r"(^|/)(ba|da|z|c|k|fi)?sh$|(^|/)busybox$")
 failures = 0
 
@@ -105,13 +109,16 @@ def write_bundle(bundle, image, arguments, needs_capability, namespaces, mounts)
 def run(image, root, arguments, needs_capability=True):
     """Runs a program of the image by itself, to its end."""
     bundle = os.path.dirname(root)
+    if os.path.exists(os.path.join(root, "emulator")):
+        arguments = ["/emulator", *arguments]
     write_bundle(bundle, image, arguments, needs_capability, ("pid", "network"), [])
     name = f"sesame-image-check-{os.getpid()}"
     command = ["runc", "--root", os.path.join(bundle, "state"), "run", "--bundle", bundle, name]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
-def examine(name, path, arch, version, revision):
+def examine(name, path, arch, version, revision, emulator=""):
+    """Looks into an image and runs its programs; those of another processor in an emulator, or not at all if that is None."""
     image = Opened(path, arch)
     with open("/etc/passwd", "rb") as file:
         host = file.read()
@@ -134,13 +141,18 @@ def examine(name, path, arch, version, revision):
         root = os.path.join(bundle, "root")
         os.mkdir(root)
         image.unpack(root)
+        if emulator:
+            shutil.copy(emulator, os.path.join(root, "emulator"))
+        if emulator is None:
+            print(f"NOT RUN HERE, without {EMULATORS[arch]} (Debian: qemu-user-static): {name}", file=sys.stderr)
+            return
         runs(name, image, root, version, revision)
 
 
 def runs(name, image, root, version, revision):
     """Runs each program in the image: none lacks a library, and each says what it is."""
     entrypoint = image.config["Entrypoint"]
-    capability = name != "sesame-controller"
+    capability = not name.startswith("sesame-controller")
     seen = run(image, root, [*entrypoint, "--version"], capability)
     words = seen.stdout + seen.stderr
     check(f"{name}: --version", seen.returncode == 0 and version in words and revision[:12] in words, words)
@@ -184,6 +196,10 @@ def main():
         path = archive_of(directory, name, arch)
         version = os.path.basename(path).split("_")[1].split("-")[-1]
         examine(name, path, arch, version, revision)
+        for other in EMULATORS:
+            bills = glob.glob(os.path.join(directory, f"{name}_*_{other}.cdx.json"))
+            if other != arch and bills:
+                examine(f"{name} ({other})", path, other, version, revision, shutil.which(EMULATORS[other]))
     with open(os.path.join(directory, "digests"), encoding="utf-8") as file:
         for line in file:
             named(line.split()[1])

@@ -15,6 +15,7 @@ package_of() {
     *-gnu-gcc) echo "gcc-${1%-gcc}" ;;
     *-gnu-strip) echo "binutils-${1%-strip}" ;;
     nft) echo nftables ;;
+    qemu-*-static) echo qemu-user-static ;;
     ctr) echo containerd ;;
     cni) echo containernetworking-plugins ;;
     unshare | nsenter | setpriv) echo util-linux ;;

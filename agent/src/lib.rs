@@ -7,6 +7,7 @@
 //! `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`; `source` imports `host` alone.
 //! `join` is apart: it makes a host one of a cluster's.
 
+pub mod access_log;
 pub mod apply;
 pub mod cli;
 mod collect;

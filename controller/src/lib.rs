@@ -2,8 +2,10 @@
 //!
 //! The flow is `watch` (what the cluster holds) → `engine` (resolves it, on a thread of its own) → `publish` (ConfigMaps and
 //! Secrets), `report` (statuses) and `provision` (a Service for each Gateway). They write only while `lead` says so.
-//! `configuration` says by which settings. `hosts` is apart: commands of an operator, about hosts outside the cluster.
+//! `configuration` says by which settings. `hosts` and `adopt` are apart: commands of an operator, about hosts
+//! outside the cluster and fleets that are there already.
 
+mod adopt;
 pub mod cli;
 mod configuration;
 mod connection;

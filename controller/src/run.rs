@@ -3,6 +3,8 @@
 //! The engine has a thread of its own; everything else is tasks that hand each other values over channels. Every replica
 //! does all but write.
 
+mod probes;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,11 +12,11 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::probes::{Progress, spawn_probes};
 use crate::configuration::{
     ConfigurationFollower, ConfigurationSource, ControllerSettings, CurrentSettings, settings,
 };
@@ -26,14 +28,15 @@ use crate::lead::Elector;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::{Replica, WatchedNamespaces};
-use crate::report::{AllPresences, Events, Expiring, StatusReporter};
+use crate::report::{AllPresences, Events, Expiring, MAX_UNTOLD, StatusReporter};
 use crate::serve::{self, Metrics};
 use crate::statuses::{
     AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, ServiceRequests,
     SettingsByGateway, StatusChange,
 };
+use crate::watch::definitions::DefinitionReader;
 use crate::watch::fetch::Fetcher;
-use crate::watch::kinds::Watches;
+use crate::watch::kinds::{AwaitedKinds, Watches};
 use crate::watch::{Input, References};
 use sesame_gateway_api::api::SesameConfigurationSpec;
 
@@ -168,7 +171,7 @@ async fn controller(
                 name = Some(now.clone());
                 replica.controller_name.clone_from(now);
                 let outcomes = start_resolution(&replica, settings, &current, &mut tasks)?;
-                let _ = readiness.send(Some(outcomes.publications.clone()));
+                let _ = readiness.send(Some(outcomes.progress.clone()));
                 start_writers(
                     &replica,
                     process.signing.clone(),
@@ -220,34 +223,9 @@ fn follow_configuration(
     current
 }
 
-/// Receives the publications, once the parts that resolve have been started.
-type PublicationsReceiver = watch::Receiver<Option<Arc<DesiredPublications>>>;
-
-/// Starts to answer probes.
-fn spawn_probes(
-    listener: TcpListener,
-    replica: &Replica,
-    current: watch::Receiver<CurrentSettings>,
-    resolved: watch::Receiver<Option<PublicationsReceiver>>,
-    tasks: &mut JoinSet<()>,
-) {
-    let metrics = Arc::clone(&replica.metrics);
-    tasks.spawn(serve::serve(listener, metrics, move || {
-        if let Err(why) = &*current.borrow() {
-            return Err(why.clone());
-        }
-        let whole = resolved.borrow().as_ref().map(|it| it.borrow().is_some());
-        if whole == Some(true) {
-            Ok(())
-        } else {
-            Err("the cluster's objects have not all been read yet".to_owned())
-        }
-    }));
-}
-
 /// Channels over which the engine hands its outcomes to the writers.
 struct Outcomes {
-    publications: PublicationsReceiver,
+    progress: Progress,
     statuses: mpsc::UnboundedReceiver<StatusChange>,
     settings: watch::Receiver<SettingsByGateway>,
     services: watch::Receiver<ServiceRequests>,
@@ -267,6 +245,8 @@ fn start_resolution(
     let (changes, statuses) = mpsc::unbounded_channel();
     let (gateway_settings, of_gateways) = watch::channel(SettingsByGateway::default());
     let (services, requested) = watch::channel(ServiceRequests::default());
+    let mut settings = settings;
+    settings.options.namespace.clone_from(&replica.namespace);
     let engine = Engine {
         inputs: engine_inputs,
         settings,
@@ -283,12 +263,19 @@ fn start_resolution(
         .spawn(move || engine.run())
         .context("start the engine's thread")?;
     tasks.spawn(tell_engine(current.clone(), inputs.clone()));
+    let (awaited, awaits) = watch::channel(AwaitedKinds::new());
     let watches = Watches {
         replica: replica.clone(),
         inputs: inputs.clone(),
         touched: touch,
+        awaited,
     };
     watches.spawn(tasks);
+    let definitions = DefinitionReader {
+        replica: replica.clone(),
+        inputs: inputs.clone(),
+    };
+    tasks.spawn(definitions.run());
     let fetcher = Fetcher {
         replica: replica.clone(),
         references: wanted,
@@ -297,7 +284,10 @@ fn start_resolution(
     };
     tasks.spawn(fetcher.run());
     Ok(Outcomes {
-        publications,
+        progress: Progress {
+            publications,
+            awaited: awaits,
+        },
         statuses,
         settings: of_gateways,
         services: requested,
@@ -324,7 +314,10 @@ fn start_writers(
     tasks: &mut JoinSet<()>,
 ) {
     let Outcomes {
-        publications,
+        progress: Progress {
+            publications,
+            awaited: _,
+        },
         statuses,
         settings,
         services,
@@ -335,6 +328,7 @@ fn start_writers(
     let (failures, failed) = watch::channel(GatewayProblems::new());
     let (expiring, expires) = watch::channel(Expiring::new());
     let (presences, followed) = watch::channel(AllPresences::new());
+    let (transitions, turned) = mpsc::channel(MAX_UNTOLD);
     let replica = || replica.clone();
     let provisioner = Provisioner {
         replica: replica(),
@@ -347,22 +341,12 @@ fn start_writers(
     };
     tasks.spawn(provisioner.run());
     tasks.spawn(Finalizer { replica: replica() }.run());
-    let fleet_roles = FleetRoles {
-        replica: replica(),
-        desired: publications.clone(),
-    };
-    tasks.spawn(fleet_roles.run());
-    let publisher = SnapshotPublisher {
-        replica: replica(),
-        desired: publications,
-        failures,
-        signing,
-    };
-    tasks.spawn(publisher.run());
+    start_publishing(&replica(), publications, failures, signing, tasks);
     let events = Events {
         replica: replica(),
         expiring: expires,
         presences: followed,
+        transitions: turned,
         current: current.clone(),
     };
     tasks.spawn(events.run());
@@ -376,8 +360,31 @@ fn start_writers(
         hosts,
         expiring,
         presences,
+        transitions,
     };
     tasks.spawn(reporter.run());
+}
+
+/// Starts what publishes snapshots, and gives the agents of their Gateways the right to read them.
+fn start_publishing(
+    replica: &Replica,
+    desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
+    failures: watch::Sender<GatewayProblems>,
+    signing: Signing,
+    tasks: &mut JoinSet<()>,
+) {
+    let fleet_roles = FleetRoles {
+        replica: replica.clone(),
+        desired: desired.clone(),
+    };
+    tasks.spawn(fleet_roles.run());
+    let publisher = SnapshotPublisher {
+        replica: replica.clone(),
+        desired,
+        failures,
+        signing,
+    };
+    tasks.spawn(publisher.run());
 }
 
 /// Returns the name of this replica, which is unique even after a restart with the same host name and process id.

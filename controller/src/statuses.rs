@@ -22,6 +22,8 @@ pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 pub(crate) struct ProvisionReport {
     /// Gateways that have no Service.
     pub(crate) without_service: GatewayProblems,
+    /// Gateways whose second Gateway is not as it should be.
+    pub(crate) without_upstream: GatewayProblems,
     /// Gateways whose fleet is not as it should be.
     pub(crate) without_fleet: GatewayProblems,
     /// Gateways whose fleet was managed once and runs on, and the DaemonSets in words.
@@ -85,17 +87,59 @@ pub(crate) enum Resolved {
 pub(crate) struct ResolvedStatuses {
     /// Statuses of all objects of ours.
     pub(crate) statuses: Statuses,
-    /// Revision that is to be published of each Gateway.
+    /// Name under which a Gateway is published with others of its class; every other one is published under its own.
+    pub(crate) merged: BTreeMap<NamespacedName, NamespacedName>,
+    /// Revision that is to be published, by that name.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
-    /// Gateways that cannot be published.
+    /// Names of what cannot be published.
     pub(crate) unpublishable: GatewayProblems,
-    /// Gateways whose addresses are those of their Services.
+    /// Names of those whose addresses are those of their Services.
     pub(crate) by_service: BTreeSet<NamespacedName>,
     /// Expiry of each Gateway's certificates.
     pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
 }
 
+/// Gateways that are published with others, by the name under which they are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Members(BTreeMap<NamespacedName, Vec<NamespacedName>>);
+
+impl Members {
+    /// Returns the Gateways that are published under a name: several, or the one that has it.
+    pub(crate) fn gateways_of(&self, name: &NamespacedName) -> Vec<NamespacedName> {
+        let members = self.0.get(name);
+        members.cloned().unwrap_or_else(|| vec![name.clone()])
+    }
+}
+
 impl ResolvedStatuses {
+    /// Returns the name under which a Gateway is published.
+    pub(crate) fn published_as<'a>(&'a self, gateway: &'a NamespacedName) -> &'a NamespacedName {
+        self.merged.get(gateway).unwrap_or(gateway)
+    }
+
+    /// Returns true if Gateways of ours are published under this name.
+    pub(crate) fn publishes(&self, name: &NamespacedName) -> bool {
+        let alone = self.statuses.gateways.contains_key(name) && !self.merged.contains_key(name);
+        alone || self.merged.values().any(|it| it == name)
+    }
+
+    /// Returns the Gateways that are published with others.
+    pub(crate) fn members(&self) -> Members {
+        let mut members = Members::default();
+        for (gateway, name) in &self.merged {
+            let of_name = members.0.entry(name.clone()).or_default();
+            of_name.push(gateway.clone());
+        }
+        members
+    }
+
+    /// Returns the generation of a Gateway that was judged.
+    pub(crate) fn generation(&self, gateway: &NamespacedName) -> i64 {
+        let status = self.statuses.gateways.get(gateway);
+        let first = status.and_then(|status| status.conditions.first());
+        first.map_or(0, |condition| condition.observed_generation)
+    }
+
     /// Returns the warnings about a Gateway's certificates at this time.
     pub(crate) fn warnings(&self, gateway: &NamespacedName, now: Timestamp) -> Vec<Warning> {
         let expiries = self.expiries.get(gateway).into_iter().flatten();
@@ -108,6 +152,6 @@ impl ResolvedStatuses {
 pub(crate) struct RouteStatusUpdate {
     /// The statuses.
     pub(crate) routes: Vec<(ObjectKey, RouteStatus)>,
-    /// Revision that is to be published of each Gateway now; empty if none has changed.
+    /// Revision that is to be published now, by name; empty if none has changed.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
 }

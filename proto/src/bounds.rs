@@ -4,8 +4,11 @@
 //! An element of a list takes two bytes where it is encoded and a hundred times that as a value, and bytes that repeat
 //! compress a thousandfold. So a limit on bytes is no limit on memory. The walk here follows the schema, builds nothing and
 //! ends at the first byte that is too much. It vouches for nothing else: a message that it lets through may be malformed.
+//!
+//! On the way it refuses what a snapshot says beyond this schema. A decoder passes over fields that it does not know, so a reader
+//! that is older than its writer would serve a route without the part that protects it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use prost::bytes::Buf as _;
@@ -36,14 +39,26 @@ pub enum BoundsError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// A newer writer says something that this schema has no place for.
+    #[error(
+        "{message} has {what}, which this version of Sesame does not know and must not leave out; use a version that is as new as the writer's"
+    )]
+    Unknown {
+        /// Name of the message.
+        message: String,
+        /// The field, or the value of a field.
+        what: String,
+    },
     /// The bytes are not a message of the schema.
     #[error("cannot be decoded: {0}")]
     Malformed(#[from] DecodeError),
 }
 
-/// Decodes a snapshot, or a part of one, that takes no more than `limit` bytes; returns the bytes that it takes, too.
+/// Decodes a snapshot, or a part of one, that takes no more than `limit` bytes and says nothing that the schema does not know; returns
+/// the bytes that it takes, too.
 pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError> {
-    decode(&SHAPES.snapshot, bytes, limit)
+    let size = size_of_snapshot(bytes, limit)?;
+    Ok((Snapshot::decode(bytes)?, size))
 }
 
 /// Decodes a manifest, within the limit for all manifests.
@@ -61,9 +76,10 @@ pub(crate) fn sealed_keys(bytes: &[u8]) -> Result<SealedKeys, BoundsError> {
     Ok(decode(&SHAPES.sealed_keys, bytes, MAX_SEALED_KEYS)?.0)
 }
 
-/// Returns the bytes that a snapshot, or a part of one, would take; an error if they are more than `limit`.
+/// Returns the bytes that a snapshot, or a part of one, would take; an error if they are more than `limit`, or if it says what the
+/// schema does not know.
 pub(crate) fn size_of_snapshot(bytes: &[u8], limit: u64) -> Result<u64, BoundsError> {
-    SHAPES.snapshot.measure(bytes, limit)
+    SHAPES.snapshot.measure(bytes, limit, Unknown::Refused)
 }
 
 pub(crate) fn decode<M: Message + Default>(
@@ -71,16 +87,25 @@ pub(crate) fn decode<M: Message + Default>(
     bytes: &[u8],
     limit: u64,
 ) -> Result<(M, u64), BoundsError> {
-    let size = shape.measure(bytes, limit)?;
+    let size = shape.measure(bytes, limit, Unknown::PassedOver)?;
     Ok((M::decode(bytes)?, size))
 }
 
-/// The fields of a message, as far as they take memory.
+/// Treatment of what is not in the schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unknown {
+    Refused,
+    PassedOver,
+}
+
+/// The fields of a message.
 #[derive(Debug)]
 pub(crate) struct Shape {
+    /// Name of the message.
+    name: String,
     /// Bytes of a value, without those that it points to.
     size: u64,
-    /// The fields by number; a field that is not here takes nothing.
+    /// The fields by number.
     fields: BTreeMap<u32, Field>,
 }
 
@@ -96,6 +121,10 @@ pub(crate) enum Of {
     Text,
     /// A number of a list.
     Numbers,
+    /// A single number, which takes nothing.
+    Number,
+    /// A single value of an enumeration, which takes nothing.
+    Value(Arc<BTreeSet<i32>>),
     Message(Arc<Shape>),
 }
 
@@ -111,7 +140,9 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let shape = |name: &str| {
         let message = pool.get_message_by_name(&format!("sesame.snapshot.v1alpha1.{name}"));
         // Without a schema nothing is let through.
-        Arc::new(message.map_or(Shape::new(usize::MAX, []), |message| Shape::of(&message)))
+        Arc::new(message.map_or(Shape::new(name, usize::MAX, []), |message| {
+            Shape::of(&message)
+        }))
     };
     Shapes {
         snapshot: shape("Snapshot"),
@@ -122,8 +153,13 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
 });
 
 impl Shape {
-    pub(crate) fn new(size: usize, fields: impl IntoIterator<Item = (u32, Field)>) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        size: usize,
+        fields: impl IntoIterator<Item = (u32, Field)>,
+    ) -> Self {
         Self {
+            name: name.to_owned(),
             size: size as u64,
             fields: fields.into_iter().collect(),
         }
@@ -132,21 +168,30 @@ impl Shape {
     /// Returns the shape of a message. No message of the schema can contain itself, so this ends.
     fn of(message: &MessageDescriptor) -> Self {
         let size = SIZES.iter().find(|(name, _)| *name == message.name());
-        let fields = message.fields().filter_map(|field| {
+        let fields = message.fields().map(|field| {
             let repeated = field.is_list();
             let of = match field.kind() {
                 Kind::String | Kind::Bytes => Of::Text,
                 Kind::Message(inner) => Of::Message(Arc::new(Self::of(&inner))),
                 _ if repeated => Of::Numbers,
-                _ => return None,
+                Kind::Enum(values) => {
+                    let known = values.values().map(|value| value.number());
+                    Of::Value(Arc::new(known.collect()))
+                }
+                _ => Of::Number,
             };
-            Some((field.number(), Field { of, repeated }))
+            (field.number(), Field { of, repeated })
         });
-        Self::new(size.map_or(UNKNOWN_SIZE, |(_, size)| *size), fields)
+        let size = size.map_or(UNKNOWN_SIZE, |(_, size)| *size);
+        Self::new(message.name(), size, fields)
     }
 
-    fn measure(&self, bytes: &[u8], limit: u64) -> Result<u64, BoundsError> {
-        let mut walk = Walk { limit, left: limit };
+    fn measure(&self, bytes: &[u8], limit: u64, unknown: Unknown) -> Result<u64, BoundsError> {
+        let mut walk = Walk {
+            limit,
+            left: limit,
+            unknown,
+        };
         walk.take(self.size)?;
         walk.message(self, bytes)?;
         Ok(limit - walk.left)
@@ -156,6 +201,7 @@ impl Shape {
 struct Walk {
     limit: u64,
     left: u64,
+    unknown: Unknown,
 }
 
 impl Walk {
@@ -173,8 +219,8 @@ impl Walk {
             let (number, wire) = decode_key(&mut bytes)?;
             let length = match wire {
                 WireType::Varint => {
-                    decode_varint(&mut bytes)?;
-                    self.number(shape, number)?;
+                    let value = decode_varint(&mut bytes)?;
+                    self.number(shape, number, Some(value))?;
                     continue;
                 }
                 WireType::SixtyFourBit => 8,
@@ -187,7 +233,7 @@ impl Walk {
             bytes.advance(length);
             match wire {
                 WireType::LengthDelimited => self.field(shape, number, content)?,
-                _ => self.number(shape, number)?,
+                _ => self.number(shape, number, None)?,
             }
         }
         Ok(())
@@ -195,7 +241,7 @@ impl Walk {
 
     fn field(&mut self, shape: &Shape, number: u32, content: &[u8]) -> Result<(), BoundsError> {
         let Some(Field { of, repeated }) = shape.fields.get(&number) else {
-            return Ok(());
+            return self.not_known(shape, || format!("field {number}"));
         };
         match of {
             Of::Text => {
@@ -204,6 +250,8 @@ impl Walk {
             }
             // One byte is one number at most.
             Of::Numbers => self.take(GROWTH * content.len() as u64 * size_of::<u64>() as u64),
+            // The decoder refuses it.
+            Of::Number | Of::Value(_) => Ok(()),
             Of::Message(inner) => {
                 if *repeated {
                     self.take(GROWTH.saturating_mul(inner.size))?;
@@ -213,10 +261,35 @@ impl Walk {
         }
     }
 
-    fn number(&mut self, shape: &Shape, number: u32) -> Result<(), BoundsError> {
-        match shape.fields.get(&number) {
-            Some(_) => self.take(GROWTH * size_of::<u64>() as u64),
-            None => Ok(()),
+    fn number(
+        &mut self,
+        shape: &Shape,
+        number: u32,
+        value: Option<u64>,
+    ) -> Result<(), BoundsError> {
+        let Some(Field { of, .. }) = shape.fields.get(&number) else {
+            return self.not_known(shape, || format!("field {number}"));
+        };
+        match of {
+            Of::Number => Ok(()),
+            Of::Value(known) => {
+                let value = value.and_then(|value| i32::try_from(value).ok());
+                if value.is_some_and(|value| known.contains(&value)) {
+                    return Ok(());
+                }
+                self.not_known(shape, || format!("another value in field {number}"))
+            }
+            Of::Text | Of::Numbers | Of::Message(_) => self.take(GROWTH * size_of::<u64>() as u64),
+        }
+    }
+
+    fn not_known(&self, shape: &Shape, what: impl FnOnce() -> String) -> Result<(), BoundsError> {
+        match self.unknown {
+            Unknown::PassedOver => Ok(()),
+            Unknown::Refused => Err(BoundsError::Unknown {
+                message: shape.name.clone(),
+                what: what(),
+            }),
         }
     }
 }
@@ -231,6 +304,7 @@ fn malformed() -> BoundsError {
 mod tests {
     use super::*;
     use crate::schema::{Endpoint, EndpointSet, Route, RouteTable, VirtualHost};
+    use crate::wire::numbers;
 
     #[test]
     fn every_message_has_a_size_and_every_list_is_counted() {
@@ -293,6 +367,48 @@ mod tests {
         .encode_to_vec();
         let (_, size) = snapshot(&bytes, 1 << 24).unwrap();
         assert!(size < 6 * bytes.len() as u64, "{size} of {}", bytes.len());
+    }
+
+    #[test]
+    fn a_field_or_a_value_of_a_newer_schema_is_refused_wherever_it_is() {
+        let route = |more: &[u8]| {
+            let mut route = Route {
+                name: "HTTPRoute/default/a/rules/0/matches/0".to_owned(),
+                ..Route::default()
+            }
+            .encode_to_vec();
+            route.extend(more);
+            let (mut host, mut table, mut all) = (Vec::new(), Vec::new(), Vec::new());
+            crate::wire::append(numbers::virtual_host::ROUTES, &route, &mut host);
+            crate::wire::append(numbers::route_table::VIRTUAL_HOSTS, &host, &mut table);
+            crate::wire::append(numbers::snapshot::ROUTE_TABLES, &table, &mut all);
+            all
+        };
+        assert!(snapshot(&route(&[]), 1 << 20).is_ok());
+        // Field 500, as a number, as text and as 32 bits.
+        for more in [
+            &[0xa0, 0x1f, 1][..],
+            &[0xa2, 0x1f, 1, b'a'],
+            &[0xa5, 0x1f, 0, 0, 0, 0],
+        ] {
+            let error = snapshot(&route(more), 1 << 20).unwrap_err();
+            assert!(
+                error.to_string().starts_with("Route has field 500"),
+                "{error}"
+            );
+        }
+        let mut backend = Vec::new();
+        let protocol = u8::try_from(numbers::backend::PROTOCOL).unwrap();
+        crate::wire::append(
+            numbers::snapshot::BACKENDS,
+            &[protocol << 3, 99],
+            &mut backend,
+        );
+        let error = snapshot(&backend, 1 << 20).unwrap_err();
+        assert!(
+            error.to_string().starts_with("Backend has another value"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -94,9 +94,13 @@ static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
         let (of, repeated) = (Of::Text, false);
         (number, Field { of, repeated })
     };
-    let pair = Shape::new(size_of::<KeyPair>(), [text(1), text(2), text(3)]);
+    let pair = Shape::new("KeyPair", size_of::<KeyPair>(), [text(1), text(2), text(3)]);
     let (of, repeated) = (Of::Message(Arc::new(pair)), true);
-    Shape::new(size_of::<StoredKeys>(), [(PAIRS, Field { of, repeated })])
+    Shape::new(
+        "StoredKeys",
+        size_of::<StoredKeys>(),
+        [(PAIRS, Field { of, repeated })],
+    )
 });
 
 #[cfg(test)]

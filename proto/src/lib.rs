@@ -7,8 +7,8 @@
 //! - `keys` carries private keys beside a snapshot, never in it; `signature` signs what is published.
 //! - `bundle` is all of it as one signed file, for hosts that are connected to nothing.
 //! - `bounds` refuses messages that would take too much memory, before they are decoded.
-//! - `field_names`, `expressions` and `addresses` are the limits of what a snapshot may say. Resolution keeps them, and
-//!   rendering checks them again.
+//! - `field_names`, `expressions`, `addresses` and `tls_parameters` are the limits of what a snapshot may say. Resolution
+//!   keeps them, and rendering checks them again.
 //!
 //! This crate must never know Kubernetes or Envoy, open a file or read a clock.
 
@@ -28,4 +28,5 @@ pub mod refusal;
 pub mod schema;
 pub mod shard;
 pub mod signature;
+pub mod tls_parameters;
 pub mod wire;

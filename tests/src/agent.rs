@@ -1,5 +1,6 @@
 //! A real `sesame-agent run` with its real Envoy, in directories of its own.
 
+mod conditions;
 mod disks;
 mod ends;
 mod orders;
@@ -25,6 +26,7 @@ use crate::envoy::envoy_binary;
 use crate::logs::{log_to, tail};
 use crate::processes::{self, Process};
 
+pub use conditions::listener_condition;
 pub use orders::{arguments, words};
 pub use setup::Setup;
 

@@ -21,7 +21,11 @@ pub struct StandInCloud {
 impl StandInCloud {
     /// Starts one that gives nothing yet.
     pub async fn start(cluster: &TestCluster) -> Self {
-        let client = cluster.client(&User::Admin).await;
+        Self::of(cluster.client(&User::Admin).await)
+    }
+
+    /// Starts one that works as this client and gives nothing yet.
+    pub fn of(client: Client) -> Self {
         let (ingresses, wanted) = watch::channel(json!([]));
         let task = tokio::spawn(async move {
             loop {

@@ -160,8 +160,17 @@ impl TestCluster {
     ///
     /// The standard channel also brings the admission policy that refuses the experimental one afterwards.
     pub async fn install_crds(&self, channel: Channel) {
+        self.install_all(assets::crds(channel)).await;
+    }
+
+    /// Installs another release, such as `v1.7.0`, in the same way.
+    pub async fn install_release(&self, release: &str, channel: Channel) {
+        self.install_all(assets::crds_of(release, channel)).await;
+    }
+
+    async fn install_all(&self, objects: Vec<Value>) {
         let mut definitions = Vec::new();
-        for object in assets::crds(channel) {
+        for object in objects {
             let applied = self.admin.apply_value(&object).await;
             definitions.push(applied.expect("an object of the Gateway API's release"));
         }

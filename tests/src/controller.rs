@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -82,6 +82,7 @@ pub struct ControllerUnderTest {
     flags: Vec<String>,
     variables: Vec<(String, PathBuf)>,
     listen: SocketAddr,
+    program: PathBuf,
     child: Option<Child>,
 }
 
@@ -109,6 +110,7 @@ impl ControllerUnderTest {
                 .map(|(name, value)| ((*name).to_owned(), value.clone()))
                 .collect(),
             listen: (Ipv4Addr::LOCALHOST, free_port()).into(),
+            program: beside_test("sesame-controller"),
             child: None,
         };
         controller.restart();
@@ -119,7 +121,7 @@ impl ControllerUnderTest {
     pub fn restart(&mut self) {
         self.kill9();
         let given = |name: &str| self.flags.iter().any(|flag| flag == name);
-        let mut command = Command::new(beside_test("sesame-controller"));
+        let mut command = Command::new(&self.program);
         command
             .arg("run")
             .arg("--kubeconfig")
@@ -141,6 +143,12 @@ impl ControllerUnderTest {
         }
         log_to(&mut command, &self.log_path());
         self.child = Some(command.spawn().expect("start the controller"));
+    }
+
+    /// Starts another program in its place.
+    pub fn replace(&mut self, program: &Path) {
+        program.clone_into(&mut self.program);
+        self.restart();
     }
 
     /// SIGKILL.

@@ -65,6 +65,21 @@ pub fn rendered_by_kustomize(directory: &Path) -> Vec<Value> {
     objects_of(&command.output().expect("start kustomize"))
 }
 
+/// Renders `controller/deploy` with one of its components.
+pub fn rendered_with_component(component: &str) -> Vec<Value> {
+    let copy = tempfile::tempdir().expect("a directory");
+    let copied = Command::new("cp")
+        .arg("-R")
+        .arg(workspace().join("controller/deploy/."))
+        .arg(copy.path())
+        .status();
+    assert!(copied.expect("start cp").success());
+    let file = copy.path().join("kustomization.yaml");
+    let text = std::fs::read_to_string(&file).expect("a kustomization");
+    std::fs::write(&file, format!("{text}components: [{component}]\n")).expect("write it");
+    rendered_by_kustomize(copy.path())
+}
+
 /// The objects by their names, without the labels of Helm.
 pub fn by_name(objects: Vec<Value>) -> Objects {
     let count = objects.len();

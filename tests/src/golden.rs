@@ -14,13 +14,14 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::resolve::{Options, Problem, ResolvedGateway, resolve};
 use sesame_gateway_api::world::World;
 use sesame_render::dump::{self, Redact};
+use sesame_render::{AccessLogSink, RenderOptions};
 
 pub use self::defaults::Defaults;
 pub use self::difference::excerpt;
@@ -35,6 +36,9 @@ pub const OUTPUTS: [&str; 3] = ["conditions.yaml", "envoy.yaml", "snapshot.yaml"
 const DEFAULTS: &str = "_defaults";
 /// Line that names a default object that a case is to be without.
 const WITHOUT: &str = "# Without: ";
+
+/// Line that names the place to which a case writes access logs.
+const ACCESS_LOG: &str = "# Access log: ";
 
 /// The one case that shows `supportedFeatures`, so that a new feature changes one file.
 const SHOWS_FEATURES: &str = "gatewayclass-ours";
@@ -125,6 +129,21 @@ impl Case {
         Ok(text)
     }
 
+    /// Returns the host of the case.
+    fn host(&self, gateway: &ResolvedGateway) -> Result<RenderOptions> {
+        let own = self.committed(INPUT).unwrap_or_default();
+        let place = own.lines().find_map(|line| line.strip_prefix(ACCESS_LOG));
+        Ok(RenderOptions {
+            access_log: match place {
+                None => None,
+                Some("stdout") => Some(AccessLogSink::Stdout),
+                Some(path) if path.starts_with('/') => Some(AccessLogSink::File(path.into())),
+                Some(other) => bail!("`{ACCESS_LOG}{other}`: expected `stdout` or a path"),
+            },
+            ..host(gateway)
+        })
+    }
+
     /// Runs the case.
     pub fn run(&self) -> Result<Outcome> {
         let (world, refused) = read(&self.input()?);
@@ -147,7 +166,7 @@ impl Case {
         for resolved in &resolution.gateways {
             snapshots.push(sesame_proto::json::to_value(&resolved.snapshot));
             let rendered =
-                sesame_render::render(&resolved.snapshot, &resolved.keys, &host(resolved));
+                sesame_render::render(&resolved.snapshot, &resolved.keys, &self.host(resolved)?);
             let mut value = dump::resources(&rendered, Redact::PrivateKeys)?;
             let gateway = resolved.gateway.to_string();
             if let Value::Object(value) = &mut value {
@@ -177,8 +196,8 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
         .filter_map(|outcome| Some(outcome.ok()?.object.key().to_string()))
 }
 
-/// Returns the host of every case: it has the addresses that a Gateway asks for, else it listens on all.
-fn host(gateway: &ResolvedGateway) -> sesame_render::RenderOptions {
+/// Returns the host of a case without access logs: it has the addresses that a Gateway asks for, else it listens on all.
+fn host(gateway: &ResolvedGateway) -> RenderOptions {
     let mut addresses: Vec<IpAddr> = gateway
         .snapshot
         .addresses

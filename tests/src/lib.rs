@@ -17,6 +17,7 @@ pub mod datagrams;
 pub mod deployed;
 pub mod envoy_files;
 pub mod golden;
+pub mod handshakes;
 pub mod http2;
 pub mod joining;
 pub mod load;

@@ -67,13 +67,19 @@ pub fn edge(listeners: &[Value]) -> Vec<Value> {
 
 /// The same with one HTTP listener, and a SesameConfiguration of this `spec` as parameters of the class, which comes first.
 pub fn edge_with_parameters(spec: &Value) -> Vec<Value> {
-    let mut class = gateway_class(GATEWAY);
-    class["spec"]["parametersRef"] = json!({"group": "projectsesame.io",
-        "kind": "SesameConfiguration", "name": "template", "namespace": "default"});
-    let parameters = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
-        "metadata": {"name": "template", "namespace": "default"}, "spec": spec});
+    let [parameters, class] = class_with_parameters(GATEWAY, "template", spec);
     let gateway = gateway(GATEWAY, &[http_listener("http", 80, "")]);
     vec![parameters, class, gateway]
+}
+
+/// A SesameConfiguration of this name and `spec`, and a class that has it as parameters.
+pub fn class_with_parameters(name: &str, parameters: &str, spec: &Value) -> [Value; 2] {
+    let mut class = gateway_class(name);
+    class["spec"]["parametersRef"] = json!({"group": "projectsesame.io",
+        "kind": "SesameConfiguration", "name": parameters, "namespace": "default"});
+    let parameters = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
+        "metadata": {"name": parameters, "namespace": "default"}, "spec": spec});
+    [parameters, class]
 }
 
 /// An HTTP listener; an empty hostname is none.

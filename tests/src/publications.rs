@@ -10,6 +10,8 @@ use sesame_agent::source::last_good::LastGood;
 use sesame_agent::source::manifests::Manifests;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::{Options, ResolvedGateway, resolve};
+use sesame_proto::digest::sha256;
+use sesame_proto::schema::Manifest;
 use sesame_proto::{keys, shard};
 use sesame_published::GatewayAgent;
 use sesame_published::names::{
@@ -118,6 +120,28 @@ impl Published {
             keys: secrets,
             manifest: named,
         }
+    }
+
+    /// The same as a newer controller writes it, with something that this version does not know.
+    #[must_use]
+    pub fn with_unknown_field(mut self) -> Self {
+        let shard = self.config.last_mut().expect("a shard");
+        let stored = decoded(&shard["binaryData"][SHARD_ENTRY]);
+        let manifest = decoded(&self.manifest["binaryData"][MANIFEST_ENTRY]);
+        let mut manifest = Manifest::decode(&*manifest).expect("a manifest");
+        let mut references = manifest.config.iter_mut();
+        let reference = references
+            .find(|reference| reference.sha256 == sha256(&stored))
+            .expect("the shard is in the manifest");
+        let mut plain = zstd::decode_all(&*stored).expect("a shard");
+        // Field 500, which holds a letter.
+        plain.extend([0xa2, 0x1f, 1, b'a']);
+        let stored = zstd::encode_all(&*plain, 3).expect("it is in memory");
+        reference.sha256 = sha256(&stored);
+        reference.size = plain.len() as u64;
+        shard["binaryData"] = json!({SHARD_ENTRY: base64(&stored)});
+        self.manifest["binaryData"] = json!({MANIFEST_ENTRY: base64(&manifest.encode_to_vec())});
+        self
     }
 
     /// Writes all of it, the manifest last.
@@ -233,6 +257,12 @@ fn object(kind: &str, gateway: &NamespacedName, name: &str, part: Part) -> Value
             },
         },
     })
+}
+
+fn decoded(text: &Value) -> Vec<u8> {
+    let text = text.as_str().expect("text");
+    let engine = base64::engine::general_purpose::STANDARD;
+    engine.decode(text).expect("base64")
 }
 
 fn base64(bytes: &[u8]) -> String {

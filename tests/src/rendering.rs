@@ -19,5 +19,6 @@ pub fn options(addresses: Vec<IpAddr>) -> RenderOptions {
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         endpoints: EndpointRules::default(),
+        access_log: None,
     }
 }

@@ -5,7 +5,8 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::agent_name;
 
 use crate::cluster::{Client, Failure, TestCluster};
-use crate::controller::NAMESPACE;
+use crate::controller::{NAMESPACE, SOON, publication};
+use crate::wait::eventually;
 
 /// The path of all reports.
 pub const REPORTS: &str = "/apis/projectsesame.io/v1alpha1/namespaces/sesame-system/gatewayagents";
@@ -38,6 +39,19 @@ pub async fn say(
     let path = format!("{REPORTS}/{name}/status");
     client.merge(&path, &json!({"status": status})).await?;
     Ok(())
+}
+
+/// Reports that a host serves what is published of a Gateway, by port 80 of this address.
+pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, address: &str) {
+    let found = eventually("it is published", SOON, async || {
+        publication(client, gateway).await
+    })
+    .await;
+    let revision: String = found.manifest.revision.chars().take(12).collect();
+    let serving = json!({"state": "Serving", "wantedRevision": revision, "appliedRevision": revision,
+        "addresses": [address], "openPorts": ["TCP/80"]});
+    let said = say(client, gateway, host, &serving).await;
+    said.expect("a report");
 }
 
 /// Lets the agents' ServiceAccount of `controller/deploy/agent` report for these hosts, which are no nodes.

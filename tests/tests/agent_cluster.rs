@@ -42,7 +42,7 @@ async fn first_is_served(
     let user = publications::prepare(cluster, &[&edge]).await;
     let first = at_port_80(backend.address(), "/one");
     first.publish(cluster.admin()).await;
-    follow(agent, cluster, &user, &[]).await;
+    follow(agent, cluster, &user, &["--report-seconds=600"]).await;
     wait(agent, "/one").await;
     first
 }
@@ -74,6 +74,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     let told = wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
     assert_eq!(told["addresses"], json!(["127.0.0.1"]), "{told:#}");
     assert_eq!(told["envoyVersion"], "1.40.0", "{told:#}");
+    assert_eq!(told["reportSeconds"], 600, "{told:#}");
     assert!(
         told["heartbeat"].is_string() && told["appliedAt"].is_string(),
         "{told:#}"
@@ -233,6 +234,21 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
             says(status, "Degraded", "endpoints-1-0")
         })
         .await;
+    wait(&agent, "/two").await;
+
+    // A newer controller says more than this agent knows: it would leave that out, so it takes none of it.
+    let third = at_port_80(backend.address(), "/three").with_unknown_field();
+    third.publish(cluster.admin()).await;
+    agent
+        .wait_status("what is not known is named", |status| {
+            says(status, "Degraded", "has field 500, which this version")
+        })
+        .await;
+    let told = wait_told(&cluster, &edge, "told that it is not served", |status| {
+        status["state"] == "Degraded" && status["wantedRevision"] == *third.short()
+    })
+    .await;
+    assert_eq!(told["appliedRevision"], second.short(), "{told:#}");
     wait(&agent, "/two").await;
     load.stop().await.assert_clean();
 }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, listener_condition};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
@@ -26,14 +26,9 @@ fn hold(agent: &AgentUnderTest, outside: u16) -> TcpListener {
 
 /// `status` and message of a listener's `Programmed`.
 fn programmed(status: &Value, listener: &str) -> Option<(String, String)> {
-    let objects = status["objects"].as_array()?;
-    let gateway = objects.iter().find(|object| object["kind"] == "Gateway")?;
-    let listeners = gateway["status"]["listeners"].as_array()?;
-    let listener = listeners.iter().find(|l| l["name"] == listener)?;
-    let conditions = listener["conditions"].as_array()?;
-    let condition = conditions.iter().find(|c| c["type"] == "Programmed")?;
-    let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-    Some((text("status"), text("message")))
+    let programmed = listener_condition(status, listener, "Programmed");
+    let text = |field: &str| programmed[field].as_str().unwrap_or_default().to_owned();
+    (!programmed.is_null()).then(|| (text("status"), text("message")))
 }
 
 async fn wait_conflict(agent: &AgentUnderTest, listener: &str) {

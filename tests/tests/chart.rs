@@ -1,11 +1,10 @@
 //! The chart renders what the kustomizations do, and takes no value that it does not know.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 use sesame_tests::controller::NAMESPACE;
 use sesame_tests::deployed::{
     Objects, by_name, chart, differences, helm, rendered_by_helm, rendered_by_kustomize,
+    rendered_with_component,
 };
 use sesame_tests::envoy::workspace;
 
@@ -31,21 +30,49 @@ fn by_default_the_chart_is_what_the_kustomizations_are() {
 
 #[test]
 fn with_namespaces_the_chart_is_what_the_component_makes_of_the_kustomization() {
-    let copy = tempfile::tempdir().expect("a directory");
-    let copied = Command::new("cp")
-        .arg("-R")
-        .arg(workspace().join("controller/deploy/."))
-        .arg(copy.path())
-        .status();
-    assert!(copied.expect("start cp").success());
-    let file = copy.path().join("kustomization.yaml");
-    let text = std::fs::read_to_string(&file).expect("a kustomization");
-    std::fs::write(&file, format!("{text}components: [namespaced]\n")).expect("write it");
-    let mut wanted = by_name(rendered_by_kustomize(copy.path()));
+    let mut wanted = by_name(rendered_with_component("namespaced"));
     wanted.retain(|(kind, _), _| kind != "Namespace");
     let values = json!({"watchNamespaces": ["shop"], "agent": {"enabled": false}});
     let rendered = by_name(rendered_by_helm(NAMESPACE, &values));
     assert_same(&rendered, &wanted);
+}
+
+#[test]
+fn the_right_to_make_second_gateways_is_given_where_it_is_asked_for() {
+    let plain = by_name(rendered_by_helm(NAMESPACE, &json!({})));
+    let values = json!({"controller": {"upstreamGateways": true}});
+    let mut rendered = by_name(rendered_by_helm(NAMESPACE, &values));
+    rendered.retain(|name, _| !plain.contains_key(name));
+    let path = workspace().join("controller/deploy/upstreams.yaml");
+    let text = std::fs::read_to_string(path).expect("the rights");
+    let documents = serde_saphyr::from_multiple::<Value>(&text).expect("YAML");
+    assert_same(&rendered, &by_name(documents));
+}
+
+#[test]
+fn the_policies_of_networks_are_those_of_the_component_where_they_are_asked_for() {
+    let mut wanted = by_name(rendered_with_component("network-policies"));
+    wanted.retain(|(kind, _), _| kind == "NetworkPolicy");
+    let policies = |values: &Value| {
+        let mut rendered = by_name(rendered_by_helm(NAMESPACE, values));
+        rendered.retain(|(kind, _), _| kind == "NetworkPolicy");
+        rendered
+    };
+    assert_same(
+        &policies(&json!({"networkPolicies": {"enabled": true}})),
+        &wanted,
+    );
+    let narrow = json!({"networkPolicies": {"enabled": true,
+        "apiServer": {"cidrs": ["192.0.2.10/32"], "ports": [6443]}, "metricsFrom": {"projectsesame.io/metrics": null, "name": "metrics"}}});
+    let of_controller = (
+        "NetworkPolicy".to_owned(),
+        format!("{NAMESPACE}/sesame-controller"),
+    );
+    let spec = policies(&narrow)[&of_controller]["spec"].clone();
+    let to = json!([{"to": [{"ipBlock": {"cidr": "192.0.2.10/32"}}], "ports": [{"protocol": "TCP", "port": 6443}]}]);
+    assert_eq!(spec["egress"], to);
+    let from = &spec["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"];
+    assert_eq!(*from, json!({"name": "metrics"}));
 }
 
 fn assert_same(rendered: &Objects, wanted: &Objects) {
@@ -92,6 +119,10 @@ fn helm_has_nothing_to_say_about_the_chart_and_refuses_values_that_it_does_not_k
         (
             "watchNamespaces={Shop}",
             "/watchNamespaces/0': 'Shop' does not match pattern",
+        ),
+        (
+            "networkPolicies.apiServer.cidrs={192.0.2.10}",
+            "/networkPolicies/apiServer/cidrs/0': '192.0.2.10' does not match pattern",
         ),
         ("fleet=", "/fleet': '' does not match pattern"),
         ("controller.replicas=null", "missing property 'replicas'"),

@@ -64,15 +64,7 @@ async fn serve(cluster: &TestCluster) {
     cluster.apply_all(&[node]).await;
     let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": HOST}]}});
     cluster.merge("/api/v1/nodes/node-a/status", &status).await;
-    let found = eventually("it is published", SOON, async || {
-        publication(cluster.admin(), &edge_name()).await
-    })
-    .await;
-    let revision: String = found.manifest.revision.chars().take(12).collect();
-    let serving = json!({"state": "Serving", "wantedRevision": revision, "appliedRevision": revision,
-        "addresses": [HOST], "openPorts": ["TCP/80"]});
-    let said = reports::say(cluster.admin(), &edge_name(), "node-a", &serving).await;
-    said.expect("a report");
+    reports::say_serving(cluster.admin(), &edge_name(), "node-a", HOST).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,19 +80,18 @@ async fn a_gateway_has_the_addresses_of_its_load_balancer_as_they_come_change_an
     let admin = cluster.admin();
     let cloud = StandInCloud::start(&cluster).await;
     serve(&cluster).await;
-    let awaited = until(
-        &cluster,
-        "an address is awaited",
-        &[],
-        "False",
-        "AddressNotAssigned",
-    )
-    .await;
-    let why = programmed(&awaited)["message"].as_str().expect("a message");
-    assert!(
-        why.contains("no load balancer of class \"example.com/lb\" has given Service default/edge-edge an address yet"),
-        "{why}"
-    );
+    // Until the Service is made, the Gateway says that instead, for the same reason.
+    let why = "no load balancer of class \"example.com/lb\" has given Service default/edge-edge an address yet";
+    cluster
+        .until("an address is awaited", GATEWAY, |gateway| {
+            let programmed = programmed(gateway);
+            let message = programmed["message"].as_str().unwrap_or_default();
+            addresses(gateway).is_empty()
+                && programmed["status"] == "False"
+                && programmed["reason"] == "AddressNotAssigned"
+                && message.contains(why)
+        })
+        .await;
     let service = cluster.get(SERVICE).await;
     let spec = &service["spec"];
     assert_eq!(spec["externalTrafficPolicy"], "Local", "{service:#}");

@@ -15,7 +15,7 @@ use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deployed};
 use sesame_tests::envoy::workspace;
 use sesame_tests::manifests::{edge, http_route, https_listener, path, rule_to, served};
 use sesame_tests::network;
-use sesame_tests::wait::eventually;
+use sesame_tests::wait::{eventually, holds};
 
 fn run(program: &Path, arguments: &[&str]) -> Output {
     let output = Command::new(program).args(arguments).output();
@@ -88,15 +88,37 @@ async fn keys_of_a_cluster_are_sealed_to_a_host_and_served_there() {
         )
     };
     let recipient = ["--recipient", host.trim()];
-    eventually("the Gateway and its key are published", SOON, async || {
+    // The objects do not reach the controller all at once.
+    eventually("all of the Gateway is published", SOON, async || {
         let output = export("edge.bundle", &recipient);
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(words(&output))
+        if !output.status.success() {
+            return Err(words(&output));
         }
+        let bytes = std::fs::read(name("edge.bundle")).map_err(|error| error.to_string())?;
+        let bundle = BundleFile::read(&bytes).map_err(|error| error.to_string())?;
+        let snapshot = bundle.snapshot().map_err(|error| error.to_string())?;
+        let has_routes = !snapshot.route_tables.is_empty();
+        let endpoints = snapshot.endpoints.iter();
+        let has_endpoints = endpoints.flat_map(|set| &set.endpoints).next().is_some();
+        holds(has_routes && has_endpoints, || format!("{snapshot:?}"))
     })
     .await;
+    let explained = run(
+        &beside_test("sesame-controller"),
+        &[
+            "explain",
+            "--gateway",
+            "default/edge",
+            "--kubeconfig",
+            &config,
+            "--namespace",
+            NAMESPACE,
+            "https://export.test/a",
+        ],
+    );
+    assert_eq!(explained.status.code(), Some(0), "{}", words(&explained));
+    let taken = "TAKEN   HTTPRoute/default/app/rules/0/matches/0";
+    assert!(words(&explained).contains(taken), "{}", words(&explained));
     let without = export("without.bundle", &[]);
     assert!(without.status.success(), "{}", words(&without));
     assert!(

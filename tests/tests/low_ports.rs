@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, listener_condition};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
@@ -124,27 +124,17 @@ async fn with_the_capability() {
 
 /// The listener's `Programmed`, if it is as it should be.
 fn refused(status: &Value, listener: &str) -> bool {
-    let objects = status["objects"].as_array().into_iter().flatten();
-    let listeners = objects
-        .filter(|object| object["kind"] == "Gateway")
-        .filter_map(|gateway| gateway["status"]["listeners"].as_array())
-        .flatten();
-    let conditions = listeners
-        .filter(|found| found["name"] == listener)
-        .filter_map(|found| found["conditions"].as_array())
-        .flatten();
-    conditions
-        .filter(|condition| condition["type"] == "Programmed" && condition["status"] == "False")
-        .filter_map(|condition| condition["message"].as_str())
-        .any(|message| {
-            let words = [
-                "Permission denied",
-                "below 1024",
-                "CAP_NET_BIND_SERVICE",
-                "--port-map",
-            ];
-            words.iter().all(|word| message.contains(word))
-        })
+    let programmed = listener_condition(status, listener, "Programmed");
+    let words = [
+        "Permission denied",
+        "below 1024",
+        "CAP_NET_BIND_SERVICE",
+        "--port-map",
+    ];
+    programmed["status"] == "False"
+        && programmed["message"]
+            .as_str()
+            .is_some_and(|message| words.iter().all(|word| message.contains(word)))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -345,6 +345,7 @@ impl Publisher {
                 local: true,
                 ..sesame_render::EndpointRules::default()
             },
+            access_log: None,
         };
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
         let (applier, supervisor) = host

@@ -25,8 +25,13 @@ struct Launcher {
 
 impl Launcher {
     fn start(agent: &AgentUnderTest, envoy: PathBuf) -> Self {
+        Self::with_drain(agent, envoy, 20)
+    }
+
+    fn with_drain(agent: &AgentUnderTest, envoy: PathBuf, seconds: u32) -> Self {
         let child = Command::new(agent_binary())
-            .args(["launcher", "--take-over", "--drain-seconds=20"])
+            .args(["launcher", "--take-over"])
+            .arg(format!("--drain-seconds={seconds}"))
             .arg("--runtime-dir")
             .arg(agent.runtime())
             .arg("--envoy")
@@ -122,6 +127,44 @@ async fn a_new_launcher_takes_over_and_the_old_one_ends_without_a_lost_request()
     agent.wait_numbered(HOST, 1).await;
     load.pass(100).await;
     load.stop().await.clean("a launcher took over");
+}
+
+/// After a hot restart the new Envoy asks the old one, and aborts if nobody answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launcher_that_drains_shorter_than_its_agent_leaves_a_replaced_envoy_to_its_successor() {
+    let backend = Backend::start("a").await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let [old, new] = ["old", "new"].map(|name| envoy_of(directory.path(), name));
+    let mut agent = Setup::with_ports(&[80])
+        .flag("--launcher")
+        .flag("--drain-seconds=6")
+        .prepare();
+    agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
+    let mut first = Launcher::with_drain(&agent, old, 1);
+    agent.restart();
+    agent.wait_numbered(HOST, 0).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
+    let second = Launcher::with_drain(&agent, new.clone(), 1);
+    second.serves_alone().await;
+    first.signal();
+    assert!(first.ended().await.success());
+    let words = logs_of_envoys(&agent.runtime());
+    assert!(words.contains("due to child request"), "{words}");
+    assert!(runs(&agent, &new));
+    load.pass(100).await;
+    load.stop()
+        .await
+        .clean("a launcher ended after a hot restart");
+}
+
+/// Words of all Envoys of the agent.
+fn logs_of_envoys(runtime: &Path) -> String {
+    let gateways = std::fs::read_dir(runtime.join("gateways")).expect("directories of Gateways");
+    let logs = gateways
+        .flatten()
+        .map(|entry| entry.path().join("envoy.log"));
+    let words = logs.map(|log| std::fs::read_to_string(log).unwrap_or_default());
+    words.collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

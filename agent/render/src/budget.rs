@@ -69,6 +69,10 @@ pub(crate) fn plan<'a>(
             keys,
             client_trust_bundle,
             client_insecure_fallback: _,
+            min_version: _,
+            max_version: _,
+            cipher_suites: _,
+            alpn: _,
         } = tls;
         keys.iter().chain([client_trust_bundle])
     });

@@ -34,6 +34,17 @@ pub struct RenderOptions {
     pub system_ca: PathBuf,
     /// Rules that say which endpoints are served.
     pub endpoints: EndpointRules,
+    /// The place of the access logs; none without them.
+    pub access_log: Option<AccessLogSink>,
+}
+
+/// The place to which Envoy writes access logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLogSink {
+    /// A file; a path as Envoy sees it.
+    File(PathBuf),
+    /// Envoy's standard output.
+    Stdout,
 }
 
 /// Rules that say which endpoints this host serves. A snapshot's word is not taken for it: who may write an endpoint shard
@@ -49,6 +60,8 @@ pub struct EndpointRules {
 /// The parts of the snapshot that any translator may ask about, as far as they are rendered. Lists are by name.
 pub(crate) struct RenderContext<'a> {
     pub(crate) options: &'a RenderOptions,
+    /// The name of the Gateway, for access logs.
+    pub(crate) gateway: &'a str,
     /// The settings for clients.
     pub(crate) edge: Edge,
     pub(crate) subscriptions: Subscriptions<'a>,
@@ -69,6 +82,7 @@ impl<'a> RenderContext<'a> {
         let budget = options.subscription_budget;
         Self {
             options,
+            gateway: &snapshot.gateway,
             edge: snapshot.edge.unwrap_or_default(),
             subscriptions: budget::plan(&snapshot.ports, &snapshot.backends, secrets, budget),
             secrets,

@@ -6,6 +6,7 @@
 //!
 //! It must never read a file, a clock or the environment, and never fail as a whole.
 
+mod access_log;
 mod bootstrap;
 mod budget;
 mod changes;
@@ -35,7 +36,7 @@ pub use bootstrap::bootstrap;
 pub use bootstrap::static_bootstrap::static_bootstrap;
 pub use changes::{endpoints_after, routes_after};
 pub use clusters::shares::none as no_shares;
-pub use context::{EndpointRules, RenderOptions};
+pub use context::{AccessLogSink, EndpointRules, RenderOptions};
 pub use l4::weights::REFUSED_CLUSTER;
 pub use rendered::{RenderProblem, Rendered, Resource};
 pub use whole::render;

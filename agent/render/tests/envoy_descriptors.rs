@@ -22,12 +22,14 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 
 /// The messages that are rendered, or packed into one that is.
-const ROOTS: [&str; 24] = [
+const ROOTS: [&str; 26] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
     ".envoy.config.listener.v3.Listener",
     ".envoy.config.route.v3.RouteConfiguration",
+    ".envoy.extensions.access_loggers.file.v3.FileAccessLog",
+    ".envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
     ".envoy.extensions.clusters.composite.v3.ClusterConfig",
     ".envoy.extensions.filters.http.cors.v3.Cors",
     ".envoy.extensions.filters.http.cors.v3.CorsPolicy",

@@ -72,8 +72,22 @@ impl AgentArgs {
 
 /// Asks the agent at `socket` for `path`. Returns none if no agent runs there.
 pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
+    answer_to(socket, Request::get(path).body(Full::default())?)
+}
+
+/// Asks the agent at `socket` what it says to a value. Returns none if no agent runs there.
+pub(crate) fn ask_about(
+    socket: &Path,
+    path: &str,
+    value: &impl Serialize,
+) -> anyhow::Result<Option<Vec<u8>>> {
+    let body = Full::from(serde_json::to_vec(value)?);
+    answer_to(socket, Request::post(path).body(body)?)
+}
+
+fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Option<Vec<u8>>> {
     let answer = async {
-        let Some(body) = send(socket, Request::get(path).body(Full::default())?).await? else {
+        let Some(body) = send(socket, request).await? else {
             return Ok(None);
         };
         let body = Limited::new(body, MAX_BYTES)
@@ -164,10 +178,11 @@ async fn send(
         .await;
     let body = body.map(Collected::to_bytes).unwrap_or_default();
     let why = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
-    match why["error"].as_str() {
-        Some(why) => bail!("{why}"),
-        None => bail!("the agent answered {status}"),
+    if let Some(why) = why["error"].as_str() {
+        bail!("{why}");
     }
+    let words = String::from_utf8_lossy(&body);
+    bail!("the agent answered {status}: {}", words.trim());
 }
 
 /// Has the agent do what `path` says. Returns its answer.

@@ -25,11 +25,25 @@ pub(crate) struct EnvoyArgs {
         value_name = "SECONDS"
     )]
     drain_seconds: u64,
+    /// Time to keep serving before Envoys are drained, where a signal ends them: with --on-stop drain, and at the end of a launcher.
+    /// Whoever sends clients has that long to notice.
+    #[arg(
+        long,
+        env = "SESAME_LAME_DUCK_SECONDS",
+        default_value_t = 0,
+        value_name = "SECONDS"
+    )]
+    lame_duck_seconds: u64,
 }
 
 impl EnvoyArgs {
     /// Returns the time that connections have.
     pub(crate) fn drain(&self) -> Duration {
         Duration::from_secs(self.drain_seconds)
+    }
+
+    /// Returns the time for which they serve on before that.
+    pub(crate) fn lame_duck(&self) -> Duration {
+        Duration::from_secs(self.lame_duck_seconds)
     }
 }

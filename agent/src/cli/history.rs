@@ -8,8 +8,9 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use serde::de::DeserializeOwned;
 
-use super::EXIT_WRONG;
 use super::agent::{self, AgentArgs};
+use super::host::HostArgs;
+use super::{EXIT_WRONG, manifests_diff};
 use crate::run::commands::InstanceCommand;
 use crate::run::history::{AcceptedGeneration, Difference, History};
 
@@ -22,20 +23,63 @@ pub(crate) struct StateArgs {
     state_dir: Option<PathBuf>,
 }
 
+impl StateArgs {
+    /// Returns the state directory to read without asking an agent. An option on the command line takes precedence over an
+    /// environment variable.
+    pub(super) fn without_asking(&self, agent: &AgentArgs) -> Option<&Path> {
+        self.state_dir
+            .as_deref()
+            .filter(|_| !agent.runtime_dir_named)
+    }
+
+    /// Returns the answer of the agent to `ask`, or what `offline` finds in a state directory.
+    pub(super) fn read<T: DeserializeOwned>(
+        &self,
+        agent: &AgentArgs,
+        ask: impl FnOnce() -> anyhow::Result<Option<Vec<u8>>>,
+        offline: impl FnOnce(&Path) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        if let Some(state_dir) = self.without_asking(agent) {
+            return offline(state_dir);
+        }
+        let socket = agent.socket();
+        if let Some(answer) = ask()? {
+            return serde_json::from_slice(&answer)
+                .with_context(|| format!("the answer of {} is not understood", socket.display()));
+        }
+        match agent.state_of_host() {
+            Some(state_dir) => offline(state_dir),
+            None => anyhow::bail!(
+                "{}; or read what it has kept with --state-dir",
+                agent::not_running(&socket)
+            ),
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
     state: StateArgs,
 }
 
+/// Shows the objects in which two accepted configurations differ, or the matches that other manifests answer differently. The exit
+/// code is 0 if there is no difference, 1 if there is one.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
+    /// Compare two directories of manifests: tell which matches would be answered differently, and how.
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with = "state_dir")]
+    pub(super) manifests: Option<Vec<PathBuf>>,
+    /// Generation to compare from.
+    #[arg(required_unless_present = "manifests", conflicts_with = "manifests")]
+    from: Option<u64>,
+    /// Generation to compare with.
+    #[arg(required_unless_present = "manifests", conflicts_with = "manifests")]
+    to: Option<u64>,
     #[command(flatten)]
     state: StateArgs,
-    /// Generation to compare from.
-    from: u64,
-    /// Generation to compare with.
-    to: u64,
+    #[command(flatten)]
+    pub(super) host: HostArgs,
 }
 
 #[derive(Debug, Args)]
@@ -58,28 +102,12 @@ fn read<T: DeserializeOwned>(
     offline: impl FnOnce(&History) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let gateway = agent.gateway.as_ref();
-    let read = |state_dir: &Path| History::open(state_dir, gateway).and_then(|h| offline(&h));
-    // An option on the command line takes precedence over an environment variable.
-    if let Some(state_dir) = args
-        .state_dir
-        .as_deref()
-        .filter(|_| !agent.runtime_dir_named)
-    {
-        return read(state_dir);
-    }
-    let socket = agent.socket();
     let path = gateway.map_or_else(|| path.to_owned(), |gateway| format!("{path}/{gateway}"));
-    if let Some(answer) = agent::ask(&socket, &path)? {
-        return serde_json::from_slice(&answer)
-            .with_context(|| format!("the answer of {} is not understood", socket.display()));
-    }
-    match agent.state_of_host() {
-        Some(state_dir) => read(state_dir),
-        None => anyhow::bail!(
-            "{}; or read what it has kept with --state-dir",
-            agent::not_running(&socket)
-        ),
-    }
+    args.read(
+        agent,
+        || agent::ask(&agent.socket(), &path),
+        |state_dir| History::open(state_dir, gateway).and_then(|h| offline(&h)),
+    )
 }
 
 fn table(listed: &[AcceptedGeneration]) -> String {
@@ -113,11 +141,20 @@ fn table(listed: &[AcceptedGeneration]) -> String {
 
 /// Prints the difference. The exit code is that of `diff`: 0 if there is none, 1 if there is one.
 pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
-    let DiffArgs { state, from, to } = args;
+    let DiffArgs {
+        manifests,
+        from,
+        to,
+        state,
+        host: _,
+    } = args;
+    let (from, to) = match (manifests, from, to) {
+        (Some(directories), _, _) => return manifests_diff::main(agent, args, directories),
+        // The command line has both, unless it has manifests.
+        (None, from, to) => (from.unwrap_or_default(), to.unwrap_or_default()),
+    };
     let path = format!("/diff/{from}/{to}");
-    let difference: Difference = read(agent, state, &path, |history| {
-        history.difference(*from, *to)
-    })?;
+    let difference: Difference = read(agent, state, &path, |history| history.difference(from, to))?;
     agent.output.write(&difference, || lines(&difference))?;
     Ok(if difference == Difference::default() {
         0

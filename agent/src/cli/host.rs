@@ -53,8 +53,7 @@ impl HostArgs {
         resolve::Options {
             controller_name: self.controller_name.clone(),
             allow_local_endpoints: self.allow_local_endpoints,
-            incremental: true,
-            configuration: None,
+            ..resolve::Options::default()
         }
     }
 

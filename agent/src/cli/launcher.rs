@@ -1,6 +1,7 @@
 //! `sesame-agent launcher`: starts Envoys for an agent in another container or unit, and ends them at its own end.
 
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::envoy::process::identity::Executable;
 use crate::envoy::process::launcher::Server;
 use crate::envoy::process::succession;
 use crate::host::{create_directory, service_manager};
-use crate::run::shutdown::{end_all, end_own};
+use crate::run::shutdown::{any_left, end_all, end_own};
 
 #[derive(Debug, Args)]
 pub(crate) struct LauncherArgs {
@@ -94,6 +95,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
         }
         service_manager::stopping("Envoys are drained and ended");
         server.stop().await;
+        serve_on(&runtime_dir, envoy.lame_duck()).await;
         tracing::info!("stopping; connections have up to {drain:?}");
         let count = if *take_over {
             end_own(&runtime_dir, &own, drain).await?
@@ -103,6 +105,14 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
         tracing::info!(count, "Envoys have ended");
         Ok(0)
     })
+}
+
+/// Leaves Envoys alone for a while, so that whoever sends clients notices.
+async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
+    if !lame_duck.is_zero() && any_left(runtime_dir) {
+        tracing::info!("stopping; Envoys are drained in {lame_duck:?}");
+        tokio::time::sleep(lame_duck).await;
+    }
 }
 
 /// Has the kernel move waiting connections in this network namespace.

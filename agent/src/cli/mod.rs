@@ -3,15 +3,18 @@
 //! Exit codes: 0 if all is well, 1 if something is wrong with what was examined, 2 if the command line
 //! is wrong, 3 if the command could not do its work.
 
+mod access_log;
 mod agent;
 mod apply;
 mod bundle;
+mod certs;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod collect;
 mod doctor;
 mod drain;
 mod envoy;
+mod explain;
 mod history;
 mod host;
 mod identity;
@@ -22,6 +25,8 @@ mod launcher;
 #[cfg(feature = "cluster")]
 mod leave;
 mod logging;
+mod logs;
+mod manifests_diff;
 mod manual;
 mod offline;
 mod options;
@@ -38,6 +43,7 @@ mod trust;
 mod validate;
 mod validate_settings;
 mod version;
+mod why;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -87,16 +93,25 @@ enum Command {
     Restart(restart::RestartArgs),
     /// Take this host out of service: stop being ready and ask clients to leave; or undo that.
     Drain(drain::DrainArgs),
+    /// Print the access logs of this host's Gateways.
+    Logs(logs::LogsArgs),
     /// List the configurations that Envoy has accepted.
     History(history::HistoryArgs),
-    /// Show the objects in which two accepted configurations differ.
-    Diff(history::DiffArgs),
+    /// Show the objects in which two accepted configurations differ, or the matches that other manifests answer differently.
+    Diff(Box<history::DiffArgs>),
+    /// Tell where a request goes, and why: listener, virtual host, route, filters, backends. Sends nothing.
+    Explain(Box<explain::ExplainArgs>),
+    /// Tell where an object is served, and if it is not, why.
+    Why(Box<why::WhyArgs>),
     /// Have the agent read its settings again; SIGHUP does the same.
     Reload,
     /// Return to an accepted configuration, and stay there.
     Rollback(history::RollbackArgs),
     /// Follow the source again after a rollback.
     Resume,
+    /// List the certificates and trust bundles that Envoy serves with: names, issuer, expiry, where they are from and used.
+    #[command(alias = "certificates")]
+    Certs(certs::CertsArgs),
     /// Tell whether this host is fit to serve, and how to mend what is not.
     Doctor(doctor::DoctorArgs),
     /// Collect what a bug report needs into one file, without keys and tokens.
@@ -222,9 +237,13 @@ fn execute(
         Command::Status(args) => status::main(&agent, &args),
         Command::Restart(args) => restart::main(&agent, &args),
         Command::Drain(args) => drain::main(&agent, &args),
+        Command::Logs(args) => logs::main(&agent, &args),
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),
+        Command::Explain(args) => explain::main(&agent, &args),
+        Command::Why(args) => why::main(&agent, &args),
         Command::Rollback(args) => history::rollback(&agent, &args),
+        Command::Certs(args) => certs::main(&agent, &args),
         Command::Doctor(args) => doctor::main(&agent, &args, loaded),
         Command::Collect(args) => collect::main(&agent, &args, loaded),
         Command::Reload => reload::main(&agent),

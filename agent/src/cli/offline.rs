@@ -54,5 +54,7 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
             local: host.allow_local_endpoints,
             ..sesame_render::EndpointRules::default()
         },
+        // Where they go is the running agent's affair.
+        access_log: None,
     }
 }

@@ -47,12 +47,12 @@ pub(super) fn parse_with(
         && WITHOUT_AGENT.contains(&name)
     {
         let declared = Cli::command();
+        let alone = declared.find_subcommand(name);
         // `bundle create` declares options that `bundle` does not.
-        let below = declared
-            .find_subcommand(name)
+        let below = alone
             .zip(given.subcommand_name())
             .and_then(|(command, below)| command.find_subcommand(below));
-        for option in &foreign(&declared, name) {
+        for option in &alone.map(foreign).unwrap_or_default() {
             let option = option.get_id().as_str();
             let own =
                 below.is_some_and(|below| below.get_arguments().any(|arg| arg.get_id() == option));
@@ -84,7 +84,10 @@ fn named(matches: &clap::ArgMatches, id: &str) -> bool {
 /// Returns the description of the command line. The help of a command leaves out the options that it refuses.
 fn command() -> clap::Command {
     WITHOUT_AGENT.iter().fold(Cli::command(), |command, name| {
-        let hidden = foreign(&command, name);
+        // An agent that is built without clusters has fewer commands.
+        let Some(hidden) = command.find_subcommand(name).map(foreign) else {
+            return command;
+        };
         command.mut_subcommand(name, |alone| {
             alone.args(
                 hidden
@@ -96,10 +99,7 @@ fn command() -> clap::Command {
 }
 
 /// Returns the options of [`AgentArgs`] that the command does not declare itself.
-fn foreign(command: &clap::Command, name: &str) -> Vec<clap::Arg> {
-    let Some(alone) = command.find_subcommand(name) else {
-        return Vec::new();
-    };
+fn foreign(alone: &clap::Command) -> Vec<clap::Arg> {
     let agent = AgentArgs::augment_args(clap::Command::new("agent"));
     let own = |option: &&clap::Arg| {
         let ids = alone.get_arguments().map(clap::Arg::get_id);

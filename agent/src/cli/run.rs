@@ -11,6 +11,7 @@ use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve;
 
 use super::Cli;
+use super::access_log::AccessLogArgs;
 use super::envoy::EnvoyArgs;
 use super::host::HostArgs;
 use super::settings;
@@ -45,9 +46,22 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     report_addresses: Vec<IpAddr>,
+    /// Time between two reports to a cluster while nothing changes: 10 to 3600 seconds, give or take a quarter. The controller does
+    /// not take the host for lost before half as long again, whatever it is configured to do.
+    #[arg(
+        long,
+        env = "SESAME_REPORT_SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(10..=3600),
+        value_name = "SECONDS",
+        help_heading = "Host"
+    )]
+    report_seconds: u64,
     /// Directory that keeps the accepted configuration over reboots. Holds private keys.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
+    #[command(flatten)]
+    access_log: AccessLogArgs,
     #[command(flatten)]
     envoy: EnvoyArgs,
     /// Number of Envoy's worker threads; one for each core by default.
@@ -85,17 +99,12 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     removal_hold_seconds: u64,
-    /// Time to keep serving after readiness is lost, with --on-stop drain.
-    #[arg(
-        long,
-        env = "SESAME_LAME_DUCK_SECONDS",
-        default_value_t = 0,
-        value_name = "SECONDS"
-    )]
-    lame_duck_seconds: u64,
     /// Answer /livez and /readyz at this address, too; the agent's socket always answers them.
     #[arg(long, env = "SESAME_HEALTH_ADDRESS", value_name = "IP:PORT")]
     health_address: Option<SocketAddr>,
+    /// Answer /metrics at this address, too, to everybody who can reach it; the agent's socket always answers it.
+    #[arg(long, env = "SESAME_METRICS_ADDRESS", value_name = "IP:PORT")]
+    metrics_address: Option<SocketAddr>,
     /// Time that a new Envoy has to take over from the running one.
     #[arg(
         long,
@@ -134,7 +143,9 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         host,
         address_pools,
         report_addresses,
+        report_seconds,
         state_dir,
+        access_log,
         envoy,
         concurrency,
         subscription_budget,
@@ -143,8 +154,8 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         envoy_heap_mib,
         max_removal_share,
         removal_hold_seconds,
-        lame_duck_seconds,
         health_address,
+        metrics_address,
         takeover_seconds,
         incremental,
     } = args;
@@ -174,9 +185,12 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         port_map: host.port_map,
         addresses,
         report_addresses,
+        report_every: Duration::from_secs(report_seconds),
         trusted_hops: host.trusted_hops,
+        access_log: access_log.settings(&state_dir),
         state_dir,
         drain: envoy.drain(),
+        lame_duck: envoy.lame_duck(),
         runtime_dir: envoy.runtime_dir,
         envoy: envoy.envoy,
         concurrency,
@@ -186,8 +200,8 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         heap: envoy_heap_mib.map(|mib| mib << 20),
         most_removed: max_removal_share,
         hold: Duration::from_secs(removal_hold_seconds),
-        lame_duck: Duration::from_secs(lame_duck_seconds),
         health_address,
+        metrics_address,
         takeover: Duration::from_secs(takeover_seconds),
     })
 }

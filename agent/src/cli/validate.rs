@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
-use sesame_gateway_api::expiry::Expiry;
 use sesame_gateway_api::resolve::Problem;
 use sesame_gateway_api::status::{ConditionStatus, Section, Statuses};
 use sesame_gateway_api::world::{Kind, ObjectKey};
@@ -154,20 +153,13 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     let of_objects = resolution.problems.iter().map(of_object);
     findings.extend(of_objects.map(Finding::from));
     // A certificate that several Gateways serve is reported for each.
-    for gateway in &resolution.gateways {
-        let expiries = gateway.keys.iter().filter_map(Expiry::of);
-        findings.extend(
-            expiries
-                .filter_map(|expiry| expiry.warning(now))
-                .map(|warning| {
-                    let object = ObjectKey {
-                        kind: Kind::Gateway,
-                        name: gateway.gateway.clone(),
-                    };
-                    let message = warning.message;
-                    Finding::from(of_object(&Problem { object, message }))
-                }),
-        );
+    for (gateway, expiries) in resolution.expiries() {
+        let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now));
+        findings.extend(warnings.map(|warning| {
+            let object = Kind::Gateway.named(gateway.clone());
+            let message = warning.message;
+            Finding::from(of_object(&Problem { object, message }))
+        }));
     }
     findings.extend(faults(&resolution.statuses, of_object));
     if resolution.gateways.is_empty() && !has_errors(&findings) {

@@ -72,6 +72,8 @@ pub struct SupervisorConfig {
     pub replace_grace: Duration,
     /// Time that an Envoy may take to take over from another one.
     pub takeover: Duration,
+    /// True if Envoy writes to the standard output of its launcher, or of this process.
+    pub has_stdout: bool,
     /// Launcher of Envoys. Without one, Envoy is a child of this process and cannot be hot-restarted.
     pub launcher: Option<Launcher>,
 }
@@ -95,6 +97,7 @@ impl SupervisorConfig {
             backoff: RestartBackoff::default(),
             replace_grace: Duration::from_secs(5),
             takeover: Duration::from_secs(60),
+            has_stdout: false,
             launcher: None,
         }
     }
@@ -112,6 +115,7 @@ impl SupervisorConfig {
             drain_time: self.drain_time,
             log_level: self.log_level.clone(),
             lineage,
+            has_stdout: self.has_stdout,
         }
     }
 

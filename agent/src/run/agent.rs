@@ -54,6 +54,7 @@ pub(super) async fn run(
     let (released, accepts) = watch::channel(0);
     let settings = instance_settings(&options, &directories, released, live.subscribe()).await?;
     let launcher = settings.launcher.clone();
+    shutdown::await_launcher(&launcher).await;
 
     let (accepted, held) = accepted::load_all(&directories);
     let (known_sender, known) = watch::channel(SourceState::default());
@@ -183,8 +184,12 @@ fn host_settings(
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
+        access_log: options.access_log.to,
         allow_local_endpoints: options.resolve.allow_local_endpoints,
-        health_address: options.health_address,
+        own_addresses: [options.health_address, options.metrics_address]
+            .into_iter()
+            .flatten()
+            .collect(),
         interfaces: host_addresses::every,
         held,
         directories: directories.clone(),

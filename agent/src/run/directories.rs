@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use sesame_files::open::{self, OpenError, Rule};
 use sesame_gateway_api::api::NamespacedName;
 
+use crate::access_log::ACCESS_LOG;
 use crate::envoy::admin::MAX_SOCKET_PATH;
 use crate::envoy::process::identity::{Identity, PID_FILE};
 use crate::host::{create_directory, entries, remove_directory_if_there};
@@ -151,6 +152,15 @@ impl Directories {
         }
     }
 
+    /// Returns the runtime directories of all Gateways, or of one, below a runtime directory that an agent may be using.
+    pub(super) fn runtimes_below(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<PathBuf> {
+        let all = runtime.join("gateways");
+        match gateway {
+            Some(gateway) => vec![all.join(short_name(gateway))],
+            None => entries(&all).unwrap_or_default(),
+        }
+    }
+
     /// Returns the state directory of one Gateway below a state directory that an agent may be using.
     pub(super) fn state_of(state: &Path, gateway: &NamespacedName) -> PathBuf {
         state.join("gateways").join(short_name(gateway))
@@ -172,6 +182,17 @@ impl GatewayDirectories {
     /// Returns the socket of Envoy's admin interface.
     pub(super) fn admin_socket(&self) -> PathBuf {
         self.runtime.join("admin.sock")
+    }
+
+    /// Returns the link to the access log.
+    pub(super) fn access_log(&self) -> PathBuf {
+        self.runtime.join(ACCESS_LOG)
+    }
+
+    /// Returns the name of the directories of this Gateway, which is a hash.
+    pub(super) fn name(&self) -> String {
+        let name = self.runtime.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
     }
 
     /// Returns the layout of the files that Envoy watches.

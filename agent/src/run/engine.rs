@@ -20,7 +20,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
 use sesame_gateway_api::status::Statuses;
-use sesame_gateway_api::world::{LastGoodKeys, World};
+use sesame_gateway_api::world::{Kind, LastGoodKeys, ServedTogether, World};
 use tokio::sync::watch;
 
 use super::report::transitions::Transitions;
@@ -58,6 +58,8 @@ pub(super) struct SourceState {
     pub(super) withdrawn: bool,
     /// Newer revisions of which something is missing; only of sources that have revisions.
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
+    /// The files of the Secrets and ConfigMaps among manifests, by `Kind/namespace/name`.
+    pub(super) key_files: Arc<BTreeMap<String, String>>,
     /// The files in a directory of bundles.
     pub(super) bundles: Arc<Vec<BundleReport>>,
     /// Time since when the engine works on one change; none while it waits for the next.
@@ -143,7 +145,8 @@ impl Engine {
             return;
         }
         let keys = accepted.iter().flat_map(|gateway| gateway.keys.clone());
-        self.manifests.keep(LastGoodKeys::of_pairs(keys));
+        let together = ServedTogether::of(accepted.iter().map(|gateway| &gateway.snapshot));
+        self.manifests.keep(LastGoodKeys::of_pairs(keys), together);
         let gateways = render_all(
             &accepted
                 .into_iter()
@@ -178,6 +181,7 @@ impl Engine {
         let first = self.known.borrow().world.is_none();
         if scan.changed.is_empty() && !first && self.known.borrow().held.is_none() {
             self.publish_problems(scan);
+            self.publish_key_files();
             return;
         }
         let before = self.known.borrow().gateways.clone();
@@ -228,18 +232,21 @@ impl Engine {
         let Resolution {
             gateways,
             statuses,
+            retained,
             problems,
             last_good,
-            settings,
-            // Only a controller keeps Services.
+            served_together,
+            // Each is served by what is offered, or not at all.
+            unserved: _,
+            merged: _,
+            // Only a controller keeps Services and fleets.
+            settings: _,
             services: _,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
-        self.manifests.keep(last_good);
+        self.manifests.keep(last_good, served_together);
         let mut offers: Vec<GatewayRevision> =
             gateways.into_iter().map(GatewayRevision::from).collect();
-        let names = statuses.gateways.keys();
-        let without_settings = names.filter(|name| !settings.contains_key(*name));
-        offers.extend(as_before(without_settings, served));
+        offers.extend(as_before(&retained, served));
         (offers, ResolvedStatuses::Whole(statuses, problems))
     }
 
@@ -257,6 +264,7 @@ impl Engine {
                     known.worlds += 1;
                     known.transitions = transitions;
                 });
+                self.publish_key_files();
             }
             ResolvedStatuses::Routes(statuses) => self.known.send_modify(|known| {
                 known.world = world;
@@ -264,6 +272,22 @@ impl Engine {
                 Arc::make_mut(&mut known.transitions).follow(&statuses, now);
             }),
         }
+    }
+
+    /// Publishes the files that keys and trust bundles come from, for those who list certificates.
+    fn publish_key_files(&self) {
+        let world = self.manifests.world();
+        let secrets = world.secrets.iter().map(|it| (Kind::Secret, &it.metadata));
+        let maps = world.config_maps.iter();
+        let maps = maps.map(|it| (Kind::ConfigMap, &it.metadata));
+        let files = secrets.chain(maps).filter_map(|(kind, metadata)| {
+            let object = kind.named(metadata.key());
+            let (file, _) = self.manifests.location(&object)?;
+            Some((object.to_string(), file.display().to_string()))
+        });
+        let files: BTreeMap<String, String> = files.collect();
+        self.known
+            .send_modify(|known| known.key_files = Arc::new(files));
     }
 
     /// Publishes the present problems; logs those that are new.

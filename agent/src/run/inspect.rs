@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
@@ -14,6 +14,7 @@ use sesame_proto::schema::Transport;
 
 use super::accepted;
 use super::directories::Directories;
+use crate::access_log;
 use crate::apply::state::StateDir;
 
 /// One Gateway as it was accepted, or would be.
@@ -47,6 +48,14 @@ impl InspectedGateway {
             resolved,
         }
     }
+}
+
+/// Returns the access logs of all Gateways, or of one, that are kept in files.
+pub(crate) fn access_logs(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<PathBuf> {
+    let runtimes = Directories::runtimes_below(runtime, gateway).into_iter();
+    runtimes
+        .filter_map(|one| access_log::current_of(&one))
+        .collect()
 }
 
 /// Returns what was accepted last of every Gateway, by name. What cannot be read is left out, and logged.

@@ -16,6 +16,7 @@ mod accepted;
 mod addresses;
 mod agent;
 mod bundles;
+pub(crate) mod certificates;
 #[cfg(feature = "cluster")]
 mod cluster;
 #[cfg(not(feature = "cluster"))]
@@ -24,11 +25,13 @@ mod cluster;
 pub mod commands;
 mod directories;
 mod engine;
+pub(crate) mod explaining;
 mod gateways;
 pub mod history;
 pub(crate) mod inspect;
 mod instance;
 mod lifecycle;
+mod metrics;
 mod observed;
 pub mod reload;
 pub mod report;
@@ -54,6 +57,7 @@ use self::reload::{ReadSettings, SettingsReading};
 pub use self::shutdown::OnStop;
 pub use self::source::Source;
 
+use crate::access_log::AccessLogSettings;
 use crate::source::manifests::ReadLimits;
 
 /// The agent's socket in the runtime directory.
@@ -78,8 +82,12 @@ pub struct RunOptions {
     pub addresses: Vec<IpAddr>,
     /// Addresses where clients reach the host, for Gateways that listen on all addresses; found on the host if empty.
     pub report_addresses: Vec<IpAddr>,
+    /// Time between two reports to a cluster while nothing changes.
+    pub report_every: Duration,
     /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
+    /// Access logs.
+    pub access_log: AccessLogSettings,
     /// State directory, which survives reboots.
     pub state_dir: PathBuf,
     /// Runtime directory, with the sockets and Envoy's files.
@@ -106,6 +114,8 @@ pub struct RunOptions {
     pub on_stop: OnStop,
     /// Address that answers `/livez` and `/readyz` over TCP.
     pub health_address: Option<SocketAddr>,
+    /// Address that answers `/metrics` over TCP.
+    pub metrics_address: Option<SocketAddr>,
     /// Time that an Envoy has to take over from another one.
     pub takeover: Duration,
 }

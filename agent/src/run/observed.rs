@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
 
+use super::metrics::ApplyCounts;
 use super::report::EnvoyReport;
 use super::target::Target;
 use crate::apply::ApplyReport;
@@ -17,6 +18,8 @@ use crate::quarantine::Affected;
 
 /// Envoy's state after an orderly end.
 pub(super) const STOPPED: &str = "Stopped";
+/// Progress of a drain that an orderly end is.
+pub(super) const STOPPING: &str = "Envoy is being ended";
 
 /// The instances that there are, by Gateway.
 pub(super) type AllObserved = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
@@ -43,6 +46,8 @@ pub(super) struct Observed {
     pub(super) loaded: bool,
     /// Reason for which the accepted state could not be stored for the next start.
     pub(super) unkept: Option<String>,
+    /// Reason for which nothing is logged, although it should be.
+    pub(super) unlogged: Option<String>,
     /// Reason for which an Envoy that was to be replaced still runs.
     pub(super) outdated: Option<String>,
     /// Reason for which the target of the source is not even tried.
@@ -67,6 +72,8 @@ pub(super) struct Observed {
     pub(super) notes: Vec<String>,
     /// Addresses where Envoy listens.
     pub(super) addresses: Vec<IpAddr>,
+    /// ApplyCounts for the metrics.
+    pub(super) counts: ApplyCounts,
     /// Addresses that were asked for and that this host does not have, with the reason.
     pub(super) unusable_addresses: BTreeMap<String, String>,
 }

@@ -17,13 +17,14 @@ use super::{OnStop, RunOptions};
 use crate::host::service_manager;
 
 /// Names of the settings that take effect without a restart of the agent.
-pub const LIVE: [&str; 6] = [
+pub const LIVE: [&str; 7] = [
     "lame-duck-seconds",
     "log",
     "max-removal-share",
     "on-stop",
     "removal-hold-seconds",
     "report-address",
+    "report-seconds",
 ];
 
 /// Place that the value of a setting comes from.
@@ -100,6 +101,12 @@ pub(super) struct LiveSettings {
     pub(super) hold: Duration,
     /// Addresses where clients reach the host.
     pub(super) report_addresses: Vec<IpAddr>,
+    /// Time between two reports to a cluster while nothing changes.
+    #[cfg_attr(
+        not(feature = "cluster"),
+        expect(dead_code, reason = "reports are for clusters")
+    )]
+    pub(super) report_every: Duration,
     /// All settings as they were valid last.
     pub(super) settings: Arc<Vec<Setting>>,
     /// Settings that take effect when the agent is restarted.
@@ -117,6 +124,7 @@ impl LiveSettings {
             most_removed: options.most_removed,
             hold: options.hold,
             report_addresses: options.report_addresses.clone(),
+            report_every: options.report_every,
             settings: Arc::new(settings.clone()),
             needs_restart: Vec::new(),
             refused: None,

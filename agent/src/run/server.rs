@@ -21,8 +21,11 @@ use sesame_http_server::Lasting;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::certificates::{CERTIFICATES_PATH, CertificatesSource};
 use super::commands::{CommandRequest, QueuedCommand, ReplySink};
+use super::explaining::{self, ExplainOrder, explain_accepted};
 use super::history;
+use super::metrics::{METRICS_PATH, MetricsSource};
 use super::reload::{LiveSettings, ReloadRequest};
 use super::report::{ReportSource, health};
 use super::shutdown::StopRequest;
@@ -41,6 +44,8 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
 /// (which are many), and `GET /history` and `GET /diff` from the state directory, until the task is dropped.
 /// Commands (`POST /orders`) go to the `queues` of their Gateways; the answer is one JSON object a line, as things happen.
+/// `GET /metrics` is for Prometheus, `GET /certificates` lists what Envoys serve with, `POST /explain` explains a
+/// request to what was accepted last, and `GET /served` tells where an object is served.
 /// `POST /stop` goes to `stops`: the agent ends, and its Envoys with it. `POST /reload` goes to `reloads`: the settings are read
 /// again, and `GET /settings` shows them.
 pub(super) async fn serve(
@@ -56,13 +61,23 @@ pub(super) async fn serve(
             stops,
             reloads,
             live,
+            metrics,
+            certificates,
         } = doors.clone();
         async move {
             match (request.method(), request.uri().path()) {
                 (&Method::POST, "/orders") => return commands(request, &queues).await,
                 (&Method::POST, "/stop") => return stop(request, &stops).await,
                 (&Method::POST, "/reload") => return reload(&reloads).await,
+                (&Method::POST, "/explain") => return explain(request, state_dir).await,
                 (&Method::GET, "/settings") => return settings(&live),
+                (&Method::GET, CERTIFICATES_PATH) => return listed(&certificates).await,
+                (&Method::GET, METRICS_PATH) => {
+                    return metrics
+                        .answer(request.headers())
+                        .await
+                        .map(http_body_util::BodyExt::boxed_unsync);
+                }
                 _ => {}
             }
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -83,6 +98,8 @@ pub(super) struct Doors {
     pub(super) stops: mpsc::Sender<Duration>,
     pub(super) reloads: mpsc::Sender<ReloadRequest>,
     pub(super) live: watch::Receiver<LiveSettings>,
+    pub(super) metrics: MetricsSource,
+    pub(super) certificates: CertificatesSource,
 }
 
 /// The queue of each instance, by `namespace/name`.
@@ -134,9 +151,32 @@ async fn reload(reloads: &mpsc::Sender<ReloadRequest>) -> Response<Body> {
     }
 }
 
+async fn explain(request: Request<Incoming>, state_dir: PathBuf) -> Response<Body> {
+    let order: ExplainOrder = match read(request).await {
+        Ok(order) => order,
+        Err(why) => return refuse(StatusCode::BAD_REQUEST, &why),
+    };
+    let explained = tokio::task::spawn_blocking(move || {
+        let explanation = explain_accepted(&state_dir, &order)?;
+        Ok::<_, anyhow::Error>(serde_json::to_vec(&explanation)?)
+    });
+    match explained.await {
+        Ok(Ok(body)) => json(StatusCode::OK, body),
+        Ok(Err(error)) => refuse(StatusCode::UNPROCESSABLE_ENTITY, &format!("{error:#}")),
+        Err(error) => failed(&error),
+    }
+}
+
 fn settings(live: &watch::Receiver<LiveSettings>) -> Response<Body> {
     let settings = Arc::clone(&live.borrow().settings);
     match serde_json::to_vec(&*settings) {
+        Ok(body) => json(StatusCode::OK, body),
+        Err(error) => failed(&error),
+    }
+}
+
+async fn listed(certificates: &CertificatesSource) -> Response<Body> {
+    match serde_json::to_vec(&certificates.report().await) {
         Ok(body) => json(StatusCode::OK, body),
         Err(error) => failed(&error),
     }
@@ -203,7 +243,8 @@ fn answer(method: &Method, path: &str, report: &ReportSource, state_dir: &Path) 
         return response;
     }
     if method == Method::GET
-        && let Some(answer) = history::answer(state_dir, path)
+        && let Some(answer) =
+            history::answer(state_dir, path).or_else(|| explaining::answer(state_dir, path))
     {
         return match answer {
             Ok(body) => json(StatusCode::OK, body),
@@ -219,7 +260,7 @@ fn answer(method: &Method, path: &str, report: &ReportSource, state_dir: &Path) 
         }
         _ => refuse(
             StatusCode::NOT_FOUND,
-            "not found; try GET /status, GET /settings, POST /orders, POST /reload, POST /stop",
+            "not found; try GET /status, GET /certificates, GET /settings, POST /explain, POST /orders, POST /reload, POST /stop",
         ),
     }
 }

@@ -15,9 +15,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::addresses::host as host_addresses;
+use super::certificates::CertificatesSource;
 use super::cluster::{Clients, Reporter};
 use super::directories::Directories;
 use super::engine::SourceState;
+use super::metrics::{self, MetricsSource};
 use super::observed::{AllObserved, newest};
 use super::reload::{LiveSettings, ReloadRequest};
 use super::report::compose::{self, ReportFacts};
@@ -84,15 +86,26 @@ impl Services {
                 .with_context(|| format!("--health-address {address}: cannot listen"))?;
             tasks.spawn(health::serve(listener, Arc::clone(&report)));
         }
+        let metrics = MetricsSource {
+            report: Arc::clone(&report),
+            observed: observed.clone(),
+        };
+        if let Some(address) = options.metrics_address {
+            let listener = TcpListener::bind(address)
+                .await
+                .with_context(|| format!("--metrics-address {address}: cannot listen"))?;
+            tasks.spawn(metrics::serve(listener, metrics.clone()));
+        }
         let state_dir = directories.state().to_owned();
         let doors = server::Doors {
             queues,
             stops,
             reloads,
             live: live.clone(),
+            metrics,
+            certificates: CertificatesSource::of(&known, &observed),
         };
-        let serving = Arc::clone(&report);
-        tasks.spawn(server::serve(listener, serving, state_dir, doors));
+        tasks.spawn(server::serve(listener, report.clone(), state_dir, doors));
         tasks.spawn(expiry::log(observed.clone()));
         let reporter = match (&options.source, clients) {
             (Source::Cluster(settings), Some(clients)) => {

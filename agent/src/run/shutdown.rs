@@ -4,7 +4,7 @@
 //! next one adopts them. Only `drain --stop` and `--on-stop drain` have them drained and ended as well.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -16,16 +16,17 @@ use tokio::sync::{mpsc, watch};
 
 use super::RunOptions;
 use super::reload::LiveSettings;
-use crate::envoy::process::identity::Executable;
+use crate::envoy::process::identity::{Executable, Identity, PID_FILE};
 use crate::envoy::process::launch::{self, Launcher};
 use crate::envoy::process::launcher::{self, LAUNCHER_SOCKET};
 use crate::envoy::{Supervisor, SupervisorConfig};
 use crate::host::entries;
 use crate::host::lock::{Lock, LockError};
+use crate::host::processes;
 
 /// Time that an agent has to end once its Envoys have ended.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// Time between the signals to agent and launcher at the end of a Pod.
+/// Time between the starts of agent and launcher, and between the signals to them at the end of a Pod.
 const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -57,6 +58,16 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
+/// Gives a launcher that starts at the same time, as in one Pod, a moment to answer: what its Envoys may use is asked only once.
+pub(super) async fn await_launcher(launcher: &Launcher) {
+    if let Launcher::Socket(socket) = launcher {
+        let begun = tokio::time::Instant::now();
+        while begun.elapsed() < TOLD_AS_WELL && launcher::is_stopping(socket).is_err() {
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
 /// Waits until the agent is told to end. Returns the time that connections have if it is a request to end the Envoys as well,
 /// and none if it is a signal.
 pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<Option<Duration>> {
@@ -83,19 +94,16 @@ pub(super) async fn signalled(
         let live = settings.borrow();
         (live.on_stop, live.lame_duck)
     };
-    match on_stop {
-        OnStop::Leave if is_end_of_all => Ending::Drain(drain),
-        OnStop::Leave if !ends_them(launcher).await => Ending::Leave,
-        OnStop::Leave => Ending::Drain(drain),
-        OnStop::Drain => {
-            stopping.store(true, Ordering::Relaxed);
-            if !lame_duck.is_zero() {
-                tracing::info!("no longer ready; stopping in {lame_duck:?}");
-                tokio::time::sleep(lame_duck).await;
-            }
-            Ending::Drain(drain)
-        }
+    let ends = on_stop == OnStop::Drain || is_end_of_all || ends_them(launcher).await;
+    if !ends {
+        return Ending::Leave;
     }
+    stopping.store(true, Ordering::Relaxed);
+    if !lame_duck.is_zero() {
+        tracing::info!("no longer ready; stopping in {lame_duck:?}");
+        tokio::time::sleep(lame_duck).await;
+    }
+    Ending::Drain(drain)
 }
 
 /// Returns whether the launcher is about to end its Envoys: at the end of a Pod it is told to stop at about the time that the
@@ -166,6 +174,14 @@ pub async fn end_left(
         }
     };
     end_all(runtime, grace).await
+}
+
+/// Returns true if an Envoy of the runtime directory may be running.
+pub fn any_left(runtime: &Path) -> bool {
+    let directories = entries(&runtime.join("gateways")).unwrap_or_default();
+    let noted = |directory: PathBuf| Identity::read(&directory.join(PID_FILE));
+    let mut noted = directories.into_iter().filter_map(noted);
+    noted.any(|envoy| processes::start_time(envoy.pid) == Some(envoy.start_time))
 }
 
 /// Drains and ends every Envoy of the runtime directory. Returns their number.

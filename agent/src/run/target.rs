@@ -15,12 +15,13 @@ use sesame_proto::{addresses, digest};
 
 use super::addresses::{AddressRequest, Assignment, assign};
 use super::directories::Directories;
+use crate::access_log::AccessLogTo;
 use crate::quarantine::Reduced;
 use crate::source::update::GatewayRevision;
 use crate::xds::parse_listener_name;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::limits::Limits;
-use sesame_render::{EndpointRules, Rendered};
+use sesame_render::{AccessLogSink, EndpointRules, Rendered};
 
 /// The settings of this host for all of its Gateways.
 #[derive(Clone, Debug)]
@@ -39,10 +40,12 @@ pub(super) struct HostSettings {
     pub(super) trusted_hops: u32,
     /// File of the system's certificate authorities.
     pub(super) system_ca: PathBuf,
+    /// Place of access logs.
+    pub(super) access_log: AccessLogTo,
     /// True if endpoints may be on this host itself.
     pub(super) allow_local_endpoints: bool,
-    /// Address where the agent itself listens.
-    pub(super) health_address: Option<SocketAddr>,
+    /// Addresses where the agent itself listens.
+    pub(super) own_addresses: Vec<SocketAddr>,
     /// Returns the addresses that this host has now.
     pub(super) interfaces: fn() -> Vec<IpAddr>,
     /// Addresses where Gateways were served before the agent started.
@@ -81,6 +84,10 @@ impl Target {
     }
 
     /// Returns the ports of its listeners, each as `TCP` or `UDP` and the port that is bound.
+    #[cfg_attr(
+        not(feature = "cluster"),
+        expect(dead_code, reason = "reports are for clusters")
+    )]
     pub(super) fn open_ports(&self) -> BTreeSet<(&'static str, u16)> {
         let listeners = self.rendered.listeners.iter();
         let sockets = listeners.filter_map(|listener| parse_listener_name(&listener.name));
@@ -252,6 +259,11 @@ fn render_one(
         trusted_hops: host.trusted_hops,
         system_ca: host.system_ca.clone(),
         endpoints,
+        access_log: match host.access_log {
+            AccessLogTo::File => Some(AccessLogSink::File(directories.access_log())),
+            AccessLogTo::Stdout => Some(AccessLogSink::Stdout),
+            AccessLogTo::Off => None,
+        },
     };
     let values = || match snapshot {
         Some(snapshot) => Cow::Borrowed(snapshot),
@@ -324,7 +336,7 @@ fn own_sockets(
         let addresses = given.into_iter().flat_map(|given| &given.addresses);
         addresses.flat_map(|ip| need.ports.iter().map(|(_, port)| (*ip, *port)))
     });
-    let of_agent = host.health_address.iter();
+    let of_agent = host.own_addresses.iter();
     let all: BTreeSet<(IpAddr, u32)> = of_gateways
         .chain(of_agent.map(|own| (own.ip(), own.port().into())))
         .collect();
@@ -386,8 +398,9 @@ mod tests {
             limits: sesame_render::limits::Limits::default(),
             trusted_hops: 0,
             system_ca: PathBuf::new(),
+            access_log: AccessLogTo::Off,
             allow_local_endpoints: false,
-            health_address: Some("[::]:8000".parse().unwrap()),
+            own_addresses: vec!["[::]:8000".parse().unwrap()],
             interfaces: || {
                 let all = ["127.0.0.1", "192.0.2.7", "fe80::1", "2001:db8::7"];
                 all.map(|ip| ip.parse().unwrap()).to_vec()

@@ -1,10 +1,12 @@
-//! The objects of one moment by kind and name, and the last good key pairs: the only input of resolution.
+//! The objects of one moment by kind and name, the last good key pairs, and what was served last where that matters: the only input of resolution.
 //!
 //! A copy of a world is cheap, and a change replaces one object. A world decides nothing and drops nothing.
 
+mod definitions;
 mod last_good;
 mod objects;
 mod provenance;
+mod served_together;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +19,12 @@ use crate::api::{
     SesameConfiguration, TcpRoute, TlsRoute, UdpRoute,
 };
 
+pub use definitions::{
+    ApiRelease, BUNDLE_VERSION, CHANNEL, DefinitionRelease, Definitions, ReleaseChannel,
+};
 pub use last_good::LastGoodKeys;
 pub use objects::{Named, Objects};
+pub use served_together::{ServedPorts, ServedTogether};
 
 /// A kind and a name; prints as `Kind/namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,6 +115,10 @@ macro_rules! kinds {
             $(pub $field: Objects<$type>,)+
             /// The last good key pair of each Secret.
             pub last_good: LastGoodKeys,
+            /// The definitions that the objects are of.
+            pub definitions: Definitions,
+            /// Ports on which Gateways that are published together were served last.
+            pub served_together: ServedTogether,
         }
 
         impl World {

@@ -70,6 +70,27 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "fleet",
+        &[
+            (
+                "!has(self.replicas) || !has(self.workload) || self.workload == 'Deployment'",
+                "replicas: expected only with workload Deployment",
+            ),
+            (
+                "!has(self.tolerations) || self.tolerations.all(t, has(t.key) && t.key != '' || has(t.operator) && t.operator == 'Exists')",
+                "tolerations: key: expected one, or operator Exists",
+            ),
+            (
+                "!has(self.tolerations) || self.tolerations.all(t, !has(t.value) || t.value == '' || !has(t.operator) || t.operator == 'Equal')",
+                "tolerations: value: expected none with operator Exists",
+            ),
+            (
+                "!has(self.tolerations) || self.tolerations.all(t, !has(t.tolerationSeconds) || has(t.effect) && t.effect == 'NoExecute')",
+                "tolerations: tolerationSeconds: expected only with effect NoExecute",
+            ),
+        ],
+    ),
+    (
         "ports",
         &[
             (

@@ -1,8 +1,8 @@
 //! `GatewayAgent`: the report of one host about one Gateway.
 //!
 //! The agent writes it, and the controller makes `Programmed`, addresses and refusals of it. It holds no configuration and
-//! no key. An agent writes it when something has changed, and otherwise once a minute, so that a dead host is told from a
-//! quiet one.
+//! no key. An agent writes it when something has changed, and otherwise once a minute, or as often as its settings say, so that
+//! a dead host is told from a quiet one.
 
 use jiff::Timestamp;
 use kube::CustomResource;
@@ -20,6 +20,8 @@ pub const MAX_ENTRIES: usize = 100;
 pub const MAX_RULES: usize = 16;
 /// Largest number of addresses that a host may share out.
 pub const MAX_REPORTED_ADDRESSES: usize = 256;
+/// Longest time between two reports of a host while nothing changes, in seconds.
+pub const MAX_REPORT_SECONDS: u32 = 3600;
 /// Longest text, in characters, with the sign that there was more: Envoy's words can be long.
 pub const MAX_TEXT: usize = 1025;
 /// Longest name of an object, or of a part of one, in a snapshot.
@@ -137,6 +139,10 @@ pub struct GatewayAgentStatus {
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_certificate_expiry: Option<Timestamp>,
+    /// Seconds between two reports while nothing changes, where they are not 60. A host is not lost before half as long again.
+    #[schemars(range(min = 10, max = MAX_REPORT_SECONDS))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report_seconds: Option<u32>,
     /// Time of the last write of this report.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]

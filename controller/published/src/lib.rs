@@ -14,7 +14,7 @@ pub mod names;
 
 pub use self::configuration_definition::configuration_definition;
 pub use self::gateway_agent::{
-    GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES,
-    MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute, RefusedRule, STATUS_MANAGER,
-    UnusableAddress,
+    GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORT_SECONDS,
+    MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute,
+    RefusedRule, STATUS_MANAGER, UnusableAddress,
 };

@@ -10,12 +10,16 @@
 //! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |
 //! | GatewayAgent | `ns.name.host` | the report of that host |
 //!
+//! Beside these, `ns.name.adoption` says of a Gateway whose fleet is there already what the controller would make of it. It is for
+//! people.
+//!
 //! Where snapshots are signed, manifests and endpoint shards have an entry `signature` as well.
 //!
 //! A Gateway's key Secrets have fixed names, so that a Role can name them.
 
 use sesame_proto::digest::sha256;
 
+pub use sesame_gateway_api::api::FLEET_LABEL;
 use sesame_gateway_api::api::NamespacedName;
 
 /// Default namespace of everything that is published.
@@ -24,13 +28,14 @@ pub const DEFAULT_NAMESPACE: &str = "sesame-system";
 pub const GATEWAY_LABEL: &str = "projectsesame.io/gateway";
 /// Label of every published object: the part of the Gateway's configuration that it holds; see [`Part`].
 pub const PART_LABEL: &str = "projectsesame.io/part";
-/// Label for the fleet of hosts that serves the Gateway: on published objects, and on the Gateway (or its class) by its
-/// author.
-pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 /// Fleet of Gateways without a label.
 pub const DEFAULT_FLEET: &str = "default";
 /// Fleet of Gateways without a label that the controller manages a fleet for: agents of other fleets leave them alone.
 pub const MANAGED_FLEET: &str = "managed";
+/// Label of the ConfigMap that says what adopting a fleet changes; its value is as that of [`GATEWAY_LABEL`].
+pub const ADOPTION_LABEL: &str = "projectsesame.io/adoption";
+/// Annotation of a Gateway with which its author agrees that the controller adopts a fleet.
+pub const ADOPT_ANNOTATION: &str = "projectsesame.io/adopt";
 /// Annotation of every published object: the Gateway as `namespace/name`, for people.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
 /// Field manager that publishes. An object that it never wrote is somebody else's, whatever its name and labels are: it
@@ -38,6 +43,10 @@ pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
 pub const PUBLISHER: &str = "sesame-controller";
 /// Entry of a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
+/// Entry of a manifest's `data`: the name under which it publishes, as in the snapshot.
+pub const GATEWAY_ENTRY: &str = "gateway";
+/// Entry of a manifest's `data`, where several Gateways are served together: the ports of each.
+pub const SERVED_TOGETHER_ENTRY: &str = "servedTogether";
 /// Entry of a manifest's `data`, for agents: the number of key Secrets of the Gateway.
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
 /// Entry of a shard's `binaryData`.
@@ -48,6 +57,10 @@ pub const SIGNATURE_ENTRY: &str = "signature";
 pub const KEYS_ENTRY: &str = "keys.pb";
 /// Largest number of key Secrets of one Gateway: its Role holds as many names.
 pub const MAX_KEY_SECRETS: usize = 8;
+
+/// End of the name of a host that is a Pod with a network of its own, as `POD.NAMESPACE.pod`. `controller/deploy/reports.yaml` has
+/// it, too.
+pub const POD_HOST_END: &str = ".pod";
 
 /// Length to which names are cut, with a digest in place of the rest. `controller/deploy/reports.yaml` has this number and
 /// the next one too.
@@ -104,6 +117,11 @@ pub fn shard_name(gateway: &NamespacedName, shard: &str) -> String {
     format!("{}.{shard}", stem(gateway))
 }
 
+/// Returns the name of the ConfigMap that says what adopting the Gateway's fleet changes.
+pub fn adoption_name(gateway: &NamespacedName) -> String {
+    format!("{}.adoption", stem(gateway))
+}
+
 /// Returns the name of a key Secret; `index` is less than [`MAX_KEY_SECRETS`].
 pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
     format!("{}.keys-{index}", stem(gateway))
@@ -138,6 +156,11 @@ pub fn is_host_name(text: &str) -> bool {
             .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
+/// Returns true for a host that is a Pod with a network of its own: its name is never another host's later.
+pub fn is_pod(host: &str) -> bool {
+    host.ends_with(POD_HOST_END)
+}
+
 /// Returns the beginning of all names of a Gateway. A namespace has no dots, so no two Gateways have the same.
 fn stem(gateway: &NamespacedName) -> String {
     let stem = format!("{}.{}", gateway.namespace, gateway.name);
@@ -169,6 +192,7 @@ mod tests {
         for gateway in &gateways {
             for name in [
                 manifest_name(gateway),
+                adoption_name(gateway),
                 shard_name(gateway, "config-0123456789abcdef0123"),
                 shard_name(gateway, "endpoints-1024-1023"),
                 key_secret_name(gateway, 7),

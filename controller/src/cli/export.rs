@@ -2,26 +2,25 @@
 //!
 //! It reads what agents read, with the rights of whoever runs it, and writes nothing to the cluster.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::Args;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use sesame_files::bundle::arguments::{BundleArgs, BundleKeys};
 use sesame_files::bundle::{self, BundleOrder};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::keys::{self, KeyPair};
-use sesame_proto::schema::{Manifest, Snapshot};
-use sesame_proto::{bounds, shard};
+use sesame_proto::schema::Snapshot;
 use sesame_published::names::{
-    DEFAULT_NAMESPACE, KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY, MAX_KEY_SECRETS, SHARD_ENTRY,
-    key_secret_name, manifest_name, shard_name,
+    DEFAULT_NAMESPACE, KEY_SECRETS_ENTRY, KEYS_ENTRY, MAX_KEY_SECRETS, key_secret_name,
+    manifest_name,
 };
 
+use super::published::{self, PublishedGateway};
 use crate::connection::ClusterConnection;
 
 #[derive(Debug, Args)]
@@ -79,35 +78,10 @@ async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPa
         .await?
         .client;
     let (gateway, namespace) = (&args.gateway, &args.namespace);
-    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let entry = async |name: &str, entry: &str| -> Result<(ConfigMap, Vec<u8>)> {
-        let at = || format!("ConfigMap {namespace}/{name}");
-        let object = config_maps.get(name).await.with_context(at)?;
-        let content = object.binary_data.as_ref().and_then(|all| all.get(entry));
-        let content = content.with_context(|| format!("{} has no {entry}", at()))?;
-        let content = content.0.clone();
-        Ok((object, content))
-    };
-    let name = manifest_name(gateway);
-    let (object, bytes) = entry(&name, MANIFEST_ENTRY).await?;
-    let manifest: Manifest = bounds::manifest(&bytes).with_context(|| name.clone())?;
-    shard::check(&manifest).with_context(|| name.clone())?;
-    ensure!(
-        manifest.gateway == format!("Gateway/{gateway}"),
-        "ConfigMap {namespace}/{name} is of {:?}",
-        manifest.gateway
-    );
-    let mut shards = BTreeMap::new();
-    for reference in manifest.config.iter().chain(&manifest.endpoints) {
-        let (_, bytes) = entry(&shard_name(gateway, &reference.name), SHARD_ENTRY).await?;
-        shards.insert(reference.name.clone(), bytes);
-    }
-    let snapshot = shard::join(&manifest, &shards)
-        .context("what is published does not fit together; a moment later it may")?;
+    let PublishedGateway { snapshot, data } = published::read(&client, namespace, gateway).await?;
     if !with_keys || snapshot.keys.is_empty() {
         return Ok((snapshot, Vec::new()));
     }
-    let data = object.data.unwrap_or_default();
     let count = data
         .get(KEY_SECRETS_ENTRY)
         .and_then(|count| count.parse().ok());

@@ -345,14 +345,14 @@ fn put(text: &str) -> Result<()> {
     super::output(text.as_bytes())
 }
 
-fn namespace(text: &str) -> Result<String, String> {
+pub(super) fn namespace(text: &str) -> Result<String, String> {
     let legal = is_dns_label(text);
     legal
         .then(|| text.to_owned())
         .ok_or_else(|| "expected at most 63 lower case letters, digits and `-`".to_owned())
 }
 
-fn gateway(text: &str) -> Result<NamespacedName, String> {
+pub(super) fn gateway(text: &str) -> Result<NamespacedName, String> {
     let parts = text.split_once('/');
     let legal = parts.filter(|(namespace, name)| is_dns_label(namespace) && is_dns_subdomain(name));
     legal

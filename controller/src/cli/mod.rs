@@ -1,12 +1,15 @@
 //! The command line: arguments in, an exit code out.
 //!
-//! Exit codes: 0 after a signal to stop, 1 for a configuration that is not valid, 2 for a wrong call, 3 when the controller could not do its work.
+//! Exit codes: 0 after a signal to stop, 1 for a configuration that is not valid, a fleet that is to be adopted or a request that no route takes, 2 for a wrong call, 3 when the controller could not do its work.
 
 mod args;
 mod crds;
+mod explain;
 mod export;
+mod fleet;
 mod hosts;
 mod manual;
+mod published;
 #[cfg(test)]
 mod reference;
 mod validate;
@@ -22,7 +25,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
 use self::args::{LogFormat, RunArgs};
+use self::explain::PublishedRequestArgs;
 use self::export::ExportArgs;
+use self::fleet::FleetArgs;
 use self::hosts::HostsArgs;
 use self::validate::ValidateArgs;
 
@@ -51,8 +56,12 @@ enum Command {
     Crds,
     /// Hosts outside the cluster: invite, list and revoke them.
     Hosts(Box<HostsArgs>),
+    /// Fleets that are there already: show what it changes to have the controller manage them, and agree to it.
+    Fleet(Box<FleetArgs>),
     /// Make a bundle of what is published of a Gateway: a signed file for hosts that are connected to nothing.
     Export(Box<ExportArgs>),
+    /// Tell where a request to a published Gateway goes, and why; exit with 1 if no route takes it.
+    Explain(Box<PublishedRequestArgs>),
     /// Write the manual pages, one for each command.
     Man {
         /// Directory to write to, created if needed.
@@ -87,18 +96,23 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         Command::Export(args) => export::main(&args),
         Command::Crds => crds::yaml().and_then(|text| output(text.as_bytes())),
         Command::Hosts(args) => hosts::main(*args),
-        Command::Validate(args) => {
-            return match validate::main(&args) {
-                Ok(true) => ExitCode::SUCCESS,
-                Ok(false) => ExitCode::from(EXIT_WRONG),
-                Err(error) => fail(&error, EXIT_FAILED),
-            };
-        }
+        Command::Fleet(args) => return exit_code(fleet::main(*args)),
+        Command::Validate(args) => return exit_code(validate::main(&args)),
+        Command::Explain(args) => return exit_code(explain::main(&args)),
         Command::Man { dir } => manual::man(&dir),
         Command::Completion { shell } => manual::completion(shell),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, EXIT_FAILED),
+    }
+}
+
+/// Returns the exit code of a command that says whether all is well.
+fn exit_code(outcome: anyhow::Result<bool>) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(EXIT_WRONG),
         Err(error) => fail(&error, EXIT_FAILED),
     }
 }

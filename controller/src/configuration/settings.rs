@@ -79,6 +79,7 @@ pub(crate) fn settings(
             controller_name: controller_name.unwrap_or(defaults.controller_name),
             allow_local_endpoints: allow_local_endpoints.unwrap_or(false),
             incremental,
+            namespace: defaults.namespace,
             configuration: Some(Arc::new(whole)),
         },
     })

@@ -7,11 +7,11 @@ use sesame_proto::schema::EndpointSet;
 
 use super::relevant::Relevant;
 use crate::serve::Metrics;
-use crate::watch::{FetchOutcome, Input, StoredStatus, WatchEvent, WatchedObject};
+use crate::watch::{FetchOutcome, Input, PublishedBefore, StoredStatus, WatchEvent, WatchedObject};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::Options;
 use sesame_gateway_api::resolve::incremental::{SliceIndex, is_incremental, service_of};
-use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
+use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
 
 /// Effect of an input.
 #[derive(Debug, Default)]
@@ -45,6 +45,8 @@ pub(super) struct ClusterState {
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
+    /// True once it is known what was published last.
+    remembers: bool,
     /// True once the world was resolved.
     resolved: bool,
     /// Services that the last resolution could look at, filled on first use. Routes that have changed since are resolved anyway.
@@ -58,17 +60,20 @@ impl ClusterState {
         &self.world
     }
 
-    /// Returns true once every kind was listed.
+    /// Returns true once the definitions were read, and every kind was listed.
     pub(super) fn is_listed(&self) -> bool {
+        if self.world.definitions == Definitions::OwnTypes {
+            return false;
+        }
         let read_singly = |kind: &Kind| matches!(kind, Kind::Secret | Kind::ConfigMap);
         Kind::ALL
             .iter()
             .all(|kind| read_singly(kind) || self.listed.contains(kind))
     }
 
-    /// Returns true if no object is missing.
+    /// Returns true if no object is missing, nor what was published last.
     pub(super) fn is_whole(&self) -> bool {
-        self.is_listed() && self.referred.values().all(|read| *read)
+        self.remembers && self.is_listed() && self.referred.values().all(|read| *read)
     }
 
     /// Returns the objects of a kind that are there and cannot be decoded.
@@ -80,9 +85,10 @@ impl ClusterState {
         self.broken.len()
     }
 
-    /// Keeps the keys that a resolution found good, for the next one.
-    pub(super) fn keep(&mut self, last_good: LastGoodKeys) {
-        self.world.last_good.replace(last_good);
+    /// Keeps what a resolution found good, for the next one.
+    pub(super) fn keep(&mut self, PublishedBefore { keys, together }: PublishedBefore) {
+        self.world.last_good.replace(keys);
+        self.world.served_together = together;
     }
 
     /// Notes that the world was resolved as it is.
@@ -119,9 +125,14 @@ impl ClusterState {
     pub(super) fn take(&mut self, input: Input, metrics: &Metrics) -> Effect {
         let mut effect = Effect::default();
         match input {
-            Input::Published(last_good) => {
-                self.world.last_good.replace(last_good);
+            Input::Published(before) => {
+                self.keep(before);
+                self.remembers = true;
                 effect.world_changed = true;
+            }
+            Input::Defined(definitions) => {
+                effect.world_changed |= self.world.definitions != definitions;
+                self.world.definitions = definitions;
             }
             // The settings are compared by whoever has them.
             Input::Configured => {}
@@ -364,6 +375,12 @@ pub(super) mod tests {
         for kind in [Kind::Namespace, Kind::SesameConfiguration] {
             take(&mut state, kind, WatchEvent::Listed(Vec::new()));
         }
+        assert!(!state.is_listed(), "the definitions were not read");
+        let definitions = Definitions::Installed(BTreeMap::new());
+        state.take(Input::Defined(definitions), &Metrics::new());
+        assert!(!state.is_whole(), "what was published last is unknown");
+        let published = Input::Published(PublishedBefore::default());
+        assert!(state.take(published, &Metrics::new()).world_changed);
         assert!(state.is_whole());
         let key = ObjectKey {
             kind: Kind::Secret,

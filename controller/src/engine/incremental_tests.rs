@@ -3,8 +3,6 @@
 #[path = "../../gateway-api/src/resolve/tests/any_routes.rs"]
 mod any_routes;
 
-use std::collections::BTreeSet;
-
 use proptest::prelude::*;
 
 use super::cluster_state::tests::observed;
@@ -42,13 +40,8 @@ fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
 fn whole(state: &ClusterState, publications: &mut Publications) -> (Vec<Publication>, Statuses) {
     let resolution = resolve::resolve(state.world(), &Options::default());
     let statuses = resolution.statuses;
-    let (desired, _) = publications.build(
-        resolution.gateways,
-        &statuses,
-        &BTreeSet::new(),
-        &resolution.settings,
-        state,
-    );
+    let names = statuses.gateways.keys().cloned().collect();
+    let (desired, _) = publications.build(resolution.gateways, names, &resolution.settings, state);
     (published(desired.values()), statuses)
 }
 

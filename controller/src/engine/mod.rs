@@ -1,7 +1,7 @@
 //! The engine: events of the watches in, publications and statuses out. One thread; all of its work is CPU-bound.
 //!
 //! It resolves the world after a short quiet, and only a whole world: until every kind was listed once and
-//! every object referred to was read, there is nothing to publish, so that nothing is withdrawn because some object is
+//! every object referred to was read, and what was published last, there is nothing to publish, so that nothing is withdrawn because some object is
 //! not known yet. Endpoints change nothing but endpoint shards, so those are made anew without a resolution;
 //! a few changed routes are resolved with their neighbours alone. Both have the outcome of a whole resolution. The engine
 //! never waits for a write.
@@ -34,8 +34,7 @@ use crate::serve::Metrics;
 use crate::statuses::{
     Resolved, ResolvedStatuses, RouteStatusUpdate, ServiceRequests, SettingsByGateway, StatusChange,
 };
-use crate::watch::{Input, References, references};
-use sesame_gateway_api::expiry::Expiry;
+use crate::watch::{Input, PublishedBefore, References, references};
 use sesame_gateway_api::resolve::Resolver;
 use sesame_gateway_api::resolve::incremental::{
     PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
@@ -104,6 +103,11 @@ impl Engine {
                         memory.pending.note(effect, Instant::now());
                     }
                     let now = self.current.borrow_and_update().clone();
+                    let now = now.map(|mut settings| {
+                        let namespace = &self.settings.options.namespace;
+                        settings.options.namespace.clone_from(namespace);
+                        settings
+                    });
                     if let Some(settings) = now.ok().filter(|now| *now != self.settings) {
                         // Every part of every outcome may depend on them.
                         self.settings = settings;
@@ -229,36 +233,30 @@ impl Engine {
     ) -> Arc<ResolvedStatuses> {
         let start = Instant::now();
         let (mut resolution, unserved) = match &self.settings.selection {
-            SelectionRule::Multiple => (
-                resolver.resolve(state.world(), &self.settings.options),
-                BTreeSet::new(),
-            ),
+            SelectionRule::Multiple => single::all(state.world(), resolver, &self.settings.options),
             rule => single::resolve(state.world(), resolver, &self.settings.options, rule),
         };
         for problem in &resolution.problems {
             tracing::debug!(object = %problem.object, "{}", problem.message);
         }
-        state.keep(std::mem::take(&mut resolution.last_good));
+        state.keep(PublishedBefore {
+            keys: std::mem::take(&mut resolution.last_good),
+            together: std::mem::take(&mut resolution.served_together),
+        });
         let services = std::mem::take(&mut resolution.services);
         let by_service = services
             .iter()
             .filter(|(_, request)| request.gives_addresses);
-        let by_service = by_service.map(|(gateway, _)| gateway.clone()).collect();
+        let by_service = by_service.map(|(name, _)| name.clone()).collect();
         // Before the settings: whoever has those of a Gateway has its wishes.
         replace(&self.services, Arc::new(services));
         let settings = Arc::new(std::mem::take(&mut resolution.settings));
         replace(&self.gateway_settings, Arc::clone(&settings));
-        let gateways = std::mem::take(&mut resolution.gateways);
-        let expiries: BTreeMap<_, _> = gateways
-            .iter()
-            .map(|gateway| {
-                let expiries = gateway.keys.iter().filter_map(Expiry::of);
-                (gateway.gateway.clone(), expiries.collect())
-            })
-            .collect();
+        let expiries = resolution.expiries();
         self.metrics.certificates(&expiries);
-        let (desired, unpublishable) =
-            publications.build(gateways, &resolution.statuses, &unserved, &settings, state);
+        let names = publications::names(&resolution, &unserved, state, &self.settings.options);
+        let gateways = std::mem::take(&mut resolution.gateways);
+        let (desired, unpublishable) = publications.build(gateways, names, &settings, state);
         self.metrics.resolved(
             start.elapsed(),
             state.world(),
@@ -266,8 +264,12 @@ impl Engine {
             state.broken_count(),
         );
         let desired = Arc::new(desired);
+        let merged = resolution.merged.into_iter();
         let statuses = Arc::new(ResolvedStatuses {
             statuses: resolution.statuses,
+            merged: merged
+                .map(|(gateway, it)| (gateway, it.published_as))
+                .collect(),
             revisions: revisions(&desired),
             unpublishable,
             by_service,

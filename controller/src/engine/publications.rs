@@ -10,9 +10,8 @@ use sesame_proto::shard::{RefreshedShards, Splitter};
 use super::cluster_state::ClusterState;
 use crate::publish::{DesiredPublication, DesiredPublications, Publication};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
-use sesame_gateway_api::status::Statuses;
+use sesame_gateway_api::resolve::{Options, Resolution, ResolvedGateway, merged_name};
 use sesame_gateway_api::world::{Kind, World};
 use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL, MANAGED_FLEET};
 
@@ -37,26 +36,19 @@ pub(super) enum Refresh {
 }
 
 impl Publications {
-    /// Builds the publication of each Gateway. The second value holds the reason for each that cannot be built.
+    /// Builds the publication of each Gateway; what was published under other `names` stays. The second value holds the reason for
+    /// each that cannot be built.
     pub(super) fn build(
         &mut self,
         gateways: Vec<ResolvedGateway>,
-        statuses: &Statuses,
-        unserved: &BTreeSet<NamespacedName>,
+        names: BTreeSet<NamespacedName>,
         settings: &BTreeMap<NamespacedName, GatewaySettings>,
         state: &ClusterState,
     ) -> (DesiredPublications, BTreeMap<NamespacedName, String>) {
-        let mut desired: DesiredPublications = statuses
-            .gateways
-            .keys()
-            .filter(|name| !unserved.contains(*name))
-            .map(|name| (name.clone(), DesiredPublication::Retain))
+        let mut desired: DesiredPublications = names
+            .into_iter()
+            .map(|name| (name, DesiredPublication::Retain))
             .collect();
-        for key in state.broken(Kind::Gateway) {
-            desired
-                .entry(key.name.clone())
-                .or_insert(DesiredPublication::Retain);
-        }
         let mut unpublishable = BTreeMap::new();
         let mut splitters = BTreeMap::new();
         for resolved in gateways {
@@ -130,20 +122,39 @@ impl Publications {
     }
 }
 
-/// Returns the fleet in the Gateway's label, or else in the label of its class, or else the one of all such Gateways.
+/// Returns the names under which Gateways of ours are published, or were and may be again.
+pub(super) fn names(
+    resolution: &Resolution,
+    unserved: &BTreeSet<NamespacedName>,
+    state: &ClusterState,
+    options: &Options,
+) -> BTreeSet<NamespacedName> {
+    let mut names = resolution.retained.clone();
+    let served = resolution.statuses.gateways.keys();
+    for gateway in served.filter(|gateway| !unserved.contains(*gateway)) {
+        let merged = resolution.merged.get(gateway);
+        names.insert(merged.map_or(gateway, |it| &it.published_as).clone());
+    }
+    let mut broken = state.broken(Kind::Gateway).peekable();
+    if broken.peek().is_some() {
+        // Nobody knows which class they are of.
+        let classes = state.world().gateway_classes.iter();
+        let ours = classes.filter(|it| it.spec.controller_name == options.controller_name);
+        names.extend(ours.map(|class| merged_name(&class.metadata.name, options)));
+    }
+    names.extend(broken.map(|key| key.name.clone()));
+    names
+}
+
+/// Returns the fleet in the Gateway's label, or else in the label of its class, or else the one of all such Gateways. Gateways that are
+/// served together have the name of their class.
 fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
-    let Some(gateway) = world.gateways.get(&name.namespace, &name.name) else {
-        return DEFAULT_FLEET.to_owned();
-    };
-    let of_class = || {
-        world
-            .gateway_classes
-            .get("", &gateway.spec.gateway_class_name)?
-            .metadata
-            .labels
-            .get(FLEET_LABEL)
-    };
-    let label = gateway.metadata.labels.get(FLEET_LABEL).or_else(of_class);
+    let gateway = world.gateways.get(&name.namespace, &name.name);
+    let class = gateway.map_or(&name.name, |gateway| &gateway.spec.gateway_class_name);
+    let class = world.gateway_classes.get("", class);
+    let of_class = || class?.metadata.labels.get(FLEET_LABEL);
+    let of_gateway = gateway.and_then(|gateway| gateway.metadata.labels.get(FLEET_LABEL));
+    let label = of_gateway.or_else(of_class);
     let label = label.filter(|label| !label.is_empty());
     let unless_said = if is_managed {
         MANAGED_FLEET

@@ -32,13 +32,9 @@ fn take(
 /// Returns the publications of a whole resolution.
 fn whole(state: &ClusterState, publications: &mut Publications) -> DesiredPublications {
     let resolution = resolve::resolve(state.world(), &Options::default());
-    let (desired, unpublishable) = publications.build(
-        resolution.gateways,
-        &resolution.statuses,
-        &BTreeSet::new(),
-        &resolution.settings,
-        state,
-    );
+    let names = resolution.statuses.gateways.keys().cloned().collect();
+    let (desired, unpublishable) =
+        publications.build(resolution.gateways, names, &resolution.settings, state);
     assert!(unpublishable.is_empty());
     desired
 }

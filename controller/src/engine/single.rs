@@ -10,6 +10,17 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::World;
 
+/// Resolves the world. The second value holds the Gateways that are not served for the sake of another one of their class.
+pub(super) fn all(
+    world: &World,
+    resolver: &mut Resolver,
+    options: &Options,
+) -> (Resolution, BTreeSet<NamespacedName>) {
+    let mut resolution = resolver.resolve(world, options);
+    let unserved = std::mem::take(&mut resolution.unserved);
+    (resolution, unserved)
+}
+
 /// Resolves the world as if there were no other class and no other Gateway of ours, and says so in their statuses. The
 /// second value holds the Gateways that are not served.
 pub(super) fn resolve(
@@ -29,7 +40,7 @@ pub(super) fn resolve(
         .filter(|class| class.spec.controller_name == options.controller_name)
         .collect();
     let Some(class) = served_class(world, &classes, named) else {
-        return (resolver.resolve(world, options), BTreeSet::new());
+        return all(world, resolver, options);
     };
     let ours = |name: &str| classes.iter().any(|class| class.metadata.name == name);
     let gateways: Vec<&Gateway> = world
@@ -56,7 +67,7 @@ pub(super) fn resolve(
     served.gateways.retain(|other| {
         Some(other.metadata.key()) == gateway || !ours(&other.spec.gateway_class_name)
     });
-    let mut resolution = resolver.resolve(&served, options);
+    let (mut resolution, mut unserved) = all(&served, resolver, options);
     for other in other_classes {
         let why = format!(
             "only one GatewayClass is served (spec.gateway.mode is Single), the oldest: {:?}",
@@ -67,12 +78,11 @@ pub(super) fn resolve(
             .gateway_classes
             .insert(other.metadata.key(), refused_class(&other.metadata, &why));
     }
-    let mut unserved = BTreeSet::new();
     for other in gateways {
         let key = other.metadata.key();
         if Some(&key) != gateway.as_ref() {
-            let why = why_unserved(named, gateway.as_ref(), &class.metadata.name);
-            let status = refused_gateway(&other.metadata, &why);
+            let (reason, why) = why_unserved(named, gateway.as_ref(), &class.metadata.name);
+            let status = GatewayStatus::unserved(reason, &why, other.metadata.generation);
             resolution.statuses.gateways.insert(key.clone(), status);
             unserved.insert(key);
         }
@@ -101,38 +111,37 @@ fn why_unserved(
     named: Option<&NamespacedName>,
     served: Option<&NamespacedName>,
     class: &str,
-) -> String {
+) -> (Reason, String) {
     match (named, served) {
-        (Some(named), _) => format!("only Gateway {named} is served (spec.gateway.gatewayRef)"),
-        (None, Some(served)) => format!(
-            "only one Gateway is served (spec.gateway.mode is Single), the oldest of GatewayClass {class:?}: {served}"
+        (Some(named), _) => (
+            Reason::Invalid,
+            format!("only Gateway {named} is served (spec.gateway.gatewayRef)"),
         ),
-        (None, None) => format!(
-            "only Gateways of GatewayClass {class:?} are served (spec.gateway.mode is Single)"
+        (None, Some(served)) => (
+            Reason::OlderGatewayExists,
+            format!(
+                "only one Gateway is served (spec.gateway.mode is Single), the oldest of GatewayClass {class:?}: {served}"
+            ),
+        ),
+        (None, None) => (
+            Reason::Invalid,
+            format!(
+                "only Gateways of GatewayClass {class:?} are served (spec.gateway.mode is Single)"
+            ),
         ),
     }
 }
 
 fn refused_class(metadata: &Metadata, why: &str) -> GatewayClassStatus {
     GatewayClassStatus {
-        conditions: vec![refused(ConditionType::Accepted, metadata, why)],
+        conditions: vec![refused(metadata, why)],
         supported_features: Vec::new(),
     }
 }
 
-fn refused_gateway(metadata: &Metadata, why: &str) -> GatewayStatus {
-    GatewayStatus {
-        conditions: vec![
-            refused(ConditionType::Accepted, metadata, why),
-            refused(ConditionType::Programmed, metadata, why),
-        ],
-        ..GatewayStatus::default()
-    }
-}
-
-fn refused(type_: ConditionType, metadata: &Metadata, why: &str) -> Condition {
+fn refused(metadata: &Metadata, why: &str) -> Condition {
     Condition::new(
-        type_,
+        ConditionType::Accepted,
         ConditionStatus::False,
         Reason::Invalid,
         why,

@@ -1,4 +1,4 @@
-//! Reads the addresses that Services give to their Gateways. Pure.
+//! Reads the addresses that Services, or second Gateways, give to their Gateways. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,17 +10,18 @@ use super::Basis;
 use super::kinds::OwnedKind;
 use super::owned::service_name;
 use super::plan::Inventory;
-use crate::statuses::{GatewayProblems, ServiceAddresses};
+use super::upstream;
+use crate::statuses::{ProvisionReport, ServiceAddresses};
 use sesame_gateway_api::api::{NamespacedName, PublishingType};
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
 /// Largest number of addresses that `status.addresses` of a Gateway holds.
-const MAX_ADDRESSES: usize = 16;
+pub(super) const MAX_ADDRESSES: usize = 16;
 /// Largest number of ingresses of a load balancer that are looked at, and of ports of each.
-const MAX_READ: usize = 100;
+pub(super) const MAX_READ: usize = 100;
 /// Largest number of remarks.
-const MAX_NOTES: usize = 8;
+pub(super) const MAX_NOTES: usize = 8;
 /// Longest text of somebody else's that a remark holds, in characters.
 const MAX_TEXT: usize = 200;
 
@@ -28,17 +29,25 @@ const MAX_TEXT: usize = 200;
 pub(super) fn assigned(
     inventory: &Inventory,
     settings: &BTreeMap<NamespacedName, GatewaySettings>,
-    without_service: &GatewayProblems,
+    report: &ProvisionReport,
 ) -> BTreeMap<NamespacedName, ServiceAddresses> {
-    let known = inventory.gateways.iter();
-    let known = known.filter_map(|(gateway, basis)| Some((basis, settings.get(gateway)?)));
+    let known = settings.iter();
+    let known =
+        known.filter_map(|(name, settings)| Some((inventory.basis(name, settings)?, settings)));
     let by_service = known.filter(|(basis, _)| basis.request.gives_addresses);
     let addresses = by_service.map(|(basis, settings)| {
+        if *settings.publishing_type() == PublishingType::UpstreamGateway {
+            let problem = report.without_upstream.get(&basis.gateway);
+            return (
+                basis.gateway.clone(),
+                upstream::addresses(basis, inventory, problem),
+            );
+        }
         let name = NamespacedName::new(&basis.gateway.namespace, &service_name(basis));
         let service = inventory.objects.get(&(OwnedKind::Service, name.clone()));
         let service = service.filter(|found| found.is_of(basis));
         let service = service.map(|found| &found.value);
-        let addresses = match (service, without_service.get(&basis.gateway)) {
+        let addresses = match (service, report.without_service.get(&basis.gateway)) {
             (Some(service), _) => of_service(&name, service, settings.publishing_type(), basis),
             (None, Some(why)) => awaiting(why.clone()),
             (None, None) => awaiting(format!("Service {name} is still to be made")),
@@ -48,7 +57,7 @@ pub(super) fn assigned(
     addresses.collect()
 }
 
-fn awaiting(why: String) -> ServiceAddresses {
+pub(super) fn awaiting(why: String) -> ServiceAddresses {
     ServiceAddresses {
         awaited: Some(why),
         ..ServiceAddresses::default()
@@ -143,7 +152,7 @@ fn of_load_balancer(service: &Value) -> (Vec<String>, Vec<String>) {
 }
 
 /// Returns as much of somebody else's text as a message holds.
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }
 

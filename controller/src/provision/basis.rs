@@ -3,23 +3,31 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::owned::is_gateway;
 use crate::statuses::{HostEndpoint, HostsByGateway, ServiceRequests};
 use crate::watch::Received;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ServiceRequest;
+use sesame_published::names::ADOPT_ANNOTATION;
 
-/// Fields of a Gateway from which its objects are made.
+/// Fields of a Gateway, or of a GatewayClass, from which its objects are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Basis {
     pub(super) gateway: NamespacedName,
+    /// True if it is of a GatewayClass, whose Gateways are served together and published under the name `gateway`.
+    pub(super) of_class: bool,
     pub(super) uid: String,
     /// Time of creation as the API writes it: the earlier is the smaller text.
     pub(super) created: String,
     pub(super) class: String,
+    /// Name of the Gateway that this one leads to, as its second one.
+    pub(super) leads_to: Option<String>,
     /// Labels of `spec.infrastructure`.
     pub(super) labels: BTreeMap<String, String>,
     /// Annotations of `spec.infrastructure`.
     pub(super) annotations: BTreeMap<String, String>,
+    /// Agreement to adopt a fleet that is there; see [`super::adoption`].
+    pub(super) adopt: Option<String>,
     /// Wishes for the Service, as resolution accepts them.
     pub(super) request: ServiceRequest,
     /// Hosts that serve it, by address.
@@ -34,16 +42,47 @@ impl Basis {
         }
         Some(Self {
             gateway: received.name(),
+            of_class: false,
             uid: received.text("/metadata/uid")?,
             created: received
                 .text("/metadata/creationTimestamp")
                 .unwrap_or_default(),
             class: received.text("/spec/gatewayClassName")?,
+            leads_to: leads_to(received),
             labels: received.texts("/spec/infrastructure/labels"),
             annotations: received.texts("/spec/infrastructure/annotations"),
+            adopt: adopt(received),
             request: ServiceRequest::default(),
             hosts: BTreeMap::new(),
         })
+    }
+
+    /// Reads a GatewayClass, whose Gateways may be served together; `namespace` is that of the controller.
+    pub(super) fn of_class(received: &Received, namespace: &str) -> Option<Self> {
+        let class = received.name().name;
+        Some(Self {
+            gateway: NamespacedName::new(namespace, &class),
+            of_class: true,
+            uid: received.text("/metadata/uid")?,
+            created: received
+                .text("/metadata/creationTimestamp")
+                .unwrap_or_default(),
+            class,
+            leads_to: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            adopt: adopt(received),
+            request: ServiceRequest::default(),
+            hosts: BTreeMap::new(),
+        })
+    }
+
+    /// Returns the same Gateway without the hosts that serve it.
+    pub(super) fn without_hosts(&self) -> Self {
+        Self {
+            hosts: BTreeMap::new(),
+            ..self.clone()
+        }
     }
 
     /// Takes over what resolution and reports say now.
@@ -53,4 +92,17 @@ impl Basis {
         let hosts = hosts.as_ref().and_then(|hosts| hosts.get(&self.gateway));
         self.hosts = hosts.cloned().unwrap_or_default();
     }
+}
+
+/// Returns the agreement to adopt a fleet.
+fn adopt(received: &Received) -> Option<String> {
+    let mut annotations = received.texts("/metadata/annotations");
+    annotations.remove(ADOPT_ANNOTATION)
+}
+
+/// Returns the name of the Gateway that owns this one.
+fn leads_to(received: &Received) -> Option<String> {
+    let owners = received.value().pointer("/metadata/ownerReferences")?;
+    let owner = owners.as_array()?.iter().find(|owner| is_gateway(owner))?;
+    Some(owner["name"].as_str()?.to_owned())
 }

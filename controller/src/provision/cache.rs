@@ -6,6 +6,7 @@ use super::Basis;
 use super::kinds::OwnedKind;
 use super::owned::ExistingObject;
 use super::plan::Inventory;
+use super::upstream::ROUTES;
 use crate::statuses::{HostsByGateway, ServiceRequests};
 use crate::watch::{Received, Unwatched, WatchEvent};
 use sesame_gateway_api::api::NamespacedName;
@@ -17,19 +18,22 @@ const MAX_GONE: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WatchedKind {
     Gateway,
+    GatewayClass,
     Owned(OwnedKind),
 }
 
 impl WatchedKind {
-    /// Returns everything that is watched.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        let owned = OwnedKind::ALL.into_iter().map(Self::Owned);
-        std::iter::once(Self::Gateway).chain(owned)
+    /// Returns everything that is watched, but for routes, which only second Gateways need.
+    pub(super) fn always() -> impl Iterator<Item = Self> {
+        let owned = OwnedKind::ALL.into_iter();
+        let owned = owned.filter(|kind| !ROUTES.contains(kind)).map(Self::Owned);
+        [Self::Gateway, Self::GatewayClass].into_iter().chain(owned)
     }
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Gateway => "Gateway",
+            Self::GatewayClass => "GatewayClass",
             Self::Owned(kind) => kind.as_str(),
         }
     }
@@ -38,9 +42,16 @@ impl WatchedKind {
 /// Event of one of the watches, or the reason why there is none.
 pub(super) type CacheEvent = (WatchedKind, Result<WatchEvent<Received>, Unwatched>);
 
+/// Returns true for a kind that need not be seen.
+fn is_optional(kind: OwnedKind) -> bool {
+    kind.is_of_fleet() || ROUTES.contains(&kind)
+}
+
 /// The inventory, as far as it is known.
 #[derive(Default)]
 pub(super) struct Cache {
+    /// True once routes are looked at, which only second Gateways need.
+    pub(super) with_routes: bool,
     listed: BTreeSet<WatchedKind>,
     pub(super) inventory: Inventory,
 }
@@ -52,12 +63,24 @@ impl Cache {
             WatchedKind::Owned(owned) if self.inventory.unwatched.contains(&owned) => true,
             _ => self.listed.contains(&kind),
         };
-        WatchedKind::all().all(known)
+        let routes = ROUTES.into_iter().map(WatchedKind::Owned);
+        let routes = routes.filter(|_| self.with_routes);
+        WatchedKind::always().chain(routes).all(known)
+    }
+
+    /// Returns true if there is a second Gateway, and so perhaps routes to others.
+    pub(super) fn has_upstream(&self) -> bool {
+        let first = (OwnedKind::Gateway, NamespacedName::default());
+        let found = self.inventory.objects.range(first..).next();
+        found.is_some_and(|(key, _)| key.0 == OwnedKind::Gateway)
     }
 
     /// Takes over what resolution and reports say now of each Gateway.
     pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
-        for basis in self.inventory.gateways.values_mut() {
+        let Inventory {
+            gateways, classes, ..
+        } = &mut self.inventory;
+        for basis in gateways.values_mut().chain(classes.values_mut()) {
             basis.tell(requests, hosts);
         }
     }
@@ -66,15 +89,20 @@ impl Cache {
     pub(super) fn take(&mut self, (watched, event): CacheEvent) {
         let Inventory {
             gateways,
+            classes,
             gone,
             objects,
             unwatched,
+            absent,
             ..
         } = &mut self.inventory;
         match (event, watched) {
-            // There are no fleets where they are not allowed. Everything else has to be seen.
-            (Err(_), WatchedKind::Owned(kind)) if kind.is_of_fleet() => {
+            // There are no fleets where they are not allowed, and no routes where they are not known. Everything else has to be seen.
+            (Err(why), WatchedKind::Owned(kind)) if is_optional(kind) => {
                 unwatched.insert(kind);
+                if why == Unwatched::NotServed {
+                    absent.insert(kind);
+                }
             }
             (Err(_), _) => {}
             (Ok(WatchEvent::Listed(all)), _) => {
@@ -83,9 +111,14 @@ impl Cache {
                         let before = std::mem::take(gateways);
                         gone.extend(before.into_values().map(|basis| basis.uid));
                     }
+                    WatchedKind::GatewayClass => {
+                        let before = std::mem::take(classes);
+                        gone.extend(before.into_values().map(|basis| basis.uid));
+                    }
                     WatchedKind::Owned(kind) => {
                         objects.retain(|(of, _), _| *of != kind);
                         unwatched.remove(&kind);
+                        absent.remove(&kind);
                     }
                 }
                 self.listed.insert(watched);
@@ -97,6 +130,9 @@ impl Cache {
             (Ok(WatchEvent::Deleted(received)), WatchedKind::Gateway) => {
                 self.forget(&received.name());
             }
+            (Ok(WatchEvent::Deleted(received)), WatchedKind::GatewayClass) => {
+                self.forget_class(&received);
+            }
             (Ok(WatchEvent::Deleted(received)), WatchedKind::Owned(kind)) => {
                 objects.remove(&(kind, received.name()));
             }
@@ -106,6 +142,14 @@ impl Cache {
     fn put(&mut self, watched: WatchedKind, received: &Received) {
         match watched {
             WatchedKind::Gateway => self.put_gateway(received),
+            WatchedKind::GatewayClass => {
+                self.forget_class(received);
+                if let Some(basis) = Basis::of_class(received, &self.inventory.namespace) {
+                    self.inventory.gone.remove(&basis.uid);
+                    let name = basis.gateway.clone();
+                    self.inventory.classes.insert(name, basis);
+                }
+            }
             WatchedKind::Owned(kind) => self.put_object(kind, received),
         }
     }
@@ -122,8 +166,19 @@ impl Cache {
 
     /// Forgets a Gateway that is gone; what is left of it is still known to be ours.
     fn forget(&mut self, gateway: &NamespacedName) {
-        let Inventory { gateways, gone, .. } = &mut self.inventory;
-        gone.extend(gateways.remove(gateway).map(|basis| basis.uid));
+        let gone = self.inventory.gateways.remove(gateway);
+        self.note_gone(gone);
+    }
+
+    fn forget_class(&mut self, class: &Received) {
+        let name = NamespacedName::new(&self.inventory.namespace, &class.name().name);
+        let gone = self.inventory.classes.remove(&name);
+        self.note_gone(gone);
+    }
+
+    fn note_gone(&mut self, basis: Option<Basis>) {
+        let gone = &mut self.inventory.gone;
+        gone.extend(basis.map(|basis| basis.uid));
         while gone.len() > MAX_GONE {
             gone.pop_first();
         }

@@ -7,9 +7,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::fleet::POD_LABEL_VALUE;
+
 /// Annotation with the names of the labels and annotations that we wrote, so that those that we no longer write are told from
 /// those of others.
-const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
+pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
 /// Fields of a Service that others fill in where we do not.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
 /// Parts of the metadata whose entries have names.
@@ -42,6 +44,7 @@ pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
             }
         }
     }
+    keep_decided(&mut object, found);
     let balanced = |value: &Value| value["spec"]["type"] == "LoadBalancer";
     if balanced(&object) && balanced(found) {
         for field in FILLED_IN {
@@ -51,6 +54,21 @@ pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
         }
     }
     object
+}
+
+/// Keeps the number of a Deployment's Pods where we do not say one. And a Service that led to Pods goes on to do so, which is to
+/// none without a Deployment: if it had no selector any more, nobody would take away what Kubernetes has made of the last one.
+fn keep_decided(object: &mut Value, found: &Value) {
+    let led_to_pods = found["spec"]["selector"]["app.kubernetes.io/name"] == POD_LABEL_VALUE;
+    for (kind, field, keeps) in [
+        ("Deployment", "replicas", true),
+        ("Service", "selector", led_to_pods),
+    ] {
+        let value = &found["spec"][field];
+        if keeps && object["kind"] == kind && object["spec"][field].is_null() && !value.is_null() {
+            object["spec"][field] = value.clone();
+        }
+    }
 }
 
 fn names(object: &Value, part: &'static str) -> Vec<String> {

@@ -4,16 +4,34 @@ use std::fmt;
 
 use kube::core::{ApiResource, GroupVersionKind};
 use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::{ADOPTION_LABEL, GATEWAY_LABEL};
 
-/// Kind of an object that is made for a Gateway. In this order objects are given up: Pods before their rights.
+/// Kind of an object that is made for a Gateway. In this order objects are given up: routes before their Gateway, Pods
+/// before their rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum OwnedKind {
+    TcpRoute,
+    UdpRoute,
+    Gateway,
     Service,
     EndpointSlice,
     DaemonSet,
+    Deployment,
+    PodDisruptionBudget,
     ServiceAccount,
     RoleBinding,
     Role,
+    /// Tells people what would be adopted.
+    ConfigMap,
+}
+
+/// Purpose of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Service,
+    Fleet,
+    Adoption,
+    Upstream,
 }
 
 /// Kind and name of an object.
@@ -21,33 +39,47 @@ pub(super) type OwnedKey = (OwnedKind, NamespacedName);
 
 impl OwnedKind {
     /// All kinds.
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 12] = [
+        Self::TcpRoute,
+        Self::UdpRoute,
+        Self::Gateway,
         Self::Service,
         Self::EndpointSlice,
         Self::DaemonSet,
+        Self::Deployment,
+        Self::PodDisruptionBudget,
         Self::ServiceAccount,
         Self::RoleBinding,
         Self::Role,
+        Self::ConfigMap,
     ];
 
     /// Returns the kind as the API writes it.
     pub(super) fn as_str(self) -> &'static str {
         match self {
+            Self::TcpRoute => "TCPRoute",
+            Self::UdpRoute => "UDPRoute",
+            Self::Gateway => "Gateway",
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
             Self::DaemonSet => "DaemonSet",
+            Self::Deployment => "Deployment",
+            Self::PodDisruptionBudget => "PodDisruptionBudget",
             Self::ServiceAccount => "ServiceAccount",
             Self::RoleBinding => "RoleBinding",
             Self::Role => "Role",
+            Self::ConfigMap => "ConfigMap",
         }
     }
 
     /// Returns `group/version`, or the version of the core group.
     pub(super) fn api_version(self) -> &'static str {
         match self {
-            Self::Service | Self::ServiceAccount => "v1",
+            Self::TcpRoute | Self::UdpRoute | Self::Gateway => "gateway.networking.k8s.io/v1",
+            Self::Service | Self::ServiceAccount | Self::ConfigMap => "v1",
             Self::EndpointSlice => "discovery.k8s.io/v1",
-            Self::DaemonSet => "apps/v1",
+            Self::DaemonSet | Self::Deployment => "apps/v1",
+            Self::PodDisruptionBudget => "policy/v1",
             Self::RoleBinding | Self::Role => "rbac.authorization.k8s.io/v1",
         }
     }
@@ -59,14 +91,57 @@ impl OwnedKind {
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, self.as_str()))
     }
 
+    /// Returns what objects of this kind are made for.
+    pub(super) fn purpose(self) -> Purpose {
+        match self {
+            Self::Service | Self::EndpointSlice => Purpose::Service,
+            Self::DaemonSet
+            | Self::Deployment
+            | Self::PodDisruptionBudget
+            | Self::ServiceAccount
+            | Self::RoleBinding
+            | Self::Role => Purpose::Fleet,
+            Self::ConfigMap => Purpose::Adoption,
+            Self::TcpRoute | Self::UdpRoute | Self::Gateway => Purpose::Upstream,
+        }
+    }
+
     /// Returns true for the kinds that a fleet consists of.
     pub(super) fn is_of_fleet(self) -> bool {
-        !matches!(self, Self::Service | Self::EndpointSlice)
+        self.purpose() == Purpose::Fleet
+    }
+
+    /// Returns true for the kinds that make Pods.
+    pub(super) fn is_workload(self) -> bool {
+        matches!(self, Self::DaemonSet | Self::Deployment)
+    }
+
+    /// Returns true for the kinds that a fleet of this workload consists of.
+    pub(super) fn is_of_workload(self, on_pods: bool) -> bool {
+        match self {
+            Self::Service
+            | Self::EndpointSlice
+            | Self::TcpRoute
+            | Self::UdpRoute
+            | Self::Gateway
+            | Self::ConfigMap => false,
+            Self::DaemonSet => !on_pods,
+            Self::Deployment | Self::PodDisruptionBudget => on_pods,
+            Self::ServiceAccount | Self::RoleBinding | Self::Role => true,
+        }
     }
 
     /// Returns true for the kinds whose objects are in the controller's own namespace, away from their Gateway.
     pub(super) fn is_away(self) -> bool {
-        matches!(self, Self::RoleBinding | Self::Role)
+        matches!(self, Self::RoleBinding | Self::Role | Self::ConfigMap)
+    }
+
+    /// Returns the label that all objects of this kind have. ConfigMaps of ours with the other one are published: agents read them.
+    pub(super) fn label(self) -> &'static str {
+        match self.purpose() {
+            Purpose::Adoption => ADOPTION_LABEL,
+            Purpose::Service | Purpose::Fleet | Purpose::Upstream => GATEWAY_LABEL,
+        }
     }
 }
 

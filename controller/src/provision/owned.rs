@@ -13,12 +13,14 @@ use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gate
 
 /// Label of the specification for objects that are created for a Gateway.
 const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
+/// The same for objects that are created for all Gateways of a class.
+const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
 /// Annotation with a digest of all fields that we write, so that a field that we no longer write is noticed.
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
 /// Annotation of an object away from its Gateway, which cannot be its owner: the Gateway's UID.
 pub(super) const OWNER_ANNOTATION: &str = "projectsesame.io/owner-uid";
 /// Annotation with the name of the controller that keeps an object. Another one has no say in it, whatever class the Gateway has.
-const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
+pub(super) const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 /// Longest name of a Service, and value of a label.
 const MAX_LABEL: usize = 63;
 
@@ -74,11 +76,11 @@ fn owner_reference(value: &Value) -> Option<&str> {
     ours?["uid"].as_str()
 }
 
-/// Returns true for an owner that is a Gateway, and the object's controller.
+/// Returns true for an owner that is a Gateway or a GatewayClass, and the object's controller.
 pub(super) fn is_gateway(reference: &Value) -> bool {
     let group = reference["apiVersion"].as_str().unwrap_or_default();
     group.starts_with("gateway.networking.k8s.io/")
-        && reference["kind"] == "Gateway"
+        && (reference["kind"] == "Gateway" || reference["kind"] == "GatewayClass")
         && reference["controller"] == true
 }
 
@@ -97,12 +99,17 @@ pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, St
     let mut all = basis.labels.clone();
     let own = own.iter();
     all.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    all.insert(NAME_LABEL.to_owned(), name_label(&basis.gateway));
+    let label = if basis.of_class {
+        CLASS_LABEL
+    } else {
+        NAME_LABEL
+    };
+    all.insert(label.to_owned(), name_label(&basis.gateway));
     all.insert(GATEWAY_LABEL.to_owned(), gateway_id(&basis.gateway));
     all
 }
 
-/// Returns an object beside its Gateway, which owns it.
+/// Returns an object beside its Gateway, which owns it; or one in the controller's namespace, which a GatewayClass owns.
 pub(super) fn beside(
     basis: &Basis,
     kind: OwnedKind,
@@ -112,11 +119,14 @@ pub(super) fn beside(
 ) -> OwnedObject {
     let Basis {
         gateway,
+        of_class,
         uid,
         created: _,
         class: _,
+        leads_to: _,
         labels: _,
         annotations,
+        adopt: _,
         request: _,
         hosts: _,
     } = basis;
@@ -129,7 +139,7 @@ pub(super) fn beside(
         "annotations": annotations,
         "ownerReferences": [{
             "apiVersion": "gateway.networking.k8s.io/v1",
-            "kind": "Gateway",
+            "kind": if *of_class { "GatewayClass" } else { "Gateway" },
             "name": gateway.name,
             "uid": uid,
             "controller": true,
@@ -187,7 +197,8 @@ pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
     object
 }
 
-/// Returns `<gateway>-<class>`, as the specification recommends, with a digest where that is no name of a Service.
+/// Returns `<gateway>-<class>`, as the specification recommends, or `gateways-<class>`, with a digest where that is no name of a
+/// Service.
 pub(super) fn service_name(basis: &Basis) -> String {
     name_up_to(basis, MAX_LABEL)
 }
@@ -198,7 +209,12 @@ pub(super) fn beginning_of_names(basis: &Basis, more: usize) -> String {
 }
 
 fn name_up_to(basis: &Basis, longest: usize) -> String {
-    let name = format!("{}-{}", basis.gateway.name, basis.class);
+    let of = if basis.of_class {
+        "gateways"
+    } else {
+        basis.gateway.name.as_str()
+    };
+    let name = format!("{of}-{}", basis.class);
     let good = name.len() <= longest
         && name.starts_with(|first: char| first.is_ascii_lowercase())
         && !name.contains('.');

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::adoption::claim_fleet;
+pub(super) use super::inventory::Inventory;
 use super::kept::with_kept;
-use super::kinds::{OwnedKey, OwnedKind};
+use super::kinds::{OwnedKey, OwnedKind, Purpose};
 use super::owned::{DIGEST_ANNOTATION, ExistingObject, OwnedObject, controller_of, of_controller};
+use super::upstream::claim_upstream;
 use super::{Basis, fleet, service};
 use crate::statuses::ProvisionReport;
 use crate::watch::holds;
@@ -44,6 +47,11 @@ impl OwnedWrite {
         }
     }
 
+    /// Returns true if Pods end with it.
+    pub(super) fn ends_pods(&self) -> bool {
+        matches!(self, Self::Delete { key, .. } if key.0.is_workload())
+    }
+
     pub(super) fn key(&self) -> &OwnedKey {
         match self {
             Self::Create(object) | Self::Replace { object, .. } => &object.key,
@@ -53,30 +61,13 @@ impl OwnedWrite {
 }
 
 /// A Gateway that wants a Service or a fleet, and its objects.
-struct ObjectClaim<'a> {
+pub(super) struct ObjectClaim<'a> {
     basis: &'a Basis,
     objects: Vec<OwnedObject>,
 }
 
 /// Claims by the object that comes first: whoever has it gets the others.
-type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
-
-/// Gateways, and the objects that they have.
-#[derive(Debug, Default)]
-pub(super) struct Inventory {
-    /// Name of the controller: there may be another, with Gateways of its own.
-    pub(super) controller: String,
-    /// Namespace of the controller, in which objects have no owner reference.
-    pub(super) namespace: String,
-    /// All Gateways, ours or not.
-    pub(super) gateways: BTreeMap<NamespacedName, Basis>,
-    /// UIDs of Gateways that are gone, and may have left something behind.
-    pub(super) gone: BTreeSet<String>,
-    /// Objects with a label of ours, whosever they are.
-    pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
-    /// Kinds of fleets that may not be watched.
-    pub(super) unwatched: BTreeSet<OwnedKind>,
-}
+pub(super) type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
 
 /// Everything that is to be done, and to be told.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -86,7 +77,7 @@ pub(super) struct OwnedPlan {
 }
 
 impl OwnedPlan {
-    fn problem(&mut self, kind: OwnedKind, gateway: &NamespacedName, why: String) {
+    pub(super) fn problem(&mut self, kind: OwnedKind, gateway: &NamespacedName, why: String) {
         tell(&mut self.report, kind, gateway.clone(), why);
     }
 }
@@ -98,10 +89,10 @@ pub(super) fn tell(
     gateway: NamespacedName,
     why: String,
 ) {
-    let all = if kind.is_of_fleet() {
-        &mut report.without_fleet
-    } else {
-        &mut report.without_service
+    let all = match kind.purpose() {
+        Purpose::Service => &mut report.without_service,
+        Purpose::Fleet | Purpose::Adoption => &mut report.without_fleet,
+        Purpose::Upstream => &mut report.without_upstream,
     };
     all.entry(gateway).or_insert(why);
 }
@@ -121,23 +112,48 @@ pub(super) fn plan<'a>(
     let mut unknown = BTreeSet::new();
     let mut claims = Claims::new();
     for gateway in ours {
-        let known = inventory.gateways.get(gateway).zip(settings.get(gateway));
-        let Some((basis, settings)) = known else {
+        let settings = settings.get(gateway);
+        let basis = settings.and_then(|settings| inventory.basis(gateway, settings));
+        let Some((basis, settings)) = basis.zip(settings) else {
             // It has just come or gone: the objects that it has stay until both watches agree.
             unknown.insert(gateway_id(gateway));
             continue;
         };
-        let objects = service::objects(basis, settings);
+        let objects = if fleet::is_served_by_pods(basis, settings, &inventory.objects) {
+            service::objects(&basis.without_hosts(), settings)
+        } else {
+            service::objects(basis, settings)
+        };
+        if basis.of_class
+            && inventory.unwatched_home
+            && (settings.is_managed() || !objects.is_empty())
+        {
+            let why = format!(
+                "the controller, which watches some namespaces alone, makes nothing for Gateways that are served together: set \
+                 spec.publishing.type None and spec.fleet.management Unmanaged for GatewayClass {:?}",
+                basis.class
+            );
+            plan.problem(OwnedKind::Service, gateway, why);
+            unknown.insert(gateway_id(gateway));
+            continue;
+        }
         if keeps_what_it_has(&objects, settings) {
             unknown.insert(gateway_id(gateway));
         }
         claim(&mut claims, inventory, basis, objects);
+        if claim_upstream(&mut plan, &mut claims, inventory, basis, settings) {
+            unknown.insert(gateway_id(gateway));
+        }
         if !settings.is_managed() {
             release(&mut plan, &mut wanted, inventory, basis);
             continue;
         }
         match fleet_of(inventory, basis, settings) {
-            Ok(objects) => claim(&mut claims, inventory, basis, objects),
+            Ok(objects) => {
+                wanted.extend(fleet::meanwhile(basis, &objects, &inventory.objects));
+                let open = claim_fleet(&mut plan, &mut claims, inventory, basis, objects);
+                unknown.extend(open.then(|| gateway_id(gateway)));
+            }
             Err(why) => {
                 plan.problem(OwnedKind::DaemonSet, gateway, why);
                 // What there is of it serves on.
@@ -151,7 +167,8 @@ pub(super) fn plan<'a>(
     plan
 }
 
-fn claim<'a>(
+/// Claims objects for a Gateway.
+pub(super) fn claim<'a>(
     claims: &mut Claims<'a>,
     inventory: &Inventory,
     basis: &'a Basis,
@@ -173,7 +190,9 @@ fn fleet_of(
     basis: &Basis,
     settings: &GatewaySettings,
 ) -> Result<Vec<OwnedObject>, String> {
-    if let Some(kind) = inventory.unwatched.first() {
+    let on_pods = settings.is_on_pod_network();
+    let mut unwatched = inventory.unwatched.iter();
+    if let Some(kind) = unwatched.find(|kind| kind.is_of_workload(on_pods)) {
         return Err(format!(
             "the controller may not watch objects of kind {kind}, so it keeps no fleets: apply controller/deploy/fleets.yaml"
         ));
@@ -237,7 +256,7 @@ fn settle(
         for object in objects {
             wanted.insert(object.key.clone());
             match existing.get(&object.key) {
-                None => plan.writes.push(OwnedWrite::Create(object)),
+                None => plan.writes.push(OwnedWrite::Create(fleet::begun(object))),
                 Some(found) if !found.is_of(basis) => {
                     plan.problem(object.key.0, &basis.gateway, taken(&object.key, None));
                 }
@@ -276,10 +295,10 @@ fn leftovers(
     wanted: &BTreeSet<OwnedKey>,
     unknown: &BTreeSet<String>,
 ) -> Vec<OwnedWrite> {
-    let known = inventory.gateways.values().map(|basis| &basis.uid);
+    let known = inventory.bases().map(|basis| &basis.uid);
     let uids: BTreeSet<&str> = known.chain(&inventory.gone).map(String::as_str).collect();
     let left = inventory.objects.iter().filter(|(key, found)| {
-        let of = found.value["metadata"]["labels"][GATEWAY_LABEL].as_str();
+        let of = found.value["metadata"]["labels"][key.0.label()].as_str();
         let owner = found.owner.as_deref();
         // Nobody else collects those away from their Gateway.
         let ours = owner.is_some_and(|uid| key.0.is_away() || uids.contains(uid))
@@ -306,6 +325,9 @@ fn holder<'a>(claimants: &[ObjectClaim<'a>], found: Option<&ExistingObject>) -> 
 pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
     let whose = match holder {
         Some(holder) => format!("is of Gateway {}", holder.gateway),
+        None if kind.is_of_fleet() => format!(
+            "is there and not of this Gateway: rename or delete it, or give it a label {GATEWAY_LABEL} to have it adopted"
+        ),
         None => "is there and not of this Gateway: rename or delete it".to_owned(),
     };
     let lack = lack(*kind);
@@ -314,10 +336,10 @@ pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
 
 /// Returns what a Gateway lacks that has no object of this kind.
 pub(super) fn lack(kind: OwnedKind) -> &'static str {
-    if kind.is_of_fleet() {
-        "the fleet of this Gateway is not complete"
-    } else {
-        "no Service tells the addresses of this Gateway"
+    match kind.purpose() {
+        Purpose::Service => "no Service tells the addresses of this Gateway",
+        Purpose::Fleet | Purpose::Adoption => "the fleet of this Gateway is not complete",
+        Purpose::Upstream => "the Gateway that is to lead to this one is not complete",
     }
 }
 
@@ -332,22 +354,35 @@ fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     if digest(&value) != digest(found) {
         return false;
     }
-    if wanted.key.0 != OwnedKind::DaemonSet {
+    if !wanted.key.0.is_workload() {
         return holds(found, &value);
     }
     let comparable = fleet::with_comparable_quantities;
     holds(&comparable(found.clone()), &comparable(value))
 }
 
-/// Returns true if the object can become what it should be: no Service can get or lose an address of its own, no DaemonSet another
-/// selector, no RoleBinding another Role.
-fn is_replaceable(wanted: &OwnedObject, found: &Value) -> bool {
+/// Returns true if the object can become what it should be: no Service can get or lose an address of its own, no workload another
+/// selector, no RoleBinding another Role. A Gateway of another class is made anew, so that the class that had it takes away what it
+/// made.
+pub(super) fn is_replaceable(wanted: &OwnedObject, found: &Value) -> bool {
     let wanted_value = &wanted.value;
     let is_headless = |service: &Value| service["spec"]["clusterIP"] == "None";
     match wanted.key.0 {
         OwnedKind::Service => is_headless(wanted_value) == is_headless(found),
-        OwnedKind::DaemonSet => wanted_value["spec"]["selector"] == found["spec"]["selector"],
+        OwnedKind::DaemonSet | OwnedKind::Deployment => {
+            wanted_value["spec"]["selector"] == found["spec"]["selector"]
+        }
         OwnedKind::RoleBinding => wanted_value["roleRef"] == found["roleRef"],
-        OwnedKind::EndpointSlice | OwnedKind::ServiceAccount | OwnedKind::Role => true,
+        OwnedKind::Gateway => {
+            let class = |gateway: &Value| gateway["spec"]["gatewayClassName"].clone();
+            class(wanted_value) == class(found)
+        }
+        OwnedKind::TcpRoute
+        | OwnedKind::UdpRoute
+        | OwnedKind::EndpointSlice
+        | OwnedKind::PodDisruptionBudget
+        | OwnedKind::ServiceAccount
+        | OwnedKind::Role
+        | OwnedKind::ConfigMap => true,
     }
 }

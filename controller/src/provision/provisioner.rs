@@ -16,8 +16,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::assigned::assigned;
 use super::cache::{Cache, CacheEvent, WatchedKind, existing};
-use super::kinds::{OwnedKey, OwnedKind};
+use super::kinds::{OwnedKey, OwnedKind, Purpose};
 use super::plan::{OwnedPlan, OwnedWrite, lack, plan, taken, tell};
+use super::upstream;
 use crate::connection::answer;
 use crate::publish::DesiredPublications;
 use crate::replica::{Replica, replace};
@@ -28,7 +29,7 @@ use crate::statuses::{
 use crate::watch::{ObjectWatch, Received, watch_config, watched_apis};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
-use sesame_published::names::{GATEWAY_LABEL, PUBLISHER};
+use sesame_published::names::PUBLISHER;
 
 /// Time that one write may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,6 +37,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSES: Pauses = Pauses::new(PAUSE, Duration::from_secs(60));
 /// Pauses between attempts at a write of an object that changes all the time, as a DaemonSet in a roll-out does.
 const CONFLICT_PAUSES: Pauses = Pauses::new(Duration::from_millis(200), Duration::from_secs(2));
+/// Time from the moment when nobody is to be sent to Pods any more to the end of their workload: every node has to learn of that.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// Pause before a watch of a kind that was not served is started again.
 const PAUSE: Duration = Duration::from_secs(5);
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
@@ -52,7 +55,7 @@ pub(crate) struct Provisioner {
     pub(crate) addresses: watch::Sender<AddressesByGateway>,
 }
 
-/// A write that failed.
+/// A write that failed, or is not to be tried yet.
 struct FailedWrite {
     retry: NextAttempt,
     /// The Gateway that lacks the object, and the reason, if its author can do something about it.
@@ -89,13 +92,13 @@ impl Provisioner {
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
-        for kind in WatchedKind::all() {
+        for kind in WatchedKind::always() {
             watches.spawn(self.watch(kind, events.clone()));
         }
-        drop(events);
         let mut cache = Cache::default();
         let inventory = &mut cache.inventory;
         inventory.namespace.clone_from(&self.replica.namespace);
+        inventory.unwatched_home = !self.replica.watched.holds(&self.replica.namespace);
         let controller = &self.replica.controller_name;
         inventory.controller.clone_from(controller);
         let mut failed: BTreeMap<OwnedKey, FailedWrite> = BTreeMap::new();
@@ -120,10 +123,16 @@ impl Provisioner {
             let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
             };
+            let settings = Arc::clone(&self.settings.borrow_and_update());
+            if !cache.with_routes && (cache.has_upstream() || upstream::is_wanted(&settings)) {
+                cache.with_routes = true;
+                for kind in upstream::ROUTES.map(WatchedKind::Owned) {
+                    watches.spawn(self.watch(kind, events.clone()));
+                }
+            }
             if !cache.is_complete() {
                 continue;
             }
-            let settings = Arc::clone(&self.settings.borrow_and_update());
             let hosts = self.hosts.borrow_and_update().clone();
             // Read after the settings: there are wishes of whatever has settings.
             cache.tell(&self.services.borrow_and_update(), &hosts);
@@ -136,7 +145,7 @@ impl Provisioner {
                 report = carried_out.await;
                 replace(&self.report, report.clone());
             }
-            let addresses = assigned(&cache.inventory, &settings, &report.without_service);
+            let addresses = assigned(&cache.inventory, &settings, &report);
             replace(&self.addresses, Some(addresses));
         }
     }
@@ -156,6 +165,12 @@ impl Provisioner {
         for write in writes {
             let key = write.key().clone();
             let gateway = write.gateway().cloned();
+            if write.ends_pods() {
+                failed.entry(key.clone()).or_insert_with(|| FailedWrite {
+                    retry: NextAttempt::soon(FAREWELL, &PAUSES, now),
+                    told: None,
+                });
+            }
             let waits = failed.get(&key).is_some_and(|failed| failed.retry.at > now);
             if waits || !*self.replica.leading.borrow() {
                 continue;
@@ -180,19 +195,22 @@ impl Provisioner {
         watched: WatchedKind,
         events: UnboundedSender<CacheEvent>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let labelled = || watch_config().labels(GATEWAY_LABEL);
         let (apis, config) = match watched {
             WatchedKind::Gateway => (
                 watched_apis(&self.replica, Kind::Gateway, GATEWAY_VERSION),
+                watch_config(),
+            ),
+            WatchedKind::GatewayClass => (
+                watched_apis(&self.replica, Kind::GatewayClass, GATEWAY_VERSION),
                 watch_config(),
             ),
             WatchedKind::Owned(kind) if kind.is_away() => {
                 let namespace = &self.replica.namespace;
                 let client = self.replica.client.clone();
                 let api = Api::namespaced_with(client, namespace, &kind.resource());
-                (vec![api], labelled())
+                (vec![api], watch_config().labels(kind.label()))
             }
-            WatchedKind::Owned(kind) => (self.apis(kind), labelled()),
+            WatchedKind::Owned(kind) => (self.apis(kind), watch_config().labels(kind.label())),
         };
         let watch = ObjectWatch::of_all(&self.replica, watched.as_str(), apis, config);
         let keep = std::convert::identity;
@@ -222,10 +240,9 @@ impl Provisioner {
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = answer(TIMEOUT, self.read(&key)).await?;
                 // An object of ours that lost its label is mended by the next plan.
-                let mut gateways = cache.inventory.gateways.values();
                 let ours = there.filter(|there| {
                     let there = existing(key.0, there);
-                    gateways.any(|basis| there.is_of(basis))
+                    cache.inventory.bases().any(|basis| there.is_of(basis))
                 });
                 let Some(ours) = ours else {
                     return Err(WriteFailure::Taken(taken(&key, None)));
@@ -302,9 +319,12 @@ fn after(
             return FailedWrite { retry, told: None };
         }
         WriteFailure::Taken(why) => (why.clone(), Some(why)),
-        WriteFailure::Refused(why) if kind.is_of_fleet() => {
+        WriteFailure::Refused(why) if kind.purpose() != Purpose::Service => {
             let lack = lack(*kind);
-            let told = format!("{lack}: {kind} {name} cannot be written: {why}");
+            let mut told = format!("{lack}: {kind} {name} cannot be written: {why}");
+            if kind.purpose() == Purpose::Upstream && why.contains("forbidden") {
+                told.push_str("; the rights for that are in controller/deploy/upstreams.yaml");
+            }
             (why, Some(told))
         }
         WriteFailure::Refused(why) | WriteFailure::Other(why) => (why, None),

@@ -5,6 +5,7 @@ use sesame_proto::schema::Transport;
 
 use super::Basis;
 use super::endpoints;
+use super::fleet;
 use super::kinds::OwnedKind;
 use super::owned::{OwnedObject, beside, service_name, stamped};
 use super::service_fields::{fields, node_port};
@@ -17,7 +18,7 @@ const MANAGER: &str = "sesame-controller";
 /// Largest number of ports of an EndpointSlice.
 const MAX_PORTS: usize = 100;
 
-/// Returns the objects that a Gateway should have; the Service comes first.
+/// Returns the objects that a Gateway should have; the Service comes first. Pods are no endpoints here: Kubernetes finds them.
 pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObject> {
     let Some(spec) = specification(basis, settings) else {
         return Vec::new();
@@ -78,9 +79,13 @@ fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
         PublishingType::None => return None,
         PublishingType::Headless => "ClusterIP",
         _ if needs_ports(settings) && all.is_empty() => return None,
+        PublishingType::UpstreamGateway => "ClusterIP",
         other => other.as_str(),
     };
     let mut spec = json!({"type": word, "ports": all});
+    if settings.is_on_pod_network() {
+        spec["selector"] = fleet::selector(basis);
+    }
     for (field, value) in fields(publishing, type_) {
         spec[field] = value;
     }
@@ -104,6 +109,10 @@ pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
 /// Adds the labels and annotations that the configuration has for the Service, where neither the Gateway nor we have any of
 /// that name.
 fn decorate(service: &mut Value, settings: &GatewaySettings) {
+    if *settings.publishing_type() == PublishingType::UpstreamGateway {
+        // They are for what the second Gateway's controller makes.
+        return;
+    }
     let Publishing {
         annotations,
         labels,

@@ -20,6 +20,7 @@ pub(super) fn fields(
         internal_traffic_policy,
         session_affinity,
         node_ports: _,
+        upstream: _,
         annotations: _,
         labels: _,
     } = publishing;

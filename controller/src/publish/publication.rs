@@ -13,8 +13,10 @@ use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
 
 use super::objects::{DesiredObject, PublicationOwner};
 use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_gateway_api::world::ServedPorts;
 use sesame_published::names::{
-    KEY_SECRETS_ENTRY, MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name,
+    GATEWAY_ENTRY, KEY_SECRETS_ENTRY, MAX_KEY_SECRETS, Part, SERVED_TOGETHER_ENTRY,
+    key_secret_name, manifest_name, shard_name,
 };
 
 /// Number of listeners that the summary names.
@@ -174,7 +176,7 @@ fn pack_keys(keys: &[KeyPair]) -> Result<Vec<Vec<KeyPair>>, String> {
     Ok(secrets)
 }
 
-/// Returns the summary that `kubectl describe` shows. It holds nothing that endpoints change: they do not rewrite the manifest.
+/// Returns the summary that `kubectl describe` shows, and that the controller remembers by. It holds nothing that endpoints change: they do not rewrite the manifest.
 fn summary(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> BTreeMap<String, String> {
     let mut listeners: Vec<String> = snapshot
         .ports
@@ -204,8 +206,10 @@ fn summary(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> BTreeMap<Str
         .flat_map(|table| &table.virtual_hosts)
         .map(|host| host.routes.len())
         .sum();
+    let together = ServedPorts::of(snapshot).text();
+    let together = (!together.is_empty()).then_some((SERVED_TOGETHER_ENTRY, together));
     [
-        ("gateway", snapshot.gateway.clone()),
+        (GATEWAY_ENTRY, snapshot.gateway.clone()),
         ("fleet", fleet.to_owned()),
         ("listeners", listeners.join("\n")),
         ("routes", routes.to_string()),
@@ -213,6 +217,8 @@ fn summary(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> BTreeMap<Str
         ("certificates", snapshot.keys.len().to_string()),
         (KEY_SECRETS_ENTRY, key_secrets.to_string()),
     ]
+    .into_iter()
+    .chain(together)
     .map(|(name, value)| (name.to_owned(), value))
-    .into()
+    .collect()
 }

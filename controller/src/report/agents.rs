@@ -10,7 +10,8 @@ use kube::core::ApiResource;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
-use super::fleet::{self, FOREIGN_ADDRESS, FleetSummary, Revisions};
+use super::changes;
+use super::fleet::{self, FleetSummary, Revisions};
 use super::liveness::{AgentLiveness, Moment};
 use super::nodes::{self, Nodes};
 use super::presence::{self, AllPresences};
@@ -18,7 +19,7 @@ use super::report_refusal::{MAX_OF_HOST, ReportRefusal};
 use super::trim::TrimmedReport;
 use crate::replica::Replica;
 use crate::serve::Metrics;
-use crate::statuses::{HostsByGateway, ResolvedStatuses};
+use crate::statuses::{HostsByGateway, Members, ResolvedStatuses};
 use crate::watch::{ObjectWatch, PAGE, Received, Unwatched, WatchEvent, watch_config};
 use sesame_gateway_api::api::{NamespacedName, Network};
 use sesame_gateway_api::world::{Kind, ObjectKey};
@@ -43,6 +44,7 @@ pub(super) struct Agents {
     by_gateway: BTreeMap<NamespacedName, BTreeMap<String, GatewayAgent>>,
     /// Gateway under which an agent is found.
     gateways: BTreeMap<String, NamespacedName>,
+    members: Members,
     revisions: BTreeMap<NamespacedName, Revisions>,
     fleets: BTreeMap<NamespacedName, FleetSummary>,
     liveness: AgentLiveness,
@@ -76,6 +78,7 @@ impl Agents {
             api: Api::namespaced(replica.client.clone(), &replica.namespace),
             by_gateway: BTreeMap::new(),
             gateways: BTreeMap::new(),
+            members: Members::default(),
             revisions: BTreeMap::new(),
             fleets: BTreeMap::new(),
             liveness: AgentLiveness::default(),
@@ -146,9 +149,11 @@ impl Agents {
         if !self.listed() || !std::mem::take(&mut self.endpoints_changed) {
             return None;
         }
-        let serving = self.fleets.iter();
-        let serving = serving.filter(|(_, fleet)| !fleet.endpoints.is_empty());
-        let serving = serving.map(|(gateway, fleet)| (gateway.clone(), fleet.endpoints.clone()));
+        let serving = self.by_gateway.keys().filter_map(|name| {
+            let mut gateways = self.members.gateways_of(name).into_iter();
+            let fleet = gateways.find_map(|gateway| self.fleets.get(&gateway))?;
+            (!fleet.endpoints.is_empty()).then(|| (name.clone(), fleet.endpoints.clone()))
+        });
         Some(Some(serving.collect()))
     }
 
@@ -189,17 +194,30 @@ impl Agents {
         resolved: &ResolvedStatuses,
         now: Moment,
     ) -> BTreeSet<ObjectKey> {
+        let mut touched = BTreeSet::new();
+        let members = resolved.members();
+        if members != self.members {
+            self.members = members;
+            self.endpoints_changed = true;
+            let names = self.by_gateway.keys();
+            let known = names.flat_map(|name| self.members.gateways_of(name));
+            let known: BTreeSet<_> = known.collect();
+            self.presences.retain(|gateway, _| known.contains(gateway));
+            let all = self.fleets.keys().cloned();
+            touched.extend(all.map(|gateway| Kind::Gateway.named(gateway)));
+            self.fleets.retain(|gateway, _| known.contains(gateway));
+        }
         self.revisions
             .retain(|gateway, _| resolved.statuses.gateways.contains_key(gateway));
-        for (gateway, revision) in &resolved.revisions {
-            let status = resolved.statuses.gateways.get(gateway);
-            let generation = status
-                .and_then(|status| status.conditions.first())
-                .map_or(0, |condition| condition.observed_generation);
-            let revisions = self.revisions.entry(gateway.clone()).or_default();
-            revisions.note(generation, revision);
+        for (name, revision) in &resolved.revisions {
+            for gateway in self.members.gateways_of(name) {
+                let generation = resolved.generation(&gateway);
+                let revisions = self.revisions.entry(gateway).or_default();
+                revisions.note(generation, revision);
+            }
         }
-        self.summarize(self.all(), now)
+        touched.extend(self.summarize(self.all(), now));
+        touched
     }
 
     /// Looks for hosts that are lost by now; returns the objects whose summary has changed.
@@ -212,9 +230,14 @@ impl Agents {
         &self.presences
     }
 
-    fn follow_presences(&mut self, gateway: &NamespacedName, lost: &[String]) {
+    fn follow_presences(
+        &mut self,
+        name: &NamespacedName,
+        gateway: &NamespacedName,
+        lost: &[String],
+    ) {
         let none = BTreeMap::new();
-        let agents = self.by_gateway.get(gateway).unwrap_or(&none);
+        let agents = self.by_gateway.get(name).unwrap_or(&none);
         let before = self.presences.remove(gateway).unwrap_or_default();
         let reports = |host: &str| agents.values().any(|agent| agent.spec.host == host);
         let now = presence::follow(&before, lost, reports);
@@ -226,14 +249,18 @@ impl Agents {
     /// Deletes the agents that were stale at two looks in a row.
     pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: Moment) {
         while self.tasks.try_join_next().is_some() {}
-        let is_ours = |gateway: &NamespacedName| resolved.statuses.gateways.contains_key(gateway);
+        let is_ours = |name: &NamespacedName| resolved.publishes(name);
         let agents = self.by_gateway.values().flatten();
-        let mut stale = fleet::stale(agents, is_ours, |name| self.liveness.of(name, now));
+        let silence = |name: &str| self.liveness.of(name, now);
+        let mut stale = fleet::stale(agents, is_ours, silence, self.lost_after);
         stale.extend(self.refused.keys().cloned());
         for name in stale.intersection(&self.stale) {
             let (api, name) = (self.api.clone(), name.clone());
             let why = self.refused.get(&name).map_or_else(
-                || "it is of no Gateway of ours, or dead for a day".to_owned(),
+                || {
+                    "it is of no Gateway of ours, dead for a day, or a Pod's that has ended"
+                        .to_owned()
+                },
                 ToString::to_string,
             );
             self.tasks.spawn(async move {
@@ -303,64 +330,51 @@ impl Agents {
         self.by_gateway.keys().cloned().collect()
     }
 
-    /// Sums up the agents of these Gateways again; returns the objects whose summary has changed.
-    fn summarize(
-        &mut self,
-        gateways: BTreeSet<NamespacedName>,
-        now: Moment,
-    ) -> BTreeSet<ObjectKey> {
+    /// Sums up the agents of these names again; returns the objects whose summary has changed.
+    fn summarize(&mut self, names: BTreeSet<NamespacedName>, now: Moment) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
-        for gateway in gateways {
-            let none = Revisions::default();
-            let revisions = self.revisions.get(&gateway).unwrap_or(&none);
-            let agents = self.by_gateway.get(&gateway);
-            let agents = agents.into_iter().flatten();
-            let reports = agents.map(|(name, agent)| (agent, self.liveness.of(name, now)));
-            let summary = fleet::summarize(reports, revisions, self.lost_after, |host, ip| {
-                self.nodes.allow(host, ip)
-            });
-            let before = self.fleets.remove(&gateway).unwrap_or_default();
-            if summary.foreign_addresses != before.foreign_addresses
-                && !summary.foreign_addresses.is_empty()
-            {
-                let addresses = summary.foreign_addresses.join(", ");
-                tracing::warn!(%gateway, addresses, "addresses that hosts report are left out: {FOREIGN_ADDRESS}");
+        for name in names {
+            for gateway in self.members.gateways_of(&name) {
+                self.summarize_one(&name, gateway, now, &mut touched);
             }
-            for host in summary
-                .lost
-                .iter()
-                .filter(|host| !before.lost.contains(host))
-            {
-                let seconds = self.lost_after.as_secs();
-                tracing::warn!(%gateway, host, seconds, "a host is lost: nothing was heard of it for that long, and its addresses leave the Gateway");
-            }
-            for host in before
-                .lost
-                .iter()
-                .filter(|host| !summary.lost.contains(host))
-            {
-                tracing::info!(%gateway, host, "a host that was lost is heard of again, or gone");
-            }
-            self.follow_presences(&gateway, &summary.lost);
-            self.endpoints_changed |= summary.endpoints != before.endpoints;
-            if summary != before {
-                touched.insert(ObjectKey {
-                    kind: Kind::Gateway,
-                    name: gateway.clone(),
-                });
-                let routes = before.refused.keys().chain(summary.refused.keys());
-                touched.extend(routes.filter_map(|route| ObjectKey::parse(route)));
-            }
-            if summary.programmed.hosts > 0 {
-                self.fleets.insert(gateway, summary);
-            } else {
-                self.by_gateway.remove(&gateway);
+            if self.by_gateway.get(&name).is_some_and(BTreeMap::is_empty) {
+                self.by_gateway.remove(&name);
             }
         }
         let lost = self.fleets.values().flat_map(|fleet| &fleet.lost);
         let lost: BTreeSet<&String> = lost.collect();
         self.metrics.hosts_lost(lost.len());
         touched
+    }
+
+    /// Sums up the agents of a name again, as hosts of this Gateway.
+    fn summarize_one(
+        &mut self,
+        name: &NamespacedName,
+        gateway: NamespacedName,
+        now: Moment,
+        touched: &mut BTreeSet<ObjectKey>,
+    ) {
+        let none = Revisions::default();
+        let revisions = self.revisions.get(&gateway).unwrap_or(&none);
+        let agents = self.by_gateway.get(name);
+        let agents = agents.into_iter().flatten();
+        let reports = agents.map(|(name, agent)| (agent, self.liveness.of(name, now)));
+        let summary = fleet::summarize(reports, revisions, self.lost_after, |host, ip| {
+            self.nodes.allow(host, ip)
+        });
+        let before = self.fleets.remove(&gateway).unwrap_or_default();
+        changes::log(&gateway, &before, &summary);
+        self.follow_presences(name, &gateway, &summary.lost);
+        self.endpoints_changed |= summary.endpoints != before.endpoints;
+        if summary != before {
+            touched.insert(Kind::Gateway.named(gateway.clone()));
+            let routes = before.refused.keys().chain(summary.refused.keys());
+            touched.extend(routes.filter_map(|route| ObjectKey::parse(route)));
+        }
+        if summary.programmed.hosts > 0 {
+            self.fleets.insert(gateway, summary);
+        }
     }
 }
 

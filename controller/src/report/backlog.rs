@@ -119,10 +119,14 @@ impl Backlog {
         let policies = differences(&before.backend_tls_policies, &after.backend_tls_policies);
         self.open
             .extend(policies.map(key_of(Kind::BackendTlsPolicy)));
+        let merged = differences(&old.merged, &new.merged);
+        self.open.extend(merged.map(key_of(Kind::Gateway)));
         let unpublishable = differences(&old.unpublishable, &new.unpublishable);
-        self.open.extend(unpublishable.map(key_of(Kind::Gateway)));
         let addressed = old.by_service.symmetric_difference(&new.by_service);
-        self.open.extend(addressed.map(key_of(Kind::Gateway)));
+        let names: BTreeSet<&NamespacedName> = unpublishable.chain(addressed).collect();
+        let gateways = after.gateways.keys();
+        let published = gateways.filter(|gateway| names.contains(new.published_as(gateway)));
+        self.open.extend(published.map(key_of(Kind::Gateway)));
     }
 
     /// Opens all objects of a kind.
@@ -181,7 +185,11 @@ impl Backlog {
     pub(super) fn wrote(&mut self, key: ObjectKey, outcome: WriteOutcome) {
         self.writing.remove(&key);
         match outcome {
-            WriteOutcome::Stored { stored, change } => {
+            WriteOutcome::Stored {
+                before: _,
+                stored,
+                change,
+            } => {
                 self.retries.remove(&key);
                 self.written
                     .insert(key.clone(), (stored.version.clone(), change));

@@ -42,7 +42,8 @@ pub(super) struct Reports<'a> {
 impl Reports<'_> {
     /// Returns true if too little is known to write the status of the object: an address would be taken back at once.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
-        let by_service = key.kind == Kind::Gateway && resolved.by_service.contains(&key.name);
+        let name = resolved.published_as(&key.name);
+        let by_service = key.kind == Kind::Gateway && resolved.by_service.contains(name);
         by_service && self.of_services.is_none()
     }
 
@@ -50,18 +51,20 @@ impl Reports<'_> {
     fn of_gateway(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> Option<Programmed> {
         let fleet = self.fleets.get(&key.name);
         let of_hosts = fleet.map(|fleet| programmed(fleet, key));
-        if !resolved.by_service.contains(&key.name) {
+        let name = resolved.published_as(&key.name);
+        if !resolved.by_service.contains(name) {
             return of_hosts;
         }
         let mut all = of_hosts.unwrap_or_default();
-        let of_service = self.of_services.and_then(|known| known.get(&key.name));
+        let of_service = self.of_services.and_then(|known| known.get(name));
         let ServiceAddresses {
             addresses,
             awaited,
             unusable,
             notes,
         } = of_service.cloned().unwrap_or_default();
-        let nowhere = all.hosts_ready > 0 && fleet.is_some_and(|fleet| fleet.endpoints.is_empty());
+        let nowhere = all.hosts_ready > 0
+            && fleet.is_some_and(|fleet| fleet.endpoints.is_empty() && !fleet.pods);
         all.awaited = match awaited {
             // Nobody has looked at it since it is to have an address.
             None if addresses.is_empty() => Some("its Service is still to be made".to_owned()),
@@ -96,11 +99,12 @@ pub(super) fn compose(
             if let Some(reported) = reports.of_gateway(key, resolved) {
                 program(&mut status, &reported);
             }
-            let unpublishable = resolved.unpublishable.get(&key.name);
-            if let Some(why) = unpublishable.or_else(|| failures.get(&key.name)) {
+            let name = resolved.published_as(&key.name);
+            let unpublishable = resolved.unpublishable.get(name);
+            if let Some(why) = unpublishable.or_else(|| failures.get(name)) {
                 tell_unpublished(&mut status.conditions, why);
             }
-            tell_provisioned(&mut status.conditions, provisioned, &key.name);
+            tell_provisioned(&mut status.conditions, provisioned, name);
             tell_expiry(&mut status.conditions, &resolved.warnings(&key.name, now));
             Status::Gateway(status)
         }
@@ -133,6 +137,7 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
         lost_after,
         foreign_addresses,
         endpoints: _,
+        pods: _,
         refused: _,
     } = fleet;
     let mut notes = Vec::new();
@@ -164,22 +169,24 @@ fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condi
 }
 
 /// Adds the conditions that the Gateway lacks a Service or a fleet, or has one that is nobody's, none of which changes what it
-/// routes.
+/// routes. `name` is the one under which it is published.
 fn tell_provisioned(
     conditions: &mut Vec<Condition>,
     provisioned: &ProvisionReport,
-    gateway: &NamespacedName,
+    name: &NamespacedName,
 ) {
     let ProvisionReport {
         without_service,
         without_fleet,
+        // It is told with the addresses.
+        without_upstream: _,
         released,
     } = provisioned;
     let generation = conditions.first();
     let generation = generation.map_or(0, |first| first.observed_generation);
     let (no, yes) = (ConditionStatus::False, ConditionStatus::True);
     let mut add = |type_, status, reason, all: &GatewayProblems| {
-        if let Some(why) = all.get(gateway) {
+        if let Some(why) = all.get(name) {
             conditions.push(Condition::new(type_, status, reason, why, generation));
         }
     };

@@ -1,6 +1,7 @@
-//! Writes Events of Gateways, for people who look at an object with `kubectl describe`: a certificate expires, or clients
-//! refuse it; a host is lost, or reports again. Each is written once, by the replica that leads; the next leader writes it
-//! again. Statuses say the same for as long as it is so: nothing may depend on an Event.
+//! Writes Events, for people who look at an object with `kubectl describe`: a condition turned bad, or is good again; a
+//! Gateway's certificate expires, or clients refuse it; a host is lost, or reports again. Each is written once, by the replica
+//! that leads; what is still so the next leader writes again. Statuses say the same for as long as it is so: nothing may
+//! depend on an Event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,16 +9,17 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter as Instance};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::presence::{self, AllPresences, HostPresence, HostPresences, PresenceNews};
+use super::transitions::{ObjectTransitions, Transition};
 use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::Replica;
 use crate::watch::{Received, api_resource};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
-use sesame_gateway_api::world::Kind;
+use sesame_gateway_api::world::{Kind, ObjectKey};
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const CONTROLLER: &str = "projectsesame.io/gateway-controller";
@@ -27,6 +29,10 @@ const PACE: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_secs(30);
 /// Time between Events about the hosts of one Gateway. Hosts that are lost meanwhile share the next ones.
 const GATHER: Duration = Duration::from_secs(30);
+/// Time in which an Event of an object is not repeated: a condition may turn with every change of somebody else's object.
+const REPEATED: Duration = Duration::from_secs(60);
+/// Largest number of objects whose conditions have turned and whose Events wait.
+pub(crate) const MAX_UNTOLD: usize = 1000;
 /// Largest number of characters of an Event's text (the API's limit is a kilobyte).
 const MAX_NOTE: usize = 900;
 
@@ -38,6 +44,7 @@ pub(crate) struct Events {
     pub(crate) replica: Replica,
     pub(crate) expiring: watch::Receiver<Expiring>,
     pub(crate) presences: watch::Receiver<AllPresences>,
+    pub(crate) transitions: mpsc::Receiver<ObjectTransitions>,
     /// Settings, of which the silence after which a host is lost is told.
     pub(crate) current: watch::Receiver<CurrentSettings>,
 }
@@ -49,6 +56,8 @@ struct Told {
     hosts: AllPresences,
     /// Times at which Events about a Gateway's hosts were written last.
     hosts_at: BTreeMap<NamespacedName, Instant>,
+    /// Times at which conditions of objects were told, by their part and reason.
+    conditions_at: BTreeMap<(ObjectKey, String, String), Instant>,
 }
 
 impl Events {
@@ -67,11 +76,38 @@ impl Events {
                 changed = self.replica.leading.changed() => changed,
                 changed = self.expiring.changed() => changed,
                 changed = self.presences.changed() => changed,
+                Some(turned) = self.transitions.recv() => {
+                    self.tell_transitions(turned, &mut told).await;
+                    Ok(())
+                }
                 () = tokio::time::sleep(AGAIN), if !all_told => Ok(()),
             };
             if changed.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Writes the Events about conditions of an object. One that cannot be written is left out.
+    async fn tell_transitions(&self, turned: ObjectTransitions, told: &mut Told) {
+        let ObjectTransitions {
+            key,
+            api_version,
+            all,
+        } = turned;
+        told.conditions_at.retain(|_, at| at.elapsed() < REPEATED);
+        for transition in all {
+            let of = (
+                key.clone(),
+                transition.about.clone(),
+                transition.reason.clone(),
+            );
+            if !*self.replica.leading.borrow() || told.conditions_at.contains_key(&of) {
+                continue;
+            }
+            self.tell(&key, &api_version, &of_condition(&transition))
+                .await;
+            told.conditions_at.insert(of, Instant::now());
         }
     }
 
@@ -83,7 +119,7 @@ impl Events {
         };
         told.certificates.retain(is_so);
         for (gateway, warning) in untold(expiring, &told.certificates) {
-            if !self.tell(&gateway, &of_certificate(&warning)).await {
+            if !self.tell_gateway(&gateway, &of_certificate(&warning)).await {
                 return false;
             }
             told.certificates.insert((gateway, warning));
@@ -112,7 +148,8 @@ impl Events {
                 continue;
             }
             for news in &news {
-                if !self.tell(gateway, &of_hosts(news, host_lost)).await {
+                let event = of_hosts(news, host_lost);
+                if !self.tell_gateway(gateway, &event).await {
                     return false;
                 }
                 known.extend(news.hosts.iter().map(|host| (host.clone(), news.presence)));
@@ -131,30 +168,43 @@ impl Events {
             .map_err(Clone::clone)
     }
 
+    /// Writes an Event of a Gateway; returns false if that has failed.
+    async fn tell_gateway(&self, gateway: &NamespacedName, event: &Event) -> bool {
+        let key = ObjectKey {
+            kind: Kind::Gateway,
+            name: gateway.clone(),
+        };
+        self.tell(&key, API_VERSION, event).await
+    }
+
     /// Writes an Event; returns false if that has failed.
-    async fn tell(&self, gateway: &NamespacedName, event: &Event) -> bool {
-        if let Err(error) = self.write(gateway, event).await {
-            tracing::warn!(%gateway, %error, "an event cannot be written");
+    async fn tell(&self, key: &ObjectKey, api_version: &str, event: &Event) -> bool {
+        if let Err(error) = self.write(key, api_version, event).await {
+            tracing::warn!(object = %key, %error, "an event cannot be written");
             return false;
         }
         tokio::time::sleep(PACE).await;
         true
     }
 
-    async fn write(&self, gateway: &NamespacedName, event: &Event) -> kube::Result<()> {
-        let resource = api_resource(Kind::Gateway, API_VERSION);
+    async fn write(&self, key: &ObjectKey, api_version: &str, event: &Event) -> kube::Result<()> {
+        let resource = api_resource(key.kind, api_version);
         let client = self.replica.client.clone();
-        let api: Api<Received> =
-            Api::namespaced_with(client.clone(), &gateway.namespace, &resource);
-        let Some(found) = api.get_metadata_opt(&gateway.name).await? else {
-            // The Gateway is gone: nobody would read the Event.
+        let ObjectKey { kind, name } = key;
+        let api: Api<Received> = if kind.cluster_scoped() {
+            Api::all_with(client.clone(), &resource)
+        } else {
+            Api::namespaced_with(client.clone(), &name.namespace, &resource)
+        };
+        let Some(found) = api.get_metadata_opt(&name.name).await? else {
+            // The object is gone: nobody would read the Event.
             return Ok(());
         };
         let regarding = ObjectReference {
-            api_version: Some(API_VERSION.to_owned()),
-            kind: Some(Kind::Gateway.as_str().to_owned()),
-            namespace: Some(gateway.namespace.clone()),
-            name: Some(gateway.name.clone()),
+            api_version: Some(api_version.to_owned()),
+            kind: Some(kind.as_str().to_owned()),
+            namespace: (!kind.cluster_scoped()).then(|| name.namespace.clone()),
+            name: Some(name.name.clone()),
             uid: found.metadata.uid,
             ..ObjectReference::default()
         };
@@ -167,6 +217,25 @@ impl Events {
             .publish(event, &regarding)
             .await
     }
+}
+
+fn of_condition(transition: &Transition) -> Event {
+    let Transition {
+        is_bad,
+        reason,
+        about,
+        message,
+    } = transition;
+    let type_ = if *is_bad {
+        EventType::Warning
+    } else {
+        EventType::Normal
+    };
+    let note = match about.as_str() {
+        "" => message.clone(),
+        about => format!("{about}: {message}"),
+    };
+    event(type_, reason, "WriteStatus", &note)
 }
 
 fn of_certificate(warning: &Warning) -> Event {

@@ -9,7 +9,8 @@ use super::nodes::Permission;
 use crate::statuses::HostEndpoint;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
-use sesame_published::{GatewayAgent, GatewayAgentStatus, RefusedRule};
+use sesame_published::names::is_pod;
+use sesame_published::{GatewayAgent, GatewayAgentStatus, MAX_REPORT_SECONDS, RefusedRule};
 
 /// Silence after which a host is forgotten.
 const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
@@ -38,6 +39,8 @@ pub(super) struct FleetSummary {
     pub(super) foreign_addresses: Vec<String>,
     /// Hosts that serve, whatever they serve, by address.
     pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
+    /// True if Pods serve, to which Kubernetes leads: they are no endpoints here.
+    pub(super) pods: bool,
     /// Refused parts of routes, by `HTTPRoute/namespace/name`.
     pub(super) refused: BTreeMap<String, RefusedRules>,
 }
@@ -91,27 +94,31 @@ pub(super) fn summarize<'a>(
     let mut heard = 0_u32;
     for (agent, silence) in agents {
         let host = agent.spec.host.as_str();
+        let is_pod = is_pod(host);
+        if is_pod && has_ended(agent) {
+            continue;
+        }
         all.programmed.hosts += 1;
         let Some(status) = &agent.status else {
             continue;
         };
-        if silence > lost_after {
+        if silence > patience(status, lost_after) {
             all.lost.push(host.to_owned());
             continue;
         }
         heard += 1;
-        endpoints::note(status, host, &allow, &mut all.endpoints);
+        if is_pod {
+            all.pods |= status.state != AgentState::Down;
+        } else {
+            endpoints::note(status, host, &allow, &mut all.endpoints);
+        }
         if status.state != AgentState::Down && revisions.holds(&status.applied_revision) {
             all.programmed.hosts_ready += 1;
-            // Anything else would have the API server refuse the whole status.
-            let parsed = status
-                .addresses
-                .iter()
-                .filter_map(|text| text.parse::<IpAddr>().ok());
-            let (own, foreign): (BTreeSet<_>, BTreeSet<_>) =
-                parsed.partition(|ip| allow(host, *ip).is_some());
+            let (own, foreign) = addresses_of(status, |ip| allow(host, ip).is_some());
             addresses.push(own.into_iter().collect());
-            let foreign = foreign.into_iter().map(|ip| format!("{ip} of {host}"));
+            // Nobody is sent to a Pod by its report.
+            let foreign = foreign.into_iter().filter(|_| !is_pod);
+            let foreign = foreign.map(|ip| format!("{ip} of {host}"));
             all.foreign_addresses
                 .extend(foreign.take(MAX_FOREIGN - all.foreign_addresses.len()));
         }
@@ -132,6 +139,24 @@ pub(super) fn summarize<'a>(
         .map(|(route, refusals)| (route.to_owned(), refusals.describe(heard)))
         .collect();
     all
+}
+
+/// Returns the silence after which a host is lost: never before its next report is overdue.
+fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
+    let seconds = status.report_seconds.unwrap_or(0).min(MAX_REPORT_SECONDS);
+    // Hosts are up to a quarter late, so that not all of them report at once.
+    lost_after.max(Duration::from_secs(seconds.into()) * 3 / 2)
+}
+
+/// Returns the addresses of a report that the host may have, and the others. Anything else would have the API server refuse the
+/// whole status of the Gateway.
+fn addresses_of(
+    status: &GatewayAgentStatus,
+    may_have: impl Fn(IpAddr) -> bool,
+) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
+    let parsed = status.addresses.iter();
+    let parsed = parsed.filter_map(|text| text.parse::<IpAddr>().ok());
+    parsed.partition(|ip| may_have(*ip))
 }
 
 /// Returns as many addresses as a status holds: the first of each host, then the second, so that no host takes all the
@@ -174,14 +199,27 @@ fn note<'a>(
     }
 }
 
-/// Returns the agents that are to be forgotten: those of Gateways that are not ours, and those dead for a day.
+/// Returns true if the report says that its host ended.
+fn has_ended(agent: &GatewayAgent) -> bool {
+    let status = agent.status.as_ref();
+    status.is_some_and(|status| status.state == AgentState::Down)
+}
+
+/// Returns the agents that are to be forgotten: those of Gateways that are not ours, those dead for a day, and Pods that have ended
+/// or are lost, whose names nothing will have again.
 pub(super) fn stale<'a>(
     agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
     is_ours: impl Fn(&NamespacedName) -> bool,
     silence: impl Fn(&str) -> Duration,
+    lost_after: Duration,
 ) -> BTreeSet<String> {
+    let is_past = |name: &str, agent: &GatewayAgent| {
+        let silence = silence(name);
+        let pod = is_pod(&agent.spec.host);
+        silence > DEAD_AFTER || pod && (has_ended(agent) || silence > lost_after)
+    };
     agents
-        .filter(|(name, agent)| silence(name) > DEAD_AFTER || !is_ours(&gateway_of(agent)))
+        .filter(|(name, agent)| is_past(name, agent) || !is_ours(&gateway_of(agent)))
         .map(|(name, _)| name.clone())
         .collect()
 }
@@ -290,6 +328,22 @@ mod tests {
             revisions.note(*generation, revision);
         }
         revisions
+    }
+
+    #[test]
+    fn a_host_that_reports_seldom_is_given_more_time_and_no_more_than_an_hour_and_a_half() {
+        let lost = |report_seconds, silence| {
+            let mut agent = agent("a", "aaaaaaaaaaaa");
+            agent.status.as_mut().unwrap().report_seconds = report_seconds;
+            let reports = [(&agent, Duration::from_secs(silence))].into_iter();
+            let all = summarize(reports, &Revisions::default(), LOST_AFTER, |_, _| None);
+            !all.lost.is_empty()
+        };
+        assert!(!lost(None, 180) && lost(None, 181));
+        // More often than the rest: the configuration counts.
+        assert!(!lost(Some(10), 180) && lost(Some(10), 181));
+        assert!(!lost(Some(600), 900) && lost(Some(600), 901));
+        assert!(!lost(Some(u32::MAX), 5400) && lost(Some(u32::MAX), 5401));
     }
 
     #[test]
@@ -407,11 +461,38 @@ mod tests {
             ("foreign".to_owned(), foreign),
             ("dead".to_owned(), agent("a", "a")),
             ("lost".to_owned(), agent("a", "a")),
+            ("lost pod".to_owned(), agent("a.ns.pod", "a")),
         ]);
         let is_ours = |gateway: &NamespacedName| gateway.name == "edge";
         let silence =
             |name: &str| Duration::from_secs(if name == "dead" { 90_000 } else { 80_000 });
-        let stale = stale(agents.iter(), is_ours, silence);
-        assert_eq!(stale.into_iter().collect::<Vec<_>>(), ["dead", "foreign"]);
+        let stale = stale(agents.iter(), is_ours, silence, LOST_AFTER);
+        let expected = ["dead", "foreign", "lost pod"];
+        assert_eq!(stale.into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn nobody_is_sent_to_a_pod_by_its_report_and_one_that_has_ended_is_no_host() {
+        let mut ended = agent("b.ns.pod", "a");
+        ended.status.as_mut().expect("a status").state = AgentState::Down;
+        let agents = [agent("a.ns.pod", "a"), ended.clone()];
+        let revisions = revisions(&[(1, "a")]);
+        let sum = |agents: &[GatewayAgent], permission| {
+            summarize(heard(agents), &revisions, LOST_AFTER, |_, _| permission)
+        };
+        let summary = sum(&agents, None);
+        assert_eq!(
+            (summary.programmed.hosts_ready, summary.programmed.hosts),
+            (1, 1)
+        );
+        assert!(summary.pods && summary.foreign_addresses.is_empty());
+        let summary = sum(&agents, Some(Permission::Declared));
+        assert!(summary.endpoints.is_empty());
+        assert_eq!(summary.programmed.addresses, ["192.0.2.8"]);
+        assert!(!sum(&[ended.clone()], None).pods);
+        let of_pod = [("ended".to_owned(), ended)].into_iter().collect();
+        let of_pod: &BTreeMap<_, _> = &of_pod;
+        let now = |_: &str| Duration::ZERO;
+        assert_eq!(stale(of_pod.iter(), |_| true, now, LOST_AFTER).len(), 1);
     }
 }

@@ -7,6 +7,7 @@
 
 mod agents;
 mod backlog;
+mod changes;
 mod compose;
 mod endpoints;
 mod events;
@@ -18,9 +19,10 @@ mod patch;
 mod presence;
 mod report_refusal;
 mod reporter;
+mod transitions;
 mod trim;
 mod write;
 
-pub(crate) use self::events::{Events, Expiring};
+pub(crate) use self::events::{Events, Expiring, MAX_UNTOLD};
 pub(crate) use self::presence::AllPresences;
 pub(crate) use self::reporter::StatusReporter;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -17,6 +17,7 @@ use super::liveness::Moment;
 use super::pace::Pace;
 use super::patch::patch;
 use super::presence::AllPresences;
+use super::transitions::{ObjectTransitions, transitions};
 use super::write::{self, WriteOutcome};
 use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::{Replica, replace};
@@ -42,6 +43,7 @@ pub(crate) struct StatusReporter {
     pub(crate) hosts: watch::Sender<HostsByGateway>,
     pub(crate) expiring: watch::Sender<Expiring>,
     pub(crate) presences: watch::Sender<AllPresences>,
+    pub(crate) transitions: mpsc::Sender<ObjectTransitions>,
 }
 
 impl StatusReporter {
@@ -77,7 +79,10 @@ impl StatusReporter {
                     Ok(()) => backlog.open.extend(backlog.stored.keys().cloned()),
                     Err(_) => return,
                 },
-                Some(Ok((key, outcome))) = writes.join_next() => backlog.wrote(key, outcome),
+                Some(Ok((key, outcome))) = writes.join_next() => {
+                    self.note_transitions(&key, &outcome);
+                    backlog.wrote(key, outcome);
+                }
                 _ = ticks.tick() => {
                     let gateways = agents.check_liveness(Moment::now());
                     backlog.touch(gateways);
@@ -105,6 +110,27 @@ impl StatusReporter {
             if let Some(hosts) = agents.take_endpoints() {
                 replace(&self.hosts, hosts);
             }
+        }
+    }
+
+    /// Hands on what the written status says that the one before did not.
+    fn note_transitions(&self, key: &ObjectKey, outcome: &WriteOutcome) {
+        let WriteOutcome::Stored { before, stored, .. } = outcome else {
+            return;
+        };
+        let name = &self.replica.controller_name;
+        let all = transitions(&before.status(), &stored.status(), name);
+        if all.is_empty() {
+            return;
+        }
+        let of_object = ObjectTransitions {
+            key: key.clone(),
+            api_version: stored.api_version.to_string(),
+            all,
+        };
+        // The status says it, too: where thousands turn bad at once, Events are left out.
+        if self.transitions.try_send(of_object).is_err() {
+            tracing::debug!(object = %key, "too many conditions have changed: no Event is written");
         }
     }
 

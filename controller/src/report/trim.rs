@@ -107,6 +107,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
         refused_routes,
         refused: _,
         next_certificate_expiry: _,
+        report_seconds,
         heartbeat,
     } = status;
     let mut left = MAX_BYTES;
@@ -122,6 +123,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
             .filter(|address| address.len() <= MAX_WORD)
             .collect(),
         draining,
+        report_seconds,
         unusable_addresses: few(unusable_addresses, MAX_ENTRIES)
             .map(|mut unusable| {
                 unusable.reason = short(&unusable.reason, MAX_TEXT);

@@ -21,6 +21,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) enum WriteOutcome {
     /// The status is stored.
     Stored {
+        /// Status as it was.
+        before: StoredStatus,
         /// Status as it is stored now.
         stored: StoredStatus,
         /// Status that was sent.
@@ -62,8 +64,9 @@ pub(super) async fn write(
     let written = api.patch_status(&key.name.name, &parameters, &patch);
     let outcome = match answer(TIMEOUT, written).await {
         Ok(received) => match StoredStatus::of(key.kind, &stored.api_version, &received) {
-            Some(stored) => WriteOutcome::Stored {
-                stored,
+            Some(now) => WriteOutcome::Stored {
+                before: stored,
+                stored: now,
                 change: status,
             },
             None => WriteOutcome::Failed,

@@ -1,5 +1,5 @@
-//! Reads the Secrets and ConfigMaps that are referred to, and no others; first of all the keys that were published last,
-//! which go on being served where a Secret is broken.
+//! Reads the Secrets and ConfigMaps that are referred to, and no others; first of all what was published last, which
+//! goes on being served where a Secret or a Gateway's settings are broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::kinds::decode;
-use super::published_keys::published_keys;
+use super::published_before::published_before;
 use super::{Input, Received, api_resource};
 use crate::connection::answer;
 use crate::replica::Replica;
@@ -62,7 +62,7 @@ pub(crate) struct Fetcher {
 impl Fetcher {
     /// Runs until the engine is gone.
     pub(crate) async fn run(mut self) {
-        let published = published_keys(&self.replica.client, &self.replica.namespace).await;
+        let published = published_before(&self.replica.client, &self.replica.namespace).await;
         if self.inputs.send(Input::Published(published)).is_err() {
             return;
         }

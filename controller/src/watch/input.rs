@@ -1,9 +1,9 @@
 //! Events of the cluster as the engine takes them: one type for everything that can change the world.
 
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey};
+use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey};
 
-use super::{FetchOutcome, StoredStatus, WatchEvent};
+use super::{FetchOutcome, PublishedBefore, StoredStatus, WatchEvent};
 
 /// News of the cluster.
 #[derive(Debug)]
@@ -15,8 +15,10 @@ pub(crate) enum Input {
         /// The event.
         event: WatchEvent<WatchedObject>,
     },
-    /// Keys that were published last, read before anything that is referred to.
-    Published(LastGoodKeys),
+    /// The definitions of the Gateway API that are installed.
+    Defined(Definitions),
+    /// Memory of what was published last, read before anything that is referred to.
+    Published(PublishedBefore),
     /// The settings of the controller may have changed.
     Configured,
     /// Outcome of the read of an object that is referred to.

@@ -1,5 +1,6 @@
 //! Watches everything that resolution reads.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use kube::core::{ApiResource, GroupVersionKind, NamespaceResourceScope, PartialO
 use kube::runtime::watcher;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::fetch::Touched;
@@ -36,12 +38,20 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const NOT_INSTALLED: &str = "it is not installed";
 const NONE_READ: &str = "its definition serves no version that is read; install newer definitions";
 
+/// Kinds without which there is nothing to resolve. While a replica has never seen their definitions, it waits: to take the
+/// cluster for one without Gateways would withdraw everything that is published.
+const NEEDED: [Kind; 2] = [Kind::GatewayClass, Kind::Gateway];
+
+/// Needed kinds that have not been there yet, each with the reason.
+pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
+
 /// Everything that the watches need.
 #[derive(Clone)]
 pub(crate) struct Watches {
     pub(crate) replica: Replica,
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
+    pub(crate) awaited: watch::Sender<AwaitedKinds>,
 }
 
 impl Watches {
@@ -61,20 +71,32 @@ impl Watches {
     /// Watches a kind whose objects are kept.
     async fn objects(&self, kind: Kind) {
         let mut absent = false;
+        let mut needed = NEEDED.contains(&kind);
         loop {
             let served = self.served_version(kind).await;
             let Ok(version) = &served else {
                 if !absent {
                     let why = served.err().unwrap_or_default();
-                    tracing::info!(%kind, why, "the kind counts as empty");
-                    if !self.pass_on(kind, WatchEvent::Listed(Vec::new())) {
-                        return;
+                    if needed {
+                        self.awaited.send_modify(|all| {
+                            all.insert(kind, why);
+                        });
+                        tracing::warn!(%kind, why, "the definitions of the Gateway API are awaited; what is published stays as it is");
+                    } else {
+                        tracing::info!(%kind, why, "the kind counts as empty");
+                        if !self.pass_on(kind, WatchEvent::Listed(Vec::new())) {
+                            return;
+                        }
                     }
                 }
                 absent = true;
                 tokio::time::sleep(LOOK_AGAIN).await;
                 continue;
             };
+            // Whoever removes a definition from now on removes its objects, and means it.
+            needed = false;
+            self.awaited
+                .send_if_modified(|all| all.remove(&kind).is_some());
             absent = false;
             let apis = watched_apis(&self.replica, kind, version).into_iter();
             let watches = apis.map(|api: Api<Received>| watcher(api, self.config(kind)));

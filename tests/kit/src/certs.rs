@@ -61,6 +61,12 @@ impl Authority {
         self.issue_from(params, &[])
     }
 
+    /// A certificate for these names and a key that was made elsewhere.
+    pub fn issue_for_key(&self, names: &[&str], key_pem: &str) -> Leaf {
+        let key = KeyPair::from_pem(key_pem).expect("a key");
+        self.sign(&Self::params(names), &key)
+    }
+
     fn params(names: &[&str]) -> CertificateParams {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         CertificateParams::new(names).expect("host names")
@@ -71,8 +77,11 @@ impl Authority {
             .iter()
             .map(|uri| SanType::URI((*uri).try_into().expect("ASCII")));
         params.subject_alt_names.extend(uris);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        self.sign(&params, &KeyPair::generate().expect("a key"))
+    }
+
+    fn sign(&self, params: &CertificateParams, key: &KeyPair) -> Leaf {
+        let certificate = params.signed_by(key, &self.issuer).expect("a certificate");
         Leaf {
             der: certificate.der().clone(),
             certificate_pem: certificate.pem(),

@@ -1,6 +1,6 @@
 //! Finds the servers' binaries and the Gateway API's definitions. Both are pinned by Go modules in this tree.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -34,7 +34,22 @@ pub fn definitions() -> PathBuf {
 
 /// Files with the definitions of a channel, in the order of their names.
 pub fn crd_files(channel: Channel) -> Vec<PathBuf> {
-    let directory = definitions().join(match channel {
+    files_of(&definitions(), channel)
+}
+
+/// Every object of a channel of another release, such as `v1.7.0`, which `make unit` has fetched.
+pub(super) fn crds_of(release: &str, channel: Channel) -> Vec<Value> {
+    let directory = workspace().join(format!(".tools/gateway-api-{release}"));
+    assert!(
+        directory.is_dir(),
+        "{} is missing: `make unit` fetches it",
+        directory.display()
+    );
+    objects_in(&files_of(&directory, channel))
+}
+
+fn files_of(definitions: &Path, channel: Channel) -> Vec<PathBuf> {
+    let directory = definitions.join(match channel {
         Channel::Standard => "standard",
         Channel::Experimental => "experimental",
     });
@@ -53,7 +68,11 @@ pub fn crd_files(channel: Channel) -> Vec<PathBuf> {
 
 /// Every object of a channel, in the order of the files' names.
 pub(super) fn crds(channel: Channel) -> Vec<Value> {
-    crd_files(channel)
+    objects_in(&crd_files(channel))
+}
+
+fn objects_in(files: &[PathBuf]) -> Vec<Value> {
+    files
         .iter()
         .flat_map(|path| {
             let text = std::fs::read_to_string(path).expect("read a definition");

@@ -13,7 +13,7 @@ use hyper::Method;
 use hyper::client::conn::http2;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::ClientConfig;
+use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
@@ -90,11 +90,28 @@ pub struct Client {
 
 impl Client {
     pub(super) fn new(address: SocketAddr, identity: &Identity, credentials: Credentials) -> Self {
+        Self::trusting(address, identity.server_authority.trust(), credentials)
+    }
+
+    /// Talks to an API server that is known by these certificates (PEM), as the bearer of a token.
+    pub fn bearing(address: SocketAddr, authorities: &[u8], token: &str) -> Self {
+        let mut roots = RootCertStore::empty();
+        let certificates = CertificateDer::pem_slice_iter(authorities);
+        roots.add_parsable_certificates(certificates.map(|one| one.expect("a certificate")));
+        let credentials = Credentials::Token(token.to_owned());
+        Self::trusting(address, Arc::new(roots), credentials)
+    }
+
+    fn trusting(
+        address: SocketAddr,
+        authorities: Arc<RootCertStore>,
+        credentials: Credentials,
+    ) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("ring knows TLS 1.3")
-            .with_root_certificates(identity.server_authority.trust());
+            .with_root_certificates(authorities);
         let (mut tls, token) = match credentials {
             Credentials::Certificate { certificate, key } => {
                 let chain = CertificateDer::from_pem_slice(certificate.as_bytes());

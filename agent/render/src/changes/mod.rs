@@ -31,6 +31,8 @@ pub fn routes_after(
     }
     let context = RenderContext {
         options,
+        // Routes do not name it.
+        gateway: "",
         edge: now.edge(),
         subscriptions: Subscriptions::default(),
         secrets: &[],

@@ -26,6 +26,7 @@ use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 
 use super::{cors, sessions};
+use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
 
@@ -41,16 +42,15 @@ pub(crate) enum Table<'a> {
     Inline(&'a [u8]),
 }
 
-/// Returns a connection manager for one port and route table; `scheme` is part of the name of its statistics.
+/// Returns a connection manager for one route table; the place's protocol and port are the name of its statistics.
 pub(crate) fn render(
-    scheme: &str,
-    port: u32,
+    place: LoggedPlace<'_>,
     table: Table<'_>,
     context: &RenderContext<'_>,
 ) -> Filter {
     let edge = context.edge;
     let manager = HttpConnectionManager {
-        stat_prefix: format!("{scheme}-{port}"),
+        stat_prefix: format!("{}-{}", place.protocol, place.port),
         http_filters: http_filters(),
         route_specifier: table_in_file(table, context),
         // The client's address is the connection's, unless that many proxies before us are trusted to say.
@@ -80,6 +80,7 @@ pub(crate) fn render(
             upgrade_type: "websocket".to_owned(),
             ..Default::default()
         }],
+        access_log: access_log::of_requests(place, context),
         ..Default::default()
     };
     Filter {

@@ -13,6 +13,10 @@ const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
 /// saw the request (`HTTPRouteRetry`: "retry on connection errors (disconnect, reset, timeout, TCP failure)").
 const RESET: &str = "connect-failure,refused-stream,reset";
 
+/// Failures that a retry of a route adds where the API asks not to repeat what a backend may have processed: none, and the
+/// refusal of a gRPC backend that has not begun (1.7, `HTTPRouteRetryConnectionError`).
+const UNPROCESSED: &str = "connect-failure,refused-stream,reset-before-request,unavailable";
+
 /// Number of retries, where nobody says.
 const ATTEMPTS: u32 = 2;
 
@@ -45,11 +49,19 @@ pub(crate) fn render(
             statuses,
             attempts,
             backoff_ms,
+            unprocessed_only,
         }) => RetryPolicy {
-            retry_on: if statuses.is_empty() {
-                RESET.to_owned()
-            } else {
-                format!("{RESET},retriable-status-codes")
+            retry_on: {
+                let failures = if *unprocessed_only {
+                    UNPROCESSED
+                } else {
+                    RESET
+                };
+                if statuses.is_empty() {
+                    failures.to_owned()
+                } else {
+                    format!("{failures},retriable-status-codes")
+                }
             },
             retriable_status_codes: statuses.clone(),
             num_retries: wrappers::uint32(if session {
@@ -69,4 +81,33 @@ pub(crate) fn render(
         policy.per_try_timeout = wrappers::milliseconds(backend_timeout_ms);
     }
     Some(policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_backend_may_have_processed_is_repeated_only_where_that_is_asked_for() {
+        let retry_on = |unprocessed_only, statuses: &[u32]| {
+            let retry = Retry {
+                statuses: statuses.to_vec(),
+                attempts: 1,
+                backoff_ms: 0,
+                unprocessed_only,
+            };
+            render(Some(&retry), 0, false).map(|policy| policy.retry_on)
+        };
+        assert_eq!(retry_on(false, &[]).as_deref(), Some(RESET));
+        assert_eq!(retry_on(true, &[]).as_deref(), Some(UNPROCESSED));
+        let with_statuses = retry_on(true, &[503]).expect("a policy");
+        assert!(
+            with_statuses.ends_with(",retriable-status-codes"),
+            "{with_statuses}"
+        );
+        assert!(
+            !with_statuses.split(',').any(|failure| failure == "reset"),
+            "{with_statuses}"
+        );
+    }
 }

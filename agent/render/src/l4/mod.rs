@@ -12,13 +12,13 @@ use envoy_types::util::pack_any;
 use sesame_proto::schema::L4Route;
 
 use self::weights::REFUSED_CLUSTER;
+use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
 /// Sends connections to the route's backends; closes them without a route.
 pub(crate) fn tcp_proxy(
-    protocol: &str,
-    port: u32,
+    place: LoggedPlace<'_>,
     route: Option<&L4Route>,
     context: &RenderContext<'_>,
     problems: &mut RenderProblems,
@@ -40,24 +40,30 @@ pub(crate) fn tcp_proxy(
                 .collect(),
         }),
     };
-    filter(protocol, port, specifier)
+    let place = LoggedPlace {
+        route: route.map(|route| route.name.as_str()),
+        ..place
+    };
+    filter(place, specifier, context)
 }
 
 /// Closes every connection.
-pub(crate) fn refuse(protocol: &str, port: u32) -> Filter {
-    filter(
-        protocol,
-        port,
-        ClusterSpecifier::Cluster(REFUSED_CLUSTER.to_owned()),
-    )
+pub(crate) fn refuse(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Filter {
+    let nowhere = ClusterSpecifier::Cluster(REFUSED_CLUSTER.to_owned());
+    filter(place, nowhere, context)
 }
 
-fn filter(protocol: &str, port: u32, specifier: ClusterSpecifier) -> Filter {
+fn filter(
+    place: LoggedPlace<'_>,
+    specifier: ClusterSpecifier,
+    context: &RenderContext<'_>,
+) -> Filter {
     Filter {
         name: "envoy.filters.network.tcp_proxy".to_owned(),
         config_type: Some(filter::ConfigType::TypedConfig(pack_any(TcpProxy {
-            stat_prefix: format!("{protocol}-{port}"),
+            stat_prefix: format!("{}-{}", place.protocol, place.port),
             cluster_specifier: Some(specifier),
+            access_log: access_log::of_connections(place, context),
             ..Default::default()
         }))),
     }

@@ -26,9 +26,10 @@ use envoy_types::pb::xds::r#type::matcher::v3::{
 };
 use envoy_types::util::pack_any;
 use prost::Name;
-use sesame_proto::schema::Port;
+use sesame_proto::schema::{Listener, Port};
 
 use super::weights::{self, REFUSED_CLUSTER, Share};
+use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
@@ -42,10 +43,22 @@ pub(crate) fn proxy(
     context: &RenderContext<'_>,
     problems: &mut RenderProblems,
 ) -> Any {
-    let route = port.listeners.iter().find_map(|l| l.l4_routes.first());
+    let routed = |listener: &&Listener| !listener.l4_routes.is_empty();
+    let listener = port.listeners.iter().find(routed);
+    let route = listener.and_then(|listener| listener.l4_routes.first());
     let shares = route.map_or_else(Vec::new, |route| {
         weights::shares(&route.name, &route.backends, context, problems)
     });
+    let place = LoggedPlace {
+        protocol: "udp",
+        port: port.port,
+        listener: listener.map(|listener| listener.name.as_str()),
+        route: route.map(|route| route.name.as_str()),
+        backend: match shares.as_slice() {
+            [only] => Some(only.cluster),
+            _ => None,
+        },
+    };
     pack_any(UdpProxyConfig {
         stat_prefix: format!("udp-{}", port.port),
         route_specifier: Some(to_shares(&shares)),
@@ -56,6 +69,7 @@ pub(crate) fn proxy(
                 .unwrap_or(SESSION_MS)
                 .max(1),
         ),
+        access_log: access_log::of_sessions(place, context),
         ..Default::default()
     })
 }

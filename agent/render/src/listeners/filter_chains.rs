@@ -12,6 +12,7 @@ use envoy_types::pb::envoy::config::core::v3::TransportSocket;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 use sesame_proto::schema::{L4Route, Listener, Port, Protocol};
 
+use crate::access_log::LoggedPlace;
 use crate::context::RenderContext;
 use crate::http::hcm::{self, Table};
 use crate::rendered::{RenderProblems, find};
@@ -84,12 +85,23 @@ impl Chains {
             tls,
             l4_routes,
         } = listener;
+        let place = |protocol| LoggedPlace {
+            protocol,
+            port,
+            listener: Some(name.as_str()),
+            route: None,
+            backend: None,
+        };
         match listener.protocol() {
             Protocol::Http => {
                 let table = usable(route_table, context)?;
                 // The table is shared by the port's HTTP listeners, which come and go without touching the chain.
                 if self.matched.insert((ChainKind::Plain, String::new())) {
-                    let chain = chain(route_table, hcm::render("http", port, table, context));
+                    let place = LoggedPlace {
+                        listener: None,
+                        ..place("http")
+                    };
+                    let chain = chain(route_table, hcm::render(place, table, context));
                     self.ready.push((ChainKind::Plain, chain));
                 }
                 Ok(())
@@ -99,22 +111,22 @@ impl Chains {
                     .as_ref()
                     .ok_or("the listener is HTTPS but says nothing of TLS")?;
                 let table = usable(route_table, context)?;
-                let chain = chain(name, hcm::render("https", port, table, context));
+                let chain = chain(name, hcm::render(place("https"), table, context));
                 let socket = tls::downstream(tls, &HTTP_ALPN, context)?;
                 let chain = over_tls(chain, socket, context);
                 self.push(ChainKind::Tls, slice::from_ref(hostname), chain)
             }
             Protocol::Tls => {
-                self.push_tls_routes(listener, port, context, problems)?;
+                self.push_tls_routes(listener, place("tls"), context, problems)?;
                 let rest = (ChainKind::Tls, hostname.to_ascii_lowercase());
                 if self.matched.contains(&rest) {
                     return Ok(());
                 }
-                let refused = chain(name, l4::refuse("tls", port));
+                let refused = chain(name, l4::refuse(place("tls"), context));
                 self.push(ChainKind::Tls, slice::from_ref(hostname), refused)
             }
             Protocol::RawTcp => {
-                let proxy = l4::tcp_proxy("tcp", port, l4_routes.first(), context, problems);
+                let proxy = l4::tcp_proxy(place("tcp"), l4_routes.first(), context, problems);
                 self.push(ChainKind::Plain, &[String::new()], chain(name, proxy))
             }
             Protocol::RawUdp => Err("the listener is UDP on a TCP port".to_owned()),
@@ -125,7 +137,7 @@ impl Chains {
     fn push_tls_routes(
         &mut self,
         listener: &Listener,
-        port: u32,
+        place: LoggedPlace<'_>,
         context: &RenderContext<'_>,
         problems: &mut RenderProblems,
     ) -> Result<(), String> {
@@ -134,7 +146,7 @@ impl Chains {
             .map(|tls| tls::downstream(tls, &[], context))
             .transpose()?;
         for route in &listener.l4_routes {
-            let proxy = l4::tcp_proxy("tls", port, Some(route), context, problems);
+            let proxy = l4::tcp_proxy(place, Some(route), context, problems);
             let L4Route {
                 name,
                 hostnames,

@@ -21,6 +21,7 @@ use envoy_types::util::pack_any;
 use prost::Message as _;
 use sesame_proto::schema::{self, Port};
 
+use crate::access_log::LoggedPlace;
 use crate::context::RenderContext;
 use crate::l4::{self, udp};
 use crate::limits::CONNECTION_BUFFER;
@@ -61,7 +62,14 @@ fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) 
     if filter_chains.is_empty() {
         // Bound, so that clients see the same whether or not a route is there; every connection is closed.
         let name = format!("refused/{}", port.port);
-        filter_chains.push(filter_chains::chain(&name, l4::refuse("tcp", port.port)));
+        let place = LoggedPlace {
+            protocol: "tcp",
+            port: port.port,
+            listener: None,
+            route: None,
+            backend: None,
+        };
+        filter_chains.push(filter_chains::chain(&name, l4::refuse(place, context)));
     }
     let inspects_tls = filter_chains
         .iter()

@@ -135,6 +135,7 @@ pub(super) fn every_route() -> Vec<Route> {
                         statuses: vec![500, 503],
                         attempts: 3,
                         backoff_ms: 25,
+                        unprocessed_only: true,
                     }),
                     session: Some(SessionPersistence {
                         kind: Some(session_persistence::Kind::Cookie("session".into())),

@@ -4,11 +4,24 @@ use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
     AppProtocol, Backend, BackendTls, Endpoint, EndpointSet, KeyRef, L4Route, Listener, Port,
     Protocol, Route, RouteTable, Snapshot, TlsTermination, Transport, TrustBundle, VirtualHost,
-    WeightedBackend,
+    WeightedBackend, tls_termination::Version,
 };
+use sesame_proto::tls_parameters::CIPHER_SUITES;
 
 use super::every_route::every_route;
 use super::parts::{API, WEB, key_pair, pem, to};
+
+/// The termination of TLS with every parameter of its own.
+pub(crate) fn parameters() -> TlsTermination {
+    TlsTermination {
+        keys: vec!["Secret/ns/b".to_owned()],
+        min_version: Version::Tls12.into(),
+        max_version: Version::Tls13.into(),
+        cipher_suites: CIPHER_SUITES.map(str::to_owned).to_vec(),
+        alpn: vec!["http/1.1".to_owned(), "h2".to_owned()],
+        ..Default::default()
+    }
+}
 
 /// A snapshot that uses every field, and the keys that it names.
 pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
@@ -32,6 +45,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
             keys: keys.iter().map(|&k| k.to_owned()).collect(),
             client_trust_bundle: bundle.into(),
             client_insecure_fallback: fallback,
+            ..Default::default()
         })
     };
     let listener = |name: &str, protocol: Protocol, hostname: &str| Listener {
@@ -91,6 +105,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                     ),
                     https("b", "*.example.com", tls(&["Secret/ns/b"], bundle, false)),
                     https("c", "", tls(&["Secret/ns/b"], bundle, true)),
+                    https("d", "d.example.com", Some(parameters())),
                     Listener {
                         l4_routes: vec![l4(
                             "TLSRoute/ns/pass/rules/0",
@@ -149,6 +164,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
             table("https/443/Gateway/ns/gw/listeners/a", &routes),
             table("https/443/Gateway/ns/gw/listeners/b", &routes),
             table("https/443/Gateway/ns/gw/listeners/c", &[]),
+            table("https/443/Gateway/ns/gw/listeners/d", &[]),
         ],
         backends: vec![
             Backend {

@@ -120,6 +120,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                         statuses,
                         attempts,
                         backoff_ms,
+                        unprocessed_only: cookie,
                     }),
                     session: Some(SessionPersistence {
                         kind: Some(if cookie {

@@ -9,3 +9,4 @@ mod left_out;
 pub(crate) mod parts;
 mod rendering;
 mod routes;
+mod tls_parameters;

@@ -26,6 +26,7 @@ pub(crate) fn options() -> RenderOptions {
             local: true,
             ..EndpointRules::default()
         },
+        access_log: None,
     }
 }
 

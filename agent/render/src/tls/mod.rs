@@ -16,13 +16,15 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use envoy_types::util::pack_any;
 use prost::{Message as _, Name};
+use sesame_proto::schema::tls_termination::Version;
 use sesame_proto::schema::{AppProtocol, BackendTls, TlsTermination};
+use sesame_proto::tls_parameters::{is_application_protocol, is_cipher_suite};
 
 use crate::context::RenderContext;
 use crate::rendered::find;
 use crate::{config_sources, wrappers};
 
-/// Terminates TLS. `alpn` are the protocols that are offered to clients, best first.
+/// Terminates TLS. `alpn` are the protocols that are offered to clients where the snapshot names none, best first.
 pub(crate) fn downstream(
     tls: &TlsTermination,
     alpn: &[&str],
@@ -32,7 +34,18 @@ pub(crate) fn downstream(
         keys,
         client_trust_bundle,
         client_insecure_fallback,
+        min_version: _,
+        max_version: _,
+        cipher_suites: _,
+        alpn: asked,
     } = tls;
+    if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
+        return Err(format!("{name:?} is no name of an application protocol"));
+    }
+    let alpn_protocols = match asked.as_slice() {
+        [] => alpn.iter().map(|&protocol| protocol.to_owned()).collect(),
+        asked => asked.to_vec(),
+    };
     let certificates = OwnCertificates::of(keys, context)?;
     let asks = !client_trust_bundle.is_empty();
     let validation = asks
@@ -48,10 +61,10 @@ pub(crate) fn downstream(
         .transpose()?;
     Ok(socket(DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
-            tls_params: Some(parameters()),
+            tls_params: Some(accepted(tls)?),
             tls_certificates: certificates.inline,
             tls_certificate_sds_secret_configs: certificates.in_files,
-            alpn_protocols: alpn.iter().map(|&p| p.to_owned()).collect(),
+            alpn_protocols,
             validation_context_type: validation,
             ..Default::default()
         }),
@@ -137,6 +150,33 @@ fn expected_names(
             ..Default::default()
         })
         .collect())
+}
+
+/// Returns what clients may speak; an error if that would be nothing, or what nobody should speak.
+fn accepted(tls: &TlsTermination) -> Result<TlsParameters, String> {
+    let version = |version| match version {
+        Version::Unset => None,
+        Version::Tls12 => Some(TlsProtocol::TlSv12),
+        Version::Tls13 => Some(TlsProtocol::TlSv13),
+    };
+    let known = |number| Version::try_from(number).map_err(|_| "an unknown version of TLS");
+    let oldest = version(known(tls.min_version)?);
+    let newest = version(known(tls.max_version)?);
+    if (oldest, newest) == (Some(TlsProtocol::TlSv13), Some(TlsProtocol::TlSv12)) {
+        return Err("the oldest version of TLS is newer than the newest one".to_owned());
+    }
+    if let Some(name) = tls.cipher_suites.iter().find(|name| !is_cipher_suite(name)) {
+        return Err(format!("cipher suite {name:?} is not one to offer"));
+    }
+    let mut accepted = parameters();
+    if let Some(oldest) = oldest {
+        accepted.tls_minimum_protocol_version = oldest.into();
+    }
+    if let Some(newest) = newest {
+        accepted.tls_maximum_protocol_version = newest.into();
+    }
+    accepted.cipher_suites.clone_from(&tls.cipher_suites);
+    Ok(accepted)
 }
 
 fn parameters() -> TlsParameters {

@@ -113,7 +113,9 @@ fn reads(program: &Command, command: &Command, key: &str) -> bool {
     match name {
         "run" => true,
         // Theirs says where to read instead of asking the agent.
-        "history" | "diff" if key == "state-dir" => false,
+        "history" | "diff" | "explain" | "why" if key == "state-dir" => false,
+        // Theirs say what to look at in place of what the agent serves.
+        "diff" | "explain" | "why" if key == "manifests" => false,
         _ => {
             SHARED.contains(&key)
                 && (has(command, false)
@@ -215,6 +217,8 @@ mod tests {
             (&["status"][..], &["--runtime-dir=/r"][..]),
             (&["drain", "--stop"], &["--runtime-dir=/r"]),
             (&["history"], &["--runtime-dir=/r"]),
+            (&["explain", "http://a/"], &["--runtime-dir=/r"]),
+            (&["why", "gateway", "a/b"], &["--runtime-dir=/r"]),
             (&["render"], &["--manifests=/m"]),
             (&["validate"], &["--manifests=/m"]),
             (&["launcher"], &["--runtime-dir=/r", "--drain-seconds=5"]),

@@ -1,24 +1,27 @@
 //! The conditions of one object's status, read from the JSON that the agent answers with. Pure.
 
+use serde::Serialize;
 use serde_json::Value;
 use sesame_gateway_api::status::{ConditionStatus, ConditionType};
 
 use crate::run::report::ObjectReport;
 
 /// One condition, and the part of the object's status that it stands in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ShownCondition {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct ShownCondition {
     /// The listener, parent or ancestor; empty for the object itself.
-    pub(super) section: String,
-    pub(super) type_: String,
-    pub(super) status: String,
-    pub(super) reason: String,
-    pub(super) message: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) section: String,
+    #[serde(rename = "type")]
+    pub(crate) type_: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
 }
 
 impl ShownCondition {
     /// Returns whether it says that something is wrong. Nothing is assumed about a condition of an unknown type.
-    pub(super) fn is_fault(&self) -> bool {
+    pub(crate) fn is_fault(&self) -> bool {
         let status = match self.status.as_str() {
             "True" => ConditionStatus::True,
             "False" => ConditionStatus::False,
@@ -35,6 +38,11 @@ pub(super) fn is_wrong(object: &ObjectReport) -> bool {
 
 /// Returns all conditions: of the object itself, of its listeners, of its parents or ancestors.
 pub(super) fn conditions(object: &ObjectReport) -> Vec<ShownCondition> {
+    conditions_of(&object.status)
+}
+
+/// Returns all conditions of a status.
+pub(crate) fn conditions_of(status: &Value) -> Vec<ShownCondition> {
     let mut all = Vec::new();
     let mut add = |section: String, holder: &Value| {
         for condition in list(holder, "conditions") {
@@ -47,14 +55,14 @@ pub(super) fn conditions(object: &ObjectReport) -> Vec<ShownCondition> {
             });
         }
     };
-    add(String::new(), &object.status);
-    for listener in list(&object.status, "listeners") {
+    add(String::new(), status);
+    for listener in list(status, "listeners") {
         add(word(listener, "name"), listener);
     }
-    for parent in list(&object.status, "parents") {
+    for parent in list(status, "parents") {
         add(reference(&parent["parentRef"]), parent);
     }
-    for ancestor in list(&object.status, "ancestors") {
+    for ancestor in list(status, "ancestors") {
         add(reference(&ancestor["ancestorRef"]), ancestor);
     }
     all

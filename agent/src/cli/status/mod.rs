@@ -1,7 +1,7 @@
 //! `sesame-agent status`: asks the running agent what is wrong and what is served.
 
-mod conditions;
-mod selection;
+pub(crate) mod conditions;
+pub(crate) mod selection;
 mod text;
 
 use std::io::IsTerminal as _;
@@ -41,6 +41,10 @@ pub(crate) struct StatusArgs {
     /// Show the status again whenever it changes, until Ctrl-C.
     #[arg(long, short)]
     watch: bool,
+    /// Exit with 0 if this host is ready, as /readyz says, and has a Gateway to serve, and show nothing then; for a readiness
+    /// probe.
+    #[arg(long, conflicts_with_all = ["objects", "namespace", "all", "watch"])]
+    ready: bool,
 }
 
 pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
@@ -49,7 +53,11 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
         namespace,
         all,
         watch,
+        ready,
     } = args;
+    if *ready {
+        return is_ready(agent);
+    }
     let gateway = agent.gateway.as_ref().map(ToString::to_string);
     let selection = match Selection::parse(objects, namespace.clone(), gateway, *all) {
         Ok(selection) => selection,
@@ -71,6 +79,17 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
     }
     let well = is_well(&report, &selection) && missing.is_empty();
     Ok(if well { 0 } else { EXIT_WRONG })
+}
+
+/// Asks as a readiness probe does. A host to which no Gateway has come yet is fine, but nobody should be sent there.
+fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
+    let socket = agent.socket();
+    agent::ask(&socket, "/readyz")?.ok_or_else(|| agent::not_running(&socket))?;
+    if ask_for(agent, "/gateways")?.gateways.is_empty() {
+        output::error(&anyhow::anyhow!("there is no Gateway to serve yet"));
+        return Ok(EXIT_WRONG);
+    }
+    Ok(0)
 }
 
 /// Returns the agent's report, reduced to the selected objects, and the digest of its inputs.

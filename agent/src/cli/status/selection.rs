@@ -209,7 +209,7 @@ fn kind(text: &str) -> anyhow::Result<Kind> {
 }
 
 /// Returns the plural of a kind.
-pub(super) fn plural(kind: &str) -> String {
+pub(crate) fn plural(kind: &str) -> String {
     match kind.strip_suffix('y') {
         Some(stem) => format!("{stem}ies"),
         None if kind.ends_with('s') => format!("{kind}es"),

@@ -198,6 +198,14 @@ impl Admin {
         Ok(total.saturating_sub(1))
     }
 
+    /// Returns the statistics that were ever set and whose name matches the regular expression, in the text format of Prometheus.
+    /// Costs Envoy a scan of all.
+    pub async fn prometheus(&self, filter: &str) -> Result<String, AdminError> {
+        let path = format!("/stats/prometheus?usedonly&filter={}", encode_query(filter));
+        let body = self.get(&path).await?;
+        Ok(text(&path, &body)?.to_owned())
+    }
+
     /// Sends a request that changes something, such as `/drain_listeners?graceful`.
     pub async fn post(&self, path: &str) -> Result<Bytes, AdminError> {
         self.expect_ok(Method::POST, path).await

@@ -6,13 +6,15 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sesame_files::open;
 use sesame_proto::digest::sha256;
 
 use super::launch::{LAUNCH, ORPHAN_OF};
-use super::{CommandLine, Lineage, Process};
+use super::{CommandLine, DRAIN_TIME, Lineage, Process};
+use crate::envoy::settings::DEFAULT_DRAIN_TIME;
 use crate::host::processes::{arguments, is_alive, start_time};
 use crate::host::{durable, written_by_agent};
 
@@ -100,6 +102,14 @@ impl Identity {
         } else {
             None
         }
+    }
+
+    /// Returns the time for which its listeners, and the Envoy before it, drain.
+    pub(crate) fn drain_time(&self) -> Duration {
+        let mut arguments = self.arguments.iter();
+        let value = arguments.find(|argument| *argument == DRAIN_TIME);
+        let seconds = value.and_then(|_| arguments.next()?.parse().ok());
+        seconds.map_or(DEFAULT_DRAIN_TIME, Duration::from_secs)
     }
 
     /// Tells whether the process was started from the file that is now at this path.

@@ -7,9 +7,11 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,7 +46,7 @@ pub(crate) struct WaitingEnvoy {
 enum Gate {
     /// It has begun.
     None,
-    Own(Child, ChildStdin),
+    Own(Child, UnixStream),
     Remote(launcher::StartSignal),
 }
 
@@ -86,7 +88,8 @@ pub(crate) fn launch(
             gate: Gate::None,
         }),
         Some(Launcher::Program(program)) => {
-            own(program, &command.binary, &command.arguments(), log)
+            let stdout = stdout(command.has_stdout);
+            own(program, &command.binary, &command.arguments(), log, stdout)
         }
         Some(Launcher::Socket(socket)) => {
             let (process, gate) = launcher::ask(socket, &command.arguments(), log)?;
@@ -98,28 +101,37 @@ pub(crate) fn launch(
     }
 }
 
-/// Prepares a program with these arguments, by `launcher`.
+/// Returns the standard output of a child: that of this process, or none.
+pub(super) fn stdout(shared: bool) -> Stdio {
+    if shared {
+        Stdio::inherit()
+    } else {
+        Stdio::null()
+    }
+}
+
+/// Prepares a program with these arguments and this standard output, by `launcher`.
 pub(super) fn own(
     launcher: &Path,
     binary: &Path,
     arguments: &[OsString],
     log: &EnvoyLog,
+    stdout: Stdio,
 ) -> io::Result<WaitingEnvoy> {
+    // Both ways over its standard input, because its standard output is the program's.
+    let (gate, theirs) = UnixStream::pair()?;
     let mut child = Command::new(launcher)
         .arg(LAUNCH)
         .arg("--")
         .arg(binary)
         .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(stdout)
         .stderr(log.open_for_envoy()?)
         .process_group(0)
         .spawn()?;
-    let (Some(gate), Some(answer)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(io::Error::other("the launcher has no pipes"));
-    };
     let mut line = String::new();
-    BufReader::new(answer.take(32)).read_line(&mut line)?;
+    BufReader::new((&gate).take(32)).read_line(&mut line)?;
     let Ok(pid) = line.trim().parse() else {
         let status = child.wait()?;
         return Err(io::Error::other(format!(
@@ -147,13 +159,12 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
             .arg("--")
             .args(program)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
             .process_group(0)
             .spawn()?;
-        let mut out = io::stdout();
+        let mut gate = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         // Nobody may be listening any more; Envoy is to run all the same.
-        let _ = writeln!(out, "{}", child.id()).and_then(|()| out.flush());
-        let _ = io::stdin().read(&mut [0]);
+        let _ = writeln!(gate, "{}", child.id());
+        let _ = gate.read(&mut [0]);
         return Ok(());
     };
     let start = Instant::now();

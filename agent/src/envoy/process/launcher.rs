@@ -9,7 +9,7 @@
 //! are asked for.
 
 use std::ffi::OsString;
-use std::fs::Permissions;
+use std::fs::{OpenOptions, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -22,6 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sesame_files::open::{self, Rule};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -54,6 +55,11 @@ enum LauncherRequest {
     State,
     /// Asks which hot restart protocol its program speaks. Older launchers do not understand this.
     HotRestartVersion,
+    /// Asks whether its Envoys can append to this file. Older launchers do not understand this.
+    Append {
+        /// Path of the file.
+        file: PathBuf,
+    },
 }
 
 /// Answer of a launcher.
@@ -151,6 +157,15 @@ pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     let (_, answer) = exchange(socket, &LauncherRequest::State)?;
     let known = answer.open_files.zip(answer.memory);
     known.ok_or_else(|| io::Error::other("the launcher is older than its answer to this question"))
+}
+
+/// Asks the launcher at this socket to try whether its Envoys can append to a file: it may see other directories than the agent.
+pub(crate) fn try_append(socket: &Path, file: &Path) -> io::Result<()> {
+    let file = file.to_owned();
+    let (_, answer) = exchange(socket, &LauncherRequest::Append { file })?;
+    answer
+        .error
+        .map_or(Ok(()), |error| Err(io::Error::other(error)))
 }
 
 fn exchange(socket: &Path, request: &LauncherRequest) -> io::Result<(UnixStream, LauncherAnswer)> {
@@ -302,6 +317,16 @@ impl Server {
             LauncherRequest::HotRestartVersion => {
                 return send(caller, &self.with_hot_restart_version(state)?);
             }
+            LauncherRequest::Append { file } => {
+                let tried = open::open_with(OpenOptions::new().append(true), &file, Rule::Own);
+                return send(
+                    caller,
+                    &LauncherAnswer {
+                        error: tried.err().map(|error| error.to_string()),
+                        ..state
+                    },
+                );
+            }
             LauncherRequest::Launch {
                 directory,
                 arguments,
@@ -320,7 +345,8 @@ impl Server {
         }
         let log = EnvoyLog::new(self.runtime.join(directory).join(ENVOY_LOG));
         let arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
-        let held = launch::own(&launch::own_binary(), &self.binary, &arguments, &log)?;
+        let (program, stdout) = (launch::own_binary(), launch::stdout(true));
+        let held = launch::own(&program, &self.binary, &arguments, &log, stdout)?;
         let pid = held.process().pid();
         send(
             caller,

@@ -36,6 +36,8 @@ pub use self::lineage::Lineage;
 
 /// Time from the request to end to the end by force.
 const KILL_AFTER: Duration = Duration::from_secs(5);
+/// Argument with the time for which a listener, or the Envoy before, drains.
+const DRAIN_TIME: &str = "--drain-time-s";
 
 /// Command line of an Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub struct CommandLine {
     pub log_level: String,
     /// Place in a line of Envoys; absent if it cannot be hot-restarted.
     pub lineage: Option<Lineage>,
+    /// True if its standard output is that of whoever launches it; otherwise it has none.
+    pub has_stdout: bool,
 }
 
 impl CommandLine {
@@ -77,11 +81,12 @@ impl CommandLine {
             drain_time,
             log_level,
             lineage: _,
+            has_stdout: _,
         } = self;
         let mut arguments: Vec<OsString> = vec![
             "--config-path".into(),
             bootstrap.into(),
-            "--drain-time-s".into(),
+            DRAIN_TIME.into(),
             drain_time.as_secs().to_string().into(),
             "--drain-strategy".into(),
             "gradual".into(),
@@ -89,6 +94,9 @@ impl CommandLine {
             log_level.into(),
             "--log-format".into(),
             log::FORMAT.into(),
+            // Access logs are for people who look at them, and for what reads them.
+            "--file-flush-interval-msec".into(),
+            "1000".into(),
         ];
         if let Some(concurrency) = concurrency {
             arguments.push("--concurrency".into());
@@ -145,7 +153,7 @@ impl Process {
         program
             .args(command.arguments())
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(launch::stdout(command.has_stdout))
             .stderr(log.open_for_envoy()?)
             .process_group(0);
         let (started, start) = std::sync::mpsc::sync_channel(1);

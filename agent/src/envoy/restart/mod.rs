@@ -29,7 +29,7 @@ pub use self::decide::{Answers, RestartFacts, RestartPlan, RestartRefused, decid
 pub(crate) use self::facts::{gather, moves_connections, protocol_of};
 pub(crate) use self::park::Parked;
 pub(crate) use self::probe::can_steer;
-pub(crate) use self::retire::Retiring;
+pub(crate) use self::retire::{Retiring, latest_end};
 pub(crate) use self::sink::Sink;
 pub(crate) use self::steer::{Steering, any as leave_to_the_kernel};
 

@@ -19,6 +19,11 @@ const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Returns the time after which the first Envoy is ended at the latest, from the moment at which the second one serves.
+pub(crate) fn latest_end(drain_time: Duration) -> Duration {
+    Lineage::parent_ends_after(drain_time) + LATE
+}
+
 /// Envoy that has a successor.
 #[derive(Debug)]
 pub(crate) struct Retiring {
@@ -90,7 +95,7 @@ async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Dura
     tokio::select! {
         _ = process.wait() => return,
         () = nobody_tells => {}
-        () = sleep(told + LATE) => {
+        () = sleep(latest_end(drain_time)) => {
             tracing::warn!(
                 pid = process.pid(),
                 "the Envoy before has not ended in time; ending it"

@@ -5,6 +5,7 @@
 //! agent is killed.
 
 mod actor;
+mod leave;
 mod replace;
 mod stop;
 
@@ -15,12 +16,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use self::actor::{Actor, Stop, SupervisorCommand};
 use super::admin::{Admin, MAX_SOCKET_PATH};
-use super::process::identity::{Executable, Identity, PID_FILE, find_running};
+use super::process::identity::{Executable, find_running};
 use super::restart::{self, Parked, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
 use crate::host::{PathError, create_directory};
@@ -98,7 +98,7 @@ impl Supervisor {
     }
 
     /// Ends the Envoys of this program that [`Supervisor::start`] would adopt or replace, and returns their number. One that
-    /// serves is drained for at most `grace`; one that has a successor gets that time to end by itself.
+    /// serves is drained for at most `grace`; one that has a successor ends when the agent and the successor are done with it.
     pub async fn end_own(
         config: &SupervisorConfig,
         own: &Executable,
@@ -110,24 +110,11 @@ impl Supervisor {
             let executable = running.identity.executable.as_ref();
             executable.is_some_and(|executable| executable.is_same(own))
         });
-        let serving = Identity::read(&config.runtime_dir.join(PID_FILE));
-        for running in &found {
-            let process = &running.process;
-            let has_successor = serving
-                .as_ref()
-                .is_some_and(|serving| serving.pid != process.pid());
-            let exit = if has_successor {
-                match timeout(grace, process.wait()).await {
-                    Ok(exit) => exit,
-                    Err(_) => process.end().await,
-                }
-            } else {
-                let exit = stop::stop(process, &admin, grace).await;
-                running.forget(&config.runtime_dir);
-                exit
-            };
-            tracing::info!(pid = process.pid(), %exit, has_successor, "an Envoy of this launcher has ended");
-        }
+        let ends = found.iter().map(|running| async {
+            let exit = leave::end(config, &admin, running, grace).await;
+            tracing::info!(pid = running.process.pid(), %exit, "an Envoy of this launcher has ended");
+        });
+        futures::future::join_all(ends).await;
         Ok(found.len())
     }
 

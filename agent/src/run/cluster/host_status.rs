@@ -28,6 +28,8 @@ pub(super) struct HostInventory {
     pub(super) cores: u32,
     /// Memory that its Envoys may use.
     pub(super) memory_mib: u64,
+    /// Seconds between two reports, if they are not those by default.
+    pub(super) report_seconds: Option<u32>,
 }
 
 /// Returns the status, without the time at which it is written. `before` is the one that was written last.
@@ -89,6 +91,7 @@ pub(super) fn host_status(
         refused_routes: bounded(&affected.routes, refused_route),
         refused: bounded(&affected.refused, refused_object),
         next_certificate_expiry: next_expiry(observed),
+        report_seconds: host.report_seconds,
         heartbeat: None,
     }
 }
@@ -110,6 +113,7 @@ pub(super) fn unserved_status(
         zone: host.zone.clone(),
         cores: host.cores,
         memory_mib: host.memory_mib,
+        report_seconds: host.report_seconds,
         ..GatewayAgentStatus::default()
     }
 }

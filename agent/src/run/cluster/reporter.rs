@@ -1,5 +1,5 @@
 //! Reports to the cluster what this host serves: a `GatewayAgent` for each Gateway, written when something has changed, and
-//! otherwise once a minute.
+//! otherwise once a minute, or as often as the settings say.
 //!
 //! Nothing waits for it: a cluster that is slow or cannot be reached gets a late report. Of frequent changes only the
 //! newest is reported.
@@ -30,7 +30,8 @@ use crate::source::cluster::{ClusterSettings, describe_error, within};
 
 /// Field manager of the spec.
 const SPEC_MANAGER: &str = "sesame-agent";
-const HEARTBEAT: Duration = Duration::from_secs(60);
+/// Time between two reports that no report says.
+const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
 /// Time in which changes are gathered into one report.
 const GATHER: Duration = Duration::from_millis(300);
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,6 +65,7 @@ impl Reporter {
                 zone: settings.zone.clone(),
                 cores: limits::cores(),
                 memory_mib: limits::memory() >> 20,
+                report_seconds: told_period(&live),
             },
             live,
         };
@@ -92,6 +94,13 @@ fn reported(live: &mut watch::Receiver<LiveSettings>) -> Vec<String> {
     usable.map(|ip| ip.to_string()).collect()
 }
 
+/// Returns the seconds between two reports, if they have to be told.
+fn told_period(live: &watch::Receiver<LiveSettings>) -> Option<u32> {
+    let period = live.borrow().report_every;
+    let seconds = (period != DEFAULT_PERIOD).then_some(period.as_secs());
+    seconds.and_then(|seconds| u32::try_from(seconds).ok())
+}
+
 /// The report that was written last.
 struct WrittenReport {
     status: GatewayAgentStatus,
@@ -118,10 +127,15 @@ impl ReportLoop {
         let mut failing = false;
         loop {
             self.follow();
-            let due = Instant::now() >= heartbeat;
-            if due {
-                heartbeat = Instant::now() + jittered(HEARTBEAT);
-            }
+            let now = Instant::now();
+            let due = now >= heartbeat;
+            let period = self.live.borrow().report_every;
+            heartbeat = if due {
+                now + jittered(period)
+            } else {
+                // It may have been made shorter.
+                heartbeat.min(now + period * 5 / 4)
+            };
             match self.tell(due).await {
                 Ok(()) => {
                     backoff.reset();
@@ -159,6 +173,7 @@ impl ReportLoop {
     fn follow(&mut self) {
         if self.live.has_changed().unwrap_or(false) {
             self.host.addresses = reported(&mut self.live);
+            self.host.report_seconds = told_period(&self.live);
         }
         let all = self.all.borrow_and_update();
         self.followed.retain(|name, followed| {

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::api::{Gateway, NamespacedName};
+use sesame_gateway_api::resolve::{Options, merged_name};
 use sesame_gateway_api::world::World;
 
 use crate::run::target::Targets;
@@ -48,6 +49,12 @@ pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Opti
 }
 
 fn class_of<'w>(world: &'w World, gateway: &NamespacedName) -> Option<&'w str> {
-    let gateway = world.gateways.get(&gateway.namespace, &gateway.name)?;
-    Some(&gateway.spec.gateway_class_name)
+    let named = world.gateways.get(&gateway.namespace, &gateway.name);
+    let class = |gateway: &'w Gateway| gateway.spec.gateway_class_name.as_str();
+    if let Some(named) = named {
+        return Some(class(named));
+    }
+    // Gateways that are served together have the name of their class.
+    let mut classes = world.gateways.iter().map(|gateway| class(gateway));
+    classes.find(|class| merged_name(class, &Options::default()) == *gateway)
 }

@@ -31,7 +31,9 @@ use super::observed::Observed;
 use super::reload::LiveSettings;
 use super::shutdown::Ending;
 use super::target::Target;
+use crate::access_log::LogRotator;
 use crate::envoy::process::launch::Launcher;
+use crate::host::create_directory;
 
 /// Time until something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -78,8 +80,18 @@ impl Instance {
             self.directories.state.clone(),
             guard,
         );
+        let mut logs = LogRotator::new(
+            &self.settings.options.access_log,
+            &self.directories.name(),
+            self.directories.access_log(),
+            self.settings.launcher.clone(),
+        );
         let started = loop {
             self.note_busy(true);
+            // Envoy refuses listeners whose log it cannot open.
+            if create_directory(&self.directories.runtime).is_ok() {
+                logs.prepare();
+            }
             match self.start(selector.selected()).await {
                 Ok(started) => break started,
                 Err(error) => {
@@ -94,8 +106,16 @@ impl Instance {
                 }
             }
         };
-        let serving = Serving::new(self, started, selector, stop);
-        serving.run(commands).await;
+        let (admin, observed) = (started.supervisor.admin(), self.observed.clone());
+        let serving = Serving::new(self, started, selector, stop).run(commands);
+        if !logs.is_wanted() {
+            return serving.await;
+        }
+        let tell = |why| observed.send_modify(|observed| observed.unlogged = why);
+        tokio::select! {
+            () = serving => {}
+            never = logs.run(admin, tell) => match never {},
+        }
     }
 
     /// Tells since when it works on one thing, without waking anybody.

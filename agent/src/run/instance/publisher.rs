@@ -5,16 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::Instance;
 use super::persister::Persister;
-use crate::apply::{self, Applier};
+use crate::apply::{self, Applier, ApplyError};
 use crate::envoy::{Admin, State};
 use crate::publish::{Published, publish};
 use crate::quarantine::{self, Affected, Quarantine, Reduced, affected};
+use crate::run::metrics::ApplyOutcome;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
@@ -82,6 +83,10 @@ impl Publisher {
                     self.quarantine.suspect();
                 }
                 let new = other && !first;
+                if other {
+                    self.observed
+                        .send_modify(|observed| observed.counts.processes += 1);
+                }
                 if new || !loaded {
                     self.reread();
                 }
@@ -136,7 +141,9 @@ impl Publisher {
             rendered: &wanted.rendered,
         };
         let (quarantine, applier) = (&mut self.quarantine, &mut self.applier);
+        let began = Instant::now();
         let published = publish(quarantine, applier, &self.admin, target, newer).await;
+        self.count(&published, began.elapsed());
         let trouble = match published {
             Ok(Published::Accepted { report, reduced }) => {
                 let served = match reduced {
@@ -168,6 +175,20 @@ impl Publisher {
         self.observed
             .send_modify(|observed| observed.trouble = Some(trouble));
         false
+    }
+
+    /// Counts a try, without waking anybody.
+    fn count(&self, published: &Result<Published, ApplyError>, took: Duration) {
+        let outcome = match published {
+            Ok(Published::Accepted { reduced: None, .. }) => ApplyOutcome::Accepted,
+            Ok(Published::Accepted { .. }) => ApplyOutcome::Reduced,
+            Ok(Published::Refused { .. } | Published::Searching { .. }) => ApplyOutcome::Refused,
+            Ok(Published::NotYet { .. }) | Err(_) => ApplyOutcome::Postponed,
+        };
+        self.observed.send_if_modified(|observed| {
+            observed.counts.note(outcome, took);
+            false
+        });
     }
 
     /// The reduced form of `wanted`, the same value as before if it is the same.

@@ -16,7 +16,7 @@ use crate::envoy::locate::Version;
 use crate::envoy::{State, Supervisor};
 use crate::host::until;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
-use crate::run::observed::{Observed, STOPPED};
+use crate::run::observed::{Observed, STOPPED, STOPPING};
 use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
@@ -246,7 +246,13 @@ impl Serving {
         let ending = self.stop.borrow().unwrap_or(Ending::Leave);
         match ending {
             Ending::Leave => drop(self.supervisor),
-            Ending::Drain(grace) => self.supervisor.stop(grace).await,
+            Ending::Drain(grace) => {
+                // The cluster is told, so that load balancers look elsewhere while Envoy still answers.
+                let draining = Some(STOPPING.to_owned());
+                let observed = &self.instance.observed;
+                observed.send_modify(|observed| observed.draining = draining);
+                self.supervisor.stop(grace).await;
+            }
         }
         self.publisher.finish().await;
         self.instance.observed.send_modify(|observed| match ending {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Instance;
+use crate::access_log::AccessLogTo;
 use crate::apply::{self, Applier};
 use crate::envoy::{Supervisor, SupervisorConfig};
 use crate::run::target::Target;
@@ -79,6 +80,7 @@ impl Instance {
         config.drain_time = options.drain.max(SHORTEST_DRAIN);
         config.takeover = options.takeover;
         config.launcher = Some(self.settings.launcher.clone());
+        config.has_stdout = options.access_log.to == AccessLogTo::Stdout;
         config
     }
 }

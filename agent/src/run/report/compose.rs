@@ -6,14 +6,13 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
-use sesame_gateway_api::status::{
-    AgentState, Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
-};
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_gateway_api::resolve::Resolution;
+use sesame_gateway_api::status::{AgentState, Statuses};
 
 use super::expiry;
 use super::inputs;
 use super::objects::objects;
+use super::verdicts;
 use super::{AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport};
 use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
@@ -77,19 +76,20 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         .into_iter()
         .map(expiry_message)
         .chain(warnings_of_settings.iter().cloned())
+        .chain(unlogged(observed))
         .collect();
     let source = with_state(source, known);
     let inputs = inputs::digest(
         &(&reasons, &warnings, &starting, agent, &source, &gateways),
         facts,
     );
-    let statuses = match &known.world {
-        Some(world) if with_objects => {
-            sesame_gateway_api::resolve::resolve(world, resolve).statuses
-        }
-        _ => Statuses::default(),
+    let Resolution {
+        statuses, merged, ..
+    } = match &known.world {
+        Some(world) if with_objects => sesame_gateway_api::resolve::resolve(world, resolve),
+        _ => Resolution::default(),
     };
-    let programmed = with_hosts(statuses, observed, host_addresses);
+    let programmed = verdicts::with_hosts(statuses, &merged, observed, host_addresses);
     reasons.extend(count_bad(&programmed));
     Report {
         healthy: reasons.is_empty(),
@@ -106,7 +106,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
             .collect(),
         gateways,
         objects: if with_objects {
-            objects(&programmed, &known.transitions, observed)
+            objects(&programmed, &merged, &known.transitions, observed)
         } else {
             Vec::new()
         },
@@ -183,6 +183,14 @@ fn gateway_reasons(
         }
     }
     reasons
+}
+
+/// Returns which Gateways have no access log, although they should.
+fn unlogged(observed: &BTreeMap<NamespacedName, Observed>) -> impl Iterator<Item = String> {
+    observed.iter().filter_map(|(name, observed)| {
+        let why = observed.unlogged.as_ref()?;
+        Some(format!("Gateway {name}: access logs are off: {why}"))
+    })
 }
 
 /// Composes the report of one Gateway.
@@ -283,46 +291,6 @@ fn answered_state(
     (state, observed.notes.join("; "))
 }
 
-/// Adds the verdicts of this host's Envoys to the statuses.
-fn with_hosts(
-    mut statuses: Statuses,
-    observed: &BTreeMap<NamespacedName, Observed>,
-    host_addresses: &[String],
-) -> Statuses {
-    let programmed = |gateway: &NamespacedName, kind, name: &NamespacedName| {
-        let programmed = programmed(observed.get(gateway)?, host_addresses);
-        let name = name.clone();
-        Some(programmed.of_object(&ObjectKey { kind, name }))
-    };
-    for (name, status) in &mut statuses.gateways {
-        if let Some(programmed) = programmed(name, Kind::Gateway, name) {
-            program(status, &programmed);
-        }
-    }
-    for (name, status) in &mut statuses.listener_sets {
-        if let Some(programmed) = programmed(&status.gateway, Kind::ListenerSet, name) {
-            program_listener_set(status, &programmed);
-        }
-    }
-    for (gateway, observed) in observed {
-        for (route, affected) in &observed.affected.routes {
-            let found = statuses
-                .routes
-                .iter_mut()
-                .find(|(key, _)| key.to_string() == *route);
-            if let Some((key, status)) = found {
-                let refused = RefusedRules {
-                    rules: affected.rules.clone(),
-                    backends: affected.shares.clone(),
-                    works: affected.works,
-                };
-                refuse_rules(status, &key.name.namespace, gateway, &refused);
-            }
-        }
-    }
-    statuses
-}
-
 /// Returns the addresses where clients reach the Gateway: those of the host in place of all.
 pub(in crate::run) fn reachable(
     listened: impl IntoIterator<Item = IpAddr>,
@@ -338,18 +306,6 @@ pub(in crate::run) fn reachable(
     }
     addresses.dedup();
     addresses
-}
-
-fn programmed(observed: &Observed, host_addresses: &[String]) -> Programmed {
-    Programmed {
-        addresses: reachable(observed.addresses.iter().copied(), host_addresses),
-        hosts_ready: u32::from(observed.live && observed.applied.is_some()),
-        hosts: 1,
-        refused_listeners: observed.affected.listeners.clone(),
-        unusable_addresses: observed.unusable_addresses.clone(),
-        awaited: None,
-        notes: Vec::new(),
-    }
 }
 
 /// Returns the number of conditions that say that something is wrong; none without one.

@@ -6,6 +6,7 @@ pub(super) mod health;
 mod inputs;
 mod objects;
 pub(super) mod transitions;
+mod verdicts;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -5,22 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::{NamespacedName, ParentRef};
+use sesame_gateway_api::resolve::MergedGateway;
 use sesame_gateway_api::status::{Condition, ObjectStatus, Section, Statuses};
 
 use super::ObjectReport;
 use super::transitions::Transitions;
+use super::verdicts::published_as;
 use crate::run::observed::Observed;
 
 /// Returns the status of every object, by kind and name.
 pub(super) fn objects(
     statuses: &Statuses,
+    merged: &BTreeMap<NamespacedName, MergedGateway>,
     transitions: &Transitions,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<ObjectReport> {
     // A condition that resolution did not set was set when something was applied.
     let applied_at = |gateway: &NamespacedName| {
         observed
-            .get(gateway)
+            .get(published_as(merged, gateway))
             .and_then(|observed| observed.applied_at)
     };
     let last_applied = observed

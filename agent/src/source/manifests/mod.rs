@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use sesame_gateway_api::world::{LastGoodKeys, ObjectKey, World};
+use sesame_gateway_api::world::{LastGoodKeys, ObjectKey, ServedTogether, World};
 
 pub use self::limits::ReadLimits;
 
@@ -103,9 +103,10 @@ impl Manifests {
         &self.world
     }
 
-    /// Takes the last good keys of the Secrets, for the next resolution.
-    pub fn keep(&mut self, last_good: LastGoodKeys) {
+    /// Takes the last good keys of the Secrets, and what is served together, for the next resolution.
+    pub fn keep(&mut self, last_good: LastGoodKeys, served_together: ServedTogether) {
         self.world.last_good.replace(last_good);
+        self.world.served_together = served_together;
     }
 
     /// Returns the file, relative to the directory, and the line where an object in use is declared.

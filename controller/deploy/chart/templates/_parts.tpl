@@ -1,7 +1,9 @@
-{{/* Labels of an object: the name of its program, and Helm's own. */}}
+{{/* Labels of an object: the name of its program, if it is of one, and Helm's own. */}}
 {{- define "sesame.labels" -}}
-app.kubernetes.io/name: {{ .name }}
 app.kubernetes.io/part-of: sesame
+{{- with .name }}
+app.kubernetes.io/name: {{ . }}
+{{- end }}
 app.kubernetes.io/instance: {{ .release.Release.Name }}
 app.kubernetes.io/managed-by: {{ .release.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .release.Chart.Name .release.Chart.Version | replace "+" "_" }}

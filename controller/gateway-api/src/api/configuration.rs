@@ -87,7 +87,7 @@ pub struct HostRules {
     #[schemars(length(max = 64), inner(length(max = 43)))]
     pub addresses: Option<Vec<String>>,
     /// Silence after which a host is lost and its addresses leave its Gateways: `90s` to `24h`, `3m` by default. Hosts report at
-    /// least every 75 seconds.
+    /// least every 75 seconds. One whose own `report-seconds` are more is given one and a half times as long.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub lost_after: Option<String>,
@@ -132,12 +132,37 @@ pub struct Publishing {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub node_ports: Option<Vec<PinnedNodePort>>,
-    /// Annotations of the Service. Those of the Gateway's `spec.infrastructure` take precedence.
+    /// Second Gateway that leads clients to the Gateway; only with `UpstreamGateway`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<UpstreamSettings>,
+    /// Annotations of the Service, or with `UpstreamGateway` of what the second Gateway's controller makes for it. Those of the
+    /// Gateway's `spec.infrastructure` take precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Labels of the Service. Those of the Gateway's `spec.infrastructure` take precedence.
+    /// Labels of the Service, or with `UpstreamGateway` of what the second Gateway's controller makes for it. Those of the
+    /// Gateway's `spec.infrastructure` take precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+}
+
+/// Second Gateway that leads clients to a Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct UpstreamSettings {
+    /// Name of its GatewayClass, which is not the Gateway's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+    )]
+    pub gateway_class_name: Option<String>,
+}
+
+impl UpstreamSettings {
+    /// Nothing is said.
+    pub const NONE: Self = Self {
+        gateway_class_name: None,
+    };
 }
 
 /// A port of listeners, and the one that each node opens for it.

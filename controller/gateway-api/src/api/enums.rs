@@ -211,6 +211,8 @@ open_enum! {
         NodePort = "NodePort",
         /// An address of a load balancer.
         LoadBalancer = "LoadBalancer",
+        /// An address of another Gateway, of another class.
+        UpstreamGateway = "UpstreamGateway",
         /// No Service.
         None = "None",
     }
@@ -225,6 +227,28 @@ open_enum! {
         Unmanaged = "Unmanaged",
         /// They run on hosts outside the cluster.
         External = "External",
+    }
+}
+
+open_enum! {
+    /// `spec.fleet.gateways` of a SesameConfiguration.
+    FleetGateways {
+        /// Each Gateway is served, by Envoys of its own.
+        Isolated = "Isolated",
+        /// All Gateways of a class are served by the same Envoys.
+        Merged = "Merged",
+        /// The oldest Gateway of each class is served alone.
+        Single = "Single",
+    }
+}
+
+open_enum! {
+    /// `spec.fleet.workload` of a SesameConfiguration.
+    FleetWorkload {
+        /// On each node, with its network.
+        DaemonSet = "DaemonSet",
+        /// Some, on the network of Pods.
+        Deployment = "Deployment",
     }
 }
 

@@ -6,7 +6,13 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::{FleetManagement, ImagePullPolicy, TaintEffect, TolerationOperator};
+use super::{
+    FleetGateways, FleetManagement, FleetWorkload, ImagePullPolicy, TaintEffect, TolerationOperator,
+};
+
+/// Label for the fleet of hosts that serves the Gateway: on published objects, and on the Gateway (or its class) by its
+/// author.
+pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 
 /// Agents and Envoys that serve a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -16,6 +22,18 @@ pub struct FleetSettings {
     /// `External` says that they run on hosts outside the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub management: Option<FleetManagement>,
+    /// `Isolated`, the default, serves each Gateway by Envoys of its own, `Merged` all Gateways of a GatewayClass by the same Envoys,
+    /// and `Single` the oldest Gateway of each GatewayClass alone. Not in the parameters of a Gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateways: Option<FleetGateways>,
+    /// Pods of a managed fleet: `DaemonSet`, the default, has one on each node, which uses the node's network, and `Deployment` has
+    /// some on the network of Pods, behind the Gateway's Service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<FleetWorkload>,
+    /// Number of Pods of a Deployment. Without it there are 2 to begin with, and whoever scales the Deployment decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub replicas: Option<i32>,
     /// Images of a managed fleet. Not in the parameters of a Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<FleetImages>,
@@ -25,7 +43,8 @@ pub struct FleetSettings {
     /// The Pods' field of the same name: labels of the nodes that serve. All nodes by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// The Pods' field of the same name. All taints of effect `NoSchedule` by default.
+    /// The Pods' field of the same name. By default, Pods of a DaemonSet tolerate all taints of effect `NoSchedule`, and those of a
+    /// Deployment none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub tolerations: Option<Vec<Toleration>>,

@@ -19,6 +19,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("outside", 1, 65_535),
     ("percent", 0, 100),
     ("port", 1, 65_535),
+    ("replicas", 1, 1_000),
     ("statusCode", 300, 399),
     ("tolerationSeconds", 0, i64::MAX),
     ("weight", 0, 1_000_000),

@@ -8,7 +8,7 @@
 //! 2. `backends`: the BackendTLSPolicies, and the Backends that references of routes lead to;
 //! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`, and attached to listeners;
 //! 4. `tables`: ports, virtual hosts and routes;
-//! 5. `snapshot`: one Gateway assembled from these, and `conditions`: the statuses of all objects.
+//! 5. `snapshot`: one Gateway, or those of a class that are served together, assembled from these, and `conditions`: the statuses of all objects.
 //!
 //! `syntax`, `context` and `tls` serve all steps. `incremental` resolves a few changed routes or
 //! endpoints by themselves, with the same outcome.
@@ -28,10 +28,11 @@ mod syntax;
 mod tables;
 mod tls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem};
+pub use self::gateways::merged::{MergedGateway, merged_name};
 pub use self::gateways::service_request::ServiceRequest;
 pub use self::snapshot::ResolvedGateway;
 
@@ -47,24 +48,56 @@ use self::tables::shadowed::{Hidden, Shadowed};
 use self::tls::ca_bundles::CaBundles;
 use self::tls::certificates::{CertificateCache, Certificates};
 use crate::api::NamespacedName;
+use crate::expiry::Expiry;
 use crate::status::Statuses;
-use crate::world::{LastGoodKeys, World};
+use crate::world::{LastGoodKeys, ServedTogether, World};
 
 /// The outcome of [`resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resolution {
-    /// The accepted Gateways of ours, sorted by name.
+    /// The accepted Gateways of ours, sorted by the name under which they are published.
     pub gateways: Vec<ResolvedGateway>,
     /// The statuses of all objects that are ours to judge.
     pub statuses: Statuses,
-    /// The settings of all Gateways of ours whose parameters are valid.
+    /// Gateways of ours that are not served for the sake of another one, and have nothing.
+    pub unserved: BTreeSet<NamespacedName>,
+    /// The Gateways that are published together with others of their class, accepted or not.
+    pub merged: BTreeMap<NamespacedName, MergedGateway>,
+    /// Names of which nothing can be published now, because parameters cannot be used. What was published before stays.
+    pub retained: BTreeSet<NamespacedName>,
+    /// The settings of all Gateways of ours whose parameters are valid, and of those that are published together by that name.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
-    /// The wishes of the same Gateways for the Services beside them.
+    /// The wishes for Services, by the name under which the Gateways are published.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
     /// Messages for the authors of objects for which there is no condition, sorted by object.
     pub problems: Vec<Problem>,
     /// The last good key pair of each Secret that was looked at, for the next world.
     pub last_good: LastGoodKeys,
+    /// The ports on which Gateways are served together, for the next world.
+    pub served_together: ServedTogether,
+}
+
+impl Resolution {
+    /// Returns when the certificates of each accepted Gateway expire.
+    pub fn expiries(&self) -> BTreeMap<NamespacedName, Vec<Expiry>> {
+        let mut all = BTreeMap::new();
+        for published in &self.gateways {
+            let name = &published.gateway;
+            let members = self.merged.iter();
+            let mut members = members
+                .filter(|(_, it)| it.published_as == *name)
+                .peekable();
+            if members.peek().is_none() {
+                let expiries = published.keys.iter().filter_map(Expiry::of);
+                all.insert(name.clone(), expiries.collect());
+            }
+            for (gateway, MergedGateway { keys, .. }) in members {
+                let own = published.keys.iter().filter(|key| keys.contains(&key.name));
+                all.insert(gateway.clone(), own.filter_map(Expiry::of).collect());
+            }
+        }
+        all
+    }
 }
 
 /// Resolves worlds one after the other, and remembers what it parsed of the last one. The outcome is the same
@@ -86,34 +119,44 @@ impl Resolver {
         self.run(world, options, Shadowed::by_host())
     }
 
+    // Long: the flow as a whole, as the module says it.
     fn run(
         &mut self,
         world: &World,
         options: &Options,
         shadowed: Shadowed,
     ) -> (Resolution, Hidden) {
-        // The flow as a whole, as the module says it.
         let mut cx = ResolveContext::new(world, options);
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
 
         let classes = Classes::check(world, options);
+        let unserved = gateways::single::unserved(&classes, world);
         let policies = Policies::check_all(&mut cx, &mut ca_bundles);
         let mut references = ReferencedObjects {
             certificates: &mut certificates,
             ca_bundles: &mut ca_bundles,
         };
-        let checked = gateways::check_all(&classes, &mut cx, &mut references);
+        let checked = gateways::check_all(&classes, &unserved, &mut cx, &mut references);
         let mut backends = Backends::new(world, policies);
         let routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
         let attached = routes::attachments::attach(&checked, &routes);
 
         let mut findings = Findings::new(shadowed);
-        let gateways = attached
-            .iter()
-            .filter_map(|gateway| {
+        let mut by_snapshot: Vec<_> = attached.iter().collect();
+        by_snapshot.sort_by_key(|it| it.gateway.order());
+        let gateways: Vec<ResolvedGateway> = by_snapshot
+            .chunk_by(|a, b| a.gateway.order() == b.gateway.order())
+            .filter_map(|together| {
                 let (backends, findings) = (&mut backends, &mut findings);
-                snapshot::assemble(gateway, &routes, backends, &certificates, findings, &mut cx)
+                snapshot::assemble(
+                    together,
+                    &routes,
+                    backends,
+                    &certificates,
+                    findings,
+                    &mut cx,
+                )
             })
             .collect();
         let (displaced, hidden) = findings.tell(&routes, &mut cx.problems);
@@ -124,6 +167,7 @@ impl Resolver {
             gateways: attached
                 .iter()
                 .map(|it| (it.gateway.name(), conditions::gateways::status(it)))
+                .chain(unserved.clone())
                 .collect(),
             listener_sets: attached
                 .iter()
@@ -137,36 +181,66 @@ impl Resolver {
                 &mut cx,
             ),
         };
-        let (settings, services) = publishing(&checked);
+        let (settings, services) = publishing(&checked, &classes, options);
+        let retained = gateways::merged::retained(&checked, &classes, options);
+        let snapshots = gateways.iter().map(|it| &it.snapshot);
+        let served_together =
+            gateways::merged::served_together(snapshots, &checked, &retained, world);
         let problems = cx.problems.into_sorted();
         let last_good = certificates.finish();
         let resolution = Resolution {
             gateways,
             statuses,
+            unserved: unserved.into_keys().collect(),
+            merged: checked.iter().filter_map(merged).collect(),
+            retained,
             settings,
             services,
             problems,
             last_good,
+            served_together,
         };
         self.regexes.finish();
         (resolution, hidden)
     }
 }
 
-/// Returns the settings of the Gateways whose parameters are valid, and their wishes for the Services beside them.
+/// Returns the Gateway, if it is published together with others.
+fn merged(gateway: &CheckedGateway<'_>) -> Option<(NamespacedName, MergedGateway)> {
+    let published_as = gateway.merged.clone()?;
+    let keys = gateway.keys();
+    Some((gateway.name(), MergedGateway { published_as, keys }))
+}
+
+/// Returns the settings of the Gateways whose parameters are valid, and their wishes for Services.
 fn publishing(
     checked: &[CheckedGateway<'_>],
+    classes: &Classes<'_>,
+    options: &Options,
 ) -> (
     BTreeMap<NamespacedName, GatewaySettings>,
     BTreeMap<NamespacedName, ServiceRequest>,
 ) {
-    let known = checked.iter().filter(|it| !it.parameters_refused);
-    let both = known.map(|it| {
-        let name = it.name();
-        let settings = (name.clone(), it.settings.clone());
-        (settings, (name, ServiceRequest::of(it)))
+    let (mut settings, mut services) = (BTreeMap::new(), BTreeMap::new());
+    let known = checked.iter().filter(|it| {
+        !it.parameters_refused && !gateways::merged::is_of_class(&it.name(), classes, options)
     });
-    both.unzip()
+    for gateway in known {
+        settings.insert(gateway.name(), gateway.settings.clone());
+        let class = classes.get(gateway.class);
+        match (gateway.merged.clone(), class) {
+            (Some(name), Some(class)) if gateway.accepted.good() => {
+                settings.insert(name.clone(), class.settings.clone());
+                let all: &mut ServiceRequest = services.entry(name).or_default();
+                all.add(ServiceRequest::of(gateway));
+            }
+            (Some(_), _) => {}
+            (None, _) => {
+                services.insert(gateway.name(), ServiceRequest::of(gateway));
+            }
+        }
+    }
+    (settings, services)
 }
 
 /// Resolves the whole world once.

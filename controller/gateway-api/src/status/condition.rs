@@ -117,6 +117,7 @@ words! {
         NoValidCaCertificate = "NoValidCACertificate",
         NotAllowed = "NotAllowed",
         NotAllowedByListeners = "NotAllowedByListeners",
+        OlderGatewayExists = "OlderGatewayExists",
         OtherRoute = "OtherRoute",
         OverlappingHostnames = "OverlappingHostnames",
         ParentNotAccepted = "ParentNotAccepted",
@@ -135,5 +136,6 @@ words! {
         UnsupportedAddress = "UnsupportedAddress",
         UnsupportedProtocol = "UnsupportedProtocol",
         UnsupportedValue = "UnsupportedValue",
+        UnsupportedVersion = "UnsupportedVersion",
     }
 }

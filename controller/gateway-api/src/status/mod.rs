@@ -89,6 +89,21 @@ pub struct GatewayStatus {
     pub attached_listener_sets: i32,
 }
 
+impl GatewayStatus {
+    /// Returns the status of a Gateway of ours that is not served at all.
+    pub fn unserved(reason: Reason, why: &str, generation: i64) -> Self {
+        let refused =
+            |type_| Condition::new(type_, ConditionStatus::False, reason, why, generation);
+        Self {
+            conditions: vec![
+                refused(ConditionType::Accepted),
+                refused(ConditionType::Programmed),
+            ],
+            ..Self::default()
+        }
+    }
+}
+
 /// `GatewayStatusAddress`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GatewayStatusAddress {

@@ -45,6 +45,13 @@ impl Verdict {
         }
     }
 
+    /// Adds the faults of another verdict.
+    pub(crate) fn add(&mut self, other: &Self) {
+        if let Some((reason, why)) = other.fault() {
+            self.refuse(reason, why);
+        }
+    }
+
     /// Returns true if there is no fault.
     pub(crate) fn good(&self) -> bool {
         self.fault.is_none()

@@ -9,12 +9,12 @@ use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
 /// Seconds that connections have to end by default, which is the agent's own default, too.
-const DRAIN_SECONDS: i32 = 30;
+pub(super) const DRAIN_SECONDS: i32 = 30;
 /// Seconds by which a launcher gives its Envoys more time than the agent does. An Envoy that has been replaced in a hot restart is
 /// still asked by the next one until it ends by itself; one that ends before takes the next one with it.
-const HANDOVER_SECONDS: i32 = 30;
+pub(super) const HANDOVER_SECONDS: i32 = 30;
 /// Seconds that everything else takes at the end of a Pod.
-const GRACE_SECONDS: i32 = 30;
+pub(super) const GRACE_SECONDS: i32 = 30;
 
 /// Returns the DaemonSet of the launcher, in whose Pods Envoys run.
 pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Value {

@@ -2,16 +2,21 @@
 //!
 //! Two DaemonSets and a ServiceAccount beside the Gateway, and in the controller's namespace a Role and two RoleBindings, by which
 //! the agents read what is published of this Gateway alone. It is what `controller/deploy/agent` has users apply by hand, with
-//! directories of its own on the nodes, so that fleets share them.
+//! directories of its own on the nodes, so that fleets share them. Or a Deployment on the network of Pods in place of the
+//! DaemonSets; `switch` leads from one to the other.
 
 mod access;
 mod compare;
 mod daemonsets;
+mod deployment;
 mod pods;
 mod release;
+mod switch;
 
 pub(super) use self::compare::with_comparable_quantities;
-pub(super) use self::release::{is_released_from, released};
+pub(super) use self::deployment::{begun, selector};
+pub(super) use self::release::{RELEASED_ANNOTATION, is_released_from, released};
+pub(super) use self::switch::{is_served_by_pods, meanwhile};
 
 use super::Basis;
 use super::kinds::OwnedKind;
@@ -19,11 +24,13 @@ use super::owned::{OwnedObject, beginning_of_names, beside, stamped};
 use sesame_gateway_api::api::FleetImages;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// End of the names of the launcher's DaemonSet, and of the agent's and its ServiceAccount.
+/// End of the names of the launcher's DaemonSet or of the Deployment, and of the agent's and its ServiceAccount.
 const ENVOY: &str = "-envoy";
 const AGENT: &str = "-agent";
+/// Value of the label `app.kubernetes.io/name` of the Pods of Deployments.
+pub(super) const POD_LABEL_VALUE: &str = "sesame-gateway";
 
-/// Images of both DaemonSets.
+/// Images of agents and Envoys.
 #[derive(Clone, Copy, Debug)]
 struct Images<'a> {
     agent: &'a str,
@@ -42,11 +49,17 @@ pub(super) fn objects(
     let agent = format!("{names}{AGENT}");
     let mut all = vec![access::account(basis, &agent)];
     all.extend(access::rights(basis, &agent, namespace));
-    let daemonset = |name: &str, value| beside(basis, OwnedKind::DaemonSet, name, &[], value);
-    let launcher = daemonsets::launcher(basis, &settings.fleet, images.envoy);
-    all.push(daemonset(&format!("{names}{ENVOY}"), launcher));
-    let agents = daemonsets::agent(basis, &settings.fleet, images.agent, &agent, namespace);
-    all.push(daemonset(&agent, agents));
+    let (fleet, name) = (&settings.fleet, format!("{names}{ENVOY}"));
+    if settings.is_on_pod_network() {
+        let whose = (agent.as_str(), namespace);
+        all.extend(deployment::objects(basis, fleet, images, &name, whose));
+    } else {
+        let daemonset = |name: &str, value| beside(basis, OwnedKind::DaemonSet, name, &[], value);
+        let launcher = daemonsets::launcher(basis, fleet, images.envoy);
+        all.push(daemonset(&name, launcher));
+        let agents = daemonsets::agent(basis, fleet, images.agent, &agent, namespace);
+        all.push(daemonset(&agent, agents));
+    }
     Ok(all.into_iter().map(stamped).collect())
 }
 

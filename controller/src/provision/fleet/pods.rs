@@ -1,4 +1,4 @@
-//! Parts that the Pods of both DaemonSets share. They use the node's network, and see the node's processes, because each
+//! Parts that the Pods of both DaemonSets share, and the containers of a Deployment. Pods of DaemonSets use the node's network, and see the node's processes, because each
 //! supervises what the other one runs.
 
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use sesame_gateway_api::api::{ContainerResources, FleetSettings, ImagePullPolicy
 use sesame_published::names::gateway_id;
 
 /// User and group of all containers; those of the images.
-const USER: u32 = 65532;
+pub(super) const USER: u32 = 65532;
 
 /// Directories of one fleet on its nodes, and in the containers. Paths are the same inside and outside, so that no two fleets
 /// mean different things by one path.

@@ -9,7 +9,7 @@ use crate::provision::owned::{
 };
 
 /// Annotation of an object that was a managed fleet's: the UID of the Gateway.
-const RELEASED_ANNOTATION: &str = "projectsesame.io/released-from";
+pub(crate) const RELEASED_ANNOTATION: &str = "projectsesame.io/released-from";
 
 /// Returns the object without an owner, which it was of this Gateway. Its specification is as it is, so no Pod changes.
 pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) -> OwnedObject {
@@ -33,8 +33,8 @@ pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) ->
     }
 }
 
-/// Returns true for a DaemonSet that was this Gateway's, and is nobody's now.
+/// Returns true for a workload that was this Gateway's, and is nobody's now.
 pub(crate) fn is_released_from(basis: &Basis, kind: OwnedKind, found: &ExistingObject) -> bool {
     let from: &Value = &found.value["metadata"]["annotations"][RELEASED_ANNOTATION];
-    kind == OwnedKind::DaemonSet && found.owner.is_none() && *from == basis.uid.as_str()
+    kind.is_workload() && found.owner.is_none() && *from == basis.uid.as_str()
 }

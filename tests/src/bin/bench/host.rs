@@ -53,6 +53,11 @@ impl Host {
     }
 
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
+        self.start_with(&[])
+    }
+
+    /// Starts the agent with more arguments.
+    pub(crate) fn start_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         let binary = std::env::current_exe()?
             .parent()
             .context("no directory")?
@@ -68,6 +73,7 @@ impl Host {
             .arg(self.root.path().join("s"))
             .arg("--runtime-dir")
             .arg(self.runtime())
+            .args(flags)
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()
@@ -161,6 +167,11 @@ impl Host {
     pub(crate) fn envoy_memory(&self) -> anyhow::Result<(f64, f64)> {
         let pid = self.envoy_pid.context("no Envoy")?;
         Ok(memory_mib(u32::try_from(pid)?))
+    }
+
+    pub(crate) fn envoy_cpu_seconds(&self) -> anyhow::Result<f64> {
+        let pid = self.envoy_pid.context("no Envoy")?;
+        Ok(cpu_seconds(u32::try_from(pid)?))
     }
 
     pub(crate) fn agent_cpu_percent(&self, over: Duration) -> anyhow::Result<f64> {

@@ -8,6 +8,7 @@ mod client;
 mod host;
 mod manifests;
 mod pure;
+mod requests;
 mod table;
 mod times;
 
@@ -19,6 +20,7 @@ use serde::Serialize;
 
 use client::{Backend, Client};
 use host::Host;
+use requests::RequestCost;
 use times::{Times, pick};
 
 /// Measures Sesame on this machine.
@@ -58,6 +60,7 @@ struct Figures {
     envoy_rss_mib: f64,
     envoy_time_series: usize,
     agent_idle_cpu_percent: f64,
+    request_cpu_us: RequestCost,
     errors: usize,
 }
 
@@ -207,5 +210,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
     // Only then is it known which Envoy is to be ended.
     host.wait_serving(Duration::from_secs(60))?;
+    eprintln!("  requests");
+    figures.request_cpu_us = requests::measure(&mut host, &hostname)?;
     Ok(figures)
 }

@@ -51,6 +51,12 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("agent CPU when idle, %", &|f| {
         format!("{:.2}", f.agent_idle_cpu_percent)
     })?;
+    row("CPU of Envoy for a request, µs", &|f| {
+        format!("{:.1}", f.request_cpu_us.logged)
+    })?;
+    row("  the same without access logs", &|f| {
+        format!("{:.1}", f.request_cpu_us.unlogged)
+    })?;
     row("Envoy memory, MiB", &|f| format!("{:.1}", f.envoy_rss_mib))?;
     row("Envoy time series", &|f| f.envoy_time_series.to_string())?;
     row("5xx answers on the way", &|f| f.errors.to_string())?;

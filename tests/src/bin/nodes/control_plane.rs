@@ -1,16 +1,18 @@
 //! The control plane: etcd, API server, controller manager and scheduler, at an address that every node reaches.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use sesame_tests::cluster::kube_binary;
+use sesame_tests::cluster::{Client, kube_binary};
 
 use crate::node::{log_file, ok};
 use crate::tools::{self, tool};
 
 /// Address in the network of the nodes.
 const ADDRESS: &str = "10.77.0.1";
+const PORT: u16 = 6443;
 const TOKEN: &str = "the-administrators-token";
 
 /// The programs of a control plane. They end with the namespaces that they are in.
@@ -84,6 +86,14 @@ impl ControlPlane {
         ));
     }
 
+    /// Returns somebody who may do everything.
+    pub(crate) fn administrator(&self) -> Client {
+        let certificate = self.kubeconfig.with_file_name("certificates/apiserver.crt");
+        let certificate = fs::read(certificate).expect("the API server has written it");
+        let address: IpAddr = ADDRESS.parse().expect("an address");
+        Client::bearing((address, PORT).into(), &certificate, TOKEN)
+    }
+
     /// Path of a kubeconfig for somebody who may do everything.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
@@ -126,7 +136,7 @@ fn kubeconfig_text(directory: &Path) -> String {
         "current-context": "nodes",
         "contexts": [{"name": "nodes", "context": {"cluster": "nodes", "user": "admin"}}],
         "clusters": [{"name": "nodes", "cluster": {
-            "server": format!("https://{ADDRESS}:6443"),
+            "server": format!("https://{ADDRESS}:{PORT}"),
             "certificate-authority": directory.join("certificates/apiserver.crt"),
         }}],
         "users": [{"name": "admin", "user": {"token": TOKEN}}],

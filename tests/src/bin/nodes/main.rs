@@ -11,19 +11,27 @@
 )]
 
 mod archive;
+mod columns;
 mod confined;
 mod control_plane;
+mod examples;
 mod images;
 mod kubectl;
+mod load_balancer;
 mod managed;
+mod merged;
 mod node;
 mod node_files;
 mod objects;
 mod outages;
+mod pods;
 mod rollouts;
 mod serve;
+mod services;
 mod stage;
+mod switched;
 mod tools;
+mod without_gateway_api;
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -37,7 +45,7 @@ use self::stage::Stage;
 /// Runs Sesame in a cluster of real nodes.
 #[derive(Parser)]
 struct Arguments {
-    /// Scenarios to run after `serve`; all by default. With `archive`, everything is installed from the archive for sites
+    /// Scenarios to run; all by default. Most run after `serve`. With `archive`, everything is installed from the archive for sites
     /// without a network.
     scenarios: Vec<String>,
     /// Run as the first process of the namespaces.
@@ -48,9 +56,26 @@ struct Arguments {
 /// Scenario, which panics if something is wrong, and leaves everything as it found it.
 type Scenario = for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Scenarios by name, in the order in which they run.
+/// Scenarios that install Sesame by themselves, and remove it again, by name and in the order in which they run: before all others.
+const INSTALLATIONS: &[(&str, Scenario)] = &[
+    ("without-gateway-api", |stage| {
+        Box::pin(without_gateway_api::scenario(stage))
+    }),
+    ("managed-fleet", |stage| {
+        Box::pin(examples::managed_fleet(stage))
+    }),
+    ("own-daemonset", |stage| {
+        Box::pin(examples::own_daemonset(stage))
+    }),
+    ("fleets-page", |stage| {
+        Box::pin(examples::fleets_page(stage))
+    }),
+];
+
+/// Other scenarios by name, in the order in which they run.
 const SCENARIOS: &[(&str, Scenario)] = &[
     ("serve", |stage| Box::pin(serve::scenario(stage))),
+    ("columns", |stage| Box::pin(columns::scenario(stage))),
     ("agent", |stage| Box::pin(rollouts::agent(stage))),
     ("backend", |stage| Box::pin(outages::backend(stage))),
     ("reboot", |stage| Box::pin(outages::reboot(stage))),
@@ -59,6 +84,13 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("daemonset", |stage| Box::pin(rollouts::daemonset(stage))),
     ("controller", |stage| Box::pin(rollouts::controller(stage))),
     ("managed", |stage| Box::pin(managed::scenario(stage))),
+    ("merged", |stage| Box::pin(merged::scenario(stage))),
+    ("services", |stage| Box::pin(services::scenario(stage))),
+    ("load-balancer", |stage| {
+        Box::pin(load_balancer::scenario(stage))
+    }),
+    ("pods", |stage| Box::pin(pods::scenario(stage))),
+    ("switched", |stage| Box::pin(switched::scenario(stage))),
     ("envoy", |stage| Box::pin(rollouts::envoy(stage))),
 ];
 
@@ -68,10 +100,15 @@ fn main() -> ExitCode {
         eprintln!("error: nodes need root; `sudo make test-nodes`");
         return ExitCode::from(2);
     }
-    if let Some(unknown) = scenarios.iter().find(|wanted| {
-        *wanted != archive::NAME && !SCENARIOS.iter().any(|(name, _)| name == wanted)
-    }) {
-        let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
+    let known: Vec<&str> = INSTALLATIONS
+        .iter()
+        .chain(SCENARIOS)
+        .map(|(name, _)| *name)
+        .collect();
+    if let Some(unknown) = scenarios
+        .iter()
+        .find(|wanted| *wanted != archive::NAME && !known.contains(&wanted.as_str()))
+    {
         eprintln!(
             "error: no scenario {unknown:?}; there are {}",
             known.join(", ")
@@ -97,13 +134,20 @@ fn main() -> ExitCode {
     runtime.block_on(confined::run(&scenarios))
 }
 
-/// Runs scenarios in one cluster; `serve` makes what the others need.
+/// Runs scenarios in one cluster; `serve` makes what the others need, but for those that install Sesame by themselves.
 async fn run(wanted: &[String]) {
     let mut stage = Stage::start().await;
-    for (name, scenario) in SCENARIOS {
-        if *name != "serve" && !wanted.is_empty() && !wanted.iter().any(|one| one == name) {
-            continue;
-        }
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);
+    let installations = INSTALLATIONS.iter().filter(|(name, _)| is_wanted(name));
+    let others = SCENARIOS.iter().filter(|(name, _)| is_wanted(name));
+    let serve = SCENARIOS.iter().filter(|(name, _)| *name == "serve");
+    let mut all: Vec<_> = installations.collect();
+    let mut others: Vec<_> = others.filter(|(name, _)| *name != "serve").collect();
+    if !others.is_empty() || is_wanted("serve") || all.is_empty() {
+        all.extend(serve);
+        all.append(&mut others);
+    }
+    for (name, scenario) in all {
         println!("nodes: {name}");
         scenario(&mut stage).await;
         println!("nodes: {name}: ok");

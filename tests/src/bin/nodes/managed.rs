@@ -1,14 +1,17 @@
-//! A managed fleet, under load: made for a Gateway that somebody applies, repaired, rolled out, and given up. No request may fail.
+//! A managed fleet, under load: made for a Gateway that somebody applies, repaired, rolled out,
+//! given up, adopted and given up again. No request may fail.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
+use sesame_tests::agent::beside_test;
 use sesame_tests::load::Load;
-use sesame_tests::manifests::{gateway, gateway_class, http_listener};
+use sesame_tests::manifests::{class_with_parameters, gateway, http_listener};
 
 use crate::kubectl::Kubectl;
 use crate::objects::route;
+use crate::rollouts;
 use crate::stage::{Stage, answers, load};
 
 /// Name of the Gateway, its route, its class and its fleet.
@@ -38,10 +41,15 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     load.pass(100).await;
     other_images(stage, &addresses).await;
     load.pass(100).await;
-    released(&kubectl, &load).await;
+    released(stage, &load).await;
     kubectl.apply(&[shop_route(3)]);
     all_answer(&addresses, 3).await;
     load.pass(100).await;
+    adopted(stage, &load).await;
+    kubectl.apply(&[shop_route(4)]);
+    all_answer(&addresses, 4).await;
+    load.pass(100).await;
+    released(stage, &load).await;
     load.stop().await.clean("nodes: managed fleet");
     removed(stage).await;
 }
@@ -67,32 +75,10 @@ async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
 /// Both images get other names, which the configuration of the class says.
 async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
     let kubectl = &stage.kubectl;
-    let image = |what: &str| {
-        let daemonset = kubectl.get(&[what, NAMESPACE]);
-        let image = &daemonset["spec"]["template"]["spec"]["containers"][0]["image"];
-        image.as_str().expect("an image").to_owned()
-    };
-    let mut images = Vec::new();
     for (field, what) in [("agent", AGENT), ("envoy", ENVOY)] {
-        let image = image(what);
-        let (repository, _) = image.rsplit_once(':').expect("a tag");
-        let next = format!("{repository}:managed");
-        for node in &stage.nodes {
-            node.tag(&image, &next);
-        }
-        images.push((field, what, next));
-    }
-    for (field, what, next) in &images {
-        merge(
-            kubectl,
-            CONFIGURATION,
-            &json!({"spec": {"fleet": {"images": {*field: next}}}}),
-        );
-        let look = |_: &Kubectl| {
-            let now = image(what);
-            (now == *next).then_some(()).ok_or(now)
-        };
-        kubectl.until("the DaemonSet has the image", look).await;
+        let configuration = (CONFIGURATION, NAMESPACE);
+        let of = (what, NAMESPACE);
+        rollouts::image_of_fleet(stage, configuration, field, of, "managed").await;
         rolled_out(kubectl);
     }
     kubectl.apply(&[shop_route(2)]);
@@ -100,8 +86,9 @@ async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
 }
 
 /// The fleet is not managed any more: the same Pods serve on.
-async fn released(kubectl: &Kubectl, load: &Load) {
-    let before = pods(kubectl);
+async fn released(stage: &Stage, load: &Load) {
+    let kubectl = &stage.kubectl;
+    let before = settled(stage).await;
     let unmanaged = json!({"spec": {"fleet": {"management": "Unmanaged"}}});
     merge(kubectl, CONFIGURATION, &unmanaged);
     let condition = "--for=condition=projectsesame.io/Released";
@@ -111,6 +98,42 @@ async fn released(kubectl: &Kubectl, load: &Load) {
         let owners = &kubectl.get(&[what, NAMESPACE])["metadata"]["ownerReferences"];
         assert!(owners.is_null(), "{what}: {owners}");
     }
+    load.pass(200).await;
+    assert_eq!(pods(kubectl), before, "the same Pods");
+}
+
+/// The fleet becomes managed again, as `fleet diff` shows it: the same Pods serve on.
+async fn adopted(stage: &Stage, load: &Load) {
+    let kubectl = &stage.kubectl;
+    let before = settled(stage).await;
+    let managed = json!({"spec": {"fleet": {"management": "Managed"}}});
+    merge(kubectl, CONFIGURATION, &managed);
+    let fleet = |arguments: &[&str]| {
+        let program = beside_test("sesame-controller");
+        let mut command = kubectl.for_script(&program);
+        command.arg("fleet").args(arguments);
+        tokio::task::block_in_place(|| command.output()).expect("the controller's program")
+    };
+    let look = |_: &Kubectl| {
+        let output = fleet(&["diff", "default/shop", "--output=json"]);
+        let shown: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let agreement = shown["agreement"].as_str().map(str::to_owned);
+        let agreement = agreement.filter(|_| shown["current"] == true);
+        agreement
+            .map(|agreement| (agreement, shown.clone()))
+            .ok_or_else(|| format!("{shown}{}", String::from_utf8_lossy(&output.stderr)))
+    };
+    let (agreement, shown) = kubectl.until("there is a fleet to adopt", look).await;
+    assert_eq!(shown["podsRestart"], false, "{shown}");
+    let agreed = fleet(&["adopt", "default/shop", &agreement]);
+    assert!(agreed.status.success(), "{agreed:?}");
+    let look = |kubectl: &Kubectl| {
+        let owner = |what| kubectl.get(&[what, NAMESPACE])["metadata"]["ownerReferences"].clone();
+        let owners = [AGENT, ENVOY].map(owner);
+        let all = owners.iter().all(|owner| owner[0]["name"] == NAME);
+        all.then_some(()).ok_or(format!("{owners:?}"))
+    };
+    kubectl.until("the Gateway owns its fleet", look).await;
     load.pass(200).await;
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
@@ -143,6 +166,19 @@ async fn removed(stage: &Stage) {
     kubectl.until("the Pods end", look).await;
 }
 
+/// UIDs of the fleet's Pods, once those that a roll-out has replaced have ended.
+async fn settled(stage: &Stage) -> BTreeSet<String> {
+    let look = |kubectl: &Kubectl| {
+        let found = pods(kubectl);
+        let settled = found.len() == 2 * stage.nodes.len();
+        settled.then_some(found.clone()).ok_or(format!("{found:?}"))
+    };
+    stage
+        .kubectl
+        .until("Pods that were replaced end", look)
+        .await
+}
+
 /// UIDs of the fleet's Pods.
 fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     let label = "--selector=gateway.networking.k8s.io/gateway-name=shop";
@@ -171,23 +207,12 @@ async fn all_answer(addresses: &[SocketAddr], number: u32) {
 
 /// A class with a managed fleet, a Gateway of it, and its route.
 fn objects(number: u32) -> [Value; 4] {
-    let configuration = json!({
-        "apiVersion": "projectsesame.io/v1alpha1",
-        "kind": "SesameConfiguration",
-        "metadata": {"name": NAME, "namespace": "default"},
-        "spec": {"fleet": {
-            "management": "Managed",
-            "drainSeconds": 20,
-            "resources": {"envoy": {"requests": {"cpu": "10m", "memory": "64Mi"}}},
-        }},
-    });
-    let mut class = gateway_class(NAME);
-    class["spec"]["parametersRef"] = json!({
-        "group": "projectsesame.io",
-        "kind": "SesameConfiguration",
-        "name": NAME,
-        "namespace": "default",
-    });
+    let spec = json!({"fleet": {
+        "management": "Managed",
+        "drainSeconds": 20,
+        "resources": {"envoy": {"requests": {"cpu": "10m", "memory": "64Mi"}}},
+    }});
+    let [configuration, class] = class_with_parameters(NAME, NAME, &spec);
     let mut gateway = gateway(NAME, &[http_listener("http", PORT, "")]);
     gateway["spec"]["gatewayClassName"] = json!(NAME);
     // The agents of the fleet `default` are on the same nodes, and do not take it over when it is released.

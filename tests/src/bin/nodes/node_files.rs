@@ -96,6 +96,8 @@ fn kubelet(settings: NodeSettings<'_>) -> String {
         "resolvConf": "",
         "clusterDNS": ["10.96.0.10"],
         "protectKernelDefaults": true,
+        // A changed ConfigMap is mounted at the next one. By default a minute passes between two.
+        "syncFrequency": "10s",
         // Nothing is pulled again, so nothing may be removed.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},

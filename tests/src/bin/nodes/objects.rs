@@ -34,13 +34,13 @@ pub(crate) fn get(node: SocketAddr, path: &str) -> Request {
     Request::get(node, HOST, path)
 }
 
-/// A backend that leaves as backends should: it goes on answering until everybody knows.
-fn backend() -> [Value; 3] {
-    let labels = json!({"app": APP});
-    let deployment = json!({
+/// Pods that answer every request, and leave as backends should: they go on answering until everybody knows.
+pub(crate) fn pods(namespace: &str, name: &str) -> Value {
+    let labels = json!({"app": name});
+    json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": APP, "namespace": "default"},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": labels},
@@ -65,7 +65,13 @@ fn backend() -> [Value; 3] {
                 },
             },
         },
-    });
+    })
+}
+
+/// A backend with its Service.
+fn backend() -> [Value; 3] {
+    let labels = json!({"app": APP});
+    let deployment = pods("default", APP);
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",

@@ -1,5 +1,6 @@
 //! Roll-outs of Sesame's own Pods, under load: none may fail a request.
 
+use serde_json::json;
 use sesame_tests::load::Load;
 
 use crate::kubectl::Kubectl;
@@ -110,6 +111,43 @@ fn set_image(stage: &Stage, what: &str) {
     }
     let image = format!("{name}={next}");
     stage.kubectl.ok(&["set", "image", what, NAMESPACE, &image]);
+}
+
+/// Gives the image of a container of a managed fleet another tag on every node, and waits until its workload has that. The
+/// `configuration` of the class says so, in this field.
+pub(crate) async fn image_of_fleet(
+    stage: &Stage,
+    (configuration, of_configuration): (&str, &str),
+    field: &str,
+    (what, namespace): (&str, &str),
+    tag: &str,
+) {
+    let kubectl = &stage.kubectl;
+    let image = || {
+        let workload = kubectl.get(&[what, namespace]);
+        let image = &workload["spec"]["template"]["spec"]["containers"][0]["image"];
+        image.as_str().expect("an image").to_owned()
+    };
+    let before = image();
+    let (repository, _) = before.rsplit_once(':').expect("a tag");
+    let next = format!("{repository}:{tag}");
+    for node in &stage.nodes {
+        node.tag(&before, &next);
+    }
+    let change = json!({"spec": {"fleet": {"images": {field: next}}}});
+    let patch = format!("--patch={change}");
+    kubectl.ok(&[
+        "patch",
+        configuration,
+        of_configuration,
+        "--type=merge",
+        &patch,
+    ]);
+    let look = |_: &Kubectl| {
+        let now = image();
+        (now == next).then_some(()).ok_or(now)
+    };
+    kubectl.until("the workload has the image", look).await;
 }
 
 /// The Envoys of each node.

@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use sesame_tests::cluster::{Channel, crd_files};
-
 use crate::archive;
 use crate::objects::version;
 use crate::stage::{Stage, answers};
@@ -16,14 +14,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         stage.nodes.iter().for_each(archive::import_images);
         archive::install_cluster(&kubectl);
     } else {
-        let files = crd_files(Channel::Standard);
-        let mut arguments = vec!["apply", "--server-side"];
-        let files: Vec<String> = files
-            .iter()
-            .map(|file| format!("--filename={}", file.display()))
-            .collect();
-        arguments.extend(files.iter().map(String::as_str));
-        kubectl.ok(&arguments);
+        stage.define();
         for part in ["controller/deploy", "controller/deploy/agent"] {
             stage.install(part);
         }

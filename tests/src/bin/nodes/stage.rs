@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
+use sesame_tests::client::Reply;
+use sesame_tests::cluster::{Channel, crd_files};
 use sesame_tests::envoy::workspace;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::wait::eventually;
@@ -21,8 +23,9 @@ pub(crate) struct Stage {
     pub(crate) kubectl: Kubectl,
     /// The nodes.
     pub(crate) nodes: Vec<Node>,
+    /// The control plane.
+    pub(crate) control_plane: ControlPlane,
     number: u32,
-    _control_plane: ControlPlane,
 }
 
 impl Stage {
@@ -44,8 +47,8 @@ impl Stage {
         let stage = Self {
             kubectl,
             nodes,
+            control_plane,
             number: 0,
-            _control_plane: control_plane,
         };
         stage.ready().await;
         stage
@@ -85,6 +88,39 @@ impl Stage {
         let directory = directory.to_string_lossy();
         self.kubectl.ok(&["apply", "--kustomize", &directory]);
     }
+
+    /// Deletes what a directory of manifests has, and waits until it is gone.
+    pub(crate) fn remove(&self, directory: &str) {
+        let directory = workspace().join(directory);
+        let directory = directory.to_string_lossy();
+        let delete = ["delete", "--ignore-not-found", "--kustomize", &directory];
+        self.kubectl.ok(&delete);
+    }
+
+    /// Applies the definitions of the Gateway API.
+    pub(crate) fn define(&self) {
+        let files = crd_files(Channel::Standard);
+        let files = files.iter();
+        let files: Vec<String> = files
+            .map(|file| format!("--filename={}", file.display()))
+            .collect();
+        let mut arguments = vec!["apply", "--server-side"];
+        arguments.extend(files.iter().map(String::as_str));
+        self.kubectl.ok(&arguments);
+    }
+
+    /// Waits until no Envoy is left on any node, and removes what agents and Envoys keep there.
+    pub(crate) async fn wipe(&self) {
+        let ended = |_: &Kubectl| {
+            let left: Vec<i32> = self.nodes.iter().flat_map(Node::envoys).collect();
+            left.is_empty().then_some(()).ok_or(format!("{left:?}"))
+        };
+        self.kubectl.until("Envoys end", ended).await;
+        for node in &self.nodes {
+            let removed = node.run(&["sh", "-c", "rm -rf /run/sesame* /var/lib/sesame*"]);
+            assert!(removed.status.success(), "{removed:?}");
+        }
+    }
 }
 
 /// Puts what Pods say, and what the cluster says of them, beside the logs of the run.
@@ -111,12 +147,17 @@ pub(crate) fn load(addresses: &[SocketAddr]) -> Load {
 
 /// Waits until somebody answers with 200.
 pub(crate) async fn answers(address: SocketAddr, path: &str) {
+    answers_with(address, path, 200).await;
+}
+
+/// Waits until somebody answers with this status; returns the answer.
+pub(crate) async fn answers_with(address: SocketAddr, path: &str, status: u16) -> Reply {
     let request = get(address, path).timeout(Duration::from_secs(2));
-    let what = format!("{address}{path} is served");
+    let what = format!("{address}{path} is answered with {status}");
     eventually(&what, PATIENCE, async || match request.send().await {
-        Ok(reply) if reply.status == 200 => Ok(()),
+        Ok(reply) if reply.status == status => Ok(reply),
         Ok(reply) => Err(format!("status {}", reply.status)),
         Err(error) => Err(format!("{error:#}")),
     })
-    .await;
+    .await
 }

@@ -53,6 +53,9 @@ pub(crate) fn status(attached: &AttachedGateway<'_, '_>) -> GatewayStatus {
 
 fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
     let generation = gateway.owner.generation;
+    if verdict.good() && !gateway.passed_over.good() {
+        return gateway.passed_over.accepted("", generation);
+    }
     let beside = |message| gateway.owner.unknown.beside(message, "listeners", None);
     let own = gateway.own_listeners();
     let mut lacking = Vec::new();

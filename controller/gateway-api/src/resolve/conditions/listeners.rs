@@ -18,7 +18,7 @@ pub(super) fn status(
             .accepted
             .accepted(&listener.accepted_message, generation),
         programmed(listener, generation, gateway),
-        listener.resolved.resolved_refs(generation),
+        resolved_refs(listener, generation),
         conflicted(listener, generation),
     ];
     if !listener.overlaps.is_empty() {
@@ -44,6 +44,22 @@ pub(super) fn status(
         attached_routes: i32::try_from(attached.attachments.len()).unwrap_or(i32::MAX),
         conditions,
     }
+}
+
+/// Returns the condition ResolvedRefs, which also tells what is wrong with certificates that are served all the same.
+fn resolved_refs(listener: &CheckedListener<'_>, generation: i64) -> Condition {
+    let condition = listener.resolved.resolved_refs(generation);
+    if listener.advice.is_empty() {
+        return condition;
+    }
+    let message = format!("{}; {}", condition.message, listener.advice.join("; "));
+    Condition::new(
+        condition.type_,
+        condition.status,
+        condition.reason,
+        &message,
+        generation,
+    )
 }
 
 fn programmed(listener: &CheckedListener<'_>, generation: i64, gateway: &Verdict) -> Condition {

@@ -19,6 +19,8 @@ pub struct Options {
     pub allow_local_endpoints: bool,
     /// Resolves a few changes by themselves; otherwise the whole world is resolved for every change.
     pub incremental: bool,
+    /// Namespace of the controller, in which Gateways that are served together have the name of their class.
+    pub namespace: String,
     /// The controller's own configuration, which holds the settings of all Gateways that nothing else says otherwise of.
     pub configuration: Option<Arc<SesameConfiguration>>,
 }
@@ -29,6 +31,7 @@ impl Default for Options {
             controller_name: "projectsesame.io/gateway-controller".to_owned(),
             allow_local_endpoints: false,
             incremental: true,
+            namespace: "sesame-system".to_owned(),
             configuration: None,
         }
     }

@@ -1,32 +1,44 @@
-//! Gateways of our classes, checked with their listeners and those of their ListenerSets. Routes are not known yet.
+//! Gateways of our classes, checked with their listeners and those of their ListenerSets, each and against those that are served
+//! together with it. Routes are not known yet.
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
+mod features;
+pub(crate) mod merged;
+mod own_settings;
 pub(crate) mod service_request;
+pub(crate) mod single;
 
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::addresses::GatewayAddresses;
 use self::classes::{CheckedClass, Classes};
+use self::own_settings::OwnSettings;
 use crate::api::{
-    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, ListenerSet,
-    NamespacedName, PublishingType,
+    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, ListenerSet, Metadata, NamespacedName,
+    PublishingType,
 };
 use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet};
-use crate::resolve::listeners::{self, CheckedListener, ListenerOwner, invalid, termination};
+use crate::resolve::listeners::{
+    self, CheckedListener, ComparedGateway, ListenerOwner, invalid, termination,
+};
 use crate::resolve::settings::GatewaySettings;
-use crate::resolve::settings::parameters::{self, Parameters, Scope};
+use crate::resolve::settings::ports::{self, Socket};
 use crate::resolve::syntax::limits;
 use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::certificates::Certificates;
 use crate::resolve::tls::client_validation::FrontendValidation;
-use crate::status::{GOOD, Reason, Verdict};
+use crate::status::{GOOD, GatewayStatus, Reason, Verdict};
 use crate::world::Kind;
 
 /// A Gateway of ours with everything that is known of it before routes attach.
 pub(crate) struct CheckedGateway<'w> {
     pub(crate) owner: ListenerOwner<'w>,
+    pub(crate) metadata: &'w Metadata,
+    pub(crate) class: &'w str,
+    /// Name under which it is published with others of its class; none if it is published by itself.
+    pub(crate) merged: Option<NamespacedName>,
     /// Its own listeners, then those of its ListenerSets.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
     /// Its ListenerSets in their order of precedence.
@@ -47,6 +59,8 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) parameters_refused: bool,
     /// Messages about annotations that are not understood, so that the default applies.
     pub(crate) not_understood: Vec<String>,
+    /// Verdict on what it says for itself, which is passed over, so that what was served goes on.
+    pub(crate) passed_over: Verdict,
 }
 
 /// The listeners of one parent of routes: of a Gateway itself or of one of its ListenerSets.
@@ -71,25 +85,71 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
 }
 
-/// Checks all Gateways of our classes, in the order of their names.
+/// Checks all Gateways of our classes but the `unserved`, in the order of their names.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
+    unserved: &BTreeMap<NamespacedName, GatewayStatus>,
     cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> Vec<CheckedGateway<'w>> {
     let world = cx.world;
     let sets = sets::by_gateway(world);
-    world
+    let mut checked: Vec<CheckedGateway<'w>> = world
         .gateways
         .iter()
+        .filter(|gateway| !unserved.contains_key(&gateway.metadata.key()))
         .filter_map(|gateway| {
             let class = classes.get(&gateway.spec.gateway_class_name)?;
             let metadata = &gateway.metadata;
             let sets = sets.get(&(metadata.namespace.as_str(), metadata.name.as_str()));
             let sets = sets.map(Vec::as_slice).unwrap_or_default();
-            Some(check(gateway, class, sets, cx, references))
+            let mut accepted = Verdict::default();
+            merged::check_name(&metadata.key(), classes, cx.options, &mut accepted);
+            Some(check(gateway, class, sets, accepted, cx, references))
         })
-        .collect()
+        .collect();
+    let mut all: Vec<&mut CheckedGateway<'w>> = checked.iter_mut().collect();
+    all.sort_by(|a, b| {
+        a.order()
+            .cmp(&b.order())
+            .then(a.metadata.by_age(b.metadata))
+    });
+    for together in all.chunk_by_mut(|a, b| a.order() == b.order()) {
+        compare(together);
+    }
+    for gateway in &mut checked {
+        gateway.terminate(cx, references);
+    }
+    checked
+}
+
+/// Compares the listeners of Gateways that are served together, in the order of their precedence.
+fn compare(together: &mut [&mut CheckedGateway<'_>]) {
+    let listeners = together.iter().flat_map(|it| &it.listeners);
+    let used: Vec<Socket> = listeners.filter_map(ports::socket).collect();
+    let mut compared = Vec::with_capacity(together.len());
+    for gateway in together {
+        let CheckedGateway {
+            owner,
+            listeners,
+            sets,
+            own,
+            settings,
+            ..
+        } = &mut **gateway;
+        settings.ports.refuse(listeners, &used);
+        let sets = sets.iter();
+        compared.push(ComparedGateway {
+            name: owner.display(),
+            namespace: owner.namespace,
+            listeners,
+            own: *own,
+            sets: sets
+                .map(|set| (set.owner.namespace, set.range.clone()))
+                .collect(),
+        });
+    }
+    listeners::compare(&mut compared);
 }
 
 /// Checks one Gateway of a class of ours.
@@ -98,6 +158,7 @@ fn check<'w>(
     gateway: &'w Gateway,
     class: &CheckedClass<'w>,
     sets: &[&'w ListenerSet],
+    mut accepted: Verdict,
     cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> CheckedGateway<'w> {
@@ -105,45 +166,39 @@ fn check<'w>(
         gateway_class_name,
         listeners,
         addresses,
-        infrastructure,
+        // It is a part of the settings.
+        infrastructure: _,
         allowed_listeners,
         tls,
         default_scope,
     } = &gateway.spec;
     let owner = ListenerOwner::of(Kind::Gateway, &gateway.metadata);
-    let mut accepted = Verdict::default();
     owner.check_object(&mut accepted);
     if let Some((reason, why)) = class.verdict.fault() {
         let message = format!("GatewayClass {gateway_class_name:?} is not accepted: {why}");
         accepted.refuse(reason, message);
     }
-    let own = infrastructure.as_ref().map(|infrastructure| {
-        // Labels and annotations are for what is created for the Gateway, not for what it serves.
-        let Infrastructure {
-            labels: _,
-            annotations: _,
-            parameters_ref,
-        } = infrastructure;
-        let field = "spec.infrastructure.parametersRef";
-        let (reference, scope) = (parameters_ref.as_ref(), Scope::Of(owner.namespace));
-        parameters::find(field, reference, scope, cx.world, &mut accepted)
-    });
-    let own = own.unwrap_or(Parameters::Absent);
-    let parameters_refused = [class.parameters, own].contains(&Parameters::Refused);
-    let of_controller = cx.options.configuration.as_deref();
-    let layers: Vec<_> = of_controller
-        .into_iter()
-        .chain(class.parameters.valid())
-        .chain(own.valid())
-        .collect();
-    let annotations = &gateway.metadata.annotations;
-    let (settings, not_understood) = GatewaySettings::of(&layers, annotations);
+    let OwnSettings {
+        settings,
+        not_understood,
+        parameters_refused,
+        merged,
+        passed_over,
+    } = OwnSettings::find(gateway, class, sets, &mut accepted, cx);
     let too_many =
         limits::entries("spec.listeners", listeners.len(), 0..=limits::MAX_LISTENERS).err();
     accepted.refuse_if(Reason::Invalid, too_many);
+    // Those that are served together have none for one of them.
+    let addresses = if merged.is_some() {
+        &[]
+    } else {
+        addresses.as_slice()
+    };
     let mut addresses = GatewayAddresses::read(addresses, &mut accepted);
     let load_balancer_addresses = match settings.publishing_type() {
-        PublishingType::LoadBalancer => addresses.take_for_load_balancer(),
+        PublishingType::LoadBalancer | PublishingType::UpstreamGateway => {
+            addresses.take_for_load_balancer()
+        }
         _ => Vec::new(),
     };
     let scope = default_scope.as_deref();
@@ -155,12 +210,12 @@ fn check<'w>(
     let mut resolved = Verdict::default();
     let GatewayTls { backend, frontend } = tls.as_ref().unwrap_or(&NO_TLS);
     let client_key = client_key(&owner, backend.as_ref(), &mut resolved, cx, references);
-    let ports = frontend
+    let number = frontend
         .as_ref()
         .map_or(0, |frontend| frontend.per_port.len());
     let too_many = limits::entries(
         "spec.tls.frontend.perPort",
-        ports,
+        number,
         0..=limits::MAX_FRONTEND_PORTS,
     )
     .err();
@@ -173,21 +228,11 @@ fn check<'w>(
     let mut listeners = listeners::check(&owner, 0, looked_at);
     let own = listeners.len();
     let sets = sets::check(&owner, allowed_listeners.as_ref(), sets, &mut listeners, cx);
-    let of_sets: Vec<(&str, Range<usize>)> = sets
-        .iter()
-        .map(|set| (set.owner.namespace, set.range.clone()))
-        .collect();
-    settings.ports.refuse(&mut listeners);
-    listeners::compare(&mut listeners, own, &of_sets);
-    let objects = std::iter::once((&owner, 0..own))
-        .chain(sets.iter().map(|set| (&set.owner, set.range.clone())));
-    for (owner, range) in objects {
-        for listener in listeners.get_mut(range).unwrap_or_default() {
-            termination::resolve(owner, listener, &frontend, cx, references.certificates);
-        }
-    }
     CheckedGateway {
         owner,
+        metadata: &gateway.metadata,
+        class: gateway_class_name,
+        merged,
         listeners,
         sets,
         own,
@@ -200,6 +245,7 @@ fn check<'w>(
         settings,
         parameters_refused,
         not_understood,
+        passed_over,
     }
 }
 
@@ -235,6 +281,49 @@ fn client_key<'w>(
 impl<'w> CheckedGateway<'w> {
     pub(crate) fn name(&self) -> NamespacedName {
         NamespacedName::new(self.owner.namespace, self.owner.name)
+    }
+
+    /// Returns the name under which it is published.
+    pub(crate) fn published_as(&self) -> NamespacedName {
+        self.merged.clone().unwrap_or_else(|| self.name())
+    }
+
+    /// Returns the place of its snapshot among all: Gateways with the same one are served together. One that is not accepted is
+    /// with no other.
+    pub(crate) fn order(&self) -> (NamespacedName, bool) {
+        let merged = self.merged.clone().filter(|_| self.accepted.good());
+        let is_merged = merged.is_some();
+        (merged.unwrap_or_else(|| self.name()), is_merged)
+    }
+
+    /// Sets the TLS termination of its listeners and of its ListenerSets'.
+    fn terminate(
+        &mut self,
+        cx: &mut ResolveContext<'w, '_>,
+        references: &mut ReferencedObjects<'_, 'w, '_>,
+    ) {
+        let Self {
+            owner,
+            listeners,
+            sets,
+            own,
+            frontend,
+            ..
+        } = self;
+        let sets = sets.iter().map(|set| (&set.owner, set.range.clone()));
+        for (owner, range) in std::iter::once((&*owner, 0..*own)).chain(sets) {
+            for listener in listeners.get_mut(range).unwrap_or_default() {
+                termination::resolve(owner, listener, frontend, cx, references.certificates);
+            }
+        }
+    }
+
+    /// Returns the names of the keys that it shows to clients and to backends.
+    pub(crate) fn keys(&self) -> BTreeSet<String> {
+        let served = self.listeners.iter().filter(|it| it.is_served());
+        let terminations = served.filter_map(|listener| listener.tls.as_ref());
+        let keys = terminations.flat_map(|tls| &tls.keys);
+        keys.chain(&self.client_key).cloned().collect()
     }
 
     /// Returns the listeners that are its own.

@@ -12,13 +12,25 @@ use crate::api::PublishingType;
 pub struct ServiceRequest {
     /// Ports of all accepted listeners, those of ListenerSets included, as clients see them.
     pub ports: BTreeSet<(Transport, u16)>,
-    /// True if clients reach the Gateway at the addresses of the Service, rather than those of the hosts.
+    /// True if clients reach the Gateway at the addresses of the Service, or of a second Gateway, rather than those of the hosts.
     pub gives_addresses: bool,
-    /// IP addresses that a load balancer is asked for.
+    /// IP addresses that a load balancer, or a second Gateway, is asked for.
     pub addresses: Vec<String>,
 }
 
 impl ServiceRequest {
+    /// Adds the wishes of another Gateway that is reached through the same Service.
+    pub(crate) fn add(&mut self, other: Self) {
+        let Self {
+            ports,
+            gives_addresses,
+            addresses,
+        } = other;
+        self.ports.extend(ports);
+        self.gives_addresses |= gives_addresses;
+        self.addresses.extend(addresses);
+    }
+
     /// Returns the wishes of a Gateway.
     pub(crate) fn of(gateway: &CheckedGateway<'_>) -> Self {
         let accepted = gateway.listeners.iter().filter(|it| it.accepted.good());
@@ -33,10 +45,14 @@ impl ServiceRequest {
         });
         Self {
             ports: ports.collect(),
-            gives_addresses: matches!(
-                gateway.settings.publishing_type(),
-                PublishingType::ClusterIp | PublishingType::LoadBalancer
-            ),
+            gives_addresses: match gateway.settings.publishing_type() {
+                PublishingType::ClusterIp
+                | PublishingType::LoadBalancer
+                | PublishingType::UpstreamGateway => true,
+                // Addresses of Pods are nobody's for long.
+                PublishingType::NodePort => gateway.settings.is_on_pod_network(),
+                _ => false,
+            },
             addresses: gateway.load_balancer_addresses.clone(),
         }
     }

@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use sesame_proto::delta::{ChangedHost, RouteTableDelta};
 use sesame_proto::schema::{Snapshot, VirtualHost};
 
-use crate::api::{Metadata, NamespacedName, RouteSpec};
+use crate::api::{FleetGateways, Gateway, Metadata, NamespacedName, RouteSpec};
+use crate::resolve::gateways::classes::Classes;
 use crate::resolve::parents::gateways_of;
 use crate::resolve::syntax::hostnames::covers;
 use crate::resolve::tables::shadowed::Hidden;
@@ -66,7 +67,7 @@ pub fn resolve(
     if !options.incremental || before.len() > MAX_CHANGED {
         return None;
     }
-    let now = neighbourhood(world, before)?;
+    let now = neighbourhood(world, before, options)?;
     let mut then = now.clone();
     for route in before.values() {
         then.insert(route.clone());
@@ -76,7 +77,7 @@ pub fn resolve(
 }
 
 /// Returns everything that the outcome of the routes depends on, as they were and as they are.
-fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
+fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> Option<World> {
     // Each kind of object in turn, so that none is forgotten.
     let now: Vec<AnyObject> = before
         .keys()
@@ -121,10 +122,12 @@ fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
         namespaces,
         configurations,
         last_good,
+        definitions,
+        served_together,
     } = world;
-    let mut around = World {
+    Some(World {
         gateway_classes: gateway_classes.clone(),
-        gateways: gateways.clone(),
+        gateways: around(gateways, &parents, &Classes::check(world, options)),
         listener_sets: listener_sets.clone(),
         http_routes: only(http_routes, |route| is_near(&route.spec, near))?,
         grpc_routes: only(grpc_routes, |route| is_near(&route.spec, near))?,
@@ -136,13 +139,29 @@ fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
         namespaces: namespaces.clone(),
         configurations: configurations.clone(),
         last_good: last_good.clone(),
+        definitions: definitions.clone(),
+        served_together: served_together.clone(),
         ..World::default()
+    })
+}
+
+/// Returns the Gateways that are parents, and those of classes in which one depends on the others.
+fn around(
+    gateways: &Objects<Gateway>,
+    parents: &BTreeSet<(&str, &str)>,
+    classes: &Classes<'_>,
+) -> Objects<Gateway> {
+    let is_shared = |gateway: &Gateway| {
+        let class = classes.get(&gateway.spec.gateway_class_name);
+        class.is_some_and(|class| *class.gateways() != FleetGateways::Isolated)
     };
-    around.gateways.retain(|gateway| {
+    let mut around = gateways.clone();
+    around.retain(|gateway| {
         let metadata = &gateway.metadata;
-        parents.contains(&(metadata.namespace.as_str(), metadata.name.as_str()))
+        let name = (metadata.namespace.as_str(), metadata.name.as_str());
+        parents.contains(&name) || is_shared(gateway)
     });
-    Some(around)
+    around
 }
 
 /// Returns the hostnames of a route, and the Gateways that it names.
@@ -181,8 +200,12 @@ fn differences(
         gateways,
         statuses,
         problems,
-        // The Secrets and the configurations are the same.
+        // The Secrets, the configurations and the Gateways are the same.
+        unserved: _,
+        merged: _,
+        retained: _,
         last_good: _,
+        served_together: _,
         settings: _,
         services: _,
     } = now;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sesame_proto::dns_name::is_dns_subdomain;
 use sesame_proto::schema;
 
-use super::listener::{CheckedListener, ListenerOwner};
+use super::listener::{CheckedListener, ListenerOwner, Rank};
 use super::namespaces::NamespaceRule;
 use super::{protocols, termination};
 use crate::api::{AllowedRoutes, Listener, Protocol, RouteGroupKind};
@@ -14,12 +14,14 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Checks the listeners of one object, each by itself. `rank` is that of the object.
+/// Checks the listeners of one object, each by itself. `object` is its rank: 0 for the Gateway, then its ListenerSets in their
+/// order of precedence.
 pub(crate) fn check<'w>(
     owner: &ListenerOwner<'w>,
-    rank: usize,
+    object: usize,
     listeners: &'w [Listener],
 ) -> Vec<CheckedListener<'w>> {
+    let rank = Rank { gateway: 0, object };
     let mut names: HashMap<&str, usize> = HashMap::new();
     for listener in listeners {
         *names.entry(&listener.name).or_default() += 1;
@@ -36,7 +38,7 @@ pub(crate) fn check<'w>(
 
 fn check_one<'w>(
     owner: &ListenerOwner<'w>,
-    rank: usize,
+    rank: Rank,
     index: usize,
     spec: &'w Listener,
     unique: bool,
@@ -65,9 +67,9 @@ fn check_one<'w>(
         unsupported(format!("port {port} is out of range; expected 1 to 65535"));
     }
     let host = check_hostname(hostname.as_deref(), protocol, &mut unsupported);
-    if let Err(why) = termination::check(protocol, tls.as_ref()) {
-        unsupported(why);
-    }
+    termination::faults(protocol, tls.as_ref())
+        .into_iter()
+        .for_each(&mut unsupported);
 
     let AllowedRoutes {
         namespaces,
@@ -98,6 +100,7 @@ fn check_one<'w>(
         overlaps: Vec::new(),
         tls: None,
         lacks_certificate: false,
+        advice: Vec::new(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Comparison of all listeners of a Gateway: shares of ListenerSets, conflicts, overlapping hostnames.
+//! Comparison of all listeners that the same Envoys are to serve: shares of namespaces, conflicts, overlapping hostnames.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -6,50 +6,89 @@ use std::ops::Range;
 use sesame_proto::schema;
 
 use super::conflicts::{self, Claim};
-use super::listener::CheckedListener;
+use super::listener::{CheckedListener, Rank};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::limits::MAX_ATTACHED_LISTENERS;
 use crate::status::Reason;
 
-/// Compares the listeners of a Gateway and of its ListenerSets, in their order of precedence. The first `own` are those
-/// of the Gateway; `sets` are the ranges of the others, each with the namespace of its ListenerSet.
-pub(crate) fn compare(
-    listeners: &mut [CheckedListener<'_>],
-    own: usize,
-    sets: &[(&str, Range<usize>)],
-) {
-    refuse_beyond_shares(listeners, own, sets);
-    find_conflicts(listeners);
-    find_overlaps(listeners);
+/// A Gateway whose listeners are compared.
+pub(crate) struct ComparedGateway<'c, 'w> {
+    /// Name in messages: `Gateway namespace/name`.
+    pub(crate) name: String,
+    pub(crate) namespace: &'w str,
+    pub(crate) listeners: &'c mut [CheckedListener<'w>],
+    /// Number of listeners that are its own, which come first.
+    pub(crate) own: usize,
+    /// Ranges of the others, each with the namespace of its ListenerSet.
+    pub(crate) sets: Vec<(&'w str, Range<usize>)>,
 }
 
-/// Refuses the listeners by which the ListenerSets of a namespace exceed its share.
-fn refuse_beyond_shares(
-    listeners: &mut [CheckedListener<'_>],
-    own: usize,
-    sets: &[(&str, Range<usize>)],
-) {
+/// Compares the listeners of Gateways that are served together, in their order of precedence.
+pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
+    for (place, gateway) in gateways.iter_mut().enumerate() {
+        for listener in gateway.listeners.iter_mut() {
+            listener.rank.gateway = place;
+        }
+    }
+    refuse_beyond_shares(gateways);
+    let names: Vec<String> = gateways.iter().map(|it| it.name.clone()).collect();
+    let all = gateways.iter_mut().flat_map(|it| it.listeners.iter_mut());
+    let mut all: Vec<_> = all.collect();
+    find_conflicts(&mut all, &names);
+    find_overlaps(&mut all, &names);
+}
+
+/// Refuses the listeners by which the ListenerSets of a namespace exceed its share; with several Gateways, the listeners of all
+/// of its objects.
+fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
+    let alone = gateways.len() == 1;
+    let (whose, on) = if alone {
+        ("ListenerSets", "on the Gateway")
+    } else {
+        ("Gateways and ListenerSets", "on the same Envoys")
+    };
+    let together = if alone {
+        "it may have together with its ListenerSets"
+    } else {
+        "Gateways may have that are served together"
+    };
+    let mut room = MAX_ATTACHED_LISTENERS;
     let mut asked: BTreeMap<&str, usize> = BTreeMap::new();
-    for (namespace, range) in sets {
-        *asked.entry(namespace).or_default() += range.len();
+    for gateway in gateways.iter() {
+        if alone {
+            room = room.saturating_sub(gateway.own);
+        }
+        for (namespace, range) in gateway.shared(alone) {
+            *asked.entry(namespace).or_default() += range.len();
+        }
     }
     let counts: Vec<usize> = asked.values().copied().collect();
-    let share = fair_share(MAX_ATTACHED_LISTENERS.saturating_sub(own), &counts);
+    let share = fair_share(room, &counts);
     let mut had: BTreeMap<&str, usize> = BTreeMap::new();
-    for (namespace, range) in sets {
-        let had = had.entry(namespace).or_default();
-        for listener in listeners.get_mut(range.clone()).unwrap_or_default() {
-            *had += 1;
-            if *had > share {
-                listener.accepted.refuse(
-                    Reason::TooManyListeners,
-                    format!(
-                        "ListenerSets of namespace {namespace:?} have {share} listeners before this one on the Gateway, \
-                         which is their share of the {MAX_ATTACHED_LISTENERS} that it may have together with its ListenerSets"
-                    ),
-                );
+    for gateway in gateways {
+        for (namespace, range) in gateway.shared(alone) {
+            let had = had.entry(namespace).or_default();
+            for listener in gateway.listeners.get_mut(range).unwrap_or_default() {
+                *had += 1;
+                if *had > share {
+                    listener.accepted.refuse(
+                        Reason::TooManyListeners,
+                        format!(
+                            "{whose} of namespace {namespace:?} have {share} listeners before this one {on}, \
+                             which is their share of the {MAX_ATTACHED_LISTENERS} that {together}"
+                        ),
+                    );
+                }
             }
         }
+    }
+}
+
+impl<'w> ComparedGateway<'_, 'w> {
+    /// Returns the ranges of listeners that count against the share of a namespace; those of a Gateway that is `alone` do not.
+    fn shared(&self, alone: bool) -> Vec<(&'w str, Range<usize>)> {
+        let own = (!alone).then_some((self.namespace, 0..self.own));
+        own.into_iter().chain(self.sets.iter().cloned()).collect()
     }
 }
 
@@ -71,7 +110,7 @@ fn fair_share(mut room: usize, asked: &[usize]) -> usize {
 }
 
 /// Refuses the listeners that are in conflict, of those that are valid so far.
-fn find_conflicts(listeners: &mut [CheckedListener<'_>]) {
+fn find_conflicts(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let mut indices = Vec::new();
     let mut claims = Vec::new();
     for (i, listener) in listeners.iter().enumerate() {
@@ -91,7 +130,7 @@ fn find_conflicts(listeners: &mut [CheckedListener<'_>]) {
             });
         }
     }
-    let found = conflicts::find(&claims);
+    let found = conflicts::find(&claims, gateways);
     for (i, conflict) in indices.into_iter().zip(found) {
         let (Some(listener), Some((reason, message))) = (listeners.get_mut(i), conflict) else {
             continue;
@@ -102,7 +141,7 @@ fn find_conflicts(listeners: &mut [CheckedListener<'_>]) {
 }
 
 /// Sets `overlaps` of the HTTPS listeners of each port.
-fn find_overlaps(listeners: &mut [CheckedListener<'_>]) {
+fn find_overlaps(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let https = listeners.iter().enumerate().filter_map(|(i, listener)| {
         let is_https = listener.protocol == Some(schema::Protocol::Https);
         let hostname = listener.hostname.as_ref()?;
@@ -121,15 +160,17 @@ fn find_overlaps(listeners: &mut [CheckedListener<'_>]) {
             }
         }
     }
-    let mut named: Vec<(usize, usize, String)> = pairs
+    let mut named: Vec<(usize, Rank, String)> = pairs
         .into_iter()
         .filter_map(|(own, other)| {
             let (of, wider) = (listeners.get(own)?, listeners.get(other)?);
             // The name of a listener of another object is not told.
-            let name = match (of.rank == wider.rank, wider.rank) {
-                (true, _) => wider.spec.name.clone(),
-                (false, 0) => "of the Gateway".to_owned(),
-                (false, _) => "of a ListenerSet".to_owned(),
+            let other = gateways.get(wider.rank.gateway);
+            let name = match other.filter(|_| of.rank.gateway != wider.rank.gateway) {
+                Some(gateway) => format!("of {gateway}"),
+                None if of.rank == wider.rank => wider.spec.name.clone(),
+                None if wider.rank.object == 0 => "of the Gateway".to_owned(),
+                None => "of a ListenerSet".to_owned(),
             };
             Some((own, wider.rank, name))
         })

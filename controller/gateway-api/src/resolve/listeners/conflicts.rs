@@ -1,21 +1,23 @@
 //! Conflicts between listeners that are not distinct (Gateway API, "Distinct Listeners").
 //!
 //! Within one object no winner is picked: every listener of a conflict has it. Between objects the Gateway takes
-//! precedence over its ListenerSets, and of those the first one; a listener that loses harms no other. Only listeners that
-//! are valid and of a supported protocol may be passed in.
+//! precedence over its ListenerSets, and of those the first one; of Gateways that are served together the first one does, with
+//! its ListenerSets. A listener that loses harms no other. Only listeners that are valid and of a supported protocol may be
+//! passed in.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sesame_proto::schema;
 
+use super::listener::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::{Grounds, Reason};
 
 /// The parts of a listener that make it distinct.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
-    /// Rank of the owner: 0 for the Gateway, then its ListenerSets in their order. Claims are sorted by it.
-    pub(crate) rank: usize,
+    /// Rank of the owner. Claims are sorted by it.
+    pub(crate) rank: Rank,
     pub(crate) name: &'a str,
     pub(crate) port: u16,
     pub(crate) protocol: schema::Protocol,
@@ -47,14 +49,14 @@ fn port_key(claim: &Claim<'_>) -> PortKey {
     (family(claim.protocol) == Family::Udp, claim.port)
 }
 
-/// Returns the conflict of each claim, in their order.
-pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Grounds>> {
+/// Returns the conflict of each claim, in their order. `gateways` are the names of the Gateways, in their order of precedence.
+pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grounds>> {
     let mut held: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
     for of_one_object in claims.chunk_by(|a, b| a.rank == b.rank) {
         let lost: Vec<Option<Grounds>> = of_one_object
             .iter()
-            .map(|claim| taken(held.get(&port_key(claim))?, claim))
+            .map(|claim| taken(held.get(&port_key(claim))?, claim, gateways))
             .collect();
         let mut own: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
         for (claim, lost) in of_one_object.iter().zip(&lost) {
@@ -66,8 +68,8 @@ pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Grounds>> {
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
             let conflict = lost.or_else(|| contested(own.get(&key)?, claim));
-            // A ListenerSet must not take a claim on which the listeners of the Gateway itself are in conflict.
-            if conflict.is_none() || (claim.rank == 0 && !lost_to_others) {
+            // Nobody else may take a claim on which the listeners of a Gateway itself are in conflict.
+            if conflict.is_none() || (claim.rank.object == 0 && !lost_to_others) {
                 held.entry(key).or_default().add(claim);
             }
             found.push(conflict);
@@ -81,7 +83,7 @@ pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Grounds>> {
 struct PortClaims<'a> {
     all: Vec<&'a Claim<'a>>,
     families: BTreeSet<Family>,
-    by_hostname: HashMap<&'a str, Vec<&'a str>>,
+    by_hostname: HashMap<&'a str, Vec<&'a Claim<'a>>>,
 }
 
 impl<'a> PortClaims<'a> {
@@ -89,50 +91,61 @@ impl<'a> PortClaims<'a> {
         self.all.push(claim);
         self.families.insert(family(claim.protocol));
         let hostname = claim.hostname.as_str();
-        let names = self.by_hostname.entry(hostname).or_default();
-        names.push(claim.name);
+        let claims = self.by_hostname.entry(hostname).or_default();
+        claims.push(claim);
     }
 
-    /// Returns true if the claim cannot share the port with the others; `own` is 1 if it is one of these itself, else 0.
-    fn refuse_protocol(&self, claim: &Claim<'_>, own: usize) -> bool {
-        let family = family(claim.protocol);
-        let whole_port = matches!(family, Family::Tcp | Family::Udp);
-        self.all.len() > own && (whole_port || self.families.iter().any(|other| *other != family))
+    /// Returns a claim that cannot share the port with this one, which may be one of them itself.
+    fn refusing(&self, claim: &Claim<'_>) -> Option<&'a Claim<'a>> {
+        let of_claim = family(claim.protocol);
+        let whole_port = matches!(of_claim, Family::Tcp | Family::Udp);
+        if !whole_port && self.families.iter().all(|other| *other == of_claim) {
+            return None;
+        }
+        let mut others = self.all.iter().copied();
+        others.find(|other| {
+            (whole_port || family(other.protocol) != of_claim) && !std::ptr::eq(*other, claim)
+        })
     }
 
-    /// Returns the names of the claims for the same hostname.
-    fn same_hostname(&self, claim: &Claim<'_>) -> &[&'a str] {
-        let names = self.by_hostname.get(claim.hostname.as_str());
-        names.map(Vec::as_slice).unwrap_or_default()
+    /// Returns the claims for the same hostname.
+    fn same_hostname(&self, claim: &Claim<'_>) -> &[&'a Claim<'a>] {
+        let claims = self.by_hostname.get(claim.hostname.as_str());
+        claims.map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// Returns the conflict of a claim with those of objects that take precedence. Its message names no other object, since
-/// authors are not told what others have.
-fn taken(held: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
+/// Returns the conflict of a claim with those of objects that take precedence. Its message names no other object but a Gateway,
+/// since authors are not told what others have.
+fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Option<Grounds> {
     let port = claim.port;
-    if held.refuse_protocol(claim, 0) {
+    let whose = |holder: &Claim<'_>| match gateways.get(holder.rank.gateway) {
+        Some(gateway) if holder.rank.gateway != claim.rank.gateway => {
+            format!("{gateway}, which is served by the same Envoys and goes before this one")
+        }
+        _ => "the Gateway or a ListenerSet that goes before this one".to_owned(),
+    };
+    if let Some(holder) = held.refusing(claim) {
         let message = format!(
-            "port {port} is used by the Gateway or a ListenerSet that goes before this one, with a protocol \
-             that cannot share it with {}; choose another port",
+            "port {port} is used by {}, with a protocol that cannot share it with {}; choose another port",
+            whose(holder),
             word(claim.protocol)
         );
         return Some((Reason::ProtocolConflict, message));
     }
-    (!held.same_hostname(claim).is_empty()).then(|| {
-        let message = format!(
-            "port {port} and hostname {:?} are used by the Gateway or a ListenerSet that goes before this \
-             one; choose another hostname or port",
-            claim.hostname.as_str()
-        );
-        (Reason::HostnameConflict, message)
-    })
+    let holder = held.same_hostname(claim).first()?;
+    let message = format!(
+        "port {port} and hostname {:?} are used by {}; choose another hostname or port",
+        claim.hostname.as_str(),
+        whose(holder)
+    );
+    Some((Reason::HostnameConflict, message))
 }
 
 /// Returns the conflict of a claim with the others of its own object.
 fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
     let port = claim.port;
-    if own.refuse_protocol(claim, 1) {
+    if own.refusing(claim).is_some() {
         let names = own.all.iter();
         let names: Vec<String> = names
             .map(|claim| format!("{} ({})", claim.name, word(claim.protocol)))
@@ -143,8 +156,9 @@ fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
         );
         return Some((Reason::ProtocolConflict, message));
     }
-    let names = own.same_hostname(claim);
-    (names.len() > 1).then(|| {
+    let claims = own.same_hostname(claim);
+    (claims.len() > 1).then(|| {
+        let names: Vec<&str> = claims.iter().map(|claim| claim.name).collect();
         let message = format!(
             "port {port} and hostname {:?} are used by several listeners: {}; give each its own hostname or port",
             claim.hostname.as_str(),
@@ -240,15 +254,17 @@ mod tests {
                 .iter()
                 .zip(&hosts)
                 .map(|((port, protocol, ..), hostname)| Claim {
-                    rank: 0,
+                    rank: Rank::default(),
                     name: "l",
                     port: *port,
                     protocol: *protocol,
                     hostname,
                 })
                 .collect();
-            let found: Vec<Option<Reason>> =
-                find(&claims).into_iter().map(|c| c.map(|c| c.0)).collect();
+            let found: Vec<Option<Reason>> = find(&claims, &[])
+                .into_iter()
+                .map(|c| c.map(|c| c.0))
+                .collect();
             let expected: Vec<Option<Reason>> = listeners.iter().map(|l| l.3).collect();
             assert_eq!(found, expected, "{name}");
         }
@@ -306,15 +322,20 @@ mod tests {
                 .iter()
                 .zip(&hosts)
                 .map(|((rank, port, protocol, ..), hostname)| Claim {
-                    rank: *rank,
+                    rank: Rank {
+                        gateway: 0,
+                        object: *rank,
+                    },
                     name: "l",
                     port: *port,
                     protocol: *protocol,
                     hostname,
                 })
                 .collect();
-            let found: Vec<Option<Reason>> =
-                find(&claims).into_iter().map(|c| c.map(|c| c.0)).collect();
+            let found: Vec<Option<Reason>> = find(&claims, &[])
+                .into_iter()
+                .map(|c| c.map(|c| c.0))
+                .collect();
             let expected: Vec<Option<Reason>> = case.iter().map(|l| l.4).collect();
             assert_eq!(found, expected, "{case:?}");
         }

@@ -62,12 +62,20 @@ impl<'w> ListenerOwner<'w> {
     }
 }
 
+/// The precedence of the object that has a listener: the smaller goes before the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    /// Place of the Gateway among those that are served together.
+    pub(crate) gateway: usize,
+    /// 0 for the Gateway itself, then its ListenerSets in their order.
+    pub(crate) object: usize,
+}
+
 /// A listener with everything that is known of it before routes attach.
 #[derive(Debug)]
 pub(crate) struct CheckedListener<'w> {
     pub(crate) spec: &'w Listener,
-    /// Rank of the owner: 0 for the Gateway, then its ListenerSets in their order of precedence.
-    pub(crate) rank: usize,
+    pub(crate) rank: Rank,
     /// Name in the snapshot, such as `Gateway/namespace/name/listeners/http`.
     pub(crate) provenance: String,
     /// None if no kind of route is supported on the protocol.
@@ -89,6 +97,8 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) tls: Option<schema::TlsTermination>,
     /// True if the listener terminates TLS but has no usable certificate.
     pub(crate) lacks_certificate: bool,
+    /// Sentences on certificates with which something is wrong, though they are served.
+    pub(crate) advice: Vec<String>,
 }
 
 impl CheckedListener<'_> {

@@ -1,7 +1,7 @@
 //! Listeners of Gateways and ListenerSets, checked one by one and against each other.
 //!
 //! [`check()`] reads the listeners of one object, `sets` appends those of ListenerSets, [`compare()`] finds conflicts among
-//! all listeners of a Gateway, and `termination` looks up certificates. A listener that is refused harms no other one.
+//! all listeners of a Gateway and of those that are served together with it, and `termination` looks up certificates. A listener that is refused harms no other one.
 //! Nothing here knows routes: whether a route attaches does not depend on the state of the listener
 //! (`ListenerStatus.attachedRoutes`).
 
@@ -13,7 +13,8 @@ pub(crate) mod namespaces;
 pub(crate) mod protocols;
 pub(crate) mod sets;
 pub(crate) mod termination;
+mod tls_options;
 
 pub(crate) use self::check::check;
-pub(crate) use self::compare::compare;
-pub(crate) use self::listener::{CheckedListener, ListenerOwner, invalid};
+pub(crate) use self::compare::{ComparedGateway, compare};
+pub(crate) use self::listener::{CheckedListener, ListenerOwner, Rank, invalid};

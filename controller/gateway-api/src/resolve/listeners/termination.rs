@@ -3,14 +3,25 @@
 use sesame_proto::schema;
 
 use super::listener::{CheckedListener, ListenerOwner};
+use super::tls_options::{self, TlsOptions};
 use crate::api::{ListenerTls, ObjectRef, Protocol, TlsMode};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
 use crate::resolve::tls::certificates::{Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
 
+/// Returns what is wrong with `tls` of a listener: what the API's schema would refuse, and options of ours that are not understood.
+pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<String> {
+    let of_options = tls.map(|tls| TlsOptions::read(protocol, tls).1);
+    let of_schema = check(protocol, tls).err();
+    of_schema
+        .into_iter()
+        .chain(of_options.into_iter().flatten())
+        .collect()
+}
+
 /// Checks `tls` of a listener as the API's schema does.
-pub(crate) fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<(), String> {
+fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<(), String> {
     match (protocol, tls) {
         (Protocol::Http | Protocol::Tcp | Protocol::Udp, Some(_)) => Err(format!(
             "tls must not be set with protocol {protocol}; use HTTPS or TLS"
@@ -70,14 +81,22 @@ pub(crate) fn resolve<'w>(
     if !terminates {
         return;
     }
-    for (name, value) in &tls.options {
+    for (name, value) in tls_options::of_others(&tls.options) {
         let message = format!("tls.options {name:?}: {value:?} is not supported and has no effect");
         tell(owner, listener, &message, cx);
     }
+    // Faults of them are in `accepted`.
+    let (options, _) = TlsOptions::read(&listener.spec.protocol, tls);
     let mut termination = schema::TlsTermination {
         keys: keys(owner, listener, &tls.certificate_refs, cx, certificates),
         ..Default::default()
     };
+    let kinds = termination.keys.iter();
+    let kinds = kinds.filter_map(|name| Some(certificates.named(name)?.kind));
+    if let Some(message) = options.advice(&kinds.collect()) {
+        advise(owner, listener, message, cx);
+    }
+    options.apply(&mut termination);
     listener.lacks_certificate = termination.keys.is_empty();
     if listener.spec.protocol == Protocol::Https
         && let Some(port) = listener.port
@@ -118,26 +137,44 @@ fn keys<'w>(
         let Some(certificate) = usable else { continue };
         let hostname = listener.hostname.as_ref();
         covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
+        for message in &certificate.advice {
+            advise(owner, listener, format!("{at}: {message}"), cx);
+        }
         let name = &certificate.key.name;
-        if let Some(kind) = &certificate.refused_kind {
+        if keys.contains(name) {
+            continue;
+        }
+        let mut before = keys.iter().filter_map(|name| certificates.named(name));
+        if let Some(first) = before.find(|first| first.stands_for(&certificate)) {
             let message = format!(
-                "{at}: the key of {name} is {kind}, which Envoy is known to refuse; it takes RSA of at least 2048 bits, \
-                 ECDSA on P-256, P-384 or P-521, and Ed25519"
+                "{at}: clients never see {name}, because {} has a key of the same kind and all of its names",
+                first.key.name
             );
-            tell(owner, listener, &message, cx);
+            advise(owner, listener, message, cx);
         }
-        if !keys.contains(name) {
-            keys.push(name.clone());
-        }
+        keys.push(name.clone());
     }
     if !covered && !keys.is_empty() {
         let message = format!(
             "no certificate of tls.certificateRefs is for hostname {:?}; clients will refuse it",
             listener.spec.hostname.as_deref().unwrap_or_default()
         );
-        tell(owner, listener, &message, cx);
+        advise(owner, listener, message, cx);
     }
     keys
+}
+
+/// Tells the owner of a listener, in its condition too, what is wrong with certificates that are served all the same.
+fn advise<'w>(
+    owner: &ListenerOwner<'w>,
+    listener: &mut CheckedListener<'w>,
+    message: String,
+    cx: &mut ResolveContext<'w, '_>,
+) {
+    tell(owner, listener, &message, cx);
+    if !listener.advice.contains(&message) {
+        listener.advice.push(message);
+    }
 }
 
 /// Tells the owner of a listener something for which there is no condition.

@@ -15,6 +15,8 @@ pub(crate) struct AttachedGateway<'a, 'w> {
 /// A listener and the accepted routes that attach to it, oldest first.
 pub(crate) struct AttachedListener<'a, 'w> {
     pub(crate) listener: &'a CheckedListener<'w>,
+    /// Name of the key that its Gateway shows to backends.
+    pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: Vec<Attachment<'a>>,
 }
 
@@ -42,6 +44,7 @@ pub(crate) fn attach<'a, 'w>(
                 .iter()
                 .map(|listener| AttachedListener {
                     listener,
+                    client_key: gateway.client_key.as_deref(),
                     attachments: Vec::new(),
                 })
                 .collect(),

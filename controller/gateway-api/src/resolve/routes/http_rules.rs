@@ -10,6 +10,7 @@ use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
 use crate::resolve::filters;
 use crate::resolve::syntax::durations;
 use crate::status::{Grounds, unsupported};
+use crate::world::Kind;
 
 impl RouteRule for HttpRule {
     type Checked = CheckedRule;
@@ -66,9 +67,11 @@ impl RouteRule for HttpRule {
             ));
         }
         let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
+        // Since then the API asks not to repeat what a backend may have processed.
+        let unprocessed_only = cx.cx.world.definitions.since(Kind::HttpRoute, 7);
         let retry = retry
             .as_deref()
-            .map(read_retry)
+            .map(|spec| read_retry(spec, unprocessed_only))
             .transpose()
             .map_err(unsupported)?;
         cx.requests(RequestRule {
@@ -117,7 +120,7 @@ fn read_timeouts(spec: Option<&Timeouts>) -> Result<RequestTimeouts, String> {
     })
 }
 
-fn read_retry(spec: &Retry) -> Result<schema::Retry, String> {
+fn read_retry(spec: &Retry, unprocessed_only: bool) -> Result<schema::Retry, String> {
     let Retry {
         codes,
         attempts,
@@ -143,6 +146,7 @@ fn read_retry(spec: &Retry) -> Result<schema::Retry, String> {
         statuses,
         attempts,
         backoff_ms,
+        unprocessed_only,
     })
 }
 
@@ -184,29 +188,36 @@ mod tests {
             attempts: None,
             backoff: Some("100ms".to_owned()),
         };
-        let read = read_retry(&spec).expect("valid");
+        let read = read_retry(&spec, false).expect("valid");
         assert_eq!(
             (read.statuses, read.attempts, read.backoff_ms),
             (vec![500, 503], 1, 100)
         );
         assert!(
-            read_retry(&Retry {
-                codes: vec![399],
-                ..Retry::default()
-            })
+            read_retry(
+                &Retry {
+                    codes: vec![399],
+                    ..Retry::default()
+                },
+                false
+            )
             .is_err()
         );
         assert!(
-            read_retry(&Retry {
-                attempts: Some(-1),
-                ..Retry::default()
-            })
+            read_retry(
+                &Retry {
+                    attempts: Some(-1),
+                    ..Retry::default()
+                },
+                false
+            )
             .is_err()
         );
-        let none = read_retry(&Retry {
+        let none = Retry {
             attempts: Some(0),
             ..Retry::default()
-        });
-        assert_eq!(none.map(|retry| retry.attempts), Ok(0));
+        };
+        let none = read_retry(&none, true).expect("valid");
+        assert_eq!((none.attempts, none.unprocessed_only), (0, true));
     }
 }

@@ -81,13 +81,19 @@ pub(super) fn faults_of_parameters(
             ));
         }
     }
-    // The Pods see the processes of their nodes: who writes a Gateway does not choose the programs in them.
-    let images = fleet.as_ref().and_then(|fleet| fleet.images.as_ref());
-    if images.is_some() && scope != Scope::Named {
-        found.push(
-            "spec.fleet.images counts only in the controller's own configuration and in that of a GatewayClass; remove it from parameters of a Gateway"
-                .to_owned(),
-        );
+    if scope == Scope::Named {
+        return found;
+    }
+    // The Pods see the processes of their nodes: who writes a Gateway does not choose the programs in them, nor is it about others.
+    let fleet = fleet.as_ref();
+    let images = fleet.is_some_and(|fleet| fleet.images.is_some());
+    let gateways = fleet.is_some_and(|fleet| fleet.gateways.is_some());
+    for (field, there) in [("images", images), ("gateways", gateways)] {
+        if there {
+            found.push(format!(
+                "spec.fleet.{field} counts only in the controller's own configuration and in that of a GatewayClass; remove it from parameters of a Gateway"
+            ));
+        }
     }
     found
 }
@@ -272,19 +278,21 @@ mod tests {
         assert_eq!(of(SesameConfigurationSpec::default()), "");
     }
     #[test]
-    fn the_images_of_a_fleet_are_not_for_the_parameters_of_a_gateway() {
-        let with_images = configuration(
+    fn the_images_and_gateways_of_a_fleet_are_not_for_the_parameters_of_a_gateway() {
+        let with_both = configuration(
             "settings",
             SesameConfigurationSpec {
                 fleet: Some(FleetSettings {
                     images: Some(FleetImages::default()),
+                    gateways: Some("Single".into()),
                     ..FleetSettings::default()
                 }),
                 ..SesameConfigurationSpec::default()
             },
         );
-        assert!(faults_of_parameters(&with_images, Scope::Named).is_empty());
-        let found = faults_of_parameters(&with_images, Scope::Of("ns")).join("; ");
+        assert!(faults_of_parameters(&with_both, Scope::Named).is_empty());
+        let found = faults_of_parameters(&with_both, Scope::Of("ns")).join("; ");
         assert!(found.contains("spec.fleet.images counts only"), "{found}");
+        assert!(found.contains("spec.fleet.gateways counts only"), "{found}");
     }
 }

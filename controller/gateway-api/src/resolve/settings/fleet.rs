@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use sesame_proto::dns_name::is_dns_subdomain;
 
 use crate::api::{
-    ContainerResources, FleetImages, FleetManagement, FleetResources, FleetSettings,
-    ImagePullPolicy, Quantity, TaintEffect, Toleration, TolerationOperator,
+    ContainerResources, FleetGateways, FleetImages, FleetManagement, FleetResources, FleetSettings,
+    FleetWorkload, ImagePullPolicy, Quantity, TaintEffect, Toleration, TolerationOperator,
 };
 use crate::resolve::syntax::limits;
 
@@ -18,11 +18,15 @@ const MAX_LABEL: usize = 63;
 /// Longest text that a message quotes.
 const MOST_TOLD: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
+const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
 
 /// Returns what is wrong, each with its field below `spec.fleet`; empty if nothing is.
 pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     let FleetSettings {
         management,
+        gateways,
+        workload,
+        replicas,
         images,
         image_pull_policy,
         node_selector,
@@ -33,6 +37,11 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     let mut found = Vec::new();
     let management = management.as_ref().map(FleetManagement::as_str);
     word(&mut found, "management", management, FleetManagement::WORDS);
+    let gateways = gateways.as_ref().map(FleetGateways::as_str);
+    word(&mut found, "gateways", gateways, FleetGateways::WORDS);
+    let of_workload = workload.as_ref().map(FleetWorkload::as_str);
+    word(&mut found, "workload", of_workload, FleetWorkload::WORDS);
+    found.extend(replicas.and_then(|replicas| replicas_fault(replicas, workload.as_ref())));
     let policy = image_pull_policy.as_ref().map(ImagePullPolicy::as_str);
     word(
         &mut found,
@@ -70,6 +79,15 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
         found.push(format!("drainSeconds: {seconds}: expected 1 to 3600"));
     }
     found
+}
+
+/// Returns why a number of Pods is wrong. Another layer may say which workload it is for.
+fn replicas_fault(replicas: i32, workload: Option<&FleetWorkload>) -> Option<String> {
+    if !REPLICAS.contains(&replicas) {
+        return Some(format!("replicas: {replicas}: expected 1 to 1000"));
+    }
+    (workload == Some(&FleetWorkload::DaemonSet))
+        .then(|| "replicas: expected only with workload Deployment".to_owned())
 }
 
 fn word(found: &mut Vec<String>, field: &str, value: Option<&str>, words: &[&str]) {
@@ -212,6 +230,9 @@ mod tests {
         let text = |text: &str| Some(text.to_owned());
         let bad = FleetSettings {
             management: Some("managed".into()),
+            gateways: Some("All".into()),
+            workload: Some("StatefulSet".into()),
+            replicas: Some(0),
             images: Some(FleetImages {
                 agent: text("-x"),
                 envoy: text("sesame envoy"),
@@ -252,6 +273,9 @@ mod tests {
         let found = faults(&bad).join("\n");
         for words in [
             "management: \"managed\" is not one of Managed, Unmanaged, External",
+            "gateways: \"All\" is not one of Isolated, Merged, Single",
+            "workload: \"StatefulSet\" is not one of DaemonSet, Deployment",
+            "replicas: 0: expected 1 to 1000",
             "images.agent: \"-x\"",
             "images.envoy: \"sesame envoy\"",
             "imagePullPolicy: \"Sometimes\"",
@@ -267,5 +291,12 @@ mod tests {
             assert!(found.contains(words), "{words}: {found}");
         }
         assert_eq!(faults(&FleetSettings::default()), Vec::<String>::new());
+        let on_nodes = FleetSettings {
+            workload: Some(FleetWorkload::DaemonSet),
+            replicas: Some(3),
+            ..FleetSettings::default()
+        };
+        let expected = "replicas: expected only with workload Deployment";
+        assert_eq!(faults(&on_nodes), [expected]);
     }
 }

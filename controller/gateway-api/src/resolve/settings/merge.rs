@@ -6,7 +6,7 @@ use super::named;
 use super::ports::PortLimits;
 use crate::api::{
     ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings, PortRules,
-    Publishing, SesameConfiguration, SesameConfigurationSpec,
+    Publishing, SesameConfiguration, SesameConfigurationSpec, UpstreamSettings,
 };
 
 /// Layers together.
@@ -68,7 +68,7 @@ impl Merged {
     }
 
     fn publishing(&mut self, publishing: &Publishing, source: &str) {
-        lay! { Publishing { annotations, labels } = publishing, over self.publishing, self.sources, source;
+        lay! { Publishing { upstream, annotations, labels } = publishing, over self.publishing, self.sources, source;
             type_ as "spec.publishing.type",
             ip_family_policy as "spec.publishing.ipFamilyPolicy",
             ip_families as "spec.publishing.ipFamilies",
@@ -79,6 +79,12 @@ impl Merged {
             internal_traffic_policy as "spec.publishing.internalTrafficPolicy",
             session_affinity as "spec.publishing.sessionAffinity",
             node_ports as "spec.publishing.nodePorts",
+        }
+        if let Some(upstream) = upstream {
+            let under = self.publishing.upstream.get_or_insert_default();
+            lay! { UpstreamSettings {} = upstream, over under, self.sources, source;
+                gateway_class_name as "spec.publishing.upstream.gatewayClassName",
+            }
         }
         for (of, on, field) in [
             (annotations, &mut self.publishing.annotations, "annotations"),
@@ -92,6 +98,9 @@ impl Merged {
     fn fleet(&mut self, fleet: &FleetSettings, source: &str) {
         lay! { FleetSettings { images, resources } = fleet, over self.fleet, self.sources, source;
             management as "spec.fleet.management",
+            gateways as "spec.fleet.gateways",
+            workload as "spec.fleet.workload",
+            replicas as "spec.fleet.replicas",
             image_pull_policy as "spec.fleet.imagePullPolicy",
             node_selector as "spec.fleet.nodeSelector",
             tolerations as "spec.fleet.tolerations",

@@ -12,7 +12,7 @@ mod merge;
 pub(crate) mod parameters;
 pub(crate) mod ports;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema;
 
@@ -22,7 +22,8 @@ use self::ports::PortLimits;
 #[cfg(test)]
 use crate::api::SesameConfigurationSpec;
 use crate::api::{
-    FleetManagement, FleetSettings, Labels, Publishing, PublishingType, SesameConfiguration,
+    FleetGateways, FleetManagement, FleetSettings, FleetWorkload, Labels, Publishing,
+    PublishingType, SesameConfiguration,
 };
 
 /// Settings of one Gateway, all layers together.
@@ -73,10 +74,60 @@ impl GatewaySettings {
         self.fleet.management == Some(FleetManagement::Managed)
     }
 
-    /// Returns the type of the Service that is kept beside the Gateway.
+    /// Returns the Gateways of a class that are served.
+    pub(crate) fn gateways(&self) -> &FleetGateways {
+        let said = self.fleet.gateways.as_ref();
+        said.unwrap_or(&FleetGateways::Isolated)
+    }
+
+    /// Returns true if all Gateways of the class are served by the same Envoys.
+    pub fn is_merged(&self) -> bool {
+        *self.gateways() == FleetGateways::Merged
+    }
+
+    /// Returns the fields that are not as in `others`, each with the object that decided about it; ports that are allowed are left
+    /// out.
+    pub(crate) fn differences(&self, others: &Self) -> Vec<String> {
+        let Self {
+            publishing,
+            fleet,
+            edge,
+            ports,
+            sources,
+        } = self;
+        let same = *publishing == others.publishing
+            && *fleet == others.fleet
+            && *edge == others.edge
+            && ports.maps_as(&others.ports);
+        let is_other = |(field, source): &(&String, &String)| {
+            others.sources.get(*field) != Some(*source) && *field != "spec.ports.allowed"
+        };
+        let fields = sources.iter().filter(|field| !same && is_other(field));
+        fields
+            .map(|(field, source)| format!("{field} ({source})"))
+            .collect()
+    }
+
+    /// Returns true if the controller keeps the Gateway's fleet on the network of Pods.
+    pub fn is_on_pod_network(&self) -> bool {
+        self.is_managed() && self.fleet.workload == Some(FleetWorkload::Deployment)
+    }
+
+    /// Returns the type of the Service that is kept beside the Gateway. Addresses of Pods come and go, so a Gateway that is served
+    /// by Pods has an address of its own.
     pub fn publishing_type(&self) -> &PublishingType {
         let said = self.publishing.type_.as_ref();
-        said.unwrap_or(&PublishingType::Headless)
+        said.unwrap_or(if self.is_on_pod_network() {
+            &PublishingType::ClusterIp
+        } else {
+            &PublishingType::Headless
+        })
+    }
+
+    /// Allows no other ports than these, which `source` names.
+    pub(crate) fn allow_only(&mut self, ports: &BTreeSet<u16>, source: &str) {
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        self.ports.allow(&ports, source);
     }
 
     /// Returns the port that hosts open for a port of a listener.

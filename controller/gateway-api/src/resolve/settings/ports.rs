@@ -62,9 +62,13 @@ impl PortLimits {
         *self.map.get(&port).unwrap_or(&port)
     }
 
-    /// Refuses the listeners whose ports are not allowed, or are opened for another port.
-    pub(crate) fn refuse(&self, listeners: &mut [CheckedListener<'_>]) {
-        let used: Vec<(bool, u16)> = listeners.iter().filter_map(socket).collect();
+    /// Returns true if hosts open the same ports.
+    pub(super) fn maps_as(&self, other: &Self) -> bool {
+        self.map == other.map
+    }
+
+    /// Refuses the listeners whose ports are not allowed, or are opened for another port that is `used` by the same Envoys.
+    pub(crate) fn refuse(&self, listeners: &mut [CheckedListener<'_>], used: &[Socket]) {
         for listener in listeners {
             let Some((udp, port)) = socket(listener) else {
                 continue;
@@ -101,8 +105,11 @@ impl PortLimits {
     }
 }
 
-/// Returns the port of a listener, and true if it is of UDP; none if it is not valid.
-fn socket(listener: &CheckedListener<'_>) -> Option<(bool, u16)> {
+/// A port of a listener, and true before it if it is of UDP.
+pub(crate) type Socket = (bool, u16);
+
+/// Returns the port of a listener; none if it is not valid.
+pub(crate) fn socket(listener: &CheckedListener<'_>) -> Option<Socket> {
     let protocol = listener.protocol?;
     Some((protocol == schema::Protocol::RawUdp, listener.port?))
 }

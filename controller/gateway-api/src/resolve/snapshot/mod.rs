@@ -1,4 +1,4 @@
-//! The snapshot of one Gateway, assembled from its listeners, their routes, and the Backends that these send to.
+//! The snapshot of one Gateway, or of several that are served together, assembled from their listeners, their routes, and the Backends that these send to.
 
 mod upstreams;
 
@@ -14,11 +14,12 @@ use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::resolve::tables::{self, Findings, Tables};
 use crate::resolve::tls::certificates::Certificates;
+use crate::world::Kind;
 
-/// One Gateway's snapshot and the keys that it names.
+/// The snapshot of one Gateway, or of all of a class that are served together, and the keys that it names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedGateway {
-    /// The Gateway.
+    /// The name under which it is published: that of the Gateway, or [`merged_name`](crate::resolve::merged_name).
     pub gateway: NamespacedName,
     /// The listeners, route tables, Backends and endpoints.
     pub snapshot: Snapshot,
@@ -26,9 +27,10 @@ pub struct ResolvedGateway {
     pub keys: Vec<KeyPair>,
 }
 
-/// Returns the snapshot and its keys; none if the Gateway is not accepted, or has no address to be served on.
+/// Returns the snapshot of Gateways that are served together, and its keys; none if no Gateway is accepted and has an address to be
+/// served on.
 pub(crate) fn assemble<'w>(
-    attached: &AttachedGateway<'_, 'w>,
+    together: &[&AttachedGateway<'_, 'w>],
     routes: &Routes<'w>,
     backends: &mut Backends<'w>,
     certificates: &Certificates<'w, '_>,
@@ -36,13 +38,15 @@ pub(crate) fn assemble<'w>(
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
     // One value after the other, each from those before: the parts have no life of their own.
-    let gateway = attached.gateway;
-    if !gateway.verdict().good() || gateway.addresses.nowhere() {
-        return None;
-    }
-    let mut tables = tables::build(attached.listeners.iter(), routes, findings);
-    let client_key = gateway.client_key.as_deref();
-    let upstreams = upstreams::find(&mut tables, client_key, backends, cx);
+    let is_served = |it: &&&AttachedGateway<'_, '_>| {
+        it.gateway.verdict().good() && !it.gateway.addresses.nowhere()
+    };
+    let served: Vec<_> = together.iter().filter(is_served).collect();
+    // Whatever is not of a listener is the same for all.
+    let gateway = served.first()?.gateway;
+    let listeners = served.iter().flat_map(|it| &it.listeners);
+    let mut tables = tables::build(listeners, routes, findings);
+    let upstreams = upstreams::find(&mut tables, backends, cx);
     let Tables {
         mut ports,
         route_tables,
@@ -62,17 +66,17 @@ pub(crate) fn assemble<'w>(
         .collect();
     // Bundles of the same references are the same.
     let mut bundles = backends.policies().bundles();
-    bundles.extend(gateway.frontend.bundles());
+    bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
     let trust_bundles = bundle_names(terminations(), originations())
         .into_iter()
         .filter_map(|name| bundles.get(name))
         .map(|b| (*b).clone())
         .collect();
 
+    let name = gateway.published_as();
     Some(ResolvedGateway {
-        gateway: gateway.name(),
         snapshot: schema::Snapshot {
-            gateway: gateway.owner.key().to_string(),
+            gateway: Kind::Gateway.named(name.clone()).to_string(),
             addresses: gateway.addresses.usable.clone(),
             keys: certificates
                 .iter()
@@ -85,6 +89,7 @@ pub(crate) fn assemble<'w>(
             endpoints: upstreams.endpoints,
             edge: gateway.settings.edge,
         },
+        gateway: name,
         keys: certificates
             .iter()
             .map(|certificate| (*certificate.pair).clone())

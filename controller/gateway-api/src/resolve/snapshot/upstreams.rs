@@ -1,4 +1,4 @@
-//! Backends that the tables of one Gateway send to, as this Gateway reaches them.
+//! Backends that tables send to, as their Gateways reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,9 @@ use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action}
 
 use crate::resolve::backends::{self, Backends};
 use crate::resolve::context::ResolveContext;
-use crate::resolve::tables::{Tables, backends_of, session_backends_of};
+use crate::resolve::tables::{Tables, backends_of, session_backends_of, shown_key};
 
-/// The Backends of one Gateway and their endpoints.
+/// The Backends of one snapshot and their endpoints.
 pub(crate) struct Upstreams {
     /// Sorted by name.
     pub(crate) backends: Vec<Backend>,
@@ -16,45 +16,44 @@ pub(crate) struct Upstreams {
     pub(crate) endpoints: Vec<EndpointSet>,
 }
 
-/// Finds the Backends that the tables name. Those that speak TLS are shown `client_key`, if the Gateway has one; they have
+/// Finds the Backends that the tables name. Those that speak TLS are shown the key that is noted beside their names; they have
 /// names of their own then, which replace those in the tables.
 pub(crate) fn find<'w>(
     tables: &mut Tables,
-    client_key: Option<&str>,
     all: &mut Backends<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) -> Upstreams {
-    let mut found: Vec<Backend> = Vec::new();
+    let mut found: BTreeMap<String, Backend> = BTreeMap::new();
     let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
     let (names, with_sessions) = names(tables);
-    for name in names {
-        let Some((backend, set)) = all.named(name, cx) else {
+    for noted in names {
+        let (name, key) = shown_key::split(noted);
+        let backend = all.named(name, cx).map(|(backend, set)| {
+            endpoints.push(set.clone());
+            let shown = key.and_then(|key| backends::showing_key(backend, key));
+            shown.unwrap_or_else(|| backend.clone())
+        });
+        if key.is_some() {
+            let new = backend.as_ref().map_or(name, |backend| &backend.name);
+            renamed.insert(noted.to_owned(), new.to_owned());
+        }
+        let Some(backend) = backend else {
             continue;
         };
-        endpoints.push(set.clone());
-        let shown = client_key.and_then(|key| backends::showing_key(backend, key));
-        let mut backend = match shown {
-            Some(shown) => {
-                renamed.insert(name.to_owned(), shown.name.clone());
-                shown
-            }
-            None => backend.clone(),
-        };
         // After it has its name: a route that starts to keep sessions must not move other requests to another Backend.
-        if with_sessions.contains(&name) {
+        let backend = found.entry(backend.name.clone()).or_insert(backend);
+        if with_sessions.contains(&noted) {
             backend.session_key = all.session_key(name);
         }
-        found.push(backend);
     }
     if !renamed.is_empty() {
-        found.sort_by(|a, b| a.name.cmp(&b.name));
         rename(tables, &renamed);
     }
     endpoints.sort_by(|a, b| a.name.cmp(&b.name));
     endpoints.dedup_by(|a, b| a.name == b.name);
     Upstreams {
-        backends: found,
+        backends: found.into_values().collect(),
         endpoints,
     }
 }

@@ -18,6 +18,9 @@ pub(crate) const MAX_ADDRESSES: usize = 16;
 pub(crate) const MAX_FRONTEND_PORTS: usize = 64;
 /// Entries of `allowedRoutes.kinds`.
 pub(crate) const MAX_KINDS: usize = 8;
+/// Entries of `tls.options` of a listener, and application protocols in one of them. The second is our own.
+pub(crate) const MAX_TLS_OPTIONS: usize = 16;
+pub(crate) const MAX_ALPN: usize = 16;
 /// Certificates of a listener.
 pub(crate) const MAX_CERTIFICATE_REFS: usize = 64;
 /// References to CA certificates by which clients are verified.

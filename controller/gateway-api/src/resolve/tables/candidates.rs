@@ -48,7 +48,9 @@ impl MatchCandidate<'_> {
             headers: headers.clone(),
             query_params: query_params.clone(),
             action: Some(match action {
-                Action::Forward(forward) => RouteAction::Forward(forward.clone()),
+                Action::Forward(forward) => {
+                    RouteAction::Forward(listener.shown_key().forward(forward.clone()))
+                }
                 Action::Redirect(redirect) => {
                     RouteAction::Redirect(redirect.on(listener.scheme(), listener.port))
                 }

@@ -10,6 +10,7 @@ pub(crate) mod displaced;
 mod l4_routes;
 mod placed;
 pub(crate) mod shadowed;
+pub(crate) mod shown_key;
 mod taken_hostnames;
 mod virtual_hosts;
 
@@ -29,7 +30,8 @@ use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
-/// The ports and route tables of one Gateway.
+/// The ports and route tables of Gateways that are served together. Backends that a key is shown to are named with it
+/// (`shown_key`).
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
@@ -134,6 +136,7 @@ fn by_port<'a>(
     let mut by_port: BTreeMap<(i32, u16), Vec<PlacedListener<'_>>> = BTreeMap::new();
     for AttachedListener {
         listener,
+        client_key,
         attachments,
     } in listeners.filter(|attached| attached.listener.is_served())
     {
@@ -151,6 +154,7 @@ fn by_port<'a>(
             .or_default()
             .push(PlacedListener {
                 listener,
+                client_key: *client_key,
                 attachments,
                 protocol,
                 port,
@@ -175,23 +179,27 @@ fn to_schema(
     routes: &Routes<'_>,
     displaced: &mut Displaced,
 ) -> schema::Listener {
+    let mut l4_routes = match placed.protocol {
+        schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
+        schema::Protocol::Tls => {
+            let terminates = placed.listener.tls.is_some();
+            let owns = |domain: &Hostname| owners.owns(placed.hostname, domain);
+            l4_routes::by_server_name(placed.attachments, routes, terminates, owns, displaced)
+        }
+        schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
+            l4_routes::oldest(placed.attachments, routes, displaced)
+        }
+    };
+    for route in &mut l4_routes {
+        placed.shown_key().note_in(&mut route.backends);
+    }
     schema::Listener {
         name: placed.listener.provenance.clone(),
         protocol: placed.protocol.into(),
         hostname: placed.hostname.as_str().to_owned(),
         route_table: placed.route_table(),
         tls: placed.listener.tls.clone(),
-        l4_routes: match placed.protocol {
-            schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
-            schema::Protocol::Tls => {
-                let terminates = placed.listener.tls.is_some();
-                let owns = |domain: &Hostname| owners.owns(placed.hostname, domain);
-                l4_routes::by_server_name(placed.attachments, routes, terminates, owns, displaced)
-            }
-            schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
-                l4_routes::oldest(placed.attachments, routes, displaced)
-            }
-        },
+        l4_routes,
     }
 }
 

@@ -1,9 +1,10 @@
-//! Served listeners of one Gateway, and the hostnames of a port that requests are shared out among.
+//! Served listeners of the same Envoys, and the hostnames of a port that requests are shared out among.
 
 use std::collections::HashSet;
 
 use sesame_proto::schema;
 
+use super::shown_key::ShownKey;
 use crate::resolve::listeners::CheckedListener;
 use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::syntax::hostnames::Hostname;
@@ -11,6 +12,8 @@ use crate::resolve::syntax::hostnames::Hostname;
 /// A served listener with everything that its tables are made from.
 pub(crate) struct PlacedListener<'a> {
     pub(crate) listener: &'a CheckedListener<'a>,
+    /// Name of the key that its Gateway shows to backends.
+    pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: &'a [Attachment<'a>],
     pub(crate) protocol: schema::Protocol,
     pub(crate) port: u16,
@@ -27,6 +30,11 @@ impl PlacedListener<'_> {
                 String::new()
             }
         }
+    }
+
+    /// Returns the key that its Gateway shows to backends.
+    pub(crate) fn shown_key(&self) -> ShownKey<'_> {
+        ShownKey(self.client_key)
     }
 
     /// Returns the scheme of its requests.

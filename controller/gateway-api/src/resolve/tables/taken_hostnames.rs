@@ -1,4 +1,4 @@
-//! Hostnames that listeners of ListenerSets take from routes of listeners of higher precedence.
+//! Hostnames that listeners of ListenerSets, and of Gateways served together, take from routes of listeners of higher precedence.
 //!
 //! A more specific hostname takes its requests wherever it comes from. That one object shares out its hostnames among its
 //! own listeners is its author's wish; that the listener of another object takes one is told.
@@ -7,14 +7,15 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::displaced::Displaced;
 use super::placed::PlacedListener;
+use crate::resolve::listeners::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// Adds the routes of the listeners of one port that lose hostnames to listeners of ListenerSets of lower precedence.
+/// Adds the routes of the listeners of one port that lose hostnames to listeners of objects of lower precedence.
 pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced) {
     let takers: Vec<Taker<'_, '_>> = listeners
         .iter()
-        .filter(|listener| listener.listener.rank > 0)
+        .filter(|listener| listener.listener.rank > Rank::default())
         .map(|listener| Taker::of(listener))
         .collect();
     if takers.is_empty() {
@@ -37,29 +38,29 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
             continue;
         }
         for attachment in loser.attachments {
-            let mut lost: BTreeSet<&Hostname> = BTreeSet::new();
+            let mut lost: BTreeSet<(&Hostname, &str)> = BTreeSet::new();
             for host in attachment.hosts {
                 let domain = &host.domain;
                 if domain.is_exact() {
                     let owner = domain.covering_keys().find(|key| all.contains(key));
                     let nearest = owner.and_then(|key| exact.get(key));
                     let taker = nearest.filter(|taker| taker.takes_from(loser, attachment.route));
-                    lost.extend(taker.map(|taker| taker.listener.hostname));
+                    lost.extend(taker.map(|taker| taker.with_holder(loser)));
                 } else {
                     let takers = behind.iter().filter(|taker| {
                         domain.intersect(taker.listener.hostname).is_some()
                             && taker.takes_from(loser, attachment.route)
                     });
-                    lost.extend(takers.map(|taker| taker.listener.hostname));
+                    lost.extend(takers.map(|taker| taker.with_holder(loser)));
                 }
             }
-            for hostname in lost {
+            for (hostname, holder) in lost {
                 displaced.add(
                     attachment.route,
                     Some(attachment.parent),
                     Reason::HostnameTaken,
                     format!(
-                        "requests for hostname {:?} on port {} do not come here: a ListenerSet has a listener for it, \
+                        "requests for hostname {:?} on port {} do not come here: {holder} has a listener for it, \
                          which is more specific than listener {:?}",
                         hostname.domain(),
                         loser.port,
@@ -71,7 +72,7 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
     }
 }
 
-/// A listener of a ListenerSet, and the routes that attach to it.
+/// A listener of an object that others go before, and the routes that attach to it.
 struct Taker<'p, 'a> {
     listener: &'p PlacedListener<'a>,
     routes: HashSet<usize>,
@@ -91,6 +92,17 @@ impl<'p, 'a> Taker<'p, 'a> {
         self.listener.listener.rank > other.listener.rank
             && self.listener.hostname != other.hostname
             && other.hostname.covers(self.listener.hostname)
+    }
+
+    /// Returns its hostname, and the object that has it in words.
+    fn with_holder(&self, other: &PlacedListener<'_>) -> (&'a Hostname, &'static str) {
+        let (own, other) = (self.listener.listener.rank, other.listener.rank);
+        let holder = if own.gateway == other.gateway {
+            "a ListenerSet"
+        } else {
+            "another Gateway of the same Envoys"
+        };
+        (self.listener.hostname, holder)
     }
 
     /// Returns true if it takes requests that the route would have from the other listener.

@@ -32,7 +32,7 @@ fn replace(world: &mut World, before: &mut PreviousRoutes, route: AnyObject) {
 }
 
 /// Returns the resolution of before, after these changes.
-fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
+pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
     let RouteDelta {
         route_tables,
         statuses,

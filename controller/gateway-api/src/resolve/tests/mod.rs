@@ -2,6 +2,7 @@
 
 mod any_routes;
 mod any_slices;
+mod gateways_of_a_class;
 mod incremental;
 mod last_good;
 mod listener_sets;
@@ -10,6 +11,7 @@ mod properties;
 mod router;
 mod routing;
 mod rules;
+mod served_together;
 mod services;
 mod statuses;
 mod tls;

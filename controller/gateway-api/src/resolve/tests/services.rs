@@ -6,17 +6,23 @@ use sesame_proto::schema::Transport::{Tcp, Udp};
 
 use super::{gateway, world};
 use crate::api::{
-    NamespacedName, Publishing, PublishingType, SesameConfiguration, SesameConfigurationSpec,
+    FleetManagement, FleetSettings, FleetWorkload, NamespacedName, Publishing, PublishingType,
+    SesameConfiguration, SesameConfigurationSpec,
 };
 use crate::resolve::{Options, Resolution, ServiceRequest, resolve};
 
 /// Resolves with a Service of this type beside each Gateway.
 fn published(type_: PublishingType, yaml: &str) -> Resolution {
+    published_by(FleetSettings::default(), Some(type_), yaml)
+}
+
+fn published_by(fleet: FleetSettings, type_: Option<PublishingType>, yaml: &str) -> Resolution {
     let spec = SesameConfigurationSpec {
         publishing: Some(Publishing {
-            type_: Some(type_),
+            type_,
             ..Publishing::default()
         }),
+        fleet: Some(fleet),
         ..SesameConfigurationSpec::default()
     };
     let configuration = SesameConfiguration {
@@ -65,6 +71,7 @@ fn a_requested_address_is_the_load_balancers_where_there_is_one_and_else_the_hos
         (PublishingType::NodePort, false, false),
         (PublishingType::ClusterIp, true, false),
         (PublishingType::LoadBalancer, true, true),
+        (PublishingType::UpstreamGateway, true, true),
     ] {
         let resolution = published(type_.clone(), &yaml);
         let asked = ["192.0.2.9".to_owned()];
@@ -81,4 +88,28 @@ fn a_requested_address_is_the_load_balancers_where_there_is_one_and_else_the_hos
             "{type_}"
         );
     }
+}
+
+#[test]
+fn pods_are_reached_at_the_address_of_the_service() {
+    let yaml = gateway("- {name: http, port: 80, protocol: HTTP}");
+    let on_pods = FleetSettings {
+        management: Some(FleetManagement::Managed),
+        workload: Some(FleetWorkload::Deployment),
+        ..FleetSettings::default()
+    };
+    for (type_, gives) in [
+        (None, true),
+        (Some(PublishingType::NodePort), true),
+        (Some(PublishingType::Headless), false),
+    ] {
+        let resolution = published_by(on_pods.clone(), type_, &yaml);
+        assert_eq!(request(&resolution).gives_addresses, gives);
+    }
+    let nowhere = FleetSettings {
+        management: Some(FleetManagement::Unmanaged),
+        ..on_pods
+    };
+    let resolution = published_by(nowhere, None, &yaml);
+    assert!(!request(&resolution).gives_addresses);
 }

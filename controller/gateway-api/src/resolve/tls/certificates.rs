@@ -12,8 +12,8 @@ use sesame_proto::schema::KeyRef;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::pem;
-use super::private_keys::{self, PrivateKey};
+use super::private_keys::{KeyKind, PrivateKey};
+use super::{chains, pem};
 use crate::api::{NamespacedName, ObjectRef, Secret};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
@@ -37,8 +37,9 @@ const TLS_SECRET: &str = "kubernetes.io/tls";
 pub(crate) struct Certificate {
     pub(crate) key: KeyRef,
     pub(crate) pair: Arc<KeyPair>,
-    /// The kind of its key, if it is one that Envoy is known to refuse.
-    pub(crate) refused_kind: Option<String>,
+    pub(crate) kind: KeyKind,
+    /// Sentences on what Envoy or clients will not like about it.
+    pub(crate) advice: Vec<String>,
     /// DNS names of the leaf, lower case.
     dns_names: Vec<String>,
 }
@@ -55,6 +56,16 @@ impl Certificate {
                         .strip_prefix("*.")
                         .is_some_and(|suffix| parent == Some(suffix))
             })
+    }
+
+    /// Returns true if no client is ever shown the other one where both are.
+    pub(crate) fn stands_for(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && !other.dns_names.is_empty()
+            && other
+                .dns_names
+                .iter()
+                .all(|name| self.dns_names.contains(name))
     }
 }
 
@@ -215,44 +226,46 @@ fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
     check(key, part("tls.crt")?, part("tls.key")?)
 }
 
-/// Checks that both parts can be read, and that the key belongs to the leaf. All else is for Envoy to judge: it accepts
-/// pairs that other implementations do not, and has reasons of its own.
+/// Checks that both parts can be read, and that the key belongs to a certificate, which is the leaf. All else is for Envoy to
+/// judge: it accepts pairs that other implementations do not, and has reasons of its own.
 fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certificate, String> {
     let chain = pem::certificates(chain).map_err(|why| format!("tls.crt {why}"))?;
     let private_key = pem::private_key(private_key).map_err(|why| format!("tls.key {why}"))?;
     let mut certificates = Vec::with_capacity(chain.len());
+    let mut encoded = Vec::with_capacity(chain.len());
     for (i, der) in chain.iter().enumerate() {
         let (rest, certificate) = X509Certificate::from_der(der)
             .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
-        certificates.push((certificate, der.len() - rest.len()));
+        // Old tools append data to a certificate that is no part of it.
+        encoded.push(der.get(..der.len() - rest.len()).unwrap_or_default());
+        certificates.push(certificate);
     }
-    let (leaf, _) = certificates.first().ok_or("tls.crt is empty")?;
     let read = PrivateKey::read(&private_key).map_err(|why| format!("tls.key {why}"))?;
-    if !read.belongs_to(leaf.public_key()) {
-        let owner = certificates
-            .iter()
-            .position(|(certificate, _)| read.belongs_to(certificate.public_key()));
-        return Err(match owner {
-            Some(owner) => format!(
-                "tls.key belongs to certificate {owner} of tls.crt, not to the first; the leaf must come first"
-            ),
-            None => "tls.key does not belong to the first certificate of tls.crt, nor to another one there".to_owned(),
-        });
-    }
-    let chain: Vec<CertificateDer<'_>> = chain
+    let owner = certificates
         .iter()
-        .zip(&certificates)
-        .filter_map(|(der, (_, length))| der.get(..*length))
+        .position(|certificate| read.belongs_to(certificate.public_key()));
+    let Some((place, leaf)) = owner.and_then(|place| Some((place, certificates.get(place)?)))
+    else {
+        return Err("tls.key does not belong to any certificate of tls.crt".to_owned());
+    };
+    let order = chains::order(&certificates, place);
+    let shown: Vec<CertificateDer<'_>> = order
+        .iter()
+        .filter_map(|place| encoded.get(*place).copied())
         .map(CertificateDer::from)
         .collect();
+    let bytes = shown.iter().map(|certificate| certificate.len()).sum();
 
     let name = format!("Secret/{key}");
     let pair = KeyPair {
         name: name.clone(),
-        certificate_chain: pem::encode_certificates(&chain).into_bytes(),
+        certificate_chain: pem::encode_certificates(&shown).into_bytes(),
         private_key: pem::encode_private_key(&private_key).into_bytes(),
     };
     Ok(Certificate {
+        kind: KeyKind::of(leaf.public_key()),
+        advice: chains::advice(&name, &certificates, &order, bytes),
+        dns_names: dns_names(leaf),
         key: KeyRef {
             name,
             digest: pair.digest(),
@@ -260,8 +273,6 @@ fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certi
             not_after: leaf.validity().not_after.timestamp(),
         },
         pair: Arc::new(pair),
-        refused_kind: private_keys::refused_kind(leaf.public_key()),
-        dns_names: dns_names(leaf),
     })
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod ca_bundles;
 pub(crate) mod certificates;
+mod chains;
 pub(crate) mod client_validation;
 pub(crate) mod pem;
 pub(crate) mod private_keys;

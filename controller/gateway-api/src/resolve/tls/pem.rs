@@ -15,6 +15,31 @@ use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES};
 /// Old labels of certificates. The second has more than the certificate, which is cut off when it is read.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
+/// Labels of what is no certificate, and what a message says of it.
+const NO_CERTIFICATES: [(&str, &str); 3] = [
+    (
+        "CERTIFICATE REQUEST-----",
+        ", but a request for a certificate",
+    ),
+    (
+        "-----BEGIN PKCS7-----",
+        ", but PKCS#7; turn it into PEM (openssl pkcs7 -print_certs)",
+    ),
+    ("PRIVATE KEY-----", ", but a private key"),
+];
+/// The same for keys.
+const NO_KEYS: [(&str, &str); 3] = [
+    (
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        ", but one in the form of OpenSSH; turn it into PEM (ssh-keygen -p -m PKCS8)",
+    ),
+    (
+        "PRIVATE KEY-----",
+        ", but one of a kind that TLS does not use",
+    ),
+    ("-----BEGIN CERTIFICATE-----", ", but a certificate"),
+];
+
 /// Returns all certificates of a PEM text, in order; at least one.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = text(pem)?;
@@ -29,7 +54,10 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
         found.push(certificate);
     }
     if found.is_empty() {
-        return Err("holds no PEM certificate".to_owned());
+        return Err(format!(
+            "holds no PEM certificate{}",
+            instead(&pem, &NO_CERTIFICATES)
+        ));
     }
     Ok(found)
 }
@@ -45,7 +73,7 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
         );
     }
     PrivateKeyDer::from_pem_slice(&pem).map_err(|why| match why {
-        Error::NoItemsFound => "holds no PEM private key".to_owned(),
+        Error::NoItemsFound => format!("holds no PEM private key{}", instead(&pem, &NO_KEYS)),
         why => broken(&why),
     })
 }
@@ -68,6 +96,26 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         text.replace(label, " CERTIFICATE-----")
     });
     Ok(Cow::Owned(renamed.into_bytes()))
+}
+
+/// Returns what a text seems to be in place of what was looked for, as the end of a sentence; nothing if that is unclear. `others`
+/// are endings for labels of sections that were not looked for.
+fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
+    let has = |marker: &str| {
+        let marker = marker.as_bytes();
+        text.windows(marker.len()).any(|part| part == marker)
+    };
+    if text.starts_with(b"LS0tLS1CRUdJTi") {
+        return ", but base64 of PEM: it was encoded twice (under data, PEM is encoded once; under stringData, not at all)";
+    }
+    if text.starts_with(&[0x30, 0x81]) || text.starts_with(&[0x30, 0x82]) {
+        return ", but binary data, as DER or PKCS#12 is; turn it into PEM (openssl x509, openssl pkey or openssl pkcs12)";
+    }
+    if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
+        return ", but text in UTF-16; store it as ASCII";
+    }
+    let found = others.iter().find(|(label, _)| has(label));
+    found.map_or("", |(_, ending)| ending)
 }
 
 /// Returns a message about a PEM text that quotes none of it.

@@ -3,6 +3,8 @@
 //! Nothing else is judged here: kinds and sizes of keys are for the proxy to judge, so a key of an unknown kind is accepted.
 //! No error has any part of a key.
 
+use std::fmt;
+
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use ring::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
@@ -18,6 +20,42 @@ const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const P256: &str = "1.2.840.10045.3.1.7";
 const P384: &str = "1.3.132.0.34";
 const P521: &str = "1.3.132.0.35";
+
+/// Kinds of keys, as far as a client can tell them apart by what it supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum KeyKind {
+    Rsa,
+    /// ECDSA or Ed25519, which have the same cipher suites.
+    EllipticCurve,
+}
+
+impl KeyKind {
+    /// Returns the kind of a public key.
+    pub(crate) fn of(certificate: &SubjectPublicKeyInfo<'_>) -> Self {
+        let algorithm = certificate.algorithm.algorithm.to_id_string();
+        match ObjectIdentifier::new(&algorithm) {
+            Ok(RSA | RSA_PSS) => Self::Rsa,
+            _ => Self::EllipticCurve,
+        }
+    }
+
+    /// Returns the part of the names of cipher suites that are for such a key.
+    pub(crate) fn in_suites(self) -> &'static str {
+        match self {
+            Self::Rsa => "-RSA-",
+            Self::EllipticCurve => "-ECDSA-",
+        }
+    }
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rsa => "RSA",
+            Self::EllipticCurve => "ECDSA or Ed25519",
+        })
+    }
+}
 
 /// The parts of a private key that tell its public key.
 pub(crate) enum PrivateKey<'k> {
@@ -116,12 +154,7 @@ pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<Str
         return Some(algorithm);
     };
     match (oid, certificate.parsed()) {
-        (RSA, Ok(PublicKey::RSA(public))) => {
-            let modulus = number(public.modulus);
-            let zeros = modulus.first().map_or(0, |byte| byte.leading_zeros());
-            let bits = (modulus.len() * 8).saturating_sub(zeros as usize);
-            (bits < 2048).then(|| format!("RSA of {bits} bits"))
-        }
+        (RSA, _) => short_rsa(certificate).map(|bits| format!("RSA of {bits} bits")),
         (EC, _) => match curve(certificate) {
             Some(curve) => {
                 let known = [P256, P384, P521].contains(&curve.as_str());
@@ -133,6 +166,17 @@ pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<Str
         (RSA_PSS, _) => Some("RSA for PSS only".to_owned()),
         _ => Some(format!("of the algorithm {algorithm}")),
     }
+}
+
+/// Returns the bits of an RSA key that has fewer than 2048.
+pub(super) fn short_rsa(certificate: &SubjectPublicKeyInfo<'_>) -> Option<usize> {
+    let Ok(PublicKey::RSA(public)) = certificate.parsed() else {
+        return None;
+    };
+    let modulus = number(public.modulus);
+    let zeros = modulus.first().map_or(0, |byte| byte.leading_zeros());
+    let bits = (modulus.len() * 8).saturating_sub(zeros as usize);
+    (bits < 2048).then_some(bits)
 }
 
 /// Returns the object identifier of the curve of an ECDSA key; none if the curve is spelt out.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use sesame_proto::dns_name::is_dns_subdomain;
+
 use super::{Faults, MAX_LISTED, MOST_ENTRIES};
 use crate::api::{
     IpFamily, IpFamilyPolicy, PinnedNodePort, Publishing, PublishingType, SessionAffinity,
-    TrafficPolicy,
+    TrafficPolicy, UpstreamSettings,
 };
 use crate::resolve::syntax::names;
 
@@ -17,7 +19,9 @@ const ADDRESSED: &[PublishingType] = &[
     PublishingType::ClusterIp,
     PublishingType::NodePort,
     PublishingType::LoadBalancer,
+    PublishingType::UpstreamGateway,
 ];
+const UPSTREAM: &[PublishingType] = &[PublishingType::UpstreamGateway];
 
 impl Faults<'_> {
     pub(super) fn publishing(&mut self, publishing: &Publishing) {
@@ -32,6 +36,7 @@ impl Faults<'_> {
             internal_traffic_policy,
             session_affinity,
             node_ports,
+            upstream,
             annotations,
             labels,
         } = publishing;
@@ -61,6 +66,16 @@ impl Faults<'_> {
         let words = SessionAffinity::WORDS;
         self.word("publishing.sessionAffinity", affinity, words);
         self.node_ports(node_ports.as_deref().unwrap_or_default());
+        let UpstreamSettings { gateway_class_name } =
+            upstream.as_ref().unwrap_or(&UpstreamSettings::NONE);
+        let class = gateway_class_name.as_deref();
+        if let Some(class) = class.filter(|class| !is_dns_subdomain(class)) {
+            let class: String = class.chars().take(MAX_LISTED).collect();
+            self.add(
+                "publishing.upstream.gatewayClassName",
+                format!("{class:?} is not the name of a GatewayClass"),
+            );
+        }
         self.number("publishing.annotations", annotations.len(), MOST_ENTRIES);
         self.number("publishing.labels", labels.len(), MOST_ENTRIES);
         if let Some(type_) = type_ {
@@ -84,6 +99,7 @@ impl Faults<'_> {
             internal_traffic_policy: internal,
             session_affinity: affinity,
             node_ports,
+            upstream,
         } = publishing;
         for (field, there, allowed) in [
             ("loadBalancerClass", class.is_some(), BALANCED),
@@ -95,6 +111,7 @@ impl Faults<'_> {
             ),
             ("externalTrafficPolicy", external.is_some(), ON_NODES),
             ("nodePorts", node_ports.is_some(), ON_NODES),
+            ("upstream", upstream.is_some(), UPSTREAM),
             ("internalTrafficPolicy", internal.is_some(), ADDRESSED),
             ("sessionAffinity", affinity.is_some(), ADDRESSED),
         ] {
@@ -190,6 +207,22 @@ mod tests {
                 .collect();
             assert_eq!(fields, expected, "{type_}: {found}");
         }
+        let upstream = UpstreamSettings {
+            gateway_class_name: Some("../x".to_owned()),
+        };
+        let found = of(Publishing {
+            type_: Some(PublishingType::Headless),
+            upstream: Some(upstream),
+            ..Publishing::default()
+        });
+        assert!(
+            found.contains("upstream: expected only with type UpstreamGateway"),
+            "{found}"
+        );
+        assert!(
+            found.contains("gatewayClassName: \"../x\" is not the name"),
+            "{found}"
+        );
         let found = of(Publishing {
             external_traffic_policy: Some("local".into()),
             session_affinity: Some("Cookie".into()),

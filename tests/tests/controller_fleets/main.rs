@@ -1,5 +1,8 @@
 //! Managed fleets against a real API server: made, kept as they should be, given up, and gone with their Gateway.
 
+mod merged;
+mod workloads;
+
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::cluster::{Channel, Client, TestCluster, User};
@@ -160,6 +163,13 @@ async fn a_managed_gateway_has_a_fleet_that_is_repaired_and_comes_back() {
     }
 }
 
+/// Has the fleet of the class be managed so.
+async fn manage(cluster: &TestCluster, management: &str) {
+    let change = json!({"spec": {"fleet": {"management": management}}});
+    let template = format!("{CONFIGURATIONS}/template");
+    cluster.merge(&template, &change).await;
+}
+
 /// Waits until the publication says that it is of this fleet: the controller has seen the class as it is now.
 async fn seen_by_the_controller(cluster: &TestCluster, fleet: &str) {
     let manifest = sesame_published::names::manifest_name(&edge_name());
@@ -256,10 +266,7 @@ async fn a_released_fleet_stays_and_what_is_foreign_is_not_touched() {
     );
 
     // Given up: nobody's, and otherwise as it was.
-    let unmanaged = json!({"spec": {"fleet": {"management": "Unmanaged"}}});
-    cluster
-        .merge(&format!("{CONFIGURATIONS}/template"), &unmanaged)
-        .await;
+    manage(&cluster, "Unmanaged").await;
     let released = cluster
         .until(
             "the Gateway says so",
@@ -289,11 +296,8 @@ async fn a_released_fleet_stays_and_what_is_foreign_is_not_touched() {
         assert_eq!(now["rules"], before["rules"]);
     }
 
-    // Back again: it is not ours.
-    let again = json!({"spec": {"fleet": {"management": "Managed"}}});
-    cluster
-        .merge(&format!("{CONFIGURATIONS}/template"), &again)
-        .await;
+    // Back again: it is not ours, and nobody has agreed.
+    manage(&cluster, "Managed").await;
     let path = format!("{GATEWAYS}/edge");
     cluster
         .until("the Gateway says so", &path, |gateway| {

@@ -1,0 +1,143 @@
+//! Reads the lines of a log: those of all its files, then those that come.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::ACCESS_LOG;
+use super::directory::{LogDirectory, NOWHERE, open_log};
+
+/// Bytes of a line that are read; Envoy bounds what clients choose of it far below.
+const MOST_BYTES: u64 = 1 << 20;
+/// Time for which Envoy may write to a file that was put aside.
+const LATE: Duration = Duration::from_secs(3);
+
+/// Returns the file to which an Envoy with this runtime directory writes; none if it writes to none.
+pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
+    let target = fs::read_link(runtime.join(ACCESS_LOG)).ok()?;
+    (target != Path::new(NOWHERE)).then_some(target)
+}
+
+/// Reader of one log.
+#[derive(Debug)]
+pub(crate) struct LogReader {
+    current: PathBuf,
+    /// Files that are still to be read; the current one is the last.
+    files: VecDeque<PathBuf>,
+    open: Option<OpenLog>,
+}
+
+#[derive(Debug)]
+struct OpenLog {
+    reader: BufReader<File>,
+    /// Device and number of the file.
+    id: (u64, u64),
+    /// Beginning of a line whose end is not written yet.
+    begun: Vec<u8>,
+    /// Time at which it was found put aside.
+    aside: Option<Instant>,
+}
+
+impl LogReader {
+    /// Starts with the oldest file of the log that is written to `current`.
+    pub(crate) fn open(current: &Path) -> io::Result<Self> {
+        Ok(Self {
+            current: current.to_owned(),
+            files: LogDirectory::files_beside(current)?.into(),
+            open: None,
+        })
+    }
+
+    /// Returns the next line without its end; none if there is no whole one yet.
+    pub(crate) fn next_line(&mut self) -> io::Result<Option<String>> {
+        loop {
+            let Some(open) = &mut self.open else {
+                let Some(path) = self.files.pop_front() else {
+                    return Ok(None);
+                };
+                match OpenLog::open(&path) {
+                    Ok(open) => self.open = Some(open),
+                    // Removed since, for its age.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+                continue;
+            };
+            if let Some(line) = open.next_line()? {
+                return Ok(Some(line));
+            }
+            if self.files.is_empty() {
+                if !open.is_over(&self.current) {
+                    return Ok(None);
+                }
+                self.files.push_back(self.current.clone());
+            }
+            self.open = None;
+        }
+    }
+}
+
+impl OpenLog {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = open_log(path)?;
+        let meta = file.metadata()?;
+        Ok(Self {
+            reader: BufReader::new(file),
+            id: (meta.dev(), meta.ino()),
+            begun: Vec::new(),
+            aside: None,
+        })
+    }
+
+    fn next_line(&mut self) -> io::Result<Option<String>> {
+        let room = MOST_BYTES.saturating_sub(self.begun.len() as u64);
+        (&mut self.reader)
+            .take(room)
+            .read_until(b'\n', &mut self.begun)?;
+        let is_whole = self.begun.last() == Some(&b'\n');
+        if !is_whole && (self.begun.len() as u64) < MOST_BYTES {
+            return Ok(None);
+        }
+        let line = std::mem::take(&mut self.begun);
+        Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()))
+    }
+
+    /// Returns whether another file has had its place for long enough.
+    fn is_over(&mut self, current: &Path) -> bool {
+        let same = fs::symlink_metadata(current).is_ok_and(|now| (now.dev(), now.ino()) == self.id);
+        if same {
+            return false;
+        }
+        let aside = self.aside.get_or_insert_with(Instant::now);
+        aside.elapsed() >= LATE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_read_whole_from_the_oldest_file_to_the_newest() {
+        let root = tempfile::tempdir().unwrap();
+        let current = root.path().join(ACCESS_LOG);
+        for (name, text) in [(".9", "1\n2\n"), (".10", "3\ncut"), ("", "4\n5")] {
+            fs::write(root.path().join(format!("{ACCESS_LOG}{name}")), text).unwrap();
+        }
+        let mut log = LogReader::open(&current).unwrap();
+        let mut lines = Vec::new();
+        while let Some(line) = log.next_line().unwrap() {
+            lines.push(line);
+        }
+        assert_eq!(lines, ["1", "2", "3", "4"]);
+        let mut file = fs::OpenOptions::new().append(true).open(&current).unwrap();
+        file.write_all(b"5\n").unwrap();
+        assert_eq!(log.next_line().unwrap().as_deref(), Some("55"));
+        assert_eq!(log.next_line().unwrap(), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! Options of access logs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::access_log::{AccessLogSettings, AccessLogTo, LogBounds};
+
+/// Variable in which systemd names the directory of a unit's logs.
+const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
+
+#[derive(Debug, Args)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of the options, as they are on the command line"
+)]
+#[command(next_help_heading = "Access logs")]
+pub(crate) struct AccessLogArgs {
+    /// Place of the access logs, one JSON object a line: a file for each Gateway, which `sesame-agent logs` prints, the standard
+    /// output of the agent or its launcher, as containers have it, or none.
+    #[arg(
+        long,
+        env = "SESAME_ACCESS_LOG",
+        value_enum,
+        default_value_t,
+        value_name = "PLACE"
+    )]
+    access_log: AccessLogTo,
+    /// Directory of the files, where Envoy can write to it; by default the unit's directory of logs, else `access-logs` in the
+    /// state directory.
+    #[arg(long, env = "SESAME_ACCESS_LOG_DIR", value_name = "DIR")]
+    access_log_dir: Option<PathBuf>,
+    /// Size of a file after which the next one is begun.
+    #[arg(
+        long,
+        env = "SESAME_ACCESS_LOG_MIB",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20),
+        value_name = "MIB"
+    )]
+    access_log_mib: u64,
+    /// Number of files of each Gateway; the oldest go.
+    #[arg(
+        long,
+        env = "SESAME_ACCESS_LOG_FILES",
+        default_value_t = 4,
+        value_parser = clap::value_parser!(u32).range(2..=1000),
+        value_name = "N"
+    )]
+    access_log_files: u32,
+    /// Age of a file after which the next one is begun.
+    #[arg(
+        long,
+        env = "SESAME_ACCESS_LOG_HOURS",
+        default_value_t = 24,
+        value_parser = clap::value_parser!(u64).range(1..=8760),
+        value_name = "HOURS"
+    )]
+    access_log_hours: u64,
+    /// Room on the disk that access logs leave free, or a tenth of the disk if that is less: for it old files go, and then
+    /// nothing is logged until there is room again.
+    #[arg(
+        long,
+        env = "SESAME_ACCESS_LOG_FREE_MIB",
+        default_value_t = 512,
+        value_parser = clap::value_parser!(u64).range(0..=1 << 20),
+        value_name = "MIB"
+    )]
+    access_log_free_mib: u64,
+}
+
+impl AccessLogArgs {
+    /// Returns the settings of an agent with this state directory.
+    pub(super) fn settings(self, state_dir: &Path) -> AccessLogSettings {
+        let Self {
+            access_log,
+            access_log_dir,
+            access_log_mib,
+            access_log_files,
+            access_log_hours,
+            access_log_free_mib,
+        } = self;
+        AccessLogSettings {
+            to: access_log,
+            directory: access_log_dir
+                .or_else(of_unit)
+                .unwrap_or_else(|| state_dir.join("access-logs")),
+            bounds: LogBounds {
+                file_bytes: access_log_mib << 20,
+                files: access_log_files as usize,
+                period: Duration::from_secs(access_log_hours * 3600),
+                free_bytes: access_log_free_mib << 20,
+            },
+        }
+    }
+}
+
+/// Returns the first directory of logs that systemd has made for this unit.
+fn of_unit() -> Option<PathBuf> {
+    let all = std::env::var_os(LOGS_DIRECTORY)?;
+    std::env::split_paths(&all)
+        .next()
+        .filter(|first| first.is_absolute())
+}

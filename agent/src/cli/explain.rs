@@ -1,0 +1,181 @@
+//! `sesame-agent explain`: tells where a request goes, and why.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::explain::{ExplainRequest, Explanation, TextDetail, text};
+use sesame_proto::schema::Snapshot;
+
+use super::EXIT_WRONG;
+use super::agent::{self, AgentArgs};
+use super::history::StateArgs;
+use super::host::HostArgs;
+use super::offline;
+use crate::run::explaining::{ExplainOrder, explain_accepted, explain_one};
+use crate::run::report::{RefusedReport, Report};
+
+/// Tells where a request goes, and why. The exit code is 0 if a route takes the request, 1 if none does.
+#[derive(Debug, Args)]
+#[command(override_usage = "sesame-agent explain [OPTIONS] [METHOD] <URL>")]
+pub(crate) struct ExplainArgs {
+    /// Explain what these Gateway API manifests would serve, in place of what the agent serves; none has to run.
+    #[arg(long, value_name = "DIR", conflicts_with = "state_dir")]
+    manifests: Option<PathBuf>,
+    /// Header of the request; repeatable. `Host` takes the place of the URL's.
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// Server name in the TLS handshake; the URL's host by default.
+    #[arg(long, value_name = "NAME")]
+    sni: Option<String>,
+    /// The client shows a certificate where it is asked for one, and it is valid.
+    #[arg(long)]
+    client_cert: bool,
+    /// Show all routes of the host, also those with another path.
+    #[arg(long)]
+    all_routes: bool,
+    /// Method, GET if left out, and URL with the port that clients see.
+    #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
+    request: Vec<String>,
+    #[command(flatten)]
+    state: StateArgs,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> {
+    let order = ExplainOrder {
+        gateway: agent.gateway.as_ref().map(ToString::to_string),
+        request: request(args)?,
+    };
+    let mut explanation: Explanation = match &args.manifests {
+        Some(_) => of_manifests(agent, args, order)?,
+        None => args.state.read(
+            agent,
+            || agent::ask_about(&agent.socket(), "/explain", &order),
+            |state_dir| explain_accepted(state_dir, &order),
+        )?,
+    };
+    if args.manifests.is_none() && args.state.without_asking(agent).is_none() {
+        explanation.notes = notes(&explanation, &refused(agent)?);
+    }
+    let detail = if args.all_routes {
+        TextDetail::AllRoutes
+    } else {
+        TextDetail::Brief
+    };
+    agent
+        .output
+        .write(&explanation, || text(&explanation, detail))?;
+    Ok(if explanation.route.is_some() {
+        0
+    } else {
+        EXIT_WRONG
+    })
+}
+
+/// Returns what the Envoys of the agent refuse; nothing if no agent runs.
+fn refused(agent: &AgentArgs) -> anyhow::Result<Vec<RefusedReport>> {
+    let socket = agent.socket();
+    let Some(answer) = agent::ask(&socket, "/gateways")? else {
+        return Ok(Vec::new());
+    };
+    let report: Report = serde_json::from_slice(&answer)
+        .with_context(|| format!("the answer of {} is not understood", socket.display()))?;
+    let gateways = report.gateways.into_iter();
+    Ok(gateways.flat_map(|gateway| gateway.refused).collect())
+}
+
+/// Returns a note for each part of the answer that Envoy refuses, because then the answer is another one.
+fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
+    let parts = explanation.parts();
+    let is_part = |it: &&RefusedReport| {
+        let name = [&it.kind, &it.namespace, &it.name, &it.section].map(String::as_str);
+        let name: Vec<&str> = name.into_iter().filter(|part| !part.is_empty()).collect();
+        let name = name.join("/");
+        parts.iter().any(|part| {
+            let rest = part.strip_prefix(name.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    };
+    let refused = refused.iter().filter(is_part);
+    refused
+        .map(|it| format!("Envoy refuses this in part: {it}"))
+        .collect()
+}
+
+fn request(args: &ExplainArgs) -> anyhow::Result<ExplainRequest> {
+    let (method, url) = match args.request.as_slice() {
+        [method, url] => (method.as_str(), url.as_str()),
+        [url] => ("GET", url.as_str()),
+        _ => ("GET", ""),
+    };
+    let request = ExplainRequest::parse(method, url, &args.headers, args.sni.as_deref())?;
+    Ok(ExplainRequest {
+        client_certificate: args.client_cert,
+        ..request
+    })
+}
+
+fn of_manifests(
+    agent: &AgentArgs,
+    args: &ExplainArgs,
+    mut order: ExplainOrder,
+) -> anyhow::Result<Explanation> {
+    let manifests = args.manifests.clone().unwrap_or_default();
+    let read = offline::read(&manifests, &args.host)?;
+    for problem in &read.problems {
+        tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
+    }
+    // A Gateway may be served together with others, under a name of their class.
+    let merged = agent.gateway.as_ref();
+    if let Some(merged) = merged.and_then(|name| read.resolution.merged.get(name)) {
+        order.gateway = Some(merged.published_as.to_string());
+    }
+    let gateways = read.resolution.gateways.iter();
+    let snapshots: Vec<(&NamespacedName, &Snapshot)> =
+        gateways.map(|it| (&it.gateway, &it.snapshot)).collect();
+    explain_one(snapshots, &order)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use sesame_gateway_api::explain::explain_any;
+    use sesame_proto::schema::{Listener, Port};
+
+    use super::*;
+
+    #[test]
+    fn a_refused_part_is_noted() {
+        let snapshot = Snapshot {
+            ports: vec![Port {
+                port: 80,
+                listeners: vec![Listener {
+                    name: "Gateway/default/edge/listeners/http".to_owned(),
+                    route_table: "http/80".to_owned(),
+                    ..Listener::default()
+                }],
+                ..Port::default()
+            }],
+            ..Snapshot::default()
+        };
+        let request = ExplainRequest::parse("GET", "http://a.test/", &[] as &[&str], None);
+        let explanation = explain_any(&[&snapshot], &request.expect("a request"));
+        let explanation = explanation.expect("one Gateway");
+        let noted = |section: &str| {
+            let refused = json!([{"kind": "Gateway", "namespace": "default", "name": "edge", "section": section,
+                "effect": "nothing is served", "envoyWords": "no", "since": "2026-01-01T00:00:00Z"}]);
+            notes(
+                &explanation,
+                &serde_json::from_value::<Vec<RefusedReport>>(refused).expect("a report"),
+            )
+            .len()
+        };
+        assert_eq!(
+            ["", "listeners/http", "listeners/htt", "rules/0"].map(noted),
+            [1, 1, 0, 0]
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! `sesame-agent diff --manifests OLD NEW`: the matches that would be answered differently.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::explain::{ChangedAnswer, changed_answers};
+use sesame_gateway_api::resolve::ResolvedGateway;
+
+use super::agent::AgentArgs;
+use super::history::DiffArgs;
+use super::{EXIT_WRONG, offline};
+
+/// Prints the difference. The exit code is that of `diff`: 0 if there is none, 1 if there is one.
+pub(super) fn main(
+    agent: &AgentArgs,
+    args: &DiffArgs,
+    directories: &[PathBuf],
+) -> anyhow::Result<u8> {
+    let mut read = Vec::new();
+    for directory in directories {
+        let found = offline::read(directory, &args.host)?;
+        for problem in &found.problems {
+            tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
+        }
+        read.push(by_name(found.resolution.gateways));
+    }
+    let [old, new] = read.as_slice() else {
+        anyhow::bail!("--manifests: expected two directories, OLD and NEW");
+    };
+    let names: BTreeSet<&NamespacedName> = old.keys().chain(new.keys()).collect();
+    let wanted = agent.gateway.as_ref();
+    let mut changed: Vec<ChangedAnswer> = names
+        .into_iter()
+        .filter(|name| wanted.is_none_or(|wanted| wanted == *name))
+        .flat_map(|name| {
+            let snapshot = |of: &BTreeMap<NamespacedName, ResolvedGateway>| {
+                of.get(name).map(|it| it.snapshot.clone())
+            };
+            changed_answers(snapshot(old).as_ref(), snapshot(new).as_ref())
+        })
+        .collect();
+    changed.sort();
+    agent.output.write(&changed, || text(&changed))?;
+    Ok(if changed.is_empty() { 0 } else { EXIT_WRONG })
+}
+
+fn by_name(gateways: Vec<ResolvedGateway>) -> BTreeMap<NamespacedName, ResolvedGateway> {
+    let named = gateways.into_iter().map(|it| (it.gateway.clone(), it));
+    named.collect()
+}
+
+/// Returns the changes as text, each match once. Writing to a String cannot fail, so the results are let go.
+fn text(changed: &[ChangedAnswer]) -> String {
+    let mut text = String::new();
+    let mut last = None;
+    for change in changed {
+        let ChangedAnswer {
+            route,
+            gateway: _,
+            listener,
+            host,
+            condition,
+            request,
+            before,
+            after,
+        } = change;
+        if last != Some(route) {
+            let _ = writeln!(text, "{route} ({condition})");
+            last = Some(route);
+        }
+        let host = match host.as_str() {
+            "" | "*" => "any other host",
+            host => host,
+        };
+        let _ = writeln!(text, "  at {listener}, {host}");
+        if let Some(request) = request {
+            let _ = writeln!(text, "    for example {request}");
+        }
+        let _ = writeln!(text, "    - {before}");
+        let _ = writeln!(text, "    + {after}");
+    }
+    if text.is_empty() {
+        text.push_str("no match is answered differently\n");
+    }
+    text
+}

@@ -1,0 +1,211 @@
+//! `sesame-agent why`: tells where one object is served, and if it is not, why.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::explain::{ServedPlace, served};
+use sesame_gateway_api::status::{ObjectStatus, Statuses};
+use sesame_gateway_api::world::{Kind, ObjectKey};
+
+use super::EXIT_WRONG;
+use super::agent::{self, AgentArgs};
+use super::history::StateArgs;
+use super::host::HostArgs;
+use super::offline;
+use super::render::gateway_name;
+use super::status::conditions::{ShownCondition, conditions_of};
+use super::status::selection::plural;
+use crate::run::explaining::served_accepted;
+use crate::run::report::Report;
+
+/// Tells where an object is served, what its conditions say, and what keeps requests from it. The exit code is 0 if it is served
+/// and nothing is wrong with it, else 1.
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// Look at these Gateway API manifests, in place of what the agent serves; none has to run.
+    #[arg(long, value_name = "DIR", conflicts_with = "state_dir")]
+    manifests: Option<PathBuf>,
+    /// Kind of the object, in any case, singular or plural.
+    #[arg(value_name = "KIND", value_parser = kind)]
+    kind: Kind,
+    /// The object; in the namespace `default` without one.
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
+    name: NamespacedName,
+    #[command(flatten)]
+    state: StateArgs,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectAnswer {
+    object: String,
+    served: Vec<ServedPlace>,
+    conditions: Vec<ShownCondition>,
+    /// Messages about the object for which there is no condition.
+    problems: Vec<String>,
+}
+
+pub(crate) fn main(agent: &AgentArgs, args: &WhyArgs) -> anyhow::Result<u8> {
+    if args.kind.cluster_scoped() {
+        bail!(
+            "a {} is served nowhere itself; ask about a Gateway of it",
+            args.kind
+        );
+    }
+    let object = args.kind.named(args.name.clone());
+    let answer = match &args.manifests {
+        Some(_) => of_manifests(args, &object)?,
+        None => of_host(agent, args, &object)?,
+    };
+    agent.output.write(&answer, || text(&answer))?;
+    let wrong = answer.conditions.iter().any(ShownCondition::is_fault);
+    let well = !answer.served.is_empty() && !wrong && answer.problems.is_empty();
+    Ok(if well { 0 } else { EXIT_WRONG })
+}
+
+fn of_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnswer> {
+    let manifests = args.manifests.clone().unwrap_or_default();
+    let read = offline::read(&manifests, &args.host)?;
+    if !read.manifests.world().contains(object) {
+        bail!("--manifests {}: there is no {object}", manifests.display());
+    }
+    let name = object.to_string();
+    let gateways = read.resolution.gateways.iter();
+    let of_files = read.problems.iter();
+    let of_files = of_files.filter(|problem| problem.object.as_deref() == Some(&name));
+    let of_object = read.resolution.problems.iter();
+    let of_object = of_object.filter(|problem| problem.object == *object);
+    Ok(ObjectAnswer {
+        served: gateways
+            .flat_map(|gateway| served(&gateway.snapshot, &name))
+            .collect(),
+        conditions: conditions_of(&status(&read.resolution.statuses, object)?),
+        problems: of_files
+            .map(|problem| problem.message.clone())
+            .chain(of_object.map(|problem| problem.message.clone()))
+            .collect(),
+        object: name,
+    })
+}
+
+/// Returns the status of an object as JSON; null if it has none.
+fn status(statuses: &Statuses, object: &ObjectKey) -> anyhow::Result<Value> {
+    let mut found = statuses.objects();
+    let found = found.find(|(kind, name, _)| *kind == object.kind && **name == object.name);
+    Ok(match found {
+        Some((_, _, ObjectStatus::GatewayClass(it))) => serde_json::to_value(it)?,
+        Some((_, _, ObjectStatus::Gateway(it))) => serde_json::to_value(it)?,
+        Some((_, _, ObjectStatus::ListenerSet(it))) => serde_json::to_value(it)?,
+        Some((_, _, ObjectStatus::Route(it))) => serde_json::to_value(it)?,
+        Some((_, _, ObjectStatus::Policy(it))) => serde_json::to_value(it)?,
+        None => Value::Null,
+    })
+}
+
+fn of_host(agent: &AgentArgs, args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnswer> {
+    let name = object.to_string();
+    let socket = agent.socket();
+    let served = args.state.read(
+        agent,
+        || agent::ask(&socket, &format!("/served/{name}")),
+        |state_dir| Ok(served_accepted(state_dir, &name)),
+    )?;
+    // Of an agent that does not run nobody can be asked about conditions.
+    let report: Option<Report> = match agent::ask(&socket, "/status")? {
+        Some(answer) => Some(
+            serde_json::from_slice(&answer)
+                .with_context(|| format!("the answer of {} is not understood", socket.display()))?,
+        ),
+        None => None,
+    };
+    let mut answer = ObjectAnswer {
+        object: name,
+        served,
+        conditions: Vec::new(),
+        problems: Vec::new(),
+    };
+    if let Some(report) = report {
+        let mut objects = report.objects.iter();
+        let found = objects.find(|it| {
+            it.kind == object.kind.as_str()
+                && it.namespace == object.name.namespace
+                && it.name == object.name.name
+        });
+        answer.conditions = found
+            .map(|it| conditions_of(&it.status))
+            .unwrap_or_default();
+        let problems = report.source.problems.iter();
+        let problems = problems.filter(|it| it.object.as_deref() == Some(&answer.object));
+        answer.problems = problems.map(|problem| problem.message.clone()).collect();
+    }
+    Ok(answer)
+}
+
+/// Returns the answer as text. Writing to a String cannot fail, so the results are let go.
+fn text(answer: &ObjectAnswer) -> String {
+    let ObjectAnswer {
+        object,
+        served,
+        conditions,
+        problems,
+    } = answer;
+    let mut text = format!("{object}\n");
+    if served.is_empty() {
+        text.push_str("  is served nowhere\n");
+    }
+    for place in served {
+        let ServedPlace {
+            gateway: _,
+            listener,
+            port,
+            host,
+            part,
+            condition,
+        } = place;
+        let host = match host.as_str() {
+            "" | "*" => "any other host",
+            host => host,
+        };
+        let _ = writeln!(text, "  served by {listener} (port {port}) for {host}");
+        if part != listener {
+            let _ = writeln!(text, "    {part}");
+        }
+        let _ = writeln!(text, "    {condition}");
+    }
+    for condition in conditions {
+        let ShownCondition {
+            section,
+            type_,
+            status,
+            reason,
+            message,
+        } = condition;
+        let section = match section.as_str() {
+            "" => String::new(),
+            section => format!("{section}: "),
+        };
+        let _ = writeln!(text, "  {section}{type_}={status} {reason}: {message}");
+    }
+    for problem in problems {
+        let _ = writeln!(text, "  problem: {problem}");
+    }
+    text
+}
+
+/// Parses a kind, in any case, singular or plural.
+fn kind(text: &str) -> Result<Kind, String> {
+    let text_is = |name: &str| name.eq_ignore_ascii_case(text);
+    let mut kinds = Kind::ALL.iter();
+    let found = kinds.find(|kind| text_is(kind.as_str()) || text_is(&plural(kind.as_str())));
+    found.copied().ok_or_else(|| {
+        format!("{text:?} is no kind that Sesame reads; expected for instance httproute")
+    })
+}

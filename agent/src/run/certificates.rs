@@ -1,0 +1,340 @@
+//! Certificates and trust bundles that Envoys serve with: what they say, where they are from, and what they are used for.
+//!
+//! Must never show anything of a private key.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::certificate_facts::CertificateFacts;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{Backend, BackendTls, Listener, Snapshot, TlsTermination, TrustBundle};
+use tokio::sync::watch;
+
+use super::engine::SourceState;
+use super::inspect::InspectedGateway;
+use super::observed::{AllObserved, Observed, newest};
+use crate::envoy::admin::{Admin, serial};
+
+/// Path on the agent's socket.
+pub(crate) const CERTIFICATES_PATH: &str = "/certificates";
+/// Time that an Envoy has to say what it serves.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One certificate of one Gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CertificateReport {
+    /// The Gateway, as `namespace/name`.
+    pub(crate) gateway: String,
+    /// The object that it is from: `Secret/namespace/name`, or ConfigMaps with `+` between them.
+    pub(crate) object: String,
+    /// File of the object, where the source is manifests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<String>,
+    pub(crate) role: CertificateRole,
+    /// DNS names, addresses and URIs.
+    pub(crate) names: Vec<String>,
+    pub(crate) subject: String,
+    pub(crate) issuer: String,
+    /// Lower-case hexadecimal without leading zeros.
+    pub(crate) serial: String,
+    /// Kind and size of the key.
+    pub(crate) key: String,
+    pub(crate) not_before: Timestamp,
+    pub(crate) not_after: Timestamp,
+    /// Listeners and backends, by their names in the snapshot.
+    pub(crate) used_by: Vec<String>,
+    /// True if Envoy serves it; none where Envoy was not asked or does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) served: Option<bool>,
+}
+
+/// Part that a certificate has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CertificateRole {
+    /// Shown to clients, or to backends.
+    Leaf,
+    /// Shown behind a leaf.
+    Chain,
+    /// Trusted: clients or backends have to show one that it has signed.
+    Authority,
+}
+
+/// The newest values that reports of certificates are made of.
+#[derive(Clone)]
+pub(super) struct CertificatesSource {
+    known: watch::Receiver<SourceState>,
+    observed: watch::Receiver<AllObserved>,
+}
+
+impl CertificatesSource {
+    pub(super) fn of(
+        known: &watch::Receiver<SourceState>,
+        observed: &watch::Receiver<AllObserved>,
+    ) -> Self {
+        Self {
+            known: known.clone(),
+            observed: observed.clone(),
+        }
+    }
+
+    /// Reports those of every Gateway, the earliest to expire first; asks each Envoy what it serves.
+    pub(super) async fn report(&self) -> Vec<CertificateReport> {
+        let files = self.known.borrow().key_files.clone();
+        let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
+        let mut found = Vec::new();
+        // All at once: several that hang take no longer than one.
+        let all_served = futures::future::join_all(observed.values().map(serials)).await;
+        for ((gateway, observed), served) in observed.iter().zip(all_served) {
+            let Some(applied) = &observed.applied else {
+                continue;
+            };
+            let inputs = ReportInputs {
+                gateway: gateway.to_string(),
+                snapshot: &applied.encoded.without_route_tables(),
+                keys: applied.encoded.keys(),
+                served: served.as_deref(),
+                files: &files,
+            };
+            found.extend(of_gateway(&inputs));
+        }
+        sorted(found)
+    }
+}
+
+/// Returns the serial numbers that the Envoy of a Gateway serves with; none if it does not answer.
+async fn serials(observed: &Observed) -> Option<Vec<String>> {
+    if !observed.live {
+        return None;
+    }
+    let admin = Admin::new(&observed.envoy.admin).with_timeout(PATIENCE);
+    admin.certificate_serials().await.ok()
+}
+
+/// Reports those of Gateways that were accepted, without an agent to ask.
+pub(crate) fn of_accepted(accepted: &[InspectedGateway]) -> Vec<CertificateReport> {
+    let reports = accepted.iter().flat_map(|it| {
+        of_gateway(&ReportInputs {
+            gateway: it.gateway.to_string(),
+            snapshot: &it.resolved.snapshot,
+            keys: &it.resolved.keys,
+            served: None,
+            files: &BTreeMap::new(),
+        })
+    });
+    sorted(reports.collect())
+}
+
+fn sorted(mut found: Vec<CertificateReport>) -> Vec<CertificateReport> {
+    found.sort_by(|one, other| {
+        let key =
+            |it: &CertificateReport| (it.not_after, it.gateway.clone(), it.object.clone(), it.role);
+        key(one).cmp(&key(other))
+    });
+    found
+}
+
+/// Everything that the report of one Gateway is made of.
+struct ReportInputs<'a> {
+    gateway: String,
+    snapshot: &'a Snapshot,
+    keys: &'a [KeyPair],
+    served: Option<&'a [String]>,
+    /// Files of objects by name.
+    files: &'a BTreeMap<String, String>,
+}
+
+fn of_gateway(inputs: &ReportInputs<'_>) -> Vec<CertificateReport> {
+    let used_by = uses(inputs.snapshot);
+    let mut found = Vec::new();
+    for KeyPair {
+        name,
+        certificate_chain,
+        private_key: _,
+    } in inputs.keys
+    {
+        let chain = CertificateFacts::of_pem(certificate_chain);
+        for (place, facts) in chain.into_iter().enumerate() {
+            let role = match place {
+                0 => CertificateRole::Leaf,
+                _ => CertificateRole::Chain,
+            };
+            found.extend(one(inputs, &used_by, name, role, facts));
+        }
+    }
+    for TrustBundle { name, pem } in &inputs.snapshot.trust_bundles {
+        for facts in CertificateFacts::of_pem(pem.as_bytes()) {
+            let role = CertificateRole::Authority;
+            found.extend(one(inputs, &used_by, name, role, facts));
+        }
+    }
+    found
+}
+
+fn one(
+    inputs: &ReportInputs<'_>,
+    used_by: &BTreeMap<&str, Vec<String>>,
+    object: &str,
+    role: CertificateRole,
+    facts: CertificateFacts,
+) -> Option<CertificateReport> {
+    let CertificateFacts {
+        names,
+        subject,
+        issuer,
+        serial: number,
+        not_before,
+        not_after,
+        key,
+    } = facts;
+    let of_envoy = |all: &[String]| all.contains(&serial(&number));
+    let served = inputs.served.map(of_envoy);
+    let time = |seconds| Timestamp::from_second(seconds).ok();
+    // Several ConfigMaps make one bundle, each in a file of its own.
+    let files = object.split('+').filter_map(|part| inputs.files.get(part));
+    let files: Vec<&str> = files.map(String::as_str).collect();
+    Some(CertificateReport {
+        gateway: inputs.gateway.clone(),
+        object: object.to_owned(),
+        file: (!files.is_empty()).then(|| files.join(", ")),
+        role,
+        names,
+        subject,
+        issuer,
+        key,
+        not_before: time(not_before)?,
+        not_after: time(not_after)?,
+        used_by: used_by.get(object).cloned().unwrap_or_default(),
+        // Envoy tells the leaves only.
+        served: served.filter(|_| role == CertificateRole::Leaf),
+        serial: number,
+    })
+}
+
+/// Returns the listeners and backends that use each key pair and bundle, by its name.
+fn uses(snapshot: &Snapshot) -> BTreeMap<&str, Vec<String>> {
+    let mut uses: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let listeners = snapshot.ports.iter().flat_map(|port| &port.listeners);
+    for Listener { name, tls, .. } in listeners {
+        let Some(TlsTermination {
+            keys,
+            client_trust_bundle,
+            ..
+        }) = tls
+        else {
+            continue;
+        };
+        for used in keys.iter().chain([client_trust_bundle]) {
+            uses.entry(used).or_default().push(name.clone());
+        }
+    }
+    for Backend { name, tls, .. } in &snapshot.backends {
+        let Some(BackendTls {
+            trust_bundle,
+            client_key,
+            ..
+        }) = tls
+        else {
+            continue;
+        };
+        for used in [trust_bundle, client_key] {
+            uses.entry(used).or_default().push(name.clone());
+        }
+    }
+    uses.remove("");
+    uses
+}
+
+#[cfg(test)]
+mod tests {
+    use sesame_proto::schema::Port;
+
+    use super::*;
+
+    #[test]
+    fn each_certificate_has_its_place_its_uses_and_what_envoy_says() {
+        let made = |name: &str| {
+            let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]);
+            made.expect("a certificate")
+        };
+        let (leaf, other) = (made("a.test"), made("ca.test"));
+        let pair = KeyPair {
+            name: "Secret/ns/a".to_owned(),
+            certificate_chain: (leaf.cert.pem() + &other.cert.pem()).into_bytes(),
+            private_key: leaf.signing_key.serialize_pem().into_bytes(),
+        };
+        let bundle = "ConfigMap/ns/ca+ConfigMap/ns/more".to_owned();
+        let snapshot = Snapshot {
+            ports: vec![Port {
+                listeners: vec![Listener {
+                    name: "Gateway/ns/gw/listeners/https".to_owned(),
+                    tls: Some(TlsTermination {
+                        keys: vec![pair.name.clone()],
+                        client_trust_bundle: bundle.clone(),
+                        ..TlsTermination::default()
+                    }),
+                    ..Listener::default()
+                }],
+                ..Port::default()
+            }],
+            backends: vec![Backend {
+                name: "Service/ns/a/443".to_owned(),
+                tls: Some(BackendTls {
+                    trust_bundle: bundle.clone(),
+                    ..BackendTls::default()
+                }),
+                ..Backend::default()
+            }],
+            trust_bundles: vec![TrustBundle {
+                name: bundle.clone(),
+                pem: other.cert.pem(),
+            }],
+            ..Snapshot::default()
+        };
+        let number = CertificateFacts::of_pem(leaf.cert.pem().as_bytes());
+        let number = number.into_iter().next().expect("one").serial;
+        let files = [("Secret/ns/a", "a.yaml"), ("ConfigMap/ns/more", "b.yaml")];
+        let files = files.map(|(name, place)| (name.to_owned(), place.to_owned()));
+        let report = |served: &[String]| {
+            of_gateway(&ReportInputs {
+                gateway: "ns/gw".to_owned(),
+                snapshot: &snapshot,
+                keys: std::slice::from_ref(&pair),
+                served: Some(served),
+                files: &BTreeMap::from(files.clone()),
+            })
+        };
+        let found = report(std::slice::from_ref(&number));
+        let what: Vec<_> = found
+            .iter()
+            .map(|it| {
+                (
+                    it.role,
+                    it.names.join(","),
+                    it.file.clone().unwrap_or_default(),
+                    it.served,
+                )
+            })
+            .collect();
+        let row =
+            |role, name: &str, file: &str, served| (role, name.to_owned(), file.to_owned(), served);
+        assert_eq!(
+            what,
+            [
+                row(CertificateRole::Leaf, "a.test", "a.yaml", Some(true)),
+                row(CertificateRole::Chain, "ca.test", "a.yaml", None),
+                row(CertificateRole::Authority, "ca.test", "b.yaml", None),
+            ]
+        );
+        let https = "Gateway/ns/gw/listeners/https";
+        assert_eq!(found[0].used_by, [https]);
+        assert_eq!(found[2].used_by, [https, "Service/ns/a/443"]);
+        assert_eq!(report(&[])[0].served, Some(false));
+        let json = serde_json::to_string(&found).expect("JSON");
+        assert!(!json.contains("PRIVATE"), "{json}");
+    }
+}

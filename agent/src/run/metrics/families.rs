@@ -1,0 +1,298 @@
+//! The metrics by name, with what each of them means. Pure: one scrape is one value.
+//!
+//! SeriesLabels are names of Gateways, ports and objects; their number is bounded, whatever the configuration. A name that was
+//! released is never given another meaning.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use sesame_gateway_api::status::AgentState;
+
+use super::counts::ApplyOutcome;
+use super::scrape::{GatewayFacts, Scrape};
+use super::traffic::{EnvoyTraffic, PortTraffic};
+use super::writer::{Families, SeriesLabels, count, flag, number, of_gateway, seconds};
+use crate::run::report::{GatewayReport, Report, health};
+use crate::source::problem::Severity;
+
+/// Number of certificates of a Gateway that have a series each: those that expire first.
+const MOST_CERTIFICATES: usize = 20;
+/// Number of refused objects of a Gateway that have a series each.
+const MOST_REFUSED: usize = 20;
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut families = Families(encoder);
+        self.agent(&mut families)?;
+        self.gateways(&mut families)?;
+        self.changes(&mut families)?;
+        self.certificates(&mut families)?;
+        self.envoys(&mut families)?;
+        self.traffic(&mut families)
+    }
+}
+
+impl Scrape {
+    fn agent(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Report { agent, source, .. } = &self.report;
+        let version = vec![("version", agent.version.clone())];
+        families.gauge(
+            "agent_build_info",
+            "1 for the version of the agent",
+            [(version, 1.0)],
+        )?;
+        let started = seconds(agent.started.as_second());
+        let help = "When the agent started, in seconds since 1970";
+        families.single("agent_start_time_seconds", help, started)?;
+        let help = "1 if nothing is wrong with the host, its source and its Gateways; conditions of single objects do not count";
+        families.single("agent_healthy", help, flag(self.report.healthy))?;
+        let help = "1 if the host serves, as /readyz says it";
+        let ready = health::unready(&self.report).is_empty();
+        families.single("agent_ready", help, flag(ready))?;
+        let help = "1 if the source could be read the last time; otherwise what was accepted before is served";
+        families.single("agent_source_available", help, flag(source.available))?;
+        let by_severity = [Severity::Error, Severity::Warning].map(|severity| {
+            let of_it = source.problems.iter().filter(|p| p.severity == severity);
+            (
+                vec![("severity", severity.to_string())],
+                number(of_it.count()),
+            )
+        });
+        let help = "Problems in what the source provides, by severity";
+        families.gauge("agent_source_problems", help, by_severity)?;
+        let by_state = AgentState::ALL.map(|state| {
+            let of_it = self.report.gateways.iter().filter(|g| g.state == state);
+            (vec![("state", state.to_string())], number(of_it.count()))
+        });
+        let help = "Gateways of this host, by state";
+        families.gauge("agent_gateways", help, by_state)
+    }
+
+    fn gateways(&self, families: &mut Families<'_>) -> fmt::Result {
+        let help = "1 if the Gateway's Envoy serves something that was accepted";
+        self.each(families, "gateway_serves", help, |gateway| {
+            flag(gateway.envoy.serves)
+        })?;
+        let help = "1 if what Envoy has accepted is the newest configuration of the source";
+        self.each(families, "gateway_newest", help, |gateway| {
+            flag(!gateway.wanted.is_empty() && gateway.wanted == gateway.applied)
+        })?;
+        let help = "1 while the Gateway is being drained";
+        self.each(families, "gateway_draining", help, |gateway| {
+            flag(gateway.draining.is_some())
+        })?;
+        let holding = self
+            .facts()
+            .map(|(name, facts)| (of_gateway(name), flag(facts.held)));
+        let help = "1 while a revision is held because it removes too much";
+        families.gauge("gateway_held", help, holding)?;
+        let help = "When Envoy accepted what it serves, in seconds since 1970";
+        let accepted = self.report.gateways.iter().filter_map(|gateway| {
+            let at = gateway.applied_at?.as_second();
+            Some((of_gateway(&gateway.gateway), seconds(at)))
+        });
+        families.gauge("gateway_applied_timestamp_seconds", help, accepted)?;
+        let help = "Parts of the configuration that are left out because Envoy refuses them";
+        self.each(families, "gateway_refused_parts", help, |gateway| {
+            number(gateway.refused.len())
+        })?;
+        let refused = self.report.gateways.iter().flat_map(|gateway| {
+            gateway.refused.iter().take(MOST_REFUSED).map(|refused| {
+                let mut labels = of_gateway(&gateway.gateway);
+                labels.extend([
+                    ("kind", refused.kind.clone()),
+                    ("object_namespace", refused.namespace.clone()),
+                    ("name", refused.name.clone()),
+                    ("section", refused.section.clone()),
+                ]);
+                (labels, 1.0)
+            })
+        });
+        let help = "1 for each part that is left out; the first twenty of a Gateway";
+        families.gauge("gateway_refused_part_info", help, refused)
+    }
+
+    fn changes(&self, families: &mut Families<'_>) -> fmt::Result {
+        let tries = self.facts().flat_map(|(name, facts)| {
+            ApplyOutcome::ALL.map(|outcome| {
+                let mut labels = of_gateway(name);
+                labels.push(("outcome", outcome.as_str().to_owned()));
+                (labels, count(facts.counts.of(outcome)))
+            })
+        });
+        let help = "Changes that were brought to Envoy: accepted, reduced to what Envoy does not refuse, refused as a whole, postponed";
+        families.counter("gateway_applies", help, tries)?;
+        let durations = self
+            .facts()
+            .map(|(name, facts)| (of_gateway(name), &facts.counts.durations));
+        let help = "Time from the first file of a change to the proof that Envoy serves it";
+        families.histogram("gateway_apply_duration_seconds", help, durations)?;
+        let processes = self
+            .facts()
+            .map(|(name, facts)| (of_gateway(name), count(facts.counts.processes)));
+        let help =
+            "Envoy processes that came into service: the first one, and each that replaced another";
+        families.counter("gateway_envoy_processes", help, processes)
+    }
+
+    fn certificates(&self, families: &mut Families<'_>) -> fmt::Result {
+        let count = self
+            .facts()
+            .map(|(name, facts)| (of_gateway(name), number(facts.certificates.len())));
+        families.gauge(
+            "gateway_certificates",
+            "Certificates that are served",
+            count,
+        )?;
+        let expiries = self.facts().flat_map(|(name, facts)| {
+            facts
+                .certificates
+                .iter()
+                .take(MOST_CERTIFICATES)
+                .map(|(key, end)| {
+                    let mut labels = of_gateway(name);
+                    labels.push(("key", key.clone()));
+                    (labels, seconds(*end))
+                })
+        });
+        let help = "When a certificate that is served expires, in seconds since 1970; the twenty of a Gateway that expire first";
+        families.gauge(
+            "gateway_certificate_expiry_timestamp_seconds",
+            help,
+            expiries,
+        )
+    }
+
+    fn envoys(&self, families: &mut Families<'_>) -> fmt::Result {
+        let versions = self.report.gateways.iter().map(|gateway| {
+            let mut labels = of_gateway(&gateway.gateway);
+            labels.push(("version", gateway.envoy.version.clone()));
+            (labels, 1.0)
+        });
+        families.gauge(
+            "gateway_envoy_info",
+            "1 for the version of the Gateway's Envoy",
+            versions,
+        )?;
+        let answers = self
+            .facts()
+            .map(|(name, facts)| (of_gateway(name), flag(facts.traffic.is_some())));
+        let help = "1 if the Envoy told what it counted; without it, this answer has nothing about its traffic";
+        families.gauge("gateway_envoy_answers", help, answers)?;
+        let memory = self
+            .counted()
+            .filter_map(|(name, traffic)| Some((of_gateway(name), traffic.memory?)));
+        families.gauge(
+            "gateway_envoy_memory_bytes",
+            "Memory that the Envoy uses",
+            memory,
+        )?;
+        let refused = self.counted().flat_map(|(name, traffic)| {
+            traffic.refused.iter().map(|(reason, counted)| {
+                let mut labels = of_gateway(name);
+                labels.push(("reason", (*reason).to_owned()));
+                (labels, *counted)
+            })
+        });
+        let help = "Connections that ended before they reached a route table: no listener for their name, too many, errors of TLS, a client certificate that is not accepted";
+        families.counter("gateway_connections_refused", help, refused)?;
+        let handshakes = self
+            .counted()
+            .map(|(name, traffic)| (of_gateway(name), traffic.tls_handshakes));
+        families.counter(
+            "gateway_tls_handshakes",
+            "Handshakes of TLS that succeeded",
+            handshakes,
+        )
+    }
+
+    fn traffic(&self, families: &mut Families<'_>) -> fmt::Result {
+        let requests = self.ports().flat_map(|(labels, port)| {
+            port.requests.iter().map(move |(class, counted)| {
+                let mut labels = labels.clone();
+                labels.push(("code", class.clone()));
+                (labels, *counted)
+            })
+        });
+        families.counter(
+            "gateway_requests",
+            "Requests that were answered, by the class of their status",
+            requests,
+        )?;
+        let active = self
+            .ports()
+            .filter_map(|(labels, port)| Some((labels, port.requests_active?)));
+        families.gauge(
+            "gateway_requests_active",
+            "Requests that are not answered yet",
+            active,
+        )?;
+        let of_http = self
+            .ports()
+            .filter(|(_, port)| !port.durations.buckets.is_empty());
+        let durations = of_http.map(|(labels, port)| (labels, &port.durations));
+        let help = "Time from the first byte of a request to the last byte of its answer";
+        families.histogram("gateway_request_duration_seconds", help, durations)?;
+        let help = "Connections of clients, or sessions of UDP";
+        let total = self
+            .ports()
+            .map(|(labels, port)| (labels, port.connections));
+        families.counter("gateway_connections", help, total)?;
+        let active = self
+            .ports()
+            .map(|(labels, port)| (labels, port.connections_active));
+        families.gauge(
+            "gateway_connections_active",
+            "Connections of clients, or sessions of UDP, that are open",
+            active,
+        )?;
+        let received = self.ports().map(|(labels, port)| (labels, port.received));
+        families.counter(
+            "gateway_received_bytes",
+            "Bytes that came from clients",
+            received,
+        )?;
+        let sent = self.ports().map(|(labels, port)| (labels, port.sent));
+        families.counter("gateway_sent_bytes", "Bytes that went to clients", sent)
+    }
+
+    /// One value for each Gateway of the report.
+    fn each(
+        &self,
+        families: &mut Families<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&GatewayReport) -> f64,
+    ) -> fmt::Result {
+        let gateways = self.report.gateways.iter();
+        families.gauge(
+            name,
+            help,
+            gateways.map(|gateway| (of_gateway(&gateway.gateway), value(gateway))),
+        )
+    }
+
+    fn facts(&self) -> impl Iterator<Item = (&String, &GatewayFacts)> {
+        self.gateways.iter()
+    }
+
+    fn counted(&self) -> impl Iterator<Item = (&String, &EnvoyTraffic)> {
+        self.facts()
+            .filter_map(|(name, facts)| Some((name, facts.traffic.as_ref()?)))
+    }
+
+    fn ports(&self) -> impl Iterator<Item = (SeriesLabels, &PortTraffic)> {
+        self.counted().flat_map(|(name, traffic)| {
+            traffic
+                .ports
+                .iter()
+                .map(move |((port, protocol), counted)| {
+                    let mut labels = of_gateway(name);
+                    labels.push(("port", port.to_string()));
+                    labels.push(("protocol", protocol.clone()));
+                    (labels, counted)
+                })
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! Keeps the table of metrics in `docs/metrics.md` what the code says.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::counts::{ApplyCounts, ApplyOutcome};
+use super::scrape::{GatewayFacts, Scrape};
+use super::traffic::EnvoyTraffic;
+use crate::run::report::{
+    AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport,
+};
+
+const BEGIN: &str = "<!-- The table is written by a test; see CONTRIBUTING.md. -->\n";
+
+/// Lines of an Envoy that has a bit of everything.
+const ENVOY: &str = r#"envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="https-443"} 5
+envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="https-443"} 1
+envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="https-443"} 11
+envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="https-443",le="+Inf"} 11
+envoy_listener_no_filter_chain_match{envoy_listener_address="192.0.2.1_443"} 4
+envoy_server_memory_allocated{} 6075792
+"#;
+
+/// Returns a scrape in which every family has a series, of this many Gateways.
+fn scrape(gateways: usize) -> Scrape {
+    let names = (0..gateways).map(|number| format!("shop/edge-{number}"));
+    let mut counts = ApplyCounts::default();
+    counts.note(ApplyOutcome::Accepted, std::time::Duration::from_millis(3));
+    let all: BTreeMap<String, GatewayFacts> = names
+        .map(|name| {
+            let facts = GatewayFacts {
+                counts: counts.clone(),
+                held: false,
+                certificates: (0..500)
+                    .map(|n| (format!("Secret/shop/{n}"), 1_800_000_000))
+                    .collect(),
+                traffic: Some(EnvoyTraffic::read(ENVOY)),
+            };
+            (name, facts)
+        })
+        .collect();
+    let refused = RefusedReport {
+        kind: "HTTPRoute".to_owned(),
+        namespace: "shop".to_owned(),
+        name: "a".to_owned(),
+        section: String::new(),
+        effect: String::new(),
+        envoy_words: String::new(),
+        since: Timestamp::UNIX_EPOCH,
+    };
+    let reports = all.keys().map(|name| GatewayReport {
+        gateway: name.clone(),
+        state: sesame_gateway_api::status::AgentState::Degraded,
+        message: String::new(),
+        addresses: Vec::new(),
+        wanted: "1".to_owned(),
+        applied: "1".to_owned(),
+        wanted_revision: String::new(),
+        applied_revision: String::new(),
+        applied_at: Some(Timestamp::UNIX_EPOCH),
+        refused: vec![refused.clone(); 500],
+        refusal: Vec::new(),
+        draining: None,
+        envoy: EnvoyReport {
+            state: "Live".to_owned(),
+            pid: 1,
+            serves: true,
+            version: "1.40.0".to_owned(),
+            admin: PathBuf::new(),
+        },
+    });
+    Scrape {
+        report: Report {
+            healthy: true,
+            reasons: Vec::new(),
+            hints: Vec::new(),
+            warnings: Vec::new(),
+            starting: Vec::new(),
+            agent: AgentReport {
+                version: "0.1.0".to_owned(),
+                pid: 1,
+                started: Timestamp::UNIX_EPOCH,
+                stopping: false,
+            },
+            source: SourceReport::default(),
+            gateways: reports.collect(),
+            objects: Vec::new(),
+            inputs: String::new(),
+        },
+        gateways: all,
+    }
+}
+
+/// Returns the table, from the text itself.
+fn table() -> String {
+    let text = scrape(1).text(false);
+    let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|l| l.split_once(' '))
+        else {
+            continue;
+        };
+        let kind = lines
+            .next()
+            .and_then(|line| line.rsplit_once(' '))
+            .map_or("", |(_, kind)| kind);
+        let labels: Vec<String> = lines
+            .peek()
+            .and_then(|series| series.split_once('{')?.1.split_once('}'))
+            .map(|(labels, _)| {
+                let names = labels.split(',').filter_map(|label| label.split_once('='));
+                names.map(|(name, _)| format!("`{name}`")).collect()
+            })
+            .unwrap_or_default();
+        let help = help.trim_end_matches('.');
+        let _ = writeln!(
+            table,
+            "| `{name}` | {kind} | {} | {help} |",
+            labels.join(", ")
+        );
+    }
+    table
+}
+
+/// `SESAME_SET_METRICS=1 cargo test --workspace --lib metrics::reference` writes the table anew.
+#[test]
+fn the_page_of_metrics_says_what_is_there() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
+    let text = std::fs::read_to_string(&page).unwrap();
+    let (before, _) = text
+        .split_once(BEGIN)
+        .expect("docs/metrics.md says where the table begins");
+    let wanted = format!("{before}{BEGIN}{}", table());
+    if std::env::var_os("SESAME_SET_METRICS").is_some() {
+        std::fs::write(&page, &wanted).unwrap();
+    }
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(
+        text == wanted,
+        "docs/metrics.md is not what the code says: SESAME_SET_METRICS=1 cargo test --workspace --lib metrics::reference"
+    );
+}
+
+#[test]
+fn every_family_has_a_series_and_every_counter_its_suffix() {
+    let text = scrape(1).text(false);
+    let families: Vec<(&str, &str)> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+        .collect();
+    for (name, kind) in families {
+        let begins = |line: &str| {
+            line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "))
+        };
+        let of_histogram = |line: &str| line.starts_with(&format!("{name}_bucket{{"));
+        let found = if kind == "histogram" {
+            text.lines().any(of_histogram)
+        } else {
+            text.lines().any(begins)
+        };
+        assert!(found, "{name} has no series:\n{text}");
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+    }
+    assert!(!text.contains("# EOF"));
+    assert!(scrape(1).text(true).ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_gateway_has_a_bounded_number_of_series_whatever_it_serves() {
+    let series = |gateways| {
+        let text = scrape(gateways).text(false);
+        text.lines().filter(|line| !line.starts_with('#')).count()
+    };
+    // 500 certificates and 500 refused objects, of which 20 each are named.
+    assert!(series(2) - series(1) < 120, "{}", series(2) - series(1));
+}

@@ -1,0 +1,92 @@
+//! One scrape: the values that an answer is made of, and its text. Pure.
+
+use std::collections::BTreeMap;
+
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+use sesame_gateway_api::expiry::Expiry;
+
+use super::counts::ApplyCounts;
+use super::traffic::EnvoyTraffic;
+use crate::run::observed::Observed;
+use crate::run::report::Report;
+
+/// Everything that one answer is made of.
+#[derive(Debug)]
+pub(super) struct Scrape {
+    pub(super) report: Report,
+    /// The rest, by the names of the Gateways in the report.
+    pub(super) gateways: BTreeMap<String, GatewayFacts>,
+}
+
+/// One Gateway, besides its report.
+#[derive(Debug, Default)]
+pub(super) struct GatewayFacts {
+    pub(super) counts: ApplyCounts,
+    pub(super) held: bool,
+    /// Names of key pairs and the seconds since 1970 at which their certificates expire, the earliest first.
+    pub(super) certificates: Vec<(String, i64)>,
+    /// None if the Envoy does not answer.
+    pub(super) traffic: Option<EnvoyTraffic>,
+}
+
+impl GatewayFacts {
+    pub(super) fn of(observed: &Observed, traffic: Option<EnvoyTraffic>) -> Self {
+        let served = observed.applied.iter().flat_map(|served| served.expiries());
+        let mut certificates: Vec<(String, i64)> = served
+            .map(
+                |Expiry {
+                     name,
+                     not_before: _,
+                     not_after,
+                 }| (name.clone(), *not_after),
+            )
+            .collect();
+        certificates.sort_by(|one, other| (one.1, &one.0).cmp(&(other.1, &other.0)));
+        certificates.dedup();
+        Self {
+            counts: observed.counts.clone(),
+            held: observed.held.is_some(),
+            certificates,
+            traffic,
+        }
+    }
+}
+
+impl Scrape {
+    /// Returns the text: OpenMetrics, or the format that Prometheus had before it.
+    pub(super) fn text(self, open: bool) -> String {
+        let mut registry = Registry::with_prefix("sesame");
+        registry.register_collector(Box::new(self));
+        let mut written = String::new();
+        match text::encode(&mut written, &registry) {
+            Ok(()) if open => written,
+            Ok(()) => plain(&written),
+            // Writing to a String cannot fail.
+            Err(error) => format!("# {error}\n"),
+        }
+    }
+}
+
+/// Returns the text in the older format, in which the name of a counter's family ends in `_total`, and nothing marks the end.
+fn plain(open: &str) -> String {
+    let mut counters: Vec<&str> = open
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
+    counters.sort_unstable();
+    let mut text = String::with_capacity(open.len());
+    for line in open.lines().filter(|line| *line != "# EOF") {
+        let comment = line
+            .strip_prefix("# ")
+            .and_then(|rest| rest.split_once(' '))
+            .and_then(|(word, rest)| Some((word, rest.split_once(' ')?)));
+        match comment {
+            Some((word, (name, rest))) if counters.binary_search(&name).is_ok() => {
+                text.extend(["# ", word, " ", name, "_total ", rest, "\n"]);
+            }
+            _ => text.extend([line, "\n"]),
+        }
+    }
+    text
+}

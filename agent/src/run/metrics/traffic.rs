@@ -1,0 +1,223 @@
+//! Traffic of one Envoy, read from its statistics. Pure.
+//!
+//! Envoy names what it counts by listener and connection manager; here it gets the port that clients see and the protocol, which
+//! stay the same when an Envoy or an address is replaced.
+
+use std::collections::BTreeMap;
+
+use super::counts::Durations;
+
+/// Expression that chooses the statistics of [`EnvoyTraffic`] by Envoy's own names.
+pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$";
+
+/// Longest duration that gets a bucket of its own, in milliseconds.
+const LONGEST: f64 = 60_000.0;
+
+/// Everything of interest that one Envoy counted since it started.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct EnvoyTraffic {
+    /// By port and protocol.
+    pub(super) ports: BTreeMap<(u16, String), PortTraffic>,
+    /// Connections that got no further than the listener, by reason.
+    pub(super) refused: BTreeMap<&'static str, f64>,
+    pub(super) tls_handshakes: f64,
+    /// Bytes of memory that are in use.
+    pub(super) memory: Option<f64>,
+}
+
+/// Traffic of one port.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct PortTraffic {
+    /// Completed requests, by the class of their status: `2xx`.
+    pub(super) requests: BTreeMap<String, f64>,
+    pub(super) requests_active: Option<f64>,
+    pub(super) durations: Durations,
+    /// Connections, or sessions of UDP.
+    pub(super) connections: f64,
+    pub(super) connections_active: f64,
+    pub(super) received: f64,
+    pub(super) sent: f64,
+}
+
+impl EnvoyTraffic {
+    /// Reads the text that Envoy answers `/stats/prometheus` with. Lines that say nothing of interest are skipped.
+    pub(super) fn read(text: &str) -> Self {
+        let mut traffic = Self::default();
+        for sample in text.lines().filter_map(Sample::read) {
+            traffic.note(&sample);
+        }
+        for port in traffic.ports.values_mut() {
+            port.durations.differences();
+        }
+        traffic
+    }
+
+    fn note(&mut self, sample: &Sample<'_>) {
+        let Sample { name, value, .. } = sample;
+        if let Some(name) = name.strip_prefix("envoy_listener_") {
+            let reason = match name {
+                "no_filter_chain_match" => "no_filter_chain_match",
+                "downstream_cx_overflow" | "downstream_global_cx_overflow" => "overflow",
+                "ssl_connection_error" => "tls_error",
+                "ssl_handshake" => {
+                    self.tls_handshakes += value;
+                    return;
+                }
+                _ if name.starts_with("ssl_fail_verify_") => "client_certificate",
+                _ => return,
+            };
+            *self.refused.entry(reason).or_default() += value;
+            return;
+        }
+        if *name == "envoy_server_memory_allocated" {
+            self.memory = Some(*value);
+            return;
+        }
+        let by_kind = [
+            ("envoy_http_downstream_", "envoy_http_conn_manager_prefix"),
+            ("envoy_tcp_downstream_", "envoy_tcp_prefix"),
+            ("envoy_udp_downstream_", "envoy_udp_prefix"),
+        ];
+        for (prefix, label) in by_kind {
+            if let Some(name) = name.strip_prefix(prefix)
+                && let Some(key) = sample.label(label).and_then(port_and_protocol)
+            {
+                self.ports.entry(key).or_default().note(name, sample);
+                return;
+            }
+        }
+    }
+}
+
+impl PortTraffic {
+    fn note(&mut self, name: &str, sample: &Sample<'_>) {
+        let value = sample.value;
+        match name {
+            "rq_xx" => {
+                if let Some(class) = sample.label("envoy_response_code_class") {
+                    self.requests.insert(format!("{class}xx"), value);
+                }
+            }
+            "rq_active" => self.requests_active = Some(value),
+            "rq_time_sum" => self.durations.sum = value / 1000.0,
+            "rq_time_bucket" => {
+                let bound = match sample.label("le") {
+                    Some("+Inf") => f64::INFINITY,
+                    Some(bound) => match bound.parse::<f64>() {
+                        Ok(bound) if bound <= LONGEST => bound / 1000.0,
+                        _ => return,
+                    },
+                    None => return,
+                };
+                self.durations.buckets.push((bound, whole(value)));
+            }
+            "cx_total" | "sess_total" => self.connections = value,
+            "cx_active" | "sess_active" => self.connections_active = value,
+            "cx_rx_bytes_total" | "sess_rx_bytes" => self.received = value,
+            "cx_tx_bytes_total" | "sess_tx_bytes" => self.sent = value,
+            _ => {}
+        }
+    }
+}
+
+impl Durations {
+    /// Turns what Envoy counts up to each bound into what lies between two bounds.
+    fn differences(&mut self) {
+        self.buckets
+            .sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        let mut before = 0;
+        for (_, count) in &mut self.buckets {
+            let up_to_here = *count;
+            *count = up_to_here.saturating_sub(before);
+            before = up_to_here.max(before);
+        }
+    }
+}
+
+/// Returns port and protocol of `https-443`.
+fn port_and_protocol(prefix: &str) -> Option<(u16, String)> {
+    let (protocol, port) = prefix.rsplit_once('-')?;
+    Some((port.parse().ok()?, protocol.to_owned()))
+}
+
+/// Returns a count as a whole number. Envoy's counts are; what is not has no meaning here.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates, and counts are neither negative nor fractions"
+)]
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// One line of the text.
+struct Sample<'a> {
+    name: &'a str,
+    labels: &'a str,
+    value: f64,
+}
+
+impl<'a> Sample<'a> {
+    /// Reads `name{label="text",…} 1`; none for comments and whatever else is not of this form.
+    fn read(line: &'a str) -> Option<Self> {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (name, labels) = series.split_once('{')?;
+        Some(Self {
+            name,
+            labels: labels.strip_suffix('}')?,
+            value: value.parse().ok()?,
+        })
+    }
+
+    fn label(&self, name: &str) -> Option<&'a str> {
+        // Names and values of the labels that are read here hold neither quotes nor commas.
+        let found = self.labels.split(',').find_map(|label| {
+            let (found, value) = label.split_once('=')?;
+            (found == name).then_some(value)
+        });
+        found?.strip_prefix('"')?.strip_suffix('"')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of a real Envoy.
+    const TEXT: &str = r#"# TYPE envoy_http_downstream_cx_total counter
+envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="admin"} 3
+envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="https-443"} 500
+envoy_http_downstream_cx_tx_bytes_total{envoy_http_conn_manager_prefix="https-443"} 447180
+envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="https-443"} 1126
+envoy_http_downstream_rq_xx{envoy_response_code_class="4",envoy_http_conn_manager_prefix="https-443"} 2
+envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="https-443",le="0.5"} 10
+envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="https-443",le="250"} 1120
+envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="https-443",le="3600000"} 1127
+envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="https-443",le="+Inf"} 1128
+envoy_http_downstream_rq_time_sum{envoy_http_conn_manager_prefix="https-443"} 2500
+envoy_listener_ssl_connection_error{envoy_listener_address="192.0.2.1_8443"} 4
+envoy_listener_ssl_connection_error{envoy_listener_address="[2001_db8__1]_8443"} 1
+envoy_server_memory_allocated{} 6075792
+"#;
+
+    #[test]
+    fn statistics_of_envoy_become_those_of_ports() {
+        let traffic = EnvoyTraffic::read(TEXT);
+        let key = (443, "https".to_owned());
+        assert_eq!(traffic.ports.keys().collect::<Vec<_>>(), [&key]);
+        let port = &traffic.ports[&key];
+        assert_eq!(port.requests["2xx"].to_string(), "1126");
+        assert_eq!(port.requests["4xx"].to_string(), "2");
+        let buckets = [(0.0005, 10), (0.25, 1110), (f64::INFINITY, 8)];
+        assert_eq!(port.durations.buckets, buckets);
+        assert_eq!(port.durations.sum.to_string(), "2.5");
+        assert_eq!(traffic.refused["tls_error"].to_string(), "5");
+        assert_eq!(traffic.memory.map(whole), Some(6_075_792));
+    }
+
+    #[test]
+    fn lines_of_another_form_are_skipped() {
+        let junk = "envoy_http_downstream_rq_xx\n{} {} \nx{y=z} 1\nenvoy_server_memory_allocated{ 1\nenvoy_server_memory_allocated{} NaNa";
+        assert_eq!(EnvoyTraffic::read(junk), EnvoyTraffic::default());
+    }
+}

@@ -1,0 +1,143 @@
+//! Statements of certificates about themselves, for people: names, issuer, serial number, validity, kind of key.
+//!
+//! Everything here is public and from outside: texts are cut, and have no character that a terminal would obey.
+
+use std::net::IpAddr;
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
+
+/// Most characters of a text.
+const MAX_TEXT: usize = 256;
+/// Most names of a certificate.
+const MAX_NAMES: usize = 100;
+/// Names of algorithms and curves by their identifiers.
+const KEYS: [(&str, &str); 5] = [
+    ("1.2.840.10045.3.1.7", "ECDSA P-256"),
+    ("1.3.132.0.34", "ECDSA P-384"),
+    ("1.3.132.0.35", "ECDSA P-521"),
+    ("1.3.101.112", "Ed25519"),
+    ("1.3.101.113", "Ed448"),
+];
+
+/// One certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// DNS names, addresses and URIs.
+    pub names: Vec<String>,
+    /// Distinguished name.
+    pub subject: String,
+    /// Distinguished name of who issued it.
+    pub issuer: String,
+    /// Serial number in lower-case hexadecimal, without leading zeros.
+    pub serial: String,
+    /// Start of its validity in seconds since 1970.
+    pub not_before: i64,
+    /// End of its validity in seconds since 1970.
+    pub not_after: i64,
+    /// Kind and size of its key, such as `RSA 2048`.
+    pub key: String,
+}
+
+impl CertificateFacts {
+    /// Reads the certificates of a PEM text, in order. What cannot be read is left out.
+    pub fn of_pem(pem: &[u8]) -> Vec<Self> {
+        CertificateDer::pem_slice_iter(pem)
+            .filter_map(|der| Self::of_der(&der.ok()?))
+            .collect()
+    }
+
+    fn of_der(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        Some(Self {
+            names: names(&certificate),
+            subject: distinguished(certificate.subject()),
+            issuer: distinguished(certificate.issuer()),
+            serial: certificate.tbs_certificate.serial.to_str_radix(16),
+            not_before: certificate.validity().not_before.timestamp(),
+            not_after: certificate.validity().not_after.timestamp(),
+            key: key(certificate.public_key()),
+        })
+    }
+}
+
+fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(names)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let names = names.value.general_names.iter();
+    names
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) | GeneralName::URI(name) => Some(plain(name)),
+            GeneralName::IPAddress(bytes) => {
+                let four = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+                let sixteen = || <[u8; 16]>::try_from(*bytes).map(IpAddr::from);
+                Some(four.or_else(|_| sixteen()).ok()?.to_string())
+            }
+            _ => None,
+        })
+        .take(MAX_NAMES)
+        .collect()
+}
+
+fn distinguished(name: &X509Name<'_>) -> String {
+    plain(&name.to_string())
+}
+
+fn key(info: &SubjectPublicKeyInfo<'_>) -> String {
+    if let Ok(PublicKey::RSA(public)) = info.parsed() {
+        return format!("RSA {}", public.key_size());
+    }
+    let algorithm = info.algorithm.algorithm.to_id_string();
+    let curve = info.algorithm.parameters.as_ref();
+    let curve = curve.and_then(|parameters| Some(parameters.as_oid().ok()?.to_id_string()));
+    let id = curve.unwrap_or(algorithm);
+    let known = KEYS.iter().find(|(known, _)| *known == id);
+    known.map_or(id, |(_, name)| (*name).to_owned())
+}
+
+/// Returns a text that changes nothing on a terminal, cut to a fair length.
+fn plain(text: &str) -> String {
+    let visible = |character: char| {
+        if character.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            character
+        }
+    };
+    text.chars().take(MAX_TEXT).map(visible).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn what_a_certificate_says() {
+        let names = ["a.test", "192.0.2.7", "2001:db8::7"].map(str::to_owned);
+        let mut params = CertificateParams::new(names.to_vec()).expect("names");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "a\u{1b}[2J");
+        params.serial_number = Some(vec![0, 0x4e, 0x9a].into());
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        let twice = format!("{pem}# text\n{pem}");
+        let [facts, again] = &CertificateFacts::of_pem(twice.as_bytes())[..] else {
+            panic!("two certificates");
+        };
+        assert_eq!(facts, again);
+        assert_eq!(facts.names, names);
+        assert_eq!(facts.subject, "CN=a\u{fffd}[2J");
+        assert_eq!(facts.issuer, facts.subject);
+        assert_eq!((&*facts.serial, &*facts.key), ("4e9a", "ECDSA P-256"));
+        assert!(facts.not_before < facts.not_after);
+        assert_eq!(CertificateFacts::of_pem(b"none"), []);
+    }
+}

@@ -1,0 +1,197 @@
+//! The answer of the route that takes a request.
+
+use sesame_proto::refusal;
+use sesame_proto::schema::route::Action;
+use sesame_proto::schema::{DirectResponse, Forward, Redirect, Retry, Route, Snapshot, UrlRewrite};
+
+use super::backends::explained_backends;
+use super::compared::Compared;
+use super::describe;
+use super::effects;
+use super::expressions::Expressions;
+use super::location;
+use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
+use super::routes::{self, Taker};
+
+/// Retries where nobody says, and most of them where there are sessions; as rendering has them.
+pub(super) const RETRIES: &str = "up to 2, while no backend has seen the request";
+const MOST_WITH_SESSION: u32 = 15;
+
+/// Explains the answer of `winner`, a route of the virtual host of `domain`.
+pub(super) fn explain(
+    snapshot: &Snapshot,
+    domain: &str,
+    winner: Taker<'_>,
+    request: &Compared,
+    expressions: &mut Expressions,
+    explanation: &mut Explanation,
+) {
+    let Taker { route, preflight } = winner;
+    explanation.route = ExplainedRoute::of(&route.name, preflight);
+    explanation.filters = effects::of(route, request, expressions);
+    explanation.outcome = match preflight_answer(snapshot, winner, request, expressions) {
+        Some(outcome) => outcome,
+        None => action(snapshot, domain, route, request).unwrap_or_else(|reason| {
+            request.answered(
+                refusal::HTTP,
+                format!("the rule cannot be served: {reason}"),
+            )
+        }),
+    };
+}
+
+/// Returns the answer of CORS to a preflight, if the request is one.
+fn preflight_answer(
+    snapshot: &Snapshot,
+    winner: Taker<'_>,
+    request: &Compared,
+    expressions: &mut Expressions,
+) -> Option<ExplainedOutcome> {
+    let Taker { route, preflight } = winner;
+    let cors = route.cors.as_ref()?;
+    let origin = request.filled("origin")?;
+    request.filled("access-control-request-method")?;
+    if request.method != "OPTIONS" || !(preflight || routes::forwards(snapshot, route)) {
+        return None;
+    }
+    let allowed = effects::is_allowed(cors, &origin, expressions);
+    let reason = if allowed {
+        format!("CORS answers the preflight: origin {origin} is allowed")
+    } else {
+        format!("CORS answers the preflight without its headers: origin {origin} is not allowed")
+    };
+    Some(ExplainedOutcome::Answered {
+        status: 200,
+        grpc_status: None,
+        reason,
+    })
+}
+
+/// Returns what the route does; the error says why it cannot.
+fn action(
+    snapshot: &Snapshot,
+    domain: &str,
+    route: &Route,
+    request: &Compared,
+) -> Result<ExplainedOutcome, String> {
+    match &route.action {
+        Some(Action::Forward(it)) => forward(snapshot, route, it, request),
+        Some(Action::Redirect(it)) => redirect(route, it, domain, request),
+        Some(Action::DirectResponse(DirectResponse { status })) => {
+            let status = if (200..600).contains(status) {
+                *status
+            } else {
+                refusal::HTTP
+            };
+            let reason = match status {
+                421 => format!(
+                    "the host belongs to {}, which has connections of its own",
+                    route.name
+                ),
+                _ => "the rule, or all of its backends, are not valid".to_owned(),
+            };
+            Ok(request.answered(status, reason))
+        }
+        None => Err("the route says nothing of what to do".to_owned()),
+    }
+}
+
+fn redirect(
+    route: &Route,
+    redirect: &Redirect,
+    domain: &str,
+    request: &Compared,
+) -> Result<ExplainedOutcome, String> {
+    let status = redirect.status;
+    if ![301, 302, 303, 307, 308].contains(&status) {
+        return Err(format!("redirect status {status} is unknown"));
+    }
+    Ok(ExplainedOutcome::Redirected {
+        status,
+        grpc_status: request.grpc_status(status),
+        location: location::location(redirect, route.path.as_ref(), domain, request)?,
+        reason: "the rule redirects".to_owned(),
+    })
+}
+
+fn forward(
+    snapshot: &Snapshot,
+    route: &Route,
+    forward: &Forward,
+    request: &Compared,
+) -> Result<ExplainedOutcome, String> {
+    let Forward {
+        backends,
+        rewrite,
+        mirrors: _,
+        request_timeout_ms,
+        request_timeout_disabled: _,
+        backend_timeout_ms,
+        retry,
+        session,
+    } = forward;
+    let status = if route.grpc {
+        refusal::GRPC
+    } else {
+        refusal::HTTP
+    };
+    let backends = explained_backends(snapshot, backends, &status.to_string());
+    if backends.is_empty() {
+        return Err("no backend has weight".to_owned());
+    }
+    if backends.iter().all(|it| it.refused.is_some()) {
+        return Ok(request.answered(status, "none of the rule's backends is valid".to_owned()));
+    }
+    let UrlRewrite { host, path } = rewrite.clone().unwrap_or_default();
+    let path = match &path {
+        Some(to) => location::replaced(route.path.as_ref(), to, request, false)?,
+        None => request.path_and_query(),
+    };
+    let limit = |milliseconds: u64| Some(milliseconds).filter(|it| *it > 0);
+    Ok(ExplainedOutcome::Forwarded {
+        backends,
+        host: if host.is_empty() {
+            request.authority.clone()
+        } else {
+            host
+        },
+        path,
+        request_timeout_ms: limit(*request_timeout_ms),
+        backend_timeout_ms: limit(*backend_timeout_ms),
+        retries: retries(retry.as_ref(), session.is_some()),
+    })
+}
+
+/// Returns the retries in words.
+fn retries(retry: Option<&Retry>, session: bool) -> String {
+    let Some(Retry {
+        statuses,
+        attempts,
+        backoff_ms,
+        unprocessed_only,
+    }) = retry
+    else {
+        return RETRIES.to_owned();
+    };
+    if *attempts == 0 {
+        return "none".to_owned();
+    }
+    let most = if session {
+        (*attempts).min(MOST_WITH_SESSION)
+    } else {
+        *attempts
+    };
+    let mut words = if *unprocessed_only {
+        format!("up to {most}, while no backend has processed the request")
+    } else {
+        format!("up to {most}, when a connection breaks or a try takes too long")
+    };
+    if !statuses.is_empty() {
+        let statuses: Vec<String> = statuses.iter().map(u32::to_string).collect();
+        words.extend([", or the status is ", &statuses.join(", ")]);
+    }
+    if *backoff_ms > 0 {
+        words.extend(["; pauses from ", &describe::duration(*backoff_ms), " on"]);
+    }
+    words
+}

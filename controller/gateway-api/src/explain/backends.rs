@@ -1,0 +1,124 @@
+//! Backends of a route: their shares, endpoints and TLS.
+
+use sesame_proto::schema::{AppProtocol, Backend, BackendTls, Snapshot, WeightedBackend};
+
+use super::effects::{request_changes, response_changes};
+use super::outcome::{ExplainedBackend, ExplainedTls};
+
+/// Returns the backends of positive weight. `refusal` is the answer to the share of one that is invalid.
+pub(super) fn explained_backends(
+    snapshot: &Snapshot,
+    backends: &[WeightedBackend],
+    refusal: &str,
+) -> Vec<ExplainedBackend> {
+    let weighted = backends.iter().filter(|it| it.weight > 0);
+    weighted
+        .map(|it| explained_backend(snapshot, it, refusal))
+        .collect()
+}
+
+/// Returns true if the share of a backend is refused.
+pub(super) fn is_refused(snapshot: &Snapshot, backend: &WeightedBackend) -> bool {
+    usable(snapshot, &backend.backend).is_err()
+}
+
+/// Returns the backend of this name; the error says why its share is refused.
+fn usable<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Backend, String> {
+    if name.is_empty() {
+        return Err("the reference is invalid".to_owned());
+    }
+    let found = snapshot.backends.iter().find(|it| it.name == name);
+    let backend = found.ok_or_else(|| format!("{name} is not there"))?;
+    let Some(tls) = &backend.tls else {
+        return Ok(backend);
+    };
+    let bundle = tls.trust_bundle.as_str();
+    let key = tls.client_key.as_str();
+    if tls.dns_names.is_empty() && tls.uris.is_empty() {
+        return Err("its TLS has no name to verify".to_owned());
+    }
+    if !bundle.is_empty() && !snapshot.trust_bundles.iter().any(|it| it.name == bundle) {
+        return Err(format!("the authorities {bundle} are not there"));
+    }
+    if !key.is_empty() && !snapshot.keys.iter().any(|it| it.name == key) {
+        return Err(format!("the client key {key} is not there"));
+    }
+    Ok(backend)
+}
+
+fn explained_backend(
+    snapshot: &Snapshot,
+    weighted: &WeightedBackend,
+    refusal: &str,
+) -> ExplainedBackend {
+    let WeightedBackend {
+        backend: name,
+        weight,
+        request_headers,
+        response_headers,
+    } = weighted;
+    let changes = [
+        request_changes(request_headers.as_ref(), None),
+        response_changes(response_headers.as_ref()),
+    ];
+    let explained = ExplainedBackend {
+        backend: Some(name.clone()).filter(|name| !name.is_empty()),
+        weight: *weight,
+        refused: None,
+        protocol: None,
+        tls: None,
+        endpoints: Vec::new(),
+        filters: changes.into_iter().flatten().collect(),
+    };
+    match usable(snapshot, name) {
+        Err(reason) => ExplainedBackend {
+            refused: Some(format!("{refusal}: {reason}")),
+            ..explained
+        },
+        Ok(backend) => ExplainedBackend {
+            protocol: Some(protocol(backend.protocol()).to_owned()),
+            tls: backend.tls.as_ref().map(explained_tls),
+            endpoints: endpoints(snapshot, &backend.endpoints),
+            ..explained
+        },
+    }
+}
+
+fn endpoints(snapshot: &Snapshot, set: &str) -> Vec<String> {
+    let found = snapshot.endpoints.iter().find(|it| it.name == set);
+    let endpoints = found.map_or(&[][..], |set| set.endpoints.as_slice());
+    endpoints
+        .iter()
+        .map(|it| {
+            if it.address.contains(':') {
+                format!("[{}]:{}", it.address, it.port)
+            } else {
+                format!("{}:{}", it.address, it.port)
+            }
+        })
+        .collect()
+}
+
+fn protocol(protocol: AppProtocol) -> &'static str {
+    match protocol {
+        AppProtocol::Http1 | AppProtocol::Websocket => "HTTP/1.1",
+        AppProtocol::Http2 => "HTTP/2",
+        AppProtocol::TcpBytes => "TCP",
+        AppProtocol::UdpDatagrams => "UDP",
+    }
+}
+
+fn explained_tls(tls: &BackendTls) -> ExplainedTls {
+    let BackendTls {
+        sni,
+        trust_bundle,
+        dns_names,
+        uris,
+        client_key: _,
+    } = tls;
+    ExplainedTls {
+        sni: sni.clone(),
+        names: dns_names.iter().chain(uris).cloned().collect(),
+        authorities: trust_bundle.clone(),
+    }
+}

@@ -1,0 +1,232 @@
+//! The way of a connection: port, then listener, by server name where there is TLS.
+
+use std::collections::BTreeMap;
+
+use sesame_proto::schema::{L4Route, Listener, Port, Protocol, Snapshot, Transport};
+
+use super::compared::without_port;
+use super::hosts;
+use super::outcome::ExplainedListener;
+use super::request::{ExplainRequest, UrlScheme};
+
+/// The use that a connection is put to.
+pub(super) enum Chain<'s> {
+    /// Requests are read from it; the name of their route table.
+    Requests(&'s str),
+    /// Its bytes are passed on; closed without a route.
+    Connections(Option<&'s L4Route>),
+}
+
+/// The way that a connection takes.
+pub(super) struct FoundChain<'s> {
+    /// The listener; none if no hostname of a plain-text port covers the request's.
+    pub(super) listener: Option<ExplainedListener>,
+    pub(super) chain: Chain<'s>,
+}
+
+/// A connection that comes to nothing.
+pub(super) struct RefusedConnection {
+    pub(super) listener: Option<ExplainedListener>,
+    pub(super) reason: String,
+}
+
+/// Returns the way of a connection.
+pub(super) fn find<'s>(
+    snapshot: &'s Snapshot,
+    request: &ExplainRequest,
+) -> Result<FoundChain<'s>, RefusedConnection> {
+    let number = u32::from(request.port);
+    let Some(port) = over_tcp(snapshot).find(|port| port.port == number) else {
+        return Err(refused(format!(
+            "nothing listens on port {number}; {} has {}",
+            snapshot.gateway,
+            ports(snapshot)
+        )));
+    };
+    match request.scheme {
+        UrlScheme::Http => plain(port, request),
+        UrlScheme::Https => over_tls(port, request),
+    }
+}
+
+/// Returns the way of a connection in plain text.
+fn plain<'s>(
+    port: &'s Port,
+    request: &ExplainRequest,
+) -> Result<FoundChain<'s>, RefusedConnection> {
+    let of = |protocol: Protocol| {
+        let listeners = port.listeners.iter();
+        listeners.filter(move |listener| listener.protocol() == protocol)
+    };
+    if let Some(any) = of(Protocol::Http).next() {
+        let host = without_port(&request.authority).to_ascii_lowercase();
+        // The most specific hostname comes first.
+        let listener = of(Protocol::Http).find(|it| hosts::covers(&it.hostname, &host));
+        return Ok(FoundChain {
+            listener: listener.map(|listener| {
+                explained(listener, &format!("the most specific for host {host:?}"))
+            }),
+            chain: Chain::Requests(&any.route_table),
+        });
+    }
+    match of(Protocol::RawTcp).next() {
+        Some(listener) => Ok(FoundChain {
+            listener: Some(explained(listener, "it takes every connection to its port")),
+            chain: Chain::Connections(listener.l4_routes.first()),
+        }),
+        None => Err(refused(format!(
+            "port {} expects TLS, and the connection is plain text: use https",
+            port.port
+        ))),
+    }
+}
+
+/// One entry of the table in which a server name is looked up.
+#[derive(Clone, Copy)]
+struct NamedChain<'s> {
+    listener: &'s Listener,
+    /// The route, for listeners of connections.
+    route: Option<&'s L4Route>,
+}
+
+/// Returns the way of a connection with TLS.
+fn over_tls<'s>(
+    port: &'s Port,
+    request: &ExplainRequest,
+) -> Result<FoundChain<'s>, RefusedConnection> {
+    let chains = by_server_name(port);
+    if chains.is_empty() {
+        let raw = port.listeners.iter();
+        let mut raw = raw.filter(|listener| listener.protocol() == Protocol::RawTcp);
+        return match raw.next() {
+            Some(listener) => Ok(FoundChain {
+                listener: Some(explained(listener, "it takes every connection to its port")),
+                chain: Chain::Connections(listener.l4_routes.first()),
+            }),
+            None => Err(refused(format!(
+                "port {} expects plain text, and the connection is TLS: use http",
+                port.port
+            ))),
+        };
+    }
+    let sni = request.sni.clone().unwrap_or_default().to_ascii_lowercase();
+    let Some(chain) = look_up(&chains, &sni) else {
+        let names: Vec<String> = chains.keys().map(|name| format!("{name:?}")).collect();
+        return Err(refused(format!(
+            "no listener on port {} has the server name {sni:?}; there are {}",
+            port.port,
+            names.join(", ")
+        )));
+    };
+    let NamedChain { listener, route } = chain;
+    let why = match sni.as_str() {
+        "" => "the client names no server".to_owned(),
+        sni => format!("the most specific for server name {sni:?}"),
+    };
+    let explained = explained(listener, &why);
+    let asks = listener
+        .tls
+        .as_ref()
+        .is_some_and(|tls| !tls.client_trust_bundle.is_empty() && !tls.client_insecure_fallback);
+    if asks && !request.client_certificate {
+        return Err(RefusedConnection {
+            listener: Some(explained),
+            reason: "the listener asks for a client certificate, and the client shows none: the TLS handshake fails"
+                .to_owned(),
+        });
+    }
+    Ok(FoundChain {
+        listener: Some(explained),
+        chain: if listener.protocol() == Protocol::Https {
+            Chain::Requests(&listener.route_table)
+        } else {
+            Chain::Connections(route)
+        },
+    })
+}
+
+/// Returns the chains of a port by server name, empty for all others. The first of several has a name.
+fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
+    let mut chains = BTreeMap::new();
+    let mut add = |name: &str, chain| {
+        let name = if name == "*" { "" } else { name };
+        chains.entry(name.to_ascii_lowercase()).or_insert(chain);
+    };
+    for listener in &port.listeners {
+        let alone = NamedChain {
+            listener,
+            route: None,
+        };
+        match listener.protocol() {
+            Protocol::Https => add(&listener.hostname, alone),
+            Protocol::Tls => {
+                for route in &listener.l4_routes {
+                    let chain = NamedChain {
+                        listener,
+                        route: Some(route),
+                    };
+                    match route.hostnames.as_slice() {
+                        [] => add(&listener.hostname, chain),
+                        names => names.iter().for_each(|name| add(name, chain)),
+                    }
+                }
+                // Names that no route has are refused, rather than left to a wider listener.
+                add(&listener.hostname, alone);
+            }
+            Protocol::Http | Protocol::RawTcp | Protocol::RawUdp => {}
+        }
+    }
+    chains
+}
+
+/// Returns the entry of a server name: its own, that of the longest wildcard, or that for all others.
+fn look_up<'s>(chains: &BTreeMap<String, NamedChain<'s>>, sni: &str) -> Option<NamedChain<'s>> {
+    let wildcards = sni.char_indices().filter(|(at, c)| *at > 0 && *c == '.');
+    let wildcards = wildcards.filter_map(|(at, _)| Some(format!("*{}", sni.get(at..)?)));
+    std::iter::once(sni.to_owned())
+        .chain(wildcards)
+        .chain([String::new()])
+        .find_map(|name| chains.get(&name).copied())
+}
+
+fn refused(reason: String) -> RefusedConnection {
+    RefusedConnection {
+        listener: None,
+        reason,
+    }
+}
+
+/// Returns true if the Gateway listens on a port with TCP.
+pub(super) fn listens(snapshot: &Snapshot, port: u16) -> bool {
+    over_tcp(snapshot).any(|it| it.port == u32::from(port))
+}
+
+/// Returns the ports of a Gateway with TCP, in words.
+pub(super) fn ports(snapshot: &Snapshot) -> String {
+    let ports: Vec<String> = over_tcp(snapshot).map(|it| it.port.to_string()).collect();
+    match ports.as_slice() {
+        [] => "none".to_owned(),
+        ports => ports.join(", "),
+    }
+}
+
+fn over_tcp(snapshot: &Snapshot) -> impl Iterator<Item = &Port> {
+    let ports = snapshot.ports.iter();
+    ports.filter(|port| port.transport() == Transport::Tcp)
+}
+
+fn explained(listener: &Listener, reason: &str) -> ExplainedListener {
+    let protocol = match listener.protocol() {
+        Protocol::Http => "HTTP",
+        Protocol::Https => "HTTPS",
+        Protocol::Tls => "TLS",
+        Protocol::RawTcp => "TCP",
+        Protocol::RawUdp => "UDP",
+    };
+    ExplainedListener {
+        name: listener.name.clone(),
+        protocol: protocol.to_owned(),
+        hostname: listener.hostname.clone(),
+        reason: reason.to_owned(),
+    }
+}

@@ -1,0 +1,267 @@
+//! Matches that another snapshot answers differently, before anybody applies it.
+//!
+//! Of each match that is added, removed or changed, a request that fulfils it is explained for both snapshots: what differs
+//! is told. So a match that takes requests from another one is told, and one that nothing reaches is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use sesame_proto::schema::{L4Route, Listener, Port, Protocol, Route, Snapshot, VirtualHost};
+
+use super::Explainer;
+use super::answer::RETRIES;
+use super::describe;
+use super::hosts;
+use super::outcome::{ExplainedBackend, ExplainedOutcome, Explanation};
+use super::request::ExplainRequest;
+use super::witness::witness;
+
+/// A match that is answered differently.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangedAnswer {
+    /// Match, as `HTTPRoute/namespace/name/rules/0/matches/0`, or a route of connections.
+    pub route: String,
+    /// Gateway, as `Gateway/namespace/name`.
+    pub gateway: String,
+    /// Listener, as `Gateway/namespace/name/listeners/http`.
+    pub listener: String,
+    /// Host, or server names; `*` for all others.
+    pub host: String,
+    /// Condition of the match, in words.
+    pub condition: String,
+    /// A request that is answered differently; none for connections, and where no such request could be found.
+    pub request: Option<String>,
+    /// Answer of the old snapshot, in words.
+    pub before: String,
+    /// Answer of the new snapshot, in words.
+    pub after: String,
+}
+
+/// Returns the matches that are answered differently, by name. One of the snapshots may be missing: a Gateway that comes or goes.
+pub fn changed_answers(old: Option<&Snapshot>, new: Option<&Snapshot>) -> Vec<ChangedAnswer> {
+    let nothing = Snapshot {
+        gateway: old.or(new).map(|it| it.gateway.clone()).unwrap_or_default(),
+        ..Snapshot::default()
+    };
+    let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
+    let mut comparison = Comparison {
+        old: Explainer::new(old),
+        new: Explainer::new(new),
+        changed: BTreeSet::new(),
+    };
+    for (snapshot, other) in [(old, new), (new, old)] {
+        for port in &snapshot.ports {
+            for listener in &port.listeners {
+                comparison.requests(snapshot, other, port, listener);
+            }
+        }
+    }
+    comparison.connections(old, new);
+    comparison.changed.into_iter().collect()
+}
+
+struct Comparison<'s> {
+    old: Explainer<'s>,
+    new: Explainer<'s>,
+    changed: BTreeSet<ChangedAnswer>,
+}
+
+impl Comparison<'_> {
+    /// Compares the matches of a listener's table in `snapshot` with those in the other one.
+    fn requests(
+        &mut self,
+        snapshot: &Snapshot,
+        other: &Snapshot,
+        port: &Port,
+        listener: &Listener,
+    ) {
+        let there = other.ports.iter().flat_map(|port| &port.listeners);
+        let same_listener = there.into_iter().any(|it| it == listener);
+        for host in hosts_of(snapshot, port, listener) {
+            let counterpart = find(other, &listener.route_table, &host.domain);
+            if same_listener && counterpart == Some(host) {
+                continue;
+            }
+            let known: BTreeMap<&str, &Route> = counterpart
+                .map_or(&[][..], |it| it.routes.as_slice())
+                .iter()
+                .map(|route| (route.name.as_str(), route))
+                .collect();
+            for route in &host.routes {
+                if !same_listener || known.get(route.name.as_str()) != Some(&route) {
+                    self.request(snapshot, port, listener, &host.domain, route);
+                }
+            }
+        }
+    }
+
+    fn request(
+        &mut self,
+        snapshot: &Snapshot,
+        port: &Port,
+        listener: &Listener,
+        domain: &str,
+        route: &Route,
+    ) {
+        let mut answer = ChangedAnswer {
+            route: route.name.clone(),
+            gateway: snapshot.gateway.clone(),
+            listener: listener.name.clone(),
+            host: domain.to_owned(),
+            condition: describe::condition(route),
+            request: None,
+            before: "not known".to_owned(),
+            after: "not known: no request could be found that its expressions match".to_owned(),
+        };
+        if let Some(request) = witness(port, listener, domain, route) {
+            let told = |explainer: &mut Explainer<'_>, request: &ExplainRequest| {
+                in_words(&explainer.explain(request))
+            };
+            answer.before = told(&mut self.old, &request);
+            answer.after = told(&mut self.new, &request);
+            answer.request = Some(request.to_string());
+        }
+        if answer.before != answer.after {
+            self.changed.insert(answer);
+        }
+    }
+
+    /// Compares routes of connections and datagrams, which have no requests.
+    fn connections(&mut self, old: &Snapshot, new: &Snapshot) {
+        let (before, after) = (connections_of(old), connections_of(new));
+        let places: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+        for place in places {
+            let (from, to) = (before.get(place), after.get(place));
+            if from == to {
+                continue;
+            }
+            let told = |found: Option<&&L4Route>| match found {
+                None => "closed".to_owned(),
+                Some(route) => route
+                    .backends
+                    .iter()
+                    .map(|it| format!("{} × {}", it.weight, named(&it.backend)))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            };
+            let hostnames = to.or(from).map(|it| it.hostnames.join(" "));
+            let (listener, route) = *place;
+            self.changed.insert(ChangedAnswer {
+                route: route.to_owned(),
+                gateway: new.gateway.clone(),
+                listener: listener.to_owned(),
+                host: hostnames.unwrap_or_default(),
+                condition: "every connection".to_owned(),
+                request: None,
+                before: told(from),
+                after: told(to),
+            });
+        }
+    }
+}
+
+/// Returns the virtual hosts of a listener: of a table that listeners share, those that it covers most specifically.
+fn hosts_of<'s>(
+    snapshot: &'s Snapshot,
+    port: &'s Port,
+    listener: &'s Listener,
+) -> impl Iterator<Item = &'s VirtualHost> {
+    let requests = matches!(listener.protocol(), Protocol::Http | Protocol::Https);
+    let tables = snapshot.route_tables.iter();
+    let tables = tables.filter(move |it| requests && it.name == listener.route_table);
+    tables
+        .flat_map(|table| &table.virtual_hosts)
+        .filter(move |host| {
+            hosts::owner(port, &listener.route_table, &host.domain) == Some(listener)
+        })
+}
+
+fn find<'s>(snapshot: &'s Snapshot, table: &str, domain: &str) -> Option<&'s VirtualHost> {
+    let table = snapshot.route_tables.iter().find(|it| it.name == table)?;
+    table.virtual_hosts.iter().find(|it| it.domain == domain)
+}
+
+fn connections_of(snapshot: &Snapshot) -> BTreeMap<(&str, &str), &L4Route> {
+    let listeners = snapshot.ports.iter().flat_map(|port| &port.listeners);
+    listeners
+        .flat_map(|listener| {
+            let routes = listener.l4_routes.iter();
+            routes.map(|route| ((listener.name.as_str(), route.name.as_str()), route))
+        })
+        .collect()
+}
+
+/// Returns an answer in words, without what changes while nobody changes anything: endpoints.
+fn in_words(explanation: &Explanation) -> String {
+    let by = explanation
+        .route
+        .as_ref()
+        .map_or(String::new(), |route| format!(" by {}", route.name));
+    let filters: Vec<String> = explanation
+        .filters
+        .iter()
+        .map(|it| format!("; {}: {}", it.filter, it.effect))
+        .collect();
+    let filters = filters.concat();
+    match &explanation.outcome {
+        ExplainedOutcome::Refused { reason } => format!("no answer: {reason}"),
+        ExplainedOutcome::Answered { status, .. } => format!("{status}{by}"),
+        ExplainedOutcome::Redirected {
+            status, location, ..
+        } => format!("{status} to {location}{by}{filters}"),
+        ExplainedOutcome::Forwarded {
+            backends,
+            host,
+            path,
+            request_timeout_ms,
+            backend_timeout_ms,
+            retries,
+        } => {
+            let limit = |what: &str, time: &Option<u64>| {
+                time.map_or(String::new(), |time| {
+                    format!("; {what} {}", describe::duration(time))
+                })
+            };
+            let retries = match retries.as_str() {
+                RETRIES => String::new(),
+                retries => format!("; retries: {retries}"),
+            };
+            format!(
+                "{} (as {path} of {host}){by}{filters}{}{}{retries}",
+                shares(backends),
+                limit("timeout", request_timeout_ms),
+                limit("timeout of a try", backend_timeout_ms),
+            )
+        }
+        ExplainedOutcome::Connected { backends } => format!("{}{by}", shares(backends)),
+    }
+}
+
+fn shares(backends: &[ExplainedBackend]) -> String {
+    let share = |it: &ExplainedBackend| {
+        let name = named(it.backend.as_deref().unwrap_or_default());
+        let tls = it.tls.as_ref().map_or(String::new(), |tls| {
+            format!(" with TLS for {}", tls.names.join(" or "))
+        });
+        let refused = if it.refused.is_some() {
+            " (refused)"
+        } else {
+            ""
+        };
+        match backends {
+            [_] => format!("{name}{tls}{refused}"),
+            _ => format!("{} × {name}{tls}{refused}", it.weight),
+        }
+    };
+    backends.iter().map(share).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the name of a backend without the digest of its settings.
+fn named(backend: &str) -> String {
+    match backend.splitn(5, '/').collect::<Vec<_>>().as_slice() {
+        [""] => "an invalid reference".to_owned(),
+        [kind, namespace, name, port, ..] => format!("{kind}/{namespace}/{name}/{port}"),
+        _ => backend.to_owned(),
+    }
+}

@@ -1,0 +1,307 @@
+//! A request as routes see it: what Envoy refuses or changes before any route is tried.
+
+use sesame_proto::schema::Edge;
+use sesame_proto::schema::edge::Underscores;
+
+use super::canonical_path::{CanonicalPath, canonical};
+use super::outcome::ExplainedOutcome;
+use super::request::{ExplainRequest, HeaderField, UrlScheme};
+
+/// Headers that Envoy removes, because they are of one connection only.
+const OF_CONNECTION: [&str; 6] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// A request as routes see it.
+#[derive(Debug)]
+pub(super) struct Compared {
+    pub(super) scheme: UrlScheme,
+    pub(super) method: String,
+    /// `Host` as it was sent.
+    pub(super) authority: String,
+    /// The host in lower case, without a port.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Path without query.
+    pub(super) path: String,
+    /// Query with its `?`; empty for none.
+    pub(super) query: String,
+    pub(super) headers: Vec<HeaderField>,
+    pub(super) grpc: bool,
+}
+
+/// A request before any route is tried.
+pub(super) enum Prepared {
+    /// Routes are tried.
+    Compared(Compared),
+    /// It is answered at once.
+    Answered {
+        path: Option<String>,
+        outcome: ExplainedOutcome,
+    },
+}
+
+/// The value of a header.
+pub(super) enum HeaderValue {
+    Absent,
+    /// Each of its values; one that matches is enough.
+    Is(Vec<String>),
+    /// The proxy writes it, with what only it knows.
+    Unknown,
+}
+
+/// Returns the request as routes see it, or the answer that it gets without them.
+pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
+    let mut headers = request.headers.clone();
+    let underscored = headers.iter().position(|it| it.name.contains('_'));
+    let rejected = match edge.header_underscores() {
+        Underscores::Allow => None,
+        Underscores::DropHeader => {
+            headers.retain(|it| !it.name.contains('_'));
+            None
+        }
+        Underscores::RejectRequest => underscored.and_then(|at| headers.get(at)),
+    };
+    if let Some(HeaderField { name, .. }) = rejected {
+        let reason = format!(
+            "the name of header {name:?} has an underscore, which this Gateway refuses (header-underscores); over HTTP/2 \
+             the stream is reset"
+        );
+        return answered(request, None, 400, reason);
+    }
+    let is_upgrade = headers.iter().any(|it| it.name == "upgrade");
+    headers.retain(|it| !OF_CONNECTION.contains(&it.name.as_str()) || is_upgrade);
+    headers.retain(|it| it.name != "x-forwarded-proto");
+    headers.push(HeaderField {
+        name: "x-forwarded-proto".to_owned(),
+        value: request.scheme.as_str().to_owned(),
+    });
+    match canonical(&request.path, edge) {
+        CanonicalPath::Rejected(reason) => answered(request, None, 400, reason.to_owned()),
+        // No client of gRPC follows a redirect.
+        CanonicalPath::Redirected(_) if is_grpc(request) => {
+            let reason = "the path of a gRPC request has an escaped slash (%2F or %5C)";
+            answered(request, None, 400, reason.to_owned())
+        }
+        CanonicalPath::Redirected(location) => Prepared::Answered {
+            path: Some(location.clone()),
+            outcome: ExplainedOutcome::Redirected {
+                status: 307,
+                grpc_status: None,
+                location,
+                reason: "the path has an escaped slash (%2F or %5C): the client is sent to the path that it stands for"
+                    .to_owned(),
+            },
+        },
+        CanonicalPath::Compared(canonical) => {
+            let (path, query) = match canonical.find('?') {
+                Some(at) => canonical.split_at(at),
+                None => (canonical.as_str(), ""),
+            };
+            Prepared::Compared(Compared {
+                scheme: request.scheme,
+                method: request.method.clone(),
+                authority: request.authority.clone(),
+                host: without_port(&request.authority).to_ascii_lowercase(),
+                port: request.port,
+                path: path.to_owned(),
+                query: query.to_owned(),
+                headers,
+                grpc: is_grpc(request),
+            })
+        }
+    }
+}
+
+impl Compared {
+    /// Returns the value of a header; `name` may have capitals.
+    pub(super) fn header(&self, name: &str) -> HeaderValue {
+        let name = name.to_ascii_lowercase();
+        match name.as_str() {
+            "host" => return HeaderValue::Is(vec![self.authority.clone()]),
+            "x-forwarded-for" | "x-request-id" => return HeaderValue::Unknown,
+            _ if name.starts_with("x-envoy-") => return HeaderValue::Unknown,
+            _ => {}
+        }
+        let values = self.headers.iter().filter(|it| it.name == name);
+        let values: Vec<String> = values.map(|it| it.value.clone()).collect();
+        if values.is_empty() {
+            HeaderValue::Absent
+        } else {
+            HeaderValue::Is(values)
+        }
+    }
+
+    /// Returns the value of a header that is there and not empty.
+    pub(super) fn filled(&self, name: &str) -> Option<String> {
+        match self.header(name) {
+            HeaderValue::Is(values) => Some(values.join(",")).filter(|it| !it.is_empty()),
+            HeaderValue::Absent | HeaderValue::Unknown => None,
+        }
+    }
+
+    /// Returns the first value of a query parameter, as it is written.
+    pub(super) fn query_param(&self, name: &str) -> Option<&str> {
+        let query = self.query.strip_prefix('?')?;
+        let mut params = query
+            .split('&')
+            .map(|it| it.split_once('=').unwrap_or((it, "")));
+        params.find_map(|(key, value)| (key == name).then_some(value))
+    }
+
+    /// Returns path and query.
+    pub(super) fn path_and_query(&self) -> String {
+        format!("{}{}", self.path, self.query)
+    }
+
+    /// Returns an answer of the proxy itself.
+    pub(super) fn answered(&self, status: u32, reason: String) -> ExplainedOutcome {
+        ExplainedOutcome::Answered {
+            status,
+            grpc_status: self.grpc_status(status),
+            reason,
+        }
+    }
+
+    /// Returns the status that a client of gRPC gets in place of one of HTTP; none for other clients.
+    pub(super) fn grpc_status(&self, status: u32) -> Option<u32> {
+        self.grpc.then(|| grpc_status(status))
+    }
+}
+
+fn answered(
+    request: &ExplainRequest,
+    path: Option<String>,
+    status: u32,
+    reason: String,
+) -> Prepared {
+    let outcome = ExplainedOutcome::Answered {
+        status,
+        grpc_status: is_grpc(request).then(|| grpc_status(status)),
+        reason,
+    };
+    Prepared::Answered { path, outcome }
+}
+
+/// Returns the status that clients of gRPC get in place of one of HTTP.
+fn grpc_status(status: u32) -> u32 {
+    match status {
+        400 => 13,
+        401 => 16,
+        403 => 7,
+        404 => 12,
+        429 | 502 | 503 | 504 => 14,
+        _ => 2,
+    }
+}
+
+/// Returns true for a request of gRPC as Envoy knows one: gRPC-Web is none.
+fn is_grpc(request: &ExplainRequest) -> bool {
+    let mut headers = request.headers.iter();
+    let content_type = headers.find(|it| it.name == "content-type");
+    let subtype = content_type.and_then(|it| it.value.strip_prefix("application/grpc"));
+    subtype.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+}
+
+/// Returns the host without its port.
+pub(super) fn without_port(authority: &str) -> &str {
+    match authority.rfind(':') {
+        Some(colon) if authority.rfind(']').is_none_or(|end| end < colon) => {
+            authority.get(..colon).unwrap_or(authority)
+        }
+        _ => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(url: &str, headers: &[&str], edge: Edge) -> Prepared {
+        prepare(
+            &ExplainRequest::parse("GET", url, headers, None).unwrap(),
+            edge,
+        )
+    }
+
+    fn compared(url: &str, headers: &[&str]) -> Compared {
+        match prepared(url, headers, Edge::default()) {
+            Prepared::Compared(compared) => compared,
+            Prepared::Answered { outcome, .. } => panic!("{outcome:?}"),
+        }
+    }
+
+    #[test]
+    fn a_host_has_no_port_and_no_capitals() {
+        for (authority, host) in [
+            ("A.Test:80", "a.test"),
+            ("[::1]:80", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("a.", "a."),
+        ] {
+            let compared = compared("http://x/", &[&format!("host: {authority}")]);
+            assert_eq!(compared.host, host);
+            assert_eq!(compared.authority, authority);
+        }
+    }
+
+    #[test]
+    fn every_value_of_a_header_counts_but_of_a_parameter_only_the_first() {
+        let compared = compared(
+            "http://x/?a=1&a=2&b&c==&%61=3",
+            &["x-a: 1", "X-A: 2", "te: trailers"],
+        );
+        assert!(matches!(compared.header("X-a"), HeaderValue::Is(values) if values == ["1", "2"]));
+        assert!(matches!(compared.header("te"), HeaderValue::Absent));
+        assert!(matches!(
+            compared.header("x-request-id"),
+            HeaderValue::Unknown
+        ));
+        assert_eq!(compared.query_param("a"), Some("1"));
+        assert_eq!(compared.query_param("b"), Some(""));
+        assert_eq!(compared.query_param("c"), Some("="));
+        assert_eq!(compared.query_param("d"), None);
+    }
+
+    #[test]
+    fn underscores_are_treated_as_the_gateway_says() {
+        let with = |underscores: Underscores| {
+            let edge = Edge {
+                header_underscores: underscores.into(),
+                ..Edge::default()
+            };
+            prepared("http://x/", &["x_a: 1"], edge)
+        };
+        assert!(matches!(
+            with(Underscores::RejectRequest),
+            Prepared::Answered {
+                outcome: ExplainedOutcome::Answered { status: 400, .. },
+                ..
+            }
+        ));
+        for (underscores, kept) in [(Underscores::DropHeader, false), (Underscores::Allow, true)] {
+            let Prepared::Compared(compared) = with(underscores) else {
+                panic!("answered");
+            };
+            assert_eq!(matches!(compared.header("x_a"), HeaderValue::Is(_)), kept);
+        }
+    }
+
+    #[test]
+    fn only_requests_of_grpc_are_grpc() {
+        for (content_type, expected) in [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc-web", false),
+            ("application/json", false),
+        ] {
+            let compared = compared("http://x/", &[&format!("content-type: {content_type}")]);
+            assert_eq!(compared.grpc, expected, "{content_type}");
+        }
+    }
+}

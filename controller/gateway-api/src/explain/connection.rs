@@ -1,0 +1,28 @@
+//! Connections whose bytes are passed on.
+
+use sesame_proto::schema::{L4Route, Snapshot};
+
+use super::backends::explained_backends;
+use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
+
+/// Status of a share that is refused: there is none, the connection is closed.
+const CLOSED: &str = "closed";
+
+/// Explains a connection to a listener that has this route, if any.
+pub(super) fn explain(snapshot: &Snapshot, route: Option<&L4Route>, explanation: &mut Explanation) {
+    let Some(route) = route else {
+        explanation.outcome = ExplainedOutcome::Refused {
+            reason: "no route of the listener takes such connections: it is closed".to_owned(),
+        };
+        return;
+    };
+    explanation.route = ExplainedRoute::of(&route.name, false);
+    let backends = explained_backends(snapshot, &route.backends, CLOSED);
+    explanation.outcome = if backends.iter().all(|it| it.refused.is_some()) {
+        ExplainedOutcome::Refused {
+            reason: "the route has no valid backend: the connection is closed".to_owned(),
+        }
+    } else {
+        ExplainedOutcome::Connected { backends }
+    };
+}

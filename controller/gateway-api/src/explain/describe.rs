@@ -1,0 +1,74 @@
+//! Matches and changes in words.
+
+use sesame_proto::schema::{
+    HeaderModifier, PathMatch, Route, StringMatch, path_match, string_match,
+};
+
+/// Returns a match in words.
+pub(super) fn condition(route: &Route) -> String {
+    let mut parts = vec![path(route.path.as_ref())];
+    if route.grpc {
+        parts.push("gRPC".to_owned());
+    }
+    if !route.method.is_empty() {
+        parts.push(format!("method {}", route.method));
+    }
+    let headers = route.headers.iter().map(|it| value("header", it));
+    let query = route.query_params.iter().map(|it| value("query", it));
+    parts.extend(headers.chain(query));
+    parts.join(", ")
+}
+
+fn path(path: Option<&PathMatch>) -> String {
+    match path.and_then(|path| path.kind.as_ref()) {
+        None => "every path".to_owned(),
+        Some(path_match::Kind::Exact(path)) => format!("path {path}"),
+        Some(path_match::Kind::Regex(pattern)) => format!("path matches {pattern}"),
+        Some(path_match::Kind::Prefix(prefix)) => match prefix.trim_end_matches('/') {
+            "" => "every path".to_owned(),
+            prefix => format!("path prefix {prefix}"),
+        },
+    }
+}
+
+fn value(what: &str, of: &StringMatch) -> String {
+    let StringMatch { name, kind } = of;
+    match kind {
+        Some(string_match::Kind::Exact(value)) => format!("{what} {name} is {value:?}"),
+        Some(string_match::Kind::Regex(pattern)) => format!("{what} {name} matches {pattern}"),
+        None => format!("{what} {name}"),
+    }
+}
+
+/// Returns the changes of headers in words; empty for none. `current` says what a header is before.
+pub(super) fn changes(
+    modifier: &HeaderModifier,
+    current: impl Fn(&str) -> Option<String>,
+) -> String {
+    let HeaderModifier { set, add, remove } = modifier;
+    let mut parts = Vec::new();
+    for header in set {
+        let before = current(&header.name);
+        let before = before.map(|value| format!(" in place of {value:?}"));
+        parts.push(format!(
+            "sets {} to {:?}{}",
+            header.name,
+            header.value,
+            before.unwrap_or_default()
+        ));
+    }
+    for header in add {
+        parts.push(format!("adds {}: {:?}", header.name, header.value));
+    }
+    parts.extend(remove.iter().map(|name| format!("removes {name}")));
+    parts.join(", ")
+}
+
+/// Returns milliseconds as people write them.
+pub(super) fn duration(milliseconds: u64) -> String {
+    if milliseconds.is_multiple_of(1000) {
+        format!("{} s", milliseconds / 1000)
+    } else {
+        format!("{milliseconds} ms")
+    }
+}

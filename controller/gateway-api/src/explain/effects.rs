@@ -1,0 +1,141 @@
+//! Effects of a route's filters on one request, in the order in which they come.
+
+use sesame_proto::schema::route::Action;
+use sesame_proto::schema::{
+    Cors, CorsOrigin, HeaderModifier, Mirror, Route, SessionPersistence, UrlRewrite, cors_origin,
+    session_persistence,
+};
+
+use super::compared::{Compared, HeaderValue};
+use super::describe;
+use super::expressions::Expressions;
+use super::location;
+use super::outcome::ExplainedFilter;
+
+/// Returns the effects of the filters of a route.
+pub(super) fn of(
+    route: &Route,
+    request: &Compared,
+    expressions: &mut Expressions,
+) -> Vec<ExplainedFilter> {
+    let mut filters = Vec::new();
+    if let Some(cors) = &route.cors {
+        filters.push(filter("CORS", cors_effect(cors, request, expressions)));
+    }
+    let forward = match &route.action {
+        Some(Action::Forward(forward)) => Some(forward),
+        _ => None,
+    };
+    if let Some(session) = forward.and_then(|it| it.session.as_ref()) {
+        filters.push(filter("SessionPersistence", session_effect(session)));
+    }
+    filters.extend(request_changes(
+        route.request_headers.as_ref(),
+        Some(request),
+    ));
+    if let Some(forward) = forward {
+        if let Some(rewrite) = &forward.rewrite {
+            filters.push(filter(
+                "URLRewrite",
+                rewrite_effect(rewrite, route, request),
+            ));
+        }
+        let mirrors = forward.mirrors.iter();
+        filters.extend(mirrors.map(|mirror| filter("RequestMirror", mirror_effect(mirror))));
+    }
+    if let Some(Action::Redirect(_)) = &route.action {
+        let effect = "the client is sent elsewhere, and no backend sees the request";
+        filters.push(filter("RequestRedirect", effect.to_owned()));
+    }
+    filters.extend(response_changes(route.response_headers.as_ref()));
+    filters
+}
+
+/// Returns the effect of a change of the request's headers, if there is one. `request` says what they are before.
+pub(super) fn request_changes(
+    modifier: Option<&HeaderModifier>,
+    request: Option<&Compared>,
+) -> Option<ExplainedFilter> {
+    let current = |name: &str| match request?.header(name) {
+        HeaderValue::Is(values) => Some(values.join(", ")),
+        HeaderValue::Absent | HeaderValue::Unknown => None,
+    };
+    let effect = describe::changes(modifier?, current);
+    (!effect.is_empty()).then(|| filter("RequestHeaderModifier", effect))
+}
+
+/// Returns the effect of a change of the answer's headers, if there is one.
+pub(super) fn response_changes(modifier: Option<&HeaderModifier>) -> Option<ExplainedFilter> {
+    let effect = describe::changes(modifier?, |_| None);
+    (!effect.is_empty()).then(|| filter("ResponseHeaderModifier", effect))
+}
+
+/// Returns true if the request comes from an origin that is allowed.
+pub(super) fn is_allowed(cors: &Cors, origin: &str, expressions: &mut Expressions) -> bool {
+    cors.allow_origins
+        .iter()
+        .any(|CorsOrigin { kind }| match kind {
+            Some(cors_origin::Kind::Exact(exact)) => exact == origin,
+            Some(cors_origin::Kind::Regex(pattern)) => expressions.matches(pattern, origin),
+            None => false,
+        })
+}
+
+fn cors_effect(cors: &Cors, request: &Compared, expressions: &mut Expressions) -> String {
+    match request.filled("origin") {
+        None => "none: the request has no Origin".to_owned(),
+        Some(origin) if is_allowed(cors, &origin, expressions) => {
+            format!("origin {origin} is allowed: the answer says so")
+        }
+        Some(origin) => format!("origin {origin} is not allowed: the answer has no CORS headers"),
+    }
+}
+
+fn session_effect(session: &SessionPersistence) -> String {
+    match &session.kind {
+        Some(session_persistence::Kind::Cookie(name)) => {
+            format!("cookie {name} keeps the client on one endpoint")
+        }
+        Some(session_persistence::Kind::Header(name)) => {
+            format!("header {name} keeps the client on one endpoint")
+        }
+        None => "none".to_owned(),
+    }
+}
+
+fn rewrite_effect(rewrite: &UrlRewrite, route: &Route, request: &Compared) -> String {
+    let UrlRewrite { host, path } = rewrite;
+    let mut parts = Vec::new();
+    if !host.is_empty() {
+        parts.push(format!("the host becomes {host}"));
+    }
+    if let Some(modifier) = path {
+        parts.push(
+            match location::replaced(route.path.as_ref(), modifier, request, false) {
+                Ok(path) => format!("the path becomes {path}"),
+                Err(reason) => reason,
+            },
+        );
+    }
+    parts.join(", ")
+}
+
+fn mirror_effect(mirror: &Mirror) -> String {
+    let Mirror {
+        backend,
+        numerator,
+        denominator,
+    } = mirror;
+    if numerator < denominator {
+        format!("{backend} gets a copy of {numerator} in {denominator} requests")
+    } else {
+        format!("{backend} gets a copy")
+    }
+}
+
+fn filter(name: &str, effect: String) -> ExplainedFilter {
+    ExplainedFilter {
+        filter: name.to_owned(),
+        effect,
+    }
+}

@@ -1,0 +1,167 @@
+//! Comparison of a request with one match, part by part.
+
+use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
+use sesame_proto::schema::{Route, StringMatch, path_match, string_match};
+
+use super::compared::{Compared, HeaderValue};
+use super::expressions::Expressions;
+
+/// Returns why Envoy never gets to see a match: rendering leaves it out, because Envoy would refuse the whole table.
+pub(super) fn left_out(route: &Route) -> Option<String> {
+    let mut patterns = Vec::new();
+    match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
+        Some(path_match::Kind::Regex(pattern)) => patterns.push(pattern),
+        Some(path_match::Kind::Prefix(prefix)) => {
+            let prefix = prefix.trim_end_matches('/');
+            if prefix.len() == 1 || prefix.contains(['?', '#']) {
+                return Some(format!("it is left out: {prefix:?} is no path prefix"));
+            }
+        }
+        Some(path_match::Kind::Exact(_)) | None => {}
+    }
+    for StringMatch { name, kind } in route.headers.iter().chain(&route.query_params) {
+        match kind {
+            Some(string_match::Kind::Regex(pattern)) => patterns.push(pattern),
+            Some(string_match::Kind::Exact(_)) => {}
+            None => return Some(format!("it is left out: it says nothing of {name}")),
+        }
+    }
+    let bad = patterns.into_iter().find(|pattern| {
+        let size = expressions::instructions(pattern);
+        pattern.is_empty() || size.is_none_or(|size| size > MOST_INSTRUCTIONS)
+    })?;
+    Some(format!(
+        "it is left out: the regular expression {bad:?} cannot be read, or is too large"
+    ))
+}
+
+/// Returns the parts of a match that the request does not fulfil, in words; none if it matches.
+pub(super) fn mismatches(
+    route: &Route,
+    request: &Compared,
+    expressions: &mut Expressions,
+) -> Vec<String> {
+    let mut reasons = Vec::new();
+    reasons.extend(of_path(route, request, expressions));
+    if route.grpc && !request.grpc {
+        reasons.push("the request is not gRPC (content-type: application/grpc)".to_owned());
+    }
+    if !route.method.is_empty() && route.method != request.method {
+        reasons.push(format!(
+            "the method is {}, not {}",
+            request.method, route.method
+        ));
+    }
+    for header in &route.headers {
+        reasons.extend(of_header(header, request, expressions));
+    }
+    for param in &route.query_params {
+        reasons.extend(of_query(param, request, expressions));
+    }
+    reasons
+}
+
+/// Returns true if the request is the preflight of one that the route takes. `forwards` is true if the route sends on.
+pub(super) fn is_preflight(
+    route: &Route,
+    forwards: bool,
+    request: &Compared,
+    expressions: &mut Expressions,
+) -> bool {
+    let any_method = route.method.is_empty();
+    // Without a method, or with this one, the route itself takes preflights.
+    if route.cors.is_none() || (forwards && (any_method || route.method == "OPTIONS")) {
+        return false;
+    }
+    let wanted = request.filled("access-control-request-method");
+    let method = wanted.is_some_and(|wanted| any_method || wanted == route.method);
+    // A browser sends none of the request's own headers with it.
+    let headers = route.headers.iter().filter(|_| any_method);
+    request.method == "OPTIONS"
+        && method
+        && request.filled("origin").is_some()
+        && (!route.grpc || request.grpc)
+        && of_path(route, request, expressions).is_none()
+        && headers
+            .map(|header| of_header(header, request, expressions))
+            .all(|reason| reason.is_none())
+        && route
+            .query_params
+            .iter()
+            .all(|param| of_query(param, request, expressions).is_none())
+}
+
+/// Returns why the path does not match, if it does not.
+pub(super) fn of_path(
+    route: &Route,
+    request: &Compared,
+    expressions: &mut Expressions,
+) -> Option<String> {
+    let asked = request.path.as_str();
+    match route.path.as_ref()?.kind.as_ref()? {
+        path_match::Kind::Exact(path) => {
+            (asked != path).then(|| format!("the path {asked} is not {path}"))
+        }
+        path_match::Kind::Prefix(prefix) => {
+            let prefix = prefix.trim_end_matches('/');
+            let rest = asked.strip_prefix(prefix);
+            let below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            (!below).then(|| format!("the path {asked} does not have the prefix {prefix}"))
+        }
+        path_match::Kind::Regex(pattern) => (!expressions.matches(pattern, asked))
+            .then(|| format!("the path {asked} does not match {pattern}")),
+    }
+}
+
+fn of_header(
+    header: &StringMatch,
+    request: &Compared,
+    expressions: &mut Expressions,
+) -> Option<String> {
+    let name = &header.name;
+    match request.header(name) {
+        HeaderValue::Absent => Some(format!("there is no header {name}")),
+        HeaderValue::Unknown => Some(format!(
+            "header {name} is written by the proxy, with what cannot be known here"
+        )),
+        HeaderValue::Is(values) => {
+            let what = format!("header {name}");
+            let reasons = values
+                .iter()
+                .map(|value| of_value(&what, header, value, expressions));
+            // One value that matches is enough.
+            let reasons: Option<Vec<String>> = reasons.collect();
+            reasons.map(|reasons| reasons.join(", "))
+        }
+    }
+}
+
+fn of_query(
+    param: &StringMatch,
+    request: &Compared,
+    expressions: &mut Expressions,
+) -> Option<String> {
+    let name = &param.name;
+    match request.query_param(name) {
+        None => Some(format!("there is no query parameter {name}")),
+        Some(value) => {
+            let what = format!("query parameter {name}");
+            of_value(&what, param, value, expressions)
+        }
+    }
+}
+
+fn of_value(
+    what: &str,
+    wanted: &StringMatch,
+    value: &str,
+    expressions: &mut Expressions,
+) -> Option<String> {
+    match wanted.kind.as_ref()? {
+        string_match::Kind::Exact(exact) => {
+            (exact != value).then(|| format!("{what} is {value:?}, not {exact:?}"))
+        }
+        string_match::Kind::Regex(pattern) => (!expressions.matches(pattern, value))
+            .then(|| format!("{what} is {value:?}, which does not match {pattern}")),
+    }
+}

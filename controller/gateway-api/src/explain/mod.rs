@@ -1,0 +1,176 @@
+//! Explains the answer to one request: port, listener, virtual host, route, filters, backends.
+//!
+//! It follows what rendering writes and what Envoy does with it; `tests/tests/explain.rs` compares the two. It never prints what
+//! clients must not know (`session_key`), and never decides what is served.
+
+mod answer;
+mod backends;
+mod canonical_path;
+mod chain;
+mod changes;
+mod compared;
+mod connection;
+mod describe;
+mod effects;
+mod expressions;
+mod hosts;
+mod location;
+mod matching;
+mod outcome;
+mod precedence;
+mod request;
+mod routes;
+mod served;
+mod text;
+mod witness;
+
+use sesame_proto::schema::Snapshot;
+
+use self::chain::Chain;
+pub use self::changes::{ChangedAnswer, changed_answers};
+use self::compared::{Compared, Prepared};
+use self::expressions::Expressions;
+pub use self::outcome::{
+    CandidateVerdict, ExplainedBackend, ExplainedCandidate, ExplainedFilter, ExplainedHost,
+    ExplainedListener, ExplainedOutcome, ExplainedRoute, ExplainedTls, Explanation,
+};
+pub use self::request::{ExplainRequest, ExplainRequestError, HeaderField, UrlScheme};
+pub use self::served::{ServedPlace, served};
+pub use self::text::{TextDetail, text};
+
+/// Explains requests to one snapshot, and remembers the regular expressions that it has compiled.
+#[derive(Debug)]
+pub struct Explainer<'s> {
+    snapshot: &'s Snapshot,
+    expressions: Expressions,
+}
+
+impl<'s> Explainer<'s> {
+    /// Returns what explains requests to this snapshot.
+    pub fn new(snapshot: &'s Snapshot) -> Self {
+        Self {
+            snapshot,
+            expressions: Expressions::default(),
+        }
+    }
+
+    /// Returns the answer to `request`, and everything that leads to it.
+    pub fn explain(&mut self, request: &ExplainRequest) -> Explanation {
+        let snapshot = self.snapshot;
+        let mut explanation = Explanation::of(snapshot, request);
+        let found = match chain::find(snapshot, request) {
+            Ok(found) => found,
+            Err(refused) => {
+                explanation.listener = refused.listener;
+                explanation.outcome = ExplainedOutcome::Refused {
+                    reason: refused.reason,
+                };
+                return explanation;
+            }
+        };
+        explanation.listener = found.listener;
+        match found.chain {
+            Chain::Connections(route) => {
+                connection::explain(snapshot, route, &mut explanation);
+            }
+            Chain::Requests(table) => {
+                let edge = snapshot.edge.unwrap_or_default();
+                match compared::prepare(request, edge) {
+                    Prepared::Compared(compared) => self.routed(table, &compared, &mut explanation),
+                    Prepared::Answered { path, outcome } => {
+                        explanation.path = path;
+                        explanation.outcome = outcome;
+                    }
+                }
+            }
+        }
+        explanation
+    }
+
+    /// Finds the route of a request in a table.
+    fn routed(&mut self, table: &str, compared: &Compared, explanation: &mut Explanation) {
+        explanation.path = Some(compared.path_and_query());
+        let tables = &self.snapshot.route_tables;
+        let table = tables.iter().find(|it| it.name == table);
+        let host = table.and_then(|table| hosts::find(table, &compared.host));
+        let Some(host) = host else {
+            let reason = format!(
+                "no hostname of a listener or route on port {} covers {:?}",
+                compared.port, compared.host
+            );
+            explanation.outcome = compared.answered(404, reason);
+            return;
+        };
+        explanation.virtual_host = Some(ExplainedHost {
+            route_table: table.map(|it| it.name.clone()).unwrap_or_default(),
+            domain: host.domain.clone(),
+        });
+        let tried = routes::try_all(self.snapshot, host, compared, &mut self.expressions);
+        explanation.candidates = tried.candidates;
+        if let Some(winner) = tried.winner {
+            let (snapshot, expressions) = (self.snapshot, &mut self.expressions);
+            let domain = &host.domain;
+            answer::explain(snapshot, domain, winner, compared, expressions, explanation);
+            return;
+        }
+        let reason = match (host.routes.as_slice(), host.domain.as_str()) {
+            ([], "*") => "no route has a hostname that covers the host".to_owned(),
+            ([], domain) => format!("a listener is for {domain}, but no route there"),
+            _ => "no route matches".to_owned(),
+        };
+        explanation.outcome = compared.answered(404, reason);
+    }
+}
+
+/// Reason why a request cannot be explained.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExplainError {
+    /// Several Gateways listen on the port, at addresses of their own.
+    #[error("{} all listen on port {port}; name one of them with --gateway", .gateways.join(" and "))]
+    Several {
+        /// The port of the request.
+        port: u16,
+        /// The Gateways, as `Gateway/namespace/name`.
+        gateways: Vec<String>,
+    },
+}
+
+/// Explains a request to the one of these Gateways that listens on its port.
+pub fn explain_any(
+    snapshots: &[&Snapshot],
+    request: &ExplainRequest,
+) -> Result<Explanation, ExplainError> {
+    let listens = |it: &&&Snapshot| chain::listens(it, request.port);
+    let listening: Vec<&Snapshot> = snapshots.iter().filter(listens).copied().collect();
+    match (listening.as_slice(), snapshots) {
+        ([one], _) | ([], [one]) => Ok(Explainer::new(one).explain(request)),
+        ([], _) => Ok(nowhere(snapshots, request)),
+        (several, _) => Err(ExplainError::Several {
+            port: request.port,
+            gateways: several.iter().map(|it| it.gateway.clone()).collect(),
+        }),
+    }
+}
+
+/// Returns that no Gateway listens on the port of a request.
+fn nowhere(snapshots: &[&Snapshot], request: &ExplainRequest) -> Explanation {
+    let ports: Vec<String> = snapshots
+        .iter()
+        .map(|it| format!("{} has {}", it.gateway, chain::ports(it)))
+        .collect();
+    let gateways: Vec<&str> = snapshots.iter().map(|it| it.gateway.as_str()).collect();
+    Explanation {
+        gateway: gateways.join(", "),
+        outcome: ExplainedOutcome::Refused {
+            reason: format!(
+                "nothing listens on port {}; {}",
+                request.port,
+                ports.join(", ")
+            ),
+        },
+        ..Explanation::of(&Snapshot::default(), request)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! The explanation as a value. Its JSON form is what scripts read: fields are added, never renamed.
+
+use serde::{Deserialize, Serialize};
+use sesame_proto::provenance::{ObjectPart, Provenance};
+use sesame_proto::schema::Snapshot;
+
+use super::request::ExplainRequest;
+
+/// The answer to one request, and everything that leads to it, in the order in which it is decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// Gateway, as `Gateway/namespace/name`.
+    pub gateway: String,
+    /// Request that is asked about.
+    pub request: ExplainRequest,
+    /// Listener that takes the connection.
+    pub listener: Option<ExplainedListener>,
+    /// Path and query that routes are compared with, once they are normalised.
+    pub path: Option<String>,
+    /// Virtual host that the request's host leads to.
+    pub virtual_host: Option<ExplainedHost>,
+    /// Routes of that virtual host, in the order in which Envoy tries them.
+    pub candidates: Vec<ExplainedCandidate>,
+    /// Route that takes the request.
+    pub route: Option<ExplainedRoute>,
+    /// Effects of the route's filters on this request, in their order.
+    pub filters: Vec<ExplainedFilter>,
+    /// Answer.
+    pub outcome: ExplainedOutcome,
+    /// Remarks of whoever knows more than the snapshot.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+impl Explanation {
+    /// Returns an explanation in which nothing is decided.
+    pub(super) fn of(snapshot: &Snapshot, request: &ExplainRequest) -> Self {
+        Self {
+            gateway: snapshot.gateway.clone(),
+            request: request.clone(),
+            listener: None,
+            path: None,
+            virtual_host: None,
+            candidates: Vec::new(),
+            route: None,
+            filters: Vec::new(),
+            outcome: ExplainedOutcome::Refused {
+                reason: String::new(),
+            },
+            notes: Vec::new(),
+        }
+    }
+
+    /// Returns the names of all that has a part in the answer: the listener, the route and the backends.
+    pub fn parts(&self) -> Vec<&str> {
+        let backends = match &self.outcome {
+            ExplainedOutcome::Forwarded { backends, .. }
+            | ExplainedOutcome::Connected { backends } => backends.as_slice(),
+            ExplainedOutcome::Refused { .. }
+            | ExplainedOutcome::Answered { .. }
+            | ExplainedOutcome::Redirected { .. } => &[],
+        };
+        let backends = backends.iter().filter_map(|it| it.backend.as_deref());
+        let listener = self.listener.iter().map(|it| it.name.as_str());
+        let route = self.route.iter().map(|it| it.name.as_str());
+        listener.chain(route).chain(backends).collect()
+    }
+}
+
+/// The listener that takes a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedListener {
+    /// Name, as `Gateway/namespace/name/listeners/http`.
+    pub name: String,
+    /// `HTTP`, `HTTPS`, `TLS` or `TCP`.
+    pub protocol: String,
+    /// Hostname; empty for all.
+    pub hostname: String,
+    /// Words for the way to it.
+    pub reason: String,
+}
+
+/// The virtual host that a request's host leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedHost {
+    /// Name of its route table.
+    pub route_table: String,
+    /// Domain: exact, `*.suffix` or `*`.
+    pub domain: String,
+}
+
+/// A route that was tried, or comes after the one that takes the request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedCandidate {
+    /// Name, as `HTTPRoute/namespace/name/rules/0/matches/0`.
+    pub route: String,
+    /// Its match, in words.
+    pub condition: String,
+    /// Outcome for this request.
+    pub verdict: CandidateVerdict,
+    /// True if the path of the request matches, whatever else does not.
+    pub path_matches: bool,
+    /// Reasons; none for the one that takes the request.
+    pub reasons: Vec<String>,
+}
+
+/// The outcome for a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CandidateVerdict {
+    /// The request does not match it.
+    NoMatch,
+    /// It takes the request.
+    Taken,
+    /// The request matches it, but another one comes first.
+    TooLate,
+}
+
+/// The route that takes a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedRoute {
+    /// Name, as `HTTPRoute/namespace/name/rules/0/matches/0`.
+    pub name: String,
+    /// Object, as `HTTPRoute/namespace/name`.
+    pub object: String,
+    /// Index of the rule, from 0.
+    pub rule: usize,
+    /// Index of the match in its rule, from 0; none for routes of connections.
+    #[serde(rename = "match", default)]
+    pub match_index: Option<usize>,
+    /// True if it takes the request as the preflight of another one.
+    #[serde(default)]
+    pub preflight: bool,
+}
+
+impl ExplainedRoute {
+    /// Returns the route of this name; none if that names no rule of a route.
+    pub(super) fn of(name: &str, preflight: bool) -> Option<Self> {
+        let provenance = Provenance::parse(name).ok()?;
+        let match_index = match provenance.part {
+            ObjectPart::Match { index, .. } => Some(index),
+            _ => None,
+        };
+        Some(Self {
+            name: name.to_owned(),
+            object: provenance.object().to_string(),
+            rule: provenance.rule()?,
+            match_index,
+            preflight,
+        })
+    }
+}
+
+/// The effect of one filter on the request or its answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedFilter {
+    /// Name of the filter, as the Gateway API has it.
+    pub filter: String,
+    /// Effect, in words.
+    pub effect: String,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "kind",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum ExplainedOutcome {
+    /// There is no answer: the connection is refused, or closed.
+    Refused {
+        /// Cause, in words.
+        reason: String,
+    },
+    /// The proxy answers by itself.
+    Answered {
+        /// Status of the answer.
+        status: u32,
+        /// Status of gRPC, which clients of gRPC get with 200 in place of the status.
+        grpc_status: Option<u32>,
+        /// Cause, in words.
+        reason: String,
+    },
+    /// The proxy sends the client elsewhere.
+    Redirected {
+        /// Status of the answer.
+        status: u32,
+        /// Status of gRPC, which clients of gRPC get with 200 in place of the status.
+        grpc_status: Option<u32>,
+        /// Its `Location`.
+        location: String,
+        /// Cause, in words.
+        reason: String,
+    },
+    /// A backend answers.
+    Forwarded {
+        /// Backends, each with its share.
+        backends: Vec<ExplainedBackend>,
+        /// Host that they get.
+        host: String,
+        /// Path and query that they get.
+        path: String,
+        /// Milliseconds for the request with its retries; none for no limit.
+        request_timeout_ms: Option<u64>,
+        /// Milliseconds for one try; none for no limit.
+        backend_timeout_ms: Option<u64>,
+        /// Retries, in words.
+        retries: String,
+    },
+    /// A backend gets the bytes of the connection.
+    Connected {
+        /// Backends, each with its share of connections.
+        backends: Vec<ExplainedBackend>,
+    },
+}
+
+/// One backend of a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedBackend {
+    /// Name, as `Service/namespace/name/80`; none if the reference is invalid.
+    pub backend: Option<String>,
+    /// Share, relative to the sum of all.
+    pub weight: u32,
+    /// Cause for which its share is refused, in words.
+    pub refused: Option<String>,
+    /// Protocol that it is spoken to in.
+    pub protocol: Option<String>,
+    /// Verification of the backend; none for plain text.
+    pub tls: Option<ExplainedTls>,
+    /// Endpoints that may get the request.
+    pub endpoints: Vec<String>,
+    /// Effects of this backend's own filters.
+    pub filters: Vec<ExplainedFilter>,
+}
+
+/// TLS to a backend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedTls {
+    /// Server name that is asked for.
+    pub sni: String,
+    /// Names of which its certificate must have one.
+    pub names: Vec<String>,
+    /// Name of the authorities that must have signed it; empty for those of the system.
+    pub authorities: String,
+}

@@ -1,0 +1,75 @@
+//! The reason why one of two matches of a virtual host goes before the other: the specification's order, part by part.
+
+use std::cmp::{Ordering, Reverse};
+
+use sesame_proto::provenance::Provenance;
+use sesame_proto::schema::{Route, path_match};
+
+/// Returns why `first` goes before `later`, in words.
+pub(super) fn why_first(first: &Route, later: &Route) -> String {
+    let name = &first.name;
+    let parts = [
+        (compare(first, later, |it| !it.grpc), "takes gRPC only"),
+        (compare(first, later, not_exact), "matches an exact path"),
+        (
+            compare(first, later, |it| Reverse(path_length(it))),
+            "matches a longer path",
+        ),
+        (
+            compare(first, later, is_regex),
+            "matches a prefix of the same length",
+        ),
+        (
+            compare(first, later, |it| it.method.is_empty()),
+            "matches a method",
+        ),
+        (
+            compare(first, later, |it| Reverse(it.headers.len())),
+            "matches more headers",
+        ),
+        (
+            compare(first, later, |it| Reverse(it.query_params.len())),
+            "matches more query parameters",
+        ),
+    ];
+    let decided = parts.into_iter().find(|(order, _)| order.is_ne());
+    match decided {
+        Some((Ordering::Less, why)) => format!("{name} goes first: it {why}"),
+        Some(_) => format!("{name} goes first: its route's hostname is more specific"),
+        None if object(first) == object(later) => {
+            format!("{name} goes first: neither is more specific, and it is listed first")
+        }
+        None => format!("{name} goes first: neither is more specific, and its route is older"),
+    }
+}
+
+fn compare<K: Ord>(first: &Route, later: &Route, key: impl Fn(&Route) -> K) -> Ordering {
+    key(first).cmp(&key(later))
+}
+
+fn kind(route: &Route) -> Option<&path_match::Kind> {
+    route.path.as_ref()?.kind.as_ref()
+}
+
+fn not_exact(route: &Route) -> bool {
+    !matches!(kind(route), Some(path_match::Kind::Exact(_)))
+}
+
+fn is_regex(route: &Route) -> bool {
+    matches!(kind(route), Some(path_match::Kind::Regex(_)))
+}
+
+fn path_length(route: &Route) -> usize {
+    match kind(route) {
+        Some(
+            path_match::Kind::Exact(path)
+            | path_match::Kind::Prefix(path)
+            | path_match::Kind::Regex(path),
+        ) => path.len(),
+        None => 0,
+    }
+}
+
+fn object(route: &Route) -> Option<Provenance<'_>> {
+    Provenance::parse(&route.name).ok().map(Provenance::object)
+}

@@ -1,0 +1,297 @@
+//! The request that is asked about, read from a method, a URL and headers as a client would be given them.
+//!
+//! The path is kept as it is written: what becomes of `/a/../b` is part of the explanation.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a URL or a header that are read at most; Envoy takes no larger headers either, unless told.
+const MOST_BYTES: usize = 60 << 10;
+/// Number of headers at most, likewise.
+const MOST_HEADERS: usize = 100;
+
+/// A request, as a client would send it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainRequest {
+    /// Method, as it is sent.
+    pub method: String,
+    /// Scheme of the URL: it says whether the connection is TLS.
+    pub scheme: UrlScheme,
+    /// `Host` or `:authority`: with a port, where the URL names one.
+    pub authority: String,
+    /// Port that is connected to.
+    pub port: u16,
+    /// Path and query.
+    pub path: String,
+    /// Other headers, in their order; names in lower case.
+    #[serde(default)]
+    pub headers: Vec<HeaderField>,
+    /// Server name in the TLS handshake; none without TLS, or for an IP address.
+    #[serde(default)]
+    pub sni: Option<String>,
+    /// True if the client shows a certificate when it is asked for one.
+    #[serde(default)]
+    pub client_certificate: bool,
+}
+
+/// Scheme of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UrlScheme {
+    /// Plain text, port 80.
+    Http,
+    /// TLS, port 443.
+    Https,
+}
+
+impl UrlScheme {
+    /// Returns the scheme as it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+/// One header.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeaderField {
+    /// Name, in lower case.
+    pub name: String,
+    /// Value, without surrounding spaces.
+    pub value: String,
+}
+
+/// Reason why something cannot be asked about.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExplainRequestError {
+    /// The URL.
+    #[error("URL {url:?}: {reason}; expected for instance http://shop.example.com/cart?id=1")]
+    Url {
+        /// The URL as it was given.
+        url: String,
+        /// Fault, in words.
+        reason: &'static str,
+    },
+    /// The method.
+    #[error("method {0:?} is not one; expected for instance GET")]
+    Method(String),
+    /// A header.
+    #[error("header {0:?}: expected 'Name: value'")]
+    Header(String),
+    /// More headers than are sent.
+    #[error("{0} headers are given; at most {MOST_HEADERS} are taken")]
+    TooMany(usize),
+}
+
+impl ExplainRequest {
+    /// Reads a request. A `Host` among the `headers` (each `Name: value`) replaces that of the URL; `sni` the server name.
+    pub fn parse(
+        method: &str,
+        url: &str,
+        headers: &[impl AsRef<str>],
+        sni: Option<&str>,
+    ) -> Result<Self, ExplainRequestError> {
+        let method = method.to_owned();
+        if method.is_empty() || !method.bytes().all(is_token) {
+            return Err(ExplainRequestError::Method(method));
+        }
+        if headers.len() > MOST_HEADERS {
+            return Err(ExplainRequestError::TooMany(headers.len()));
+        }
+        let parts = split(url).map_err(|reason| ExplainRequestError::Url {
+            url: url.chars().take(200).collect(),
+            reason,
+        })?;
+        let mut authority = parts.authority.to_owned();
+        let mut fields = Vec::with_capacity(headers.len());
+        for header in headers {
+            let field = field(header.as_ref())?;
+            if field.name == "host" {
+                authority = field.value;
+            } else {
+                fields.push(field);
+            }
+        }
+        let is_name = !parts.host.is_empty() && parts.host.parse::<IpAddr>().is_err();
+        let of_url = (is_name && !parts.host.starts_with('[')).then_some(parts.host);
+        let sni = sni.or(of_url).filter(|_| parts.scheme == UrlScheme::Https);
+        Ok(Self {
+            method,
+            scheme: parts.scheme,
+            authority,
+            port: parts.port,
+            path: parts.path,
+            headers: fields,
+            sni: sni.map(|name| name.trim_end_matches('.').to_owned()),
+            client_certificate: false,
+        })
+    }
+}
+
+/// Prints the method and the URL.
+impl fmt::Display for ExplainRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = self.scheme.as_str();
+        write!(
+            f,
+            "{} {scheme}://{}{}",
+            self.method, self.authority, self.path
+        )
+    }
+}
+
+/// The parts of a URL.
+struct UrlParts<'u> {
+    scheme: UrlScheme,
+    authority: &'u str,
+    host: &'u str,
+    port: u16,
+    path: String,
+}
+
+fn split(url: &str) -> Result<UrlParts<'_>, &'static str> {
+    if url.len() > MOST_BYTES {
+        return Err("it is too long");
+    }
+    if !url.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) {
+        return Err("it has a space or a character beyond ASCII, which has to be percent-encoded");
+    }
+    let (scheme, rest) = url.split_once("://").ok_or("it has no scheme")?;
+    let scheme = match scheme.to_ascii_lowercase().as_str() {
+        "http" => UrlScheme::Http,
+        "https" => UrlScheme::Https,
+        _ => return Err("its scheme is neither http nor https"),
+    };
+    // Clients keep the fragment to themselves.
+    let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    if authority.contains('@') {
+        return Err("it has a user; send credentials as a header");
+    }
+    let port_at = authority.rfind(':').filter(|colon| {
+        let bracket = authority.rfind(']');
+        bracket.is_none_or(|bracket| bracket < *colon)
+    });
+    let (host, port) = match port_at {
+        Some(colon) => {
+            let (host, port) = authority.split_at(colon);
+            let port = port.trim_start_matches(':').parse::<u16>();
+            (
+                host,
+                port.map_err(|_| "its port is no number from 1 to 65535")?,
+            )
+        }
+        None if scheme == UrlScheme::Https => (authority, 443),
+        None => (authority, 80),
+    };
+    if host.is_empty() || port == 0 {
+        return Err("it has no host, or port 0");
+    }
+    let path = if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
+    };
+    Ok(UrlParts {
+        scheme,
+        authority,
+        host,
+        port,
+        path,
+    })
+}
+
+/// Reads `Name: value`.
+fn field(text: &str) -> Result<HeaderField, ExplainRequestError> {
+    let error = || ExplainRequestError::Header(text.chars().take(200).collect());
+    let (name, value) = text.split_once(':').ok_or_else(error)?;
+    let value = value.trim_matches([' ', '\t']);
+    let good = !name.is_empty()
+        && name.bytes().all(is_token)
+        && text.len() <= MOST_BYTES
+        && !value
+            .bytes()
+            .any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f);
+    good.then(|| HeaderField {
+        name: name.to_ascii_lowercase(),
+        value: value.to_owned(),
+    })
+    .ok_or_else(error)
+}
+
+/// Returns true for a byte of a token of RFC 9110.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<ExplainRequest, ExplainRequestError> {
+        ExplainRequest::parse("GET", url, &[] as &[&str], None)
+    }
+
+    #[test]
+    fn a_url_is_kept_as_it_is_written() {
+        for (url, authority, port, path, sni) in [
+            ("http://a.test", "a.test", 80, "/", None),
+            ("HTTPS://A.test/x", "A.test", 443, "/x", Some("A.test")),
+            ("http://a.test:8080?q=1", "a.test:8080", 8080, "/?q=1", None),
+            (
+                "https://a.test/../%2F#top",
+                "a.test",
+                443,
+                "/../%2F",
+                Some("a.test"),
+            ),
+            ("https://[::1]:1/", "[::1]:1", 1, "/", None),
+            ("https://192.0.2.1/", "192.0.2.1", 443, "/", None),
+        ] {
+            let request = parse(url).expect(url);
+            assert_eq!(request.authority, authority, "{url}");
+            assert_eq!(request.port, port, "{url}");
+            assert_eq!(request.path, path, "{url}");
+            assert_eq!(request.sni.as_deref(), sni, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_url_that_nobody_could_send_is_refused() {
+        for (url, word) in [
+            ("a.test/x", "scheme"),
+            ("ftp://a.test", "neither"),
+            ("http:///x", "no host"),
+            ("http://a.test:0/", "port 0"),
+            ("http://a.test:x/", "no number"),
+            ("http://u@a.test/", "a user"),
+            ("http://a.test/é", "percent-encoded"),
+        ] {
+            let error = parse(url).expect_err(url).to_string();
+            assert!(error.contains(word), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn headers_replace_the_host_but_not_the_server_name() {
+        let headers = ["Host: b.test", "X-One:  1 "];
+        let request = ExplainRequest::parse("GET", "https://a.test/", &headers, None).unwrap();
+        assert_eq!(request.authority, "b.test");
+        assert_eq!(request.sni.as_deref(), Some("a.test"));
+        let one = HeaderField {
+            name: "x-one".to_owned(),
+            value: "1".to_owned(),
+        };
+        assert_eq!(request.headers, [one]);
+        for bad in ["x", ": 1", "a b: 1", "a: \n"] {
+            assert!(ExplainRequest::parse("GET", "http://a/", &[bad], None).is_err());
+        }
+        assert!(ExplainRequest::parse("G T", "http://a/", &[] as &[&str], None).is_err());
+    }
+}

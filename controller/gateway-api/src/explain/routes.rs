@@ -1,0 +1,110 @@
+//! The routes of a virtual host, tried in Envoy's order: the first that matches takes the request.
+
+use sesame_proto::expressions::{self as costs, MOST_OF_VIRTUAL_HOST};
+use sesame_proto::schema::route::Action;
+use sesame_proto::schema::{Route, Snapshot, VirtualHost};
+
+use super::backends;
+use super::compared::Compared;
+use super::describe;
+use super::expressions::Expressions;
+use super::matching;
+use super::outcome::{CandidateVerdict, ExplainedCandidate};
+use super::precedence;
+
+/// The route that takes a request.
+#[derive(Clone, Copy)]
+pub(super) struct Taker<'h> {
+    pub(super) route: &'h Route,
+    /// True if it takes the request as the preflight of another one.
+    pub(super) preflight: bool,
+}
+
+/// The outcome for all routes of a virtual host.
+pub(super) struct Tried<'h> {
+    pub(super) candidates: Vec<ExplainedCandidate>,
+    pub(super) winner: Option<Taker<'h>>,
+}
+
+/// Tries the routes of a virtual host, those behind the winner too.
+pub(super) fn try_all<'h>(
+    snapshot: &Snapshot,
+    host: &'h VirtualHost,
+    request: &Compared,
+    expressions: &mut Expressions,
+) -> Tried<'h> {
+    let mut winner: Option<Taker<'h>> = None;
+    let mut candidates = Vec::with_capacity(host.routes.len());
+    let mut cost = 0_u64;
+    for route in &host.routes {
+        let (taken, reasons) = match left_out(route, &mut cost) {
+            Some(reason) => (None, vec![reason]),
+            None => compare(snapshot, route, request, expressions),
+        };
+        let (verdict, reasons) = match (taken, &winner) {
+            (None, _) => (CandidateVerdict::NoMatch, reasons),
+            (Some(preflight), None) => {
+                winner = Some(Taker { route, preflight });
+                (CandidateVerdict::Taken, Vec::new())
+            }
+            (Some(_), Some(winner)) => {
+                let why = precedence::why_first(winner.route, route);
+                (CandidateVerdict::TooLate, vec![why])
+            }
+        };
+        candidates.push(ExplainedCandidate {
+            route: route.name.clone(),
+            condition: describe::condition(route),
+            verdict,
+            path_matches: matching::of_path(route, request, expressions).is_none(),
+            reasons,
+        });
+    }
+    Tried { candidates, winner }
+}
+
+/// Returns true if the route sends requests on; else the proxy answers by itself.
+pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
+    let Some(Action::Forward(forward)) = &route.action else {
+        return false;
+    };
+    let mut shares = forward.backends.iter().filter(|it| it.weight > 0);
+    shares.any(|it| !backends::is_refused(snapshot, it))
+}
+
+/// Returns why rendering leaves a route out, if it does, and adds its cost to that of the virtual host.
+fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
+    if let Some(reason) = matching::left_out(route) {
+        return Some(reason);
+    }
+    let with_this = cost.saturating_add(costs::of_route(route));
+    if with_this > MOST_OF_VIRTUAL_HOST {
+        return Some(
+            "it is left out: there is no room for its regular expressions beside those before it"
+                .to_owned(),
+        );
+    }
+    *cost = with_this;
+    None
+}
+
+/// Returns whether the route takes the request, with true for a preflight, and else the reasons why not.
+fn compare(
+    snapshot: &Snapshot,
+    route: &Route,
+    request: &Compared,
+    expressions: &mut Expressions,
+) -> (Option<bool>, Vec<String>) {
+    let forwards = forwards(snapshot, route);
+    let preflight = matching::is_preflight(route, forwards, request, expressions);
+    // Where the proxy answers by itself, preflights come before the rest, else behind it.
+    if preflight && !forwards {
+        return (Some(true), Vec::new());
+    }
+    let reasons = matching::mismatches(route, request, expressions);
+    if reasons.is_empty() {
+        (Some(false), reasons)
+    } else {
+        (preflight.then_some(true), reasons)
+    }
+}

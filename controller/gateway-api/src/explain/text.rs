@@ -1,0 +1,224 @@
+//! An explanation as people read it.
+
+use std::fmt::Write as _;
+
+use super::describe::duration;
+use super::outcome::{
+    CandidateVerdict, ExplainedBackend, ExplainedCandidate, ExplainedFilter, ExplainedOutcome,
+    Explanation,
+};
+
+/// Number of routes up to which all are shown.
+const FEW: usize = 8;
+/// Number of endpoints of a backend that are shown.
+const MOST_ENDPOINTS: usize = 5;
+
+/// The routes that are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextDetail {
+    /// Of many routes, those whose path matches.
+    Brief,
+    /// All routes.
+    AllRoutes,
+}
+
+/// Returns the explanation as text. Writing to a String cannot fail, so the results are let go.
+pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
+    let mut text = String::new();
+    let Explanation {
+        gateway,
+        request,
+        listener,
+        path,
+        virtual_host,
+        candidates,
+        route,
+        filters,
+        outcome,
+        notes,
+    } = explanation;
+    let _ = writeln!(text, "{request}");
+    line(&mut text, "gateway", gateway);
+    if let Some(listener) = listener {
+        let hostname = match listener.hostname.as_str() {
+            "" => String::new(),
+            hostname => format!(" {hostname}"),
+        };
+        let what = format!(
+            "{} ({}{hostname}, port {}): {}",
+            listener.name, listener.protocol, request.port, listener.reason
+        );
+        line(&mut text, "listener", &what);
+    }
+    if let Some(path) = path.as_ref().filter(|path| **path != request.path) {
+        line(&mut text, "path", &format!("is taken as {path}"));
+    }
+    if let Some(host) = virtual_host {
+        let domain = match host.domain.as_str() {
+            "*" => "any other host",
+            domain => domain,
+        };
+        line(&mut text, "host", &format!("has the routes of {domain}"));
+    }
+    if !candidates.is_empty() {
+        line(&mut text, "routes", "in the order in which they are tried");
+        routes(&mut text, candidates, detail);
+    }
+    if let Some(route) = route.as_ref().filter(|_| candidates.is_empty()) {
+        line(&mut text, "route", &route.name);
+    }
+    for ExplainedFilter { filter, effect } in filters {
+        line(&mut text, "filter", &format!("{filter}: {effect}"));
+    }
+    answer(&mut text, outcome);
+    for note in notes {
+        line(&mut text, "note", note);
+    }
+    text
+}
+
+fn line(text: &mut String, title: &str, value: &str) {
+    let _ = writeln!(text, "  {title:<9} {value}");
+}
+
+fn routes(text: &mut String, candidates: &[ExplainedCandidate], detail: TextDetail) {
+    let all = detail == TextDetail::AllRoutes || candidates.len() <= FEW;
+    let mut skipped = 0_usize;
+    for candidate in candidates {
+        if !all && !candidate.path_matches && candidate.verdict == CandidateVerdict::NoMatch {
+            skipped += 1;
+            continue;
+        }
+        skip(text, &mut skipped);
+        let verdict = match candidate.verdict {
+            CandidateVerdict::NoMatch => "no",
+            CandidateVerdict::Taken => "TAKEN",
+            CandidateVerdict::TooLate => "later",
+        };
+        let ExplainedCandidate {
+            route,
+            condition,
+            reasons,
+            ..
+        } = candidate;
+        let _ = writeln!(text, "    {verdict:<7} {route} ({condition})");
+        for reason in reasons {
+            let _ = writeln!(text, "            {reason}");
+        }
+    }
+    skip(text, &mut skipped);
+}
+
+/// Tells how many routes were left out, and begins to count anew.
+fn skip(text: &mut String, skipped: &mut usize) {
+    let count = std::mem::take(skipped);
+    if count > 0 {
+        let routes = if count == 1 { "route" } else { "routes" };
+        let _ = writeln!(text, "    no      {count} {routes} with another path");
+    }
+}
+
+fn answer(text: &mut String, outcome: &ExplainedOutcome) {
+    match outcome {
+        ExplainedOutcome::Refused { reason } => line(text, "answer", &format!("none: {reason}")),
+        ExplainedOutcome::Answered {
+            status,
+            grpc_status,
+            reason,
+        } => line(
+            text,
+            "answer",
+            &format!("{status}{}: {reason}", for_grpc(*grpc_status)),
+        ),
+        ExplainedOutcome::Redirected {
+            status,
+            grpc_status,
+            location,
+            reason,
+        } => line(
+            text,
+            "answer",
+            &format!("{status}{} to {location}: {reason}", for_grpc(*grpc_status)),
+        ),
+        ExplainedOutcome::Forwarded {
+            backends,
+            host,
+            path,
+            request_timeout_ms,
+            backend_timeout_ms,
+            retries,
+        } => {
+            let limit = |time: &Option<u64>| time.map_or("none".to_owned(), duration);
+            let (request, backend) = (limit(request_timeout_ms), limit(backend_timeout_ms));
+            line(
+                text,
+                "timeouts",
+                &format!("{request} for the request, {backend} for a try"),
+            );
+            line(text, "retries", retries);
+            line(
+                text,
+                "answer",
+                &format!("of a backend, which gets {path} of {host}"),
+            );
+            shares(text, backends);
+        }
+        ExplainedOutcome::Connected { backends } => {
+            line(
+                text,
+                "answer",
+                "of a backend, which gets the bytes of the connection",
+            );
+            shares(text, backends);
+        }
+    }
+}
+
+/// Returns the status that clients of gRPC get, in words.
+fn for_grpc(status: Option<u32>) -> String {
+    status.map_or(String::new(), |code| {
+        format!(" (for gRPC 200 with grpc-status {code})")
+    })
+}
+
+fn shares(text: &mut String, backends: &[ExplainedBackend]) {
+    let total: u64 = backends.iter().map(|it| u64::from(it.weight)).sum();
+    for backend in backends {
+        let ExplainedBackend {
+            backend: name,
+            weight,
+            refused,
+            protocol,
+            tls,
+            endpoints,
+            filters,
+        } = backend;
+        let percent = 100 * u64::from(*weight) / total.max(1);
+        let name = name.as_deref().unwrap_or("(invalid reference)");
+        let mut words = vec![name.to_owned()];
+        words.extend(protocol.iter().cloned());
+        if let Some(tls) = tls {
+            words.push(format!("TLS for {}", tls.names.join(" or ")));
+        }
+        match refused {
+            Some(reason) => words.push(reason.clone()),
+            None => words.push(places(endpoints)),
+        }
+        let _ = writeln!(text, "    {percent:>3} %   {}", words.join(", "));
+        for ExplainedFilter { filter, effect } in filters {
+            let _ = writeln!(text, "            {filter}: {effect}");
+        }
+    }
+}
+
+/// Returns endpoints in words.
+fn places(endpoints: &[String]) -> String {
+    let shown = endpoints.get(..MOST_ENDPOINTS).unwrap_or(endpoints);
+    let shown = shown.join(" ");
+    match endpoints.len() {
+        0 => "no endpoint is ready: 503".to_owned(),
+        1 => format!("1 endpoint: {shown}"),
+        count if count > MOST_ENDPOINTS => format!("{count} endpoints: {shown} …"),
+        count => format!("{count} endpoints: {shown}"),
+    }
+}

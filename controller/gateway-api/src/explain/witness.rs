@@ -1,0 +1,160 @@
+//! A request that a match takes, if nothing goes before it.
+
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{Class, Hir, HirKind};
+use sesame_proto::schema::{
+    Listener, Port, Protocol, Route, StringMatch, path_match, string_match,
+};
+
+use super::request::{ExplainRequest, HeaderField, UrlScheme};
+
+/// Label in the place of a wildcard, that hardly any exact hostname has.
+const ANY_LABEL: &str = "any-other-host";
+
+/// Returns a request to `domain` at a listener that fulfils the match; none if an expression allows no text that can be found.
+pub(super) fn witness(
+    port: &Port,
+    listener: &Listener,
+    domain: &str,
+    route: &Route,
+) -> Option<ExplainRequest> {
+    let host = match domain.strip_prefix('*') {
+        Some("") => format!("{ANY_LABEL}.test"),
+        Some(suffix) => format!("{ANY_LABEL}{suffix}"),
+        None => domain.to_owned(),
+    };
+    let (scheme, sni) = if listener.protocol() == Protocol::Https {
+        (UrlScheme::Https, Some(host.clone()))
+    } else {
+        (UrlScheme::Http, None)
+    };
+    let mut authority = host;
+    let mut headers = Vec::new();
+    for header in &route.headers {
+        let value = value(header)?;
+        if header.name.eq_ignore_ascii_case("host") {
+            authority = value;
+        } else {
+            let name = header.name.to_ascii_lowercase();
+            headers.push(HeaderField { name, value });
+        }
+    }
+    if route.grpc {
+        headers.push(HeaderField {
+            name: "content-type".to_owned(),
+            value: "application/grpc".to_owned(),
+        });
+    }
+    let mut path = path(route)?;
+    for (at, param) in route.query_params.iter().enumerate() {
+        let mark = if at == 0 { "?" } else { "&" };
+        path.extend([mark, &param.name, "=", &value(param)?]);
+    }
+    Some(ExplainRequest {
+        method: match route.method.as_str() {
+            "" if route.grpc => "POST".to_owned(),
+            "" => "GET".to_owned(),
+            method => method.to_owned(),
+        },
+        scheme,
+        authority,
+        port: u16::try_from(port.port).ok()?,
+        path,
+        headers,
+        sni,
+        client_certificate: true,
+    })
+}
+
+fn path(route: &Route) -> Option<String> {
+    match route.path.as_ref().and_then(|it| it.kind.as_ref()) {
+        None => Some("/".to_owned()),
+        Some(path_match::Kind::Exact(path)) => Some(path.clone()),
+        Some(path_match::Kind::Prefix(prefix)) => Some(match prefix.trim_end_matches('/') {
+            "" => "/".to_owned(),
+            prefix => prefix.to_owned(),
+        }),
+        Some(path_match::Kind::Regex(pattern)) => {
+            example(pattern).filter(|path| path.starts_with('/') && !path.contains('?'))
+        }
+    }
+}
+
+fn value(of: &StringMatch) -> Option<String> {
+    match of.kind.as_ref()? {
+        string_match::Kind::Exact(value) => Some(value.clone()),
+        string_match::Kind::Regex(pattern) => example(pattern),
+    }
+}
+
+/// Returns a short text that an expression matches, of characters that can be sent.
+fn example(pattern: &str) -> Option<String> {
+    let parser = ParserBuilder::new().build().parse(pattern).ok()?;
+    let mut text = String::new();
+    write(&parser, &mut text)?;
+    let sendable = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    sendable.then_some(text)
+}
+
+fn write(hir: &Hir, text: &mut String) -> Option<()> {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => Some(()),
+        HirKind::Literal(literal) => {
+            text.push_str(str::from_utf8(&literal.0).ok()?);
+            Some(())
+        }
+        HirKind::Class(class) => {
+            text.push(member(class)?);
+            Some(())
+        }
+        HirKind::Repetition(it) => {
+            // An empty element of a path is merged with others.
+            let times = it.min.max(1).min(it.max.unwrap_or(u32::MAX));
+            (0..times).try_for_each(|_| write(&it.sub, text))
+        }
+        HirKind::Capture(it) => write(&it.sub, text),
+        HirKind::Concat(parts) => parts.iter().try_for_each(|part| write(part, text)),
+        HirKind::Alternation(parts) => write(parts.first()?, text),
+    }
+}
+
+/// Returns a member of a class: a letter or digit where there is one.
+fn member(class: &Class) -> Option<char> {
+    let usual = "a0A1bcxyz-_".chars().chain(' '..='~');
+    let contains = |wanted: &char| match class {
+        Class::Unicode(class) => class
+            .iter()
+            .any(|range| (range.start()..=range.end()).contains(wanted)),
+        Class::Bytes(class) => class.iter().any(|range| {
+            (range.start()..=range.end()).contains(&u8::try_from(*wanted).unwrap_or(0))
+        }),
+    };
+    usual.into_iter().find(contains)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::expressions::Expressions;
+
+    #[test]
+    fn an_example_matches_its_expression() {
+        let mut expressions = Expressions::default();
+        for pattern in [
+            "/a/[0-9]+",
+            "/(a|b)/.*\\.png",
+            "(?i)/abc",
+            "v[^a-z]{2,}",
+            "/a/?",
+            "^/x$",
+        ] {
+            let example = example(pattern).expect(pattern);
+            assert!(
+                expressions.matches(pattern, &example),
+                "{pattern}: {example}"
+            );
+        }
+        assert_eq!(example("("), None);
+        assert_eq!(example("\\x00"), None);
+    }
+}

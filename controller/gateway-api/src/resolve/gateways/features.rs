@@ -1,0 +1,317 @@
+//! The features of Sesame as a whole, in the words of the conformance suite: one table, which makes `supportedFeatures` and the
+//! documentation's page. Nothing is listed that is not served.
+//!
+//! A feature is claimed if the installed definitions of its kind are of a release and a channel that have its fields, and know it
+//! by this name.
+
+use std::ops::RangeInclusive;
+
+use crate::world::{ApiRelease, DefinitionRelease, Definitions, Kind, ReleaseChannel};
+
+/// Minor releases of Gateway API 1 that are supported.
+pub(crate) const FIRST: u32 = 5;
+pub(crate) const LAST: u32 = 7;
+
+/// Minor releases of Gateway API 1 in which a channel has a feature.
+type Releases = RangeInclusive<u32>;
+
+/// The range for a channel that has never had the feature.
+#[expect(clippy::reversed_empty_ranges, reason = "it holds no release")]
+const NEVER: Releases = 1..=0;
+
+/// One feature.
+#[derive(Clone, Debug)]
+pub(crate) struct Feature {
+    pub(crate) name: &'static str,
+    /// Kind whose definition has the fields.
+    pub(crate) kind: Kind,
+    pub(crate) standard: Releases,
+    pub(crate) experimental: Releases,
+}
+
+const fn always(name: &'static str, kind: Kind) -> Feature {
+    within(name, kind, FIRST..=LAST, FIRST..=LAST)
+}
+
+const fn within(
+    name: &'static str,
+    kind: Kind,
+    standard: Releases,
+    experimental: Releases,
+) -> Feature {
+    Feature {
+        name,
+        kind,
+        standard,
+        experimental,
+    }
+}
+
+/// All features, by name.
+pub(crate) const FEATURES: &[Feature] = &[
+    always("BackendTLSPolicy", Kind::BackendTlsPolicy),
+    always("BackendTLSPolicySANValidation", Kind::BackendTlsPolicy),
+    always("GRPCRoute", Kind::GrpcRoute),
+    always("GRPCRouteNamedRouteRule", Kind::GrpcRoute),
+    within(
+        "GRPCRouteRequestHeaderModifier",
+        Kind::GrpcRoute,
+        7..=LAST,
+        7..=LAST,
+    ),
+    always("Gateway", Kind::Gateway),
+    always("GatewayAddressEmpty", Kind::Gateway),
+    always("GatewayBackendClientCertificate", Kind::Gateway),
+    always("GatewayFrontendClientCertificateValidation", Kind::Gateway),
+    always(
+        "GatewayFrontendClientCertificateValidationInsecureFallback",
+        Kind::Gateway,
+    ),
+    always("GatewayHTTPListenerIsolation", Kind::Gateway),
+    always(
+        "GatewayHTTPSListenerDetectMisdirectedRequests",
+        Kind::Gateway,
+    ),
+    within("GatewayInfrastructure", Kind::Gateway, 6..=LAST, 6..=LAST),
+    within(
+        "GatewayInfrastructurePropagation",
+        Kind::Gateway,
+        5..=5,
+        5..=5,
+    ),
+    always("GatewayPort8080", Kind::Gateway),
+    always("GatewayStaticAddresses", Kind::Gateway),
+    always("HTTPRoute", Kind::HttpRoute),
+    always("HTTPRoute303RedirectStatusCode", Kind::HttpRoute),
+    always("HTTPRoute307RedirectStatusCode", Kind::HttpRoute),
+    always("HTTPRoute308RedirectStatusCode", Kind::HttpRoute),
+    always("HTTPRouteBackendProtocolH2C", Kind::HttpRoute),
+    always("HTTPRouteBackendProtocolWebSocket", Kind::HttpRoute),
+    always("HTTPRouteBackendRequestHeaderModification", Kind::HttpRoute),
+    always("HTTPRouteBackendTimeout", Kind::HttpRoute),
+    always("HTTPRouteCORS", Kind::HttpRoute),
+    always("HTTPRouteDestinationPortMatching", Kind::HttpRoute),
+    always("HTTPRouteHostRewrite", Kind::HttpRoute),
+    always("HTTPRouteMethodMatching", Kind::HttpRoute),
+    always("HTTPRouteNamedRouteRule", Kind::HttpRoute),
+    always("HTTPRouteParentRefPort", Kind::HttpRoute),
+    always("HTTPRoutePathRedirect", Kind::HttpRoute),
+    always("HTTPRoutePathRewrite", Kind::HttpRoute),
+    always("HTTPRoutePortRedirect", Kind::HttpRoute),
+    always("HTTPRouteQueryParamMatching", Kind::HttpRoute),
+    always("HTTPRouteRequestMirror", Kind::HttpRoute),
+    always("HTTPRouteRequestMultipleMirrors", Kind::HttpRoute),
+    always("HTTPRouteRequestPercentageMirror", Kind::HttpRoute),
+    always("HTTPRouteRequestTimeout", Kind::HttpRoute),
+    always("HTTPRouteResponseHeaderModification", Kind::HttpRoute),
+    within("HTTPRouteRetry", Kind::HttpRoute, NEVER, 6..=6),
+    within(
+        "HTTPRouteRetryBackendTimeout",
+        Kind::HttpRoute,
+        NEVER,
+        6..=6,
+    ),
+    within("HTTPRouteRetryCodes", Kind::HttpRoute, 7..=LAST, 7..=LAST),
+    within(
+        "HTTPRouteRetryConnectionError",
+        Kind::HttpRoute,
+        7..=LAST,
+        6..=LAST,
+    ),
+    always("HTTPRouteSchemeRedirect", Kind::HttpRoute),
+    always("ListenerSet", Kind::ListenerSet),
+    always("ReferenceGrant", Kind::ReferenceGrant),
+    within("TCPRoute", Kind::TcpRoute, 6..=LAST, 6..=LAST),
+    always("TLSRoute", Kind::TlsRoute),
+    always("TLSRouteModeMixed", Kind::TlsRoute),
+    always("TLSRouteModeTerminate", Kind::TlsRoute),
+    within("UDPRoute", Kind::UdpRoute, 6..=LAST, 6..=LAST),
+];
+
+/// Release whose words are used where no definitions are installed.
+const OWN: (ApiRelease, ReleaseChannel) = (
+    ApiRelease { major: 1, minor: 6 },
+    ReleaseChannel::Experimental,
+);
+
+/// Returns the names of the features that can be asked for with these definitions, in order.
+pub(crate) fn claimed(definitions: &Definitions) -> impl Iterator<Item = &'static str> {
+    let is_claimed = move |feature: &&Feature| {
+        let found = match definitions {
+            Definitions::OwnTypes => Some(OWN),
+            Definitions::Installed(all) => match all.get(&feature.kind) {
+                Some(DefinitionRelease::Known(release, channel)) => Some((*release, *channel)),
+                Some(DefinitionRelease::Unknown { .. }) | None => None,
+            },
+        };
+        found.is_some_and(|(release, channel)| {
+            let releases = match channel {
+                ReleaseChannel::Standard => &feature.standard,
+                ReleaseChannel::Experimental => &feature.experimental,
+            };
+            release.major == 1 && releases.contains(&release.minor)
+        })
+    };
+    FEATURES
+        .iter()
+        .filter(is_claimed)
+        .map(|feature| feature.name)
+}
+
+/// Returns the reason why these definitions are not supported; none if they are. Objects are served all the same, as far as they
+/// are understood.
+pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
+    let Definitions::Installed(all) = definitions else {
+        return None;
+    };
+    let remarks = all.iter().filter_map(|(kind, release)| match release {
+        DefinitionRelease::Known(ApiRelease { major: 1, minor }, _)
+            if (FIRST..=LAST).contains(minor) =>
+        {
+            None
+        }
+        DefinitionRelease::Known(release, _) => Some(format!("that of {kind} is of {release}")),
+        DefinitionRelease::Unknown { version, channel } => Some(format!(
+            "that of {kind} has bundle-version {version:?} and channel {channel:?}"
+        )),
+    });
+    let remarks: Vec<String> = remarks.collect();
+    (!remarks.is_empty()).then(|| {
+        format!(
+            "definitions of Gateway API v1.{FIRST} to v1.{LAST} are supported, and {}; what is understood is served",
+            remarks.join(", ")
+        )
+    })
+}
+
+/// Returns the words for definitions that are supported: the release, or the releases where kinds differ.
+pub(crate) fn supported(definitions: &Definitions) -> String {
+    let Definitions::Installed(all) = definitions else {
+        return format!("Gateway API {} is supported", OWN.0);
+    };
+    let mut releases: Vec<(ApiRelease, ReleaseChannel)> = all
+        .values()
+        .filter_map(|release| match release {
+            DefinitionRelease::Known(release, channel) => Some((*release, *channel)),
+            DefinitionRelease::Unknown { .. } => None,
+        })
+        .collect();
+    releases.sort_unstable();
+    releases.dedup();
+    let words: Vec<String> = releases
+        .iter()
+        .map(|(release, channel)| format!("{release} ({} channel)", channel.as_str()))
+        .collect();
+    format!("Gateway API {} is supported", words.join(" and "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fmt::Write as _;
+
+    use super::ReleaseChannel::{Experimental, Standard};
+    use super::*;
+
+    const PAGE: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/conformance/features.md"
+    );
+    const START: &str = "<!-- features -->\n";
+
+    fn installed(minor: u32, channel: ReleaseChannel) -> Definitions {
+        let release = DefinitionRelease::Known(ApiRelease { major: 1, minor }, channel);
+        let kinds = FEATURES.iter().map(|feature| feature.kind);
+        Definitions::Installed(kinds.map(|kind| (kind, release.clone())).collect())
+    }
+
+    #[test]
+    fn features_are_sorted_and_unique() {
+        assert!(FEATURES.is_sorted_by(|a, b| a.name < b.name));
+    }
+
+    #[test]
+    fn a_feature_is_claimed_only_of_definitions_that_have_its_fields() {
+        let claims = |definitions: &Definitions, name: &str| {
+            claimed(definitions).any(|claimed| claimed == name)
+        };
+        for (minor, channel, retry, connection_error, tcp) in [
+            (5, Standard, false, false, false),
+            (5, Experimental, false, false, false),
+            (6, Standard, false, false, true),
+            (6, Experimental, true, true, true),
+            (7, Standard, false, true, true),
+            (7, Experimental, false, true, true),
+        ] {
+            let definitions = installed(minor, channel);
+            let found = [
+                "HTTPRouteRetry",
+                "HTTPRouteRetryConnectionError",
+                "TCPRoute",
+            ]
+            .map(|name| claims(&definitions, name));
+            assert_eq!(found, [retry, connection_error, tcp], "{definitions:?}");
+            assert!(claims(&definitions, "HTTPRoute"));
+            assert_eq!(unsupported(&definitions), None);
+        }
+        let Definitions::Installed(mut some) = installed(6, Standard) else {
+            unreachable!("they are installed");
+        };
+        some.remove(&Kind::UdpRoute);
+        assert!(!claims(&Definitions::Installed(some), "UDPRoute"));
+    }
+
+    #[test]
+    fn other_releases_are_named() {
+        let release =
+            DefinitionRelease::Known(ApiRelease { major: 1, minor: 4 }, ReleaseChannel::Standard);
+        let unknown = DefinitionRelease::Unknown {
+            version: String::new(),
+            channel: String::new(),
+        };
+        let all = BTreeMap::from([(Kind::Gateway, release), (Kind::HttpRoute, unknown)]);
+        let why = unsupported(&Definitions::Installed(all)).expect("a reason");
+        let words = "v1.5 to v1.7 are supported, and that of Gateway is of v1.4, that of HTTPRoute has bundle-version \"\"";
+        assert!(why.contains(words), "{why}");
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the page is what is tested")]
+    fn the_page_has_the_table() {
+        let releases = |range: &Releases| {
+            if range.is_empty() {
+                return "–".to_owned();
+            }
+            match (*range.start(), *range.end()) {
+                (FIRST, LAST) => "all".to_owned(),
+                (first, LAST) => format!("1.{first} and newer"),
+                (first, last) if first == last => format!("1.{first}"),
+                (first, last) => format!("1.{first} to 1.{last}"),
+            }
+        };
+        let mut table = String::from(
+            "| feature | kind | standard channel | experimental channel |\n|---|---|---|---|\n",
+        );
+        for Feature {
+            name,
+            kind,
+            standard,
+            experimental,
+        } in FEATURES
+        {
+            let (standard, experimental) = (releases(standard), releases(experimental));
+            writeln!(table, "| `{name}` | {kind} | {standard} | {experimental} |").expect("memory");
+        }
+        let page = std::fs::read_to_string(PAGE).expect("the page");
+        let (before, _) = page.split_once(START).expect("the start of the table");
+        let written = format!("{before}{START}{table}");
+        if std::env::var_os("SESAME_SET_REFERENCE").is_some() {
+            std::fs::write(PAGE, written).expect("the page");
+            return;
+        }
+        assert!(
+            page == written,
+            "{PAGE} is not what the table says: SESAME_SET_REFERENCE=1 writes it anew"
+        );
+    }
+}

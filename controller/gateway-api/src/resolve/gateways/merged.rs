@@ -1,0 +1,157 @@
+//! GatewayClasses whose Gateways are served together, by the same Envoys.
+//!
+//! They are published under one name, which is that of the class in the controller's namespace: whichever Gateway comes or goes,
+//! the name stays. What Envoys have once, the class decides about; a Gateway that wants it otherwise is refused, harms no
+//! other, and goes on as it was if it was served.
+
+use std::collections::BTreeSet;
+
+use sesame_proto::schema::Snapshot;
+
+use super::CheckedGateway;
+use super::classes::{CheckedClass, Classes};
+use crate::api::{FLEET_LABEL, Gateway, Infrastructure, NamespacedName};
+use crate::resolve::context::Options;
+use crate::resolve::listeners::ListenerOwner;
+use crate::resolve::settings::GatewaySettings;
+use crate::resolve::settings::parameters::Parameters;
+use crate::status::{Reason, Verdict};
+use crate::world::{ObjectKey, ServedTogether, World};
+
+/// A Gateway that is served together with others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MergedGateway {
+    /// Name under which they are published.
+    pub published_as: NamespacedName,
+    /// Names of the keys of this one.
+    pub keys: BTreeSet<String>,
+}
+
+/// Returns the name under which the Gateways of a class are published if they are served together.
+pub fn merged_name(class: &str, options: &Options) -> NamespacedName {
+    NamespacedName::new(&options.namespace, class)
+}
+
+/// Returns the name under which a Gateway of this class is published with others; none if it is published by itself.
+pub(super) fn published_as(
+    class: &str,
+    checked: &CheckedClass<'_>,
+    options: &Options,
+) -> Option<NamespacedName> {
+    let merged = checked.settings.is_merged();
+    merged.then(|| merged_name(class, options))
+}
+
+/// Returns true if Gateways of a class are published under this name.
+pub(crate) fn is_of_class(name: &NamespacedName, classes: &Classes<'_>, options: &Options) -> bool {
+    let class = classes.get(&name.name);
+    let is_merged = class.is_some_and(|class| class.settings.is_merged());
+    is_merged && *name == merged_name(&name.name, options)
+}
+
+/// Refuses a Gateway with the name under which others are published.
+pub(super) fn check_name(
+    name: &NamespacedName,
+    classes: &Classes<'_>,
+    options: &Options,
+    accepted: &mut Verdict,
+) {
+    if is_of_class(name, classes, options) {
+        let why = format!(
+            "the Gateways of GatewayClass {:?} are published under the name {name} (spec.fleet.gateways is Merged); choose \
+             another name",
+            name.name
+        );
+        accepted.refuse(Reason::Invalid, why);
+    }
+}
+
+/// Refuses a Gateway that says something about what all Gateways of its class have in common. `settings` are its own.
+pub(super) fn check(
+    gateway: &Gateway,
+    class: &CheckedClass<'_>,
+    settings: &GatewaySettings,
+    accepted: &mut Verdict,
+) {
+    let mut own = settings.differences(&class.settings);
+    if let Some(infrastructure) = &gateway.spec.infrastructure {
+        let Infrastructure {
+            labels,
+            annotations,
+            // Its fields are among the settings.
+            parameters_ref: _,
+        } = infrastructure;
+        for (field, empty) in [
+            ("labels", labels.is_empty()),
+            ("annotations", annotations.is_empty()),
+        ] {
+            if !empty {
+                own.push(format!("spec.infrastructure.{field}"));
+            }
+        }
+    }
+    let label = gateway.metadata.labels.get(FLEET_LABEL);
+    if label.is_some_and(|label| class.label(FLEET_LABEL) != Some(label)) {
+        own.push(format!("metadata.labels[{FLEET_LABEL}]"));
+    }
+    let class = &gateway.spec.gateway_class_name;
+    let together = format!(
+        "the Gateways of GatewayClass {class:?} are served by the same Envoys (spec.fleet.gateways is Merged)"
+    );
+    if !own.is_empty() {
+        let own = own.join(", ");
+        let why = format!(
+            "{together}: {own} cannot be otherwise for this one; remove that, or say it in the configuration of the class"
+        );
+        accepted.refuse(Reason::InvalidParameters, why);
+    }
+    if !gateway.spec.addresses.is_empty() {
+        let why =
+            format!("{together}, which have no addresses for one of them; remove spec.addresses");
+        accepted.refuse(Reason::UnsupportedAddress, why);
+    }
+}
+
+/// Returns the ports on which Gateways are served together, for the next world: those of these snapshots, and what was before of
+/// those that go on as they were.
+pub(crate) fn served_together<'s>(
+    snapshots: impl IntoIterator<Item = &'s Snapshot>,
+    checked: &[CheckedGateway<'_>],
+    retained: &BTreeSet<NamespacedName>,
+    world: &World,
+) -> ServedTogether {
+    let kept = checked.iter().filter(|it| !it.passed_over.good());
+    let kept: BTreeSet<ObjectKey> = kept
+        .flat_map(|it| {
+            let sets = it.sets.iter().map(|set| &set.owner);
+            std::iter::once(&it.owner)
+                .chain(sets)
+                .map(ListenerOwner::key)
+        })
+        .collect();
+    let mut served = ServedTogether::of(snapshots);
+    served.keep(&world.served_together, |name, object| {
+        retained.contains(name) || kept.contains(object)
+    });
+    served
+}
+
+/// Returns the names of which nothing can be published now, because the parameters cannot be used: what was published before stays
+/// as it is.
+pub(crate) fn retained(
+    checked: &[CheckedGateway<'_>],
+    classes: &Classes<'_>,
+    options: &Options,
+) -> BTreeSet<NamespacedName> {
+    let mut retained = BTreeSet::new();
+    for gateway in checked.iter().filter(|it| it.parameters_refused) {
+        let class = classes.get(gateway.class);
+        if class.is_some_and(|class| class.parameters == Parameters::Refused) {
+            // Nobody knows how they were served.
+            retained.extend([gateway.name(), merged_name(gateway.class, options)]);
+        } else if gateway.merged.is_none() {
+            retained.insert(gateway.name());
+        }
+    }
+    retained
+}

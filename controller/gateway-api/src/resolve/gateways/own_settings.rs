@@ -1,0 +1,113 @@
+//! The settings of one Gateway, as far as they are known: those of its class, and its own where it may have any.
+
+use std::collections::BTreeSet;
+
+use super::classes::CheckedClass;
+use super::merged;
+use crate::api::{Gateway, Infrastructure, ListenerSet, NamespacedName};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::settings::GatewaySettings;
+use crate::resolve::settings::parameters::{self, Parameters, Scope};
+use crate::status::Verdict;
+use crate::world::{Kind, ObjectKey};
+
+/// Settings of one Gateway.
+pub(super) struct OwnSettings {
+    pub(super) settings: GatewaySettings,
+    /// Messages about annotations that are not understood, so that the default applies.
+    pub(super) not_understood: Vec<String>,
+    /// True if the settings lack parameters that are wrong.
+    pub(super) parameters_refused: bool,
+    /// Name under which it is published with others of its class; none if it is published by itself.
+    pub(super) merged: Option<NamespacedName>,
+    /// Verdict on what it says for itself, which is passed over, so that what was served goes on.
+    pub(super) passed_over: Verdict,
+}
+
+impl OwnSettings {
+    /// Finds the settings of a Gateway with these ListenerSets. If they cannot be used, that is refused in `accepted`, unless the
+    /// Gateway was served without them before.
+    pub(super) fn find<'w>(
+        gateway: &'w Gateway,
+        class: &CheckedClass<'_>,
+        sets: &[&ListenerSet],
+        accepted: &mut Verdict,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Self {
+        let mut refused = Verdict::default();
+        let own = own_parameters(gateway, cx, &mut refused);
+        let of_controller = cx.options.configuration.as_deref();
+        let layers: Vec<_> = of_controller
+            .into_iter()
+            .chain(class.parameters.valid())
+            .chain(own.valid())
+            .collect();
+        let annotations = &gateway.metadata.annotations;
+        let (settings, not_understood) = GatewaySettings::of(&layers, annotations);
+        let merged = merged::published_as(&gateway.spec.gateway_class_name, class, cx.options);
+        let mut found = Self {
+            settings,
+            not_understood,
+            parameters_refused: [class.parameters, own].contains(&Parameters::Refused),
+            merged,
+            passed_over: Verdict::default(),
+        };
+        let Some(published_as) = &found.merged else {
+            accepted.add(&refused);
+            return found;
+        };
+        merged::check(gateway, class, &found.settings, &mut refused);
+        let served = served_before(published_as, gateway, sets, cx);
+        if refused.good() || served.is_empty() || class.parameters == Parameters::Refused {
+            accepted.add(&refused);
+            return found;
+        }
+        if let Some((reason, why)) = refused.fault() {
+            let why = format!(
+                "{why}; until that is mended, its listeners are served on the ports that they had, with the settings of the class"
+            );
+            found.passed_over.refuse(reason, why);
+        }
+        found.settings = class.settings.clone();
+        // Its own parameters may have allowed fewer ports.
+        let source = "it was served before its own settings were refused, which";
+        found.settings.allow_only(&served, source);
+        found.parameters_refused = false;
+        found
+    }
+}
+
+/// Returns the parameters that a Gateway names itself.
+fn own_parameters<'w>(
+    gateway: &'w Gateway,
+    cx: &ResolveContext<'w, '_>,
+    refused: &mut Verdict,
+) -> Parameters<'w> {
+    let Some(infrastructure) = &gateway.spec.infrastructure else {
+        return Parameters::Absent;
+    };
+    // Labels and annotations are for what is created for the Gateway, not for what it serves.
+    let Infrastructure {
+        labels: _,
+        annotations: _,
+        parameters_ref,
+    } = infrastructure;
+    let field = "spec.infrastructure.parametersRef";
+    let scope = Scope::Of(&gateway.metadata.namespace);
+    parameters::find(field, parameters_ref.as_ref(), scope, cx.world, refused)
+}
+
+/// Returns the ports on which a Gateway and its ListenerSets were served with others.
+fn served_before(
+    published_as: &NamespacedName,
+    gateway: &Gateway,
+    sets: &[&ListenerSet],
+    cx: &ResolveContext<'_, '_>,
+) -> BTreeSet<u16> {
+    let sets = sets.iter().map(|set| set.metadata.key());
+    let sets = sets.map(|name| Kind::ListenerSet.named(name));
+    let objects = std::iter::once(Kind::Gateway.named(gateway.metadata.key())).chain(sets);
+    let before = &cx.world.served_together;
+    let ports = |object: ObjectKey| before.ports(published_as, &object).cloned();
+    objects.filter_map(ports).flatten().collect()
+}

@@ -1,0 +1,41 @@
+//! GatewayClasses of which one Gateway alone is served: the oldest.
+
+use std::collections::BTreeMap;
+
+use super::classes::Classes;
+use crate::api::{FleetGateways, Gateway, Metadata, NamespacedName};
+use crate::status::{GatewayStatus, Reason};
+use crate::world::World;
+
+/// Returns the Gateways that are not served because there is an older one of their class, with their statuses.
+pub(crate) fn unserved(
+    classes: &Classes<'_>,
+    world: &World,
+) -> BTreeMap<NamespacedName, GatewayStatus> {
+    let class_of = |gateway: &Gateway| classes.get(&gateway.spec.gateway_class_name);
+    let of_single = world.gateways.iter().filter(|gateway| {
+        class_of(gateway).is_some_and(|class| *class.gateways() == FleetGateways::Single)
+    });
+    let mut by_class: BTreeMap<&str, Vec<&Gateway>> = BTreeMap::new();
+    for gateway in of_single {
+        let class = gateway.spec.gateway_class_name.as_str();
+        by_class.entry(class).or_default().push(gateway);
+    }
+    let mut unserved = BTreeMap::new();
+    for (class, mut gateways) in by_class {
+        gateways.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+        let mut gateways = gateways.into_iter().map(|gateway| &gateway.metadata);
+        let Some(oldest) = gateways.next().map(Metadata::key) else {
+            continue;
+        };
+        for other in gateways {
+            let why = format!(
+                "only one Gateway of GatewayClass {class:?} is served (spec.fleet.gateways is Single), the oldest: {oldest}"
+            );
+            let status =
+                GatewayStatus::unserved(Reason::OlderGatewayExists, &why, other.generation);
+            unserved.insert(other.key(), status);
+        }
+    }
+    unserved
+}

@@ -1,0 +1,321 @@
+//! `tls.options` of a listener: keys of ours, which set parameters of TLS, and those of others, which have no effect.
+//!
+//! Whoever writes a key of ours wants to be protected by it. So one that is not understood must never be passed over: the
+//! listener is not served, and its condition says what was expected.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sesame_proto::schema::TlsTermination;
+use sesame_proto::schema::tls_termination::Version;
+use sesame_proto::tls_parameters::{CIPHER_SUITES, is_application_protocol};
+
+use crate::api::{ListenerTls, Protocol, TlsMode};
+use crate::resolve::syntax::limits;
+use crate::resolve::tls::private_keys::KeyKind;
+
+/// The domain of our keys. One of a domain below it is ours, too.
+const DOMAIN: &str = "projectsesame.io";
+const MIN_VERSION: &str = "projectsesame.io/min-version";
+const MAX_VERSION: &str = "projectsesame.io/max-version";
+const SUITES: &str = "projectsesame.io/cipher-suites";
+const ALPN: &str = "projectsesame.io/alpn";
+/// Protocols that an HTTPS listener may offer.
+const HTTP_PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
+/// Versions of TLS by their names here.
+const VERSIONS: [(&str, Version); 2] = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
+/// Most characters of a value that a message quotes.
+const MOST_TOLD: usize = 100;
+
+/// Parameters that the options of a listener set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TlsOptions {
+    min_version: Version,
+    max_version: Version,
+    cipher_suites: Vec<String>,
+    alpn: Vec<String>,
+}
+
+impl TlsOptions {
+    /// Reads the keys of ours, and returns a message for each that is not understood.
+    pub(super) fn read(protocol: &Protocol, tls: &ListenerTls) -> (Self, Vec<String>) {
+        let ListenerTls {
+            mode,
+            certificate_refs: _,
+            options,
+        } = tls;
+        let mut read = Self::default();
+        let mut faults = Vec::new();
+        faults.extend(
+            limits::entries("tls.options", options.len(), 0..=limits::MAX_TLS_OPTIONS).err(),
+        );
+        for (key, value) in options.iter().take(limits::MAX_TLS_OPTIONS) {
+            if !is_ours(key) {
+                continue;
+            }
+            let outcome = if *mode == Some(TlsMode::Passthrough) {
+                Err(
+                    "has no meaning with mode Passthrough, where the backend ends TLS; remove it"
+                        .to_owned(),
+                )
+            } else {
+                read.set(protocol, key, value)
+            };
+            faults.extend(
+                outcome
+                    .err()
+                    .map(|why| format!("tls.options {:?}: {why}", told(key))),
+            );
+        }
+        if read.min_version > read.max_version && read.max_version != Version::Unset {
+            faults.push(format!(
+                "tls.options {MIN_VERSION:?} is newer than {MAX_VERSION:?}: no client could connect"
+            ));
+        }
+        (read, faults)
+    }
+
+    /// Sets one parameter. The error completes the sentence "tls.options x: …".
+    fn set(&mut self, protocol: &Protocol, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            MIN_VERSION => self.min_version = version(value)?,
+            MAX_VERSION => self.max_version = version(value)?,
+            SUITES => {
+                self.cipher_suites = list(value, CIPHER_SUITES.len(), |name| {
+                    CIPHER_SUITES
+                        .contains(&name)
+                        .then_some(())
+                        .ok_or_else(|| one_of(&CIPHER_SUITES))
+                })?;
+            }
+            ALPN => {
+                self.alpn = list(value, limits::MAX_ALPN, |name| match protocol {
+                    Protocol::Https if !HTTP_PROTOCOLS.contains(&name) => {
+                        Err(one_of(&HTTP_PROTOCOLS))
+                    }
+                    _ if !is_application_protocol(name) => {
+                        Err("the name of an application protocol, as \"mqtt\"".to_owned())
+                    }
+                    _ => Ok(()),
+                })?;
+            }
+            _ => {
+                return Err(format!(
+                    "is unknown; expected {}",
+                    one_of(&[MIN_VERSION, MAX_VERSION, SUITES, ALPN])
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the parameters of a termination.
+    pub(super) fn apply(self, termination: &mut TlsTermination) {
+        let Self {
+            min_version,
+            max_version,
+            cipher_suites,
+            alpn,
+        } = self;
+        termination.min_version = min_version.into();
+        termination.max_version = max_version.into();
+        termination.cipher_suites = cipher_suites;
+        termination.alpn = alpn;
+    }
+
+    /// Returns what cipher suites do not do for these kinds of keys.
+    pub(super) fn advice(&self, keys: &BTreeSet<KeyKind>) -> Option<String> {
+        if self.cipher_suites.is_empty() {
+            return None;
+        }
+        if self.min_version == Version::Tls13 {
+            return Some(format!(
+                "tls.options {SUITES:?} has no effect, because {MIN_VERSION:?} asks for TLS 1.3, whose cipher suites are fixed"
+            ));
+        }
+        let fits = |kind: &KeyKind| {
+            let part = kind.in_suites();
+            self.cipher_suites.iter().any(|name| name.contains(part))
+        };
+        let kinds: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        (!keys.is_empty() && !keys.iter().any(fits)).then(|| {
+            format!(
+                "tls.options {SUITES:?} has none for a key that is {}: clients of TLS 1.2 cannot connect",
+                kinds.join(" or ")
+            )
+        })
+    }
+}
+
+/// Returns the options that have no effect, because they are none of ours.
+pub(super) fn of_others(options: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    let all = options.iter().map(|(key, value)| (&**key, &**value));
+    all.filter(|(key, _)| !is_ours(key))
+}
+
+/// Returns true for a key under our domain, in whatever case.
+fn is_ours(key: &str) -> bool {
+    let domain = key.split('/').next().unwrap_or_default();
+    let domain = domain.to_ascii_lowercase();
+    domain
+        .strip_suffix(DOMAIN)
+        .is_some_and(|above| above.is_empty() || above.ends_with('.'))
+}
+
+fn version(value: &str) -> Result<Version, String> {
+    let found = VERSIONS.iter().find(|(name, _)| *name == value);
+    found.map(|(_, version)| *version).ok_or_else(|| {
+        let names = VERSIONS.map(|(name, _)| name);
+        format!("{:?} is not {}", told(value), one_of(&names))
+    })
+}
+
+/// Reads a list with commas. `check` returns what was expected of a part in place of what it is.
+fn list(
+    value: &str,
+    most: usize,
+    check: impl Fn(&str) -> Result<(), String>,
+) -> Result<Vec<String>, String> {
+    let mut parts: Vec<String> = Vec::new();
+    for part in value.split(',') {
+        let part = part.trim_matches([' ', '\t']);
+        check(part).map_err(|expected| format!("{:?} is not {expected}", told(part)))?;
+        if parts.iter().any(|before| before == part) {
+            return Err(format!("{part:?} is there twice"));
+        }
+        if parts.len() == most {
+            return Err(format!("has more than {most} entries"));
+        }
+        parts.push(part.to_owned());
+    }
+    Ok(parts)
+}
+
+fn one_of(names: &[&str]) -> String {
+    match names {
+        [one, other] => format!("{one} or {other}"),
+        names => format!("one of {}", names.join(", ")),
+    }
+}
+
+/// Returns the begin of a value, as much as a message quotes.
+fn told(value: &str) -> String {
+    value.chars().take(MOST_TOLD).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(protocol: &Protocol, mode: TlsMode, pairs: &[(&str, &str)]) -> (TlsOptions, String) {
+        let tls = ListenerTls {
+            mode: Some(mode),
+            certificate_refs: Vec::new(),
+            options: pairs
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+        };
+        let (read, faults) = TlsOptions::read(protocol, &tls);
+        (read, faults.join("; "))
+    }
+
+    #[test]
+    fn every_key_sets_its_parameter() {
+        let (read, faults) = options(
+            &Protocol::Https,
+            TlsMode::Terminate,
+            &[
+                (MIN_VERSION, "1.2"),
+                (MAX_VERSION, "1.3"),
+                (
+                    SUITES,
+                    "ECDHE-RSA-AES128-SHA, ECDHE-ECDSA-AES128-GCM-SHA256",
+                ),
+                (ALPN, "http/1.1,h2"),
+                ("example.com/min-version", "1.0"),
+                ("notprojectsesame.io/min-version", "1.0"),
+            ],
+        );
+        assert_eq!(faults, "");
+        let mut termination = TlsTermination::default();
+        read.apply(&mut termination);
+        let expected = TlsTermination {
+            min_version: Version::Tls12.into(),
+            max_version: Version::Tls13.into(),
+            cipher_suites: ["ECDHE-RSA-AES128-SHA", "ECDHE-ECDSA-AES128-GCM-SHA256"]
+                .map(str::to_owned)
+                .to_vec(),
+            alpn: ["http/1.1", "h2"].map(str::to_owned).to_vec(),
+            ..TlsTermination::default()
+        };
+        assert_eq!(termination, expected);
+    }
+
+    #[test]
+    fn what_is_not_understood_says_what_was_expected() {
+        let long = "x".repeat(5000);
+        let many = format!("a{}", ",a".repeat(5000));
+        for (key, value, said) in [
+            (MIN_VERSION, "1.1", "\"1.1\" is not 1.2 or 1.3"),
+            (MIN_VERSION, "TLSv1_2", "is not 1.2 or 1.3"),
+            (MAX_VERSION, "", "\"\" is not 1.2 or 1.3"),
+            (MAX_VERSION, &long, "is not 1.2 or 1.3"),
+            (
+                SUITES,
+                "AES128-SHA",
+                "\"AES128-SHA\" is not one of ECDHE-ECDSA-AES128-GCM-SHA256, ",
+            ),
+            (SUITES, "ECDHE-RSA-AES128-SHA,", "\"\" is not one of"),
+            (
+                SUITES,
+                "ECDHE-RSA-AES128-SHA,ECDHE-RSA-AES128-SHA",
+                "is there twice",
+            ),
+            (ALPN, "h2,mqtt", "\"mqtt\" is not h2 or http/1.1"),
+            (ALPN, &many, "\"a\" is not h2 or http/1.1"),
+            (
+                "projectsesame.io/min-versions",
+                "1.2",
+                "is unknown; expected one of projectsesame.io/min-version, ",
+            ),
+            (
+                "tls.projectsesame.io/min-version",
+                "1.2",
+                "is unknown; expected one of",
+            ),
+            (
+                "ProjectSesame.io/min-version",
+                "1.3",
+                "is unknown; expected one of",
+            ),
+        ] {
+            let (_, faults) = options(&Protocol::Https, TlsMode::Terminate, &[(key, value)]);
+            assert!(faults.contains(said), "{key} {value:.20}: {faults}");
+            assert!(faults.len() < 600, "{faults}");
+        }
+        let both = [(MIN_VERSION, "1.3"), (MAX_VERSION, "1.2")];
+        let (_, faults) = options(&Protocol::Https, TlsMode::Terminate, &both);
+        assert!(faults.contains("no client could connect"), "{faults}");
+        let (_, faults) = options(
+            &Protocol::Tls,
+            TlsMode::Passthrough,
+            &[(MIN_VERSION, "1.3")],
+        );
+        assert!(faults.contains("mode Passthrough"), "{faults}");
+        let keys: Vec<String> = (0..17).map(|n| format!("example.com/{n}")).collect();
+        let many: Vec<(&str, &str)> = keys.iter().map(|key| (&**key, "")).collect();
+        let (_, faults) = options(&Protocol::Https, TlsMode::Terminate, &many);
+        assert!(faults.contains("tls.options has 17 entries"), "{faults}");
+    }
+
+    #[test]
+    fn a_tls_listener_may_offer_any_protocol() {
+        let (read, faults) = options(&Protocol::Tls, TlsMode::Terminate, &[(ALPN, "mqtt, x-1")]);
+        assert_eq!(
+            (read.alpn.as_slice(), &*faults),
+            (&["mqtt".to_owned(), "x-1".to_owned()][..], "")
+        );
+        let (_, faults) = options(&Protocol::Tls, TlsMode::Terminate, &[(ALPN, "a b")]);
+        assert!(faults.contains("application protocol"), "{faults}");
+    }
+}

@@ -1,0 +1,92 @@
+//! A merged Gateway whose own settings are refused goes on as it was served, and only then.
+
+use super::gateways_of_a_class::{
+    accepted, answer_of, conditions, created, http, message, name, two,
+};
+use super::{Holds, holds, world};
+use crate::api::NamespacedName;
+use crate::resolve::{Options, resolve};
+use crate::status::{ConditionType, Reason};
+use crate::world::{ServedPorts, ServedTogether, World};
+
+/// The world with this in place of what the younger Gateway says for itself, after it was `served` with a TCP port of its own.
+fn refused(from: &str, to: &str, before: &ServedTogether) -> World {
+    let listeners = http("new.example.com") + "\n- {name: own, port: 9000, protocol: TCP}";
+    let new = created("new", 2, &http("new.example.com"));
+    let changed = created("new", 2, &listeners).replacen(from, to, 1);
+    let mut world = world(&two("Merged").replace(&new, &changed));
+    world.served_together = before.clone();
+    world
+}
+
+#[test]
+fn a_merged_gateway_that_was_served_goes_on_as_it_was_while_its_own_settings_are_refused() {
+    let parameters = "spec:\n  infrastructure: {parametersRef: {group: projectsesame.io, kind: SesameConfiguration, name: none}}\n";
+    let before = resolve(&world(&two("Merged")), &Options::default()).served_together;
+    for (from, to, reason) in [
+        ("spec:\n", parameters, Reason::InvalidParameters),
+        (
+            "name: new,",
+            "name: new, annotations: {projectsesame.io/request-timeout: 9s},",
+            Reason::InvalidParameters,
+        ),
+        (
+            "spec:\n",
+            "spec:\n  addresses: [{value: 192.0.2.1}]\n",
+            Reason::UnsupportedAddress,
+        ),
+    ] {
+        let mut before = before.clone();
+        // The second time nothing but the memory is left of it.
+        for _ in 0..2 {
+            let resolution = resolve(&refused(from, to, &before), &Options::default());
+            assert_eq!(accepted(&resolution, "new"), Holds::False(reason));
+            let why = message(conditions(&resolution, "new"), ConditionType::Accepted);
+            assert!(why.contains("until that is mended"), "{why}");
+            let programmed = holds(conditions(&resolution, "new"), ConditionType::Programmed);
+            assert_eq!(programmed, Holds::Unknown);
+            assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
+            assert!(answer_of(&resolution, "new.example.com").starts_with("web/b"));
+            // A port that it did not have might be one that its own settings do not allow.
+            let own = &resolution.statuses.gateways[&name("new")].listeners[1].conditions;
+            let unavailable = Holds::False(Reason::PortUnavailable);
+            assert_eq!(holds(own, ConditionType::Accepted), unavailable);
+            let services = &resolution.services[&NamespacedName::new("sesame-system", "sesame")];
+            assert_eq!(services.ports.len(), 1);
+            before = resolution.served_together;
+        }
+        let mended = resolve(&refused(from, from, &before), &Options::default());
+        assert_eq!(accepted(&mended, "new"), Holds::True);
+        let own = &mended.statuses.gateways[&name("new")].listeners[1].conditions;
+        assert_eq!(holds(own, ConditionType::Accepted), Holds::True);
+    }
+}
+
+#[test]
+fn what_was_served_is_remembered_by_the_name_it_was_published_under() {
+    let both = resolve(&world(&two("Merged")), &Options::default());
+    let [published] = both.gateways.as_slice() else {
+        panic!("one snapshot");
+    };
+    // As the controller and agents read it after a restart.
+    assert_eq!(
+        ServedTogether::of([&published.snapshot]),
+        both.served_together
+    );
+    let alone = resolve(&world(&two("Isolated")), &Options::default());
+    assert_eq!(alone.served_together, ServedTogether::default());
+    // While the parameters of the class are wrong, nothing is forgotten.
+    let mut wrong = world(&two("Sometimes"));
+    wrong.served_together = both.served_together.clone();
+    let resolution = resolve(&wrong, &Options::default());
+    assert_eq!(resolution.served_together, both.served_together);
+    // Served with others of another class is not served with these.
+    let name = NamespacedName::new("sesame-system", "other");
+    let other = [(name, ServedPorts::of(&published.snapshot))]
+        .into_iter()
+        .collect();
+    let parameters = "annotations: {projectsesame.io/request-timeout: 9s},";
+    let world = refused("name: new,", &format!("name: new, {parameters}"), &other);
+    let resolution = resolve(&world, &Options::default());
+    assert_eq!(answer_of(&resolution, "new.example.com"), "404");
+}

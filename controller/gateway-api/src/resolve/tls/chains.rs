@@ -1,0 +1,280 @@
+//! Chains of certificates: the order in which they are shown, and what Envoy or clients will not like about them.
+//!
+//! Nothing here refuses a chain: that is for Envoy, which takes what other implementations do not. Everything is told in words that
+//! its author can act on, and certificates have the numbers that they have in `tls.crt`, from 0.
+
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::X509Certificate;
+
+use super::private_keys;
+
+/// Bytes of a chain from which on clients refuse it: the limit of a message in rustls, and others have less than twice as much.
+const MOST_BYTES: usize = 64 * 1024;
+/// Most numbers of certificates that a message lists.
+const MOST_TOLD: usize = 8;
+/// Signatures that can be forged, by the identifiers of their algorithms.
+const WEAK_SIGNATURES: [(&str, &str); 5] = [
+    ("1.2.840.113549.1.1.2", "MD2"),
+    ("1.2.840.113549.1.1.4", "MD5"),
+    ("1.2.840.113549.1.1.5", "SHA-1"),
+    ("1.2.840.10045.4.1", "SHA-1"),
+    ("1.2.840.10040.4.3", "SHA-1"),
+];
+
+/// Returns the places of the certificates in the order in which they are shown: the leaf, then each with its issuer behind it, then
+/// those that are no part of that. A chain in which nothing stands before what it certifies stays as it is.
+pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..certificates.len())
+        .filter(|place| *place != leaf)
+        .collect();
+    let mut shown = vec![leaf];
+    let mut last = certificates.get(leaf);
+    while let Some(issued) = last.filter(|certificate| !is_self_issued(certificate)) {
+        let issuer = issued.issuer().as_raw();
+        let next = left.iter().position(|place| {
+            let certificate = certificates.get(*place);
+            certificate.is_some_and(|it| it.subject().as_raw() == issuer)
+        });
+        let Some(next) = next else { break };
+        let place = left.remove(next);
+        shown.push(place);
+        last = certificates.get(place);
+    }
+    if leaf == 0 && shown.is_sorted() {
+        return (0..certificates.len()).collect();
+    }
+    shown.extend(left);
+    shown
+}
+
+/// Returns sentences on what is wrong with the chain of a Secret that is shown in this order, and takes `bytes`.
+pub(super) fn advice(
+    name: &str,
+    certificates: &[X509Certificate<'_>],
+    order: &[usize],
+    bytes: usize,
+) -> Vec<String> {
+    let mut shown = order
+        .iter()
+        .filter_map(|place| Some((*place, certificates.get(*place)?)));
+    let mut advice = Vec::new();
+    if !order.is_sorted() {
+        let places: Vec<String> = order
+            .iter()
+            .take(MOST_TOLD)
+            .map(ToString::to_string)
+            .collect();
+        advice.push(format!(
+            "tls.crt of {name} is not in the order of the chain; its certificates are shown as {}{}: the leaf, then each with its \
+             issuer behind it",
+            places.join(", "),
+            if order.len() > MOST_TOLD { ", …" } else { "" }
+        ));
+    }
+    let weak = shown.clone().find_map(|(place, certificate)| {
+        let id = certificate.signature_algorithm.algorithm.to_id_string();
+        let (_, hash) = WEAK_SIGNATURES.iter().find(|(known, _)| *known == id)?;
+        (!is_self_issued(certificate)).then_some((place, hash))
+    });
+    if let Some((place, hash)) = weak {
+        advice.push(format!(
+            "certificate {place} of {name} is signed with {hash}, which clients refuse"
+        ));
+    }
+    let Some((_, leaf)) = shown.next() else {
+        return advice;
+    };
+    let short = shown.find_map(|(place, certificate)| {
+        let bits = private_keys::short_rsa(certificate.public_key())?;
+        (!is_self_issued(certificate)).then_some((place, bits))
+    });
+    if let Some((place, bits)) = short {
+        advice.push(format!(
+            "certificate {place} of {name} has an RSA key of {bits} bits, which clients refuse"
+        ));
+    }
+    if bytes > MOST_BYTES {
+        advice.push(format!(
+            "tls.crt of {name} has {} certificates of {bytes} bytes; clients refuse more than {MOST_BYTES}",
+            certificates.len()
+        ));
+    }
+    advice.extend(of_leaf(name, leaf));
+    advice
+}
+
+/// Returns sentences on what is wrong with a certificate as that of a server.
+fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
+    let mut advice = Vec::new();
+    if let Some(kind) = private_keys::refused_kind(leaf.public_key()) {
+        advice.push(format!(
+            "the key of {name} is {kind}, which Envoy is known to refuse; it takes RSA of at least 2048 bits, ECDSA on P-256, P-384 \
+             or P-521, and Ed25519"
+        ));
+    }
+    if let Ok(Some(usage)) = leaf.key_usage()
+        && !usage.value.digital_signature()
+    {
+        advice.push(format!(
+            "the certificate of {name} may not be used for signatures (key usage), which TLS needs; Envoy or clients refuse it"
+        ));
+    }
+    if let Ok(Some(usage)) = leaf.extended_key_usage()
+        && !usage.value.server_auth
+        && !usage.value.any
+    {
+        advice.push(format!(
+            "the certificate of {name} is not for servers (extended key usage); clients refuse it"
+        ));
+    }
+    if !names_a_host(leaf) {
+        let what = if leaf.subject().iter_common_name().next().is_none() {
+            "no name at all; Envoy is known to refuse it"
+        } else {
+            "no host name or address as subject alternative name; clients refuse it, because they do not look at the common name"
+        };
+        advice.push(format!("the certificate of {name} has {what}"));
+    }
+    advice
+}
+
+fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
+    certificate.subject().as_raw() == certificate.issuer().as_raw()
+}
+
+/// Returns true if a name is there that clients look at, or if nobody can tell.
+fn names_a_host(leaf: &X509Certificate<'_>) -> bool {
+    let is_host = |name: &GeneralName<'_>| {
+        matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_))
+    };
+    match leaf.subject_alternative_name() {
+        Ok(Some(names)) => names.value.general_names.iter().any(is_host),
+        Ok(None) => false,
+        Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+        KeyPair, KeyUsagePurpose,
+    };
+    use x509_parser::prelude::FromDer as _;
+
+    use super::*;
+
+    fn params(name: &str, ca: bool) -> CertificateParams {
+        let names = if ca {
+            Vec::new()
+        } else {
+            vec![name.to_owned()]
+        };
+        let mut params = CertificateParams::new(names).expect("names");
+        params.distinguished_name.push(DnType::CommonName, name);
+        if ca {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        params
+    }
+
+    /// A root, two authorities below each other, a leaf, and a certificate that has nothing to do with them.
+    fn made() -> Vec<Vec<u8>> {
+        let mut made = Vec::new();
+        let key = KeyPair::generate().expect("a key");
+        let root = params("root", true);
+        made.push(root.self_signed(&key).expect("a root").der().to_vec());
+        let mut issuer = Issuer::new(root, key);
+        for name in ["one", "two"] {
+            let key = KeyPair::generate().expect("a key");
+            let params = params(name, true);
+            let certificate = params.signed_by(&key, &issuer).expect("an authority");
+            made.push(certificate.der().to_vec());
+            issuer = Issuer::new(params, key);
+        }
+        let key = KeyPair::generate().expect("a key");
+        let leaf = params("a.test", false).signed_by(&key, &issuer);
+        made.push(leaf.expect("a leaf").der().to_vec());
+        let other = params("other", true).self_signed(&key).expect("another");
+        made.push(other.der().to_vec());
+        made
+    }
+
+    #[test]
+    fn each_certificate_stands_before_its_issuer_and_what_is_in_order_stays() {
+        let made = made();
+        let (root, one, two, leaf, other) = (0, 1, 2, 3, 4);
+        let cases: [(&[usize], &[usize]); 9] = [
+            (&[leaf, two, one, root], &[leaf, two, one, root]),
+            (&[leaf], &[leaf]),
+            (&[leaf, one, two], &[leaf, two, one]),
+            (&[root, one, two, leaf], &[leaf, two, one, root]),
+            (&[other, leaf, two], &[leaf, two, other]),
+            // Nothing here is before what it certifies.
+            (&[leaf, other, two, one], &[leaf, other, two, one]),
+            (&[leaf, two, two, one], &[leaf, two, two, one]),
+            (&[leaf, one, one, two], &[leaf, two, one, one]),
+            (&[leaf, leaf], &[leaf, leaf]),
+        ];
+        for (file, expected) in cases {
+            let certificates: Vec<X509Certificate<'_>> = file
+                .iter()
+                .map(|which| X509Certificate::from_der(&made[*which]).expect("DER").1)
+                .collect();
+            let place = file
+                .iter()
+                .position(|which| *which == leaf)
+                .expect("a leaf");
+            let order = order(&certificates, place);
+            let shown: Vec<usize> = order.iter().map(|place| file[*place]).collect();
+            assert_eq!(shown, expected, "{file:?}");
+            let said = advice("Secret/ns/a", &certificates, &order, 1);
+            assert_eq!(said.is_empty(), file == expected, "{file:?}: {said:?}");
+        }
+    }
+
+    type Change = fn(&mut CertificateParams);
+
+    #[test]
+    fn what_clients_refuse_is_told() {
+        let of = |change: Change, bytes| {
+            let mut params = params("a.test", false);
+            change(&mut params);
+            let key = KeyPair::generate().expect("a key");
+            let made = params.self_signed(&key).expect("a certificate");
+            let (_, certificate) = X509Certificate::from_der(made.der()).expect("DER");
+            advice("Secret/ns/a", &[certificate], &[0], bytes).join("; ")
+        };
+        assert_eq!(of(|_| {}, 1), "");
+        let cases: [(Change, usize, &str); 5] = [
+            (|_| {}, 65_537, "of 65537 bytes"),
+            (
+                |it| it.subject_alt_names.clear(),
+                1,
+                "do not look at the common name",
+            ),
+            (
+                |it| {
+                    it.subject_alt_names.clear();
+                    it.distinguished_name = rcgen::DistinguishedName::new();
+                },
+                1,
+                "no name at all",
+            ),
+            (
+                |it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+                1,
+                "not for servers",
+            ),
+            (
+                |it| it.key_usages = vec![KeyUsagePurpose::KeyCertSign],
+                1,
+                "may not be used for signatures",
+            ),
+        ];
+        for (change, bytes, expected) in cases {
+            let said = of(change, bytes);
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+    }
+}

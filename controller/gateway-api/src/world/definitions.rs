@@ -1,0 +1,154 @@
+//! The release of the Gateway API whose definitions a cluster has installed, kind by kind. Decides nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Kind;
+
+/// Annotation of a definition with the release that it is of.
+pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
+/// Annotation of a definition with the channel that it is of.
+pub const CHANNEL: &str = "gateway.networking.k8s.io/channel";
+
+/// A minor release of the Gateway API, such as 1.6; its patch releases have the same fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ApiRelease {
+    /// 1 in 1.6.
+    pub major: u32,
+    /// 6 in 1.6.
+    pub minor: u32,
+}
+
+impl ApiRelease {
+    /// Reads a version such as `v1.6.3`, `v1.7.0-rc.1` or `v1.6.0-dev`; none for anything else.
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.strip_prefix('v')?.splitn(3, '.');
+        let major = numbers.next()?.parse().ok()?;
+        let minor = numbers.next()?.parse().ok()?;
+        numbers.next()?;
+        Some(Self { major, minor })
+    }
+}
+
+impl fmt::Display for ApiRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { major, minor } = self;
+        write!(f, "v{major}.{minor}")
+    }
+}
+
+/// Channel of a release: the standard one has fewer kinds and fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the API's own words")]
+pub enum ReleaseChannel {
+    Standard,
+    Experimental,
+}
+
+impl ReleaseChannel {
+    /// Returns the word as definitions have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::Experimental => "experimental",
+        }
+    }
+}
+
+/// The release that one definition says that it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DefinitionRelease {
+    /// A release and a channel.
+    Known(ApiRelease, ReleaseChannel),
+    /// Nothing, or what cannot be read: the values of both annotations.
+    Unknown {
+        /// Value of [`BUNDLE_VERSION`]; empty if it is not there.
+        version: String,
+        /// Value of [`CHANNEL`]; empty if it is not there.
+        channel: String,
+    },
+}
+
+impl DefinitionRelease {
+    /// Reads the annotations of a definition.
+    pub fn read(annotations: &BTreeMap<String, String>) -> Self {
+        let value = |name: &str| {
+            annotations
+                .get(name)
+                .map(String::as_str)
+                .unwrap_or_default()
+        };
+        let (version, channel) = (value(BUNDLE_VERSION), value(CHANNEL));
+        let known = match channel {
+            "standard" => Some(ReleaseChannel::Standard),
+            "experimental" => Some(ReleaseChannel::Experimental),
+            _ => None,
+        };
+        match (ApiRelease::parse(version), known) {
+            (Some(release), Some(channel)) => Self::Known(release, channel),
+            _ => Self::Unknown {
+                version: version.chars().take(MAX_SHOWN).collect(),
+                channel: channel.chars().take(MAX_SHOWN).collect(),
+            },
+        }
+    }
+}
+
+/// Largest number of characters of an annotation that are kept for a message.
+const MAX_SHOWN: usize = 64;
+
+/// The definitions that are installed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Definitions {
+    /// There is no cluster: objects have all fields that Sesame knows.
+    #[default]
+    OwnTypes,
+    /// The release of each kind that is installed.
+    Installed(BTreeMap<Kind, DefinitionRelease>),
+}
+
+impl Definitions {
+    /// Returns true if the installed definition of this kind is of this minor release of Gateway API 1, or a newer one.
+    pub fn since(&self, kind: Kind, minor: u32) -> bool {
+        let since = ApiRelease { major: 1, minor };
+        match self {
+            Self::OwnTypes => false,
+            Self::Installed(all) => matches!(
+                all.get(&kind),
+                Some(DefinitionRelease::Known(release, _)) if *release >= since
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_read_whatever_its_patch_and_anything_else_is_kept_for_the_message() {
+        let read = |version: &str, channel: &str| {
+            let pairs = [(BUNDLE_VERSION, version), (CHANNEL, channel)];
+            let owned = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            DefinitionRelease::read(&owned.into())
+        };
+        let known =
+            |major, minor, channel| DefinitionRelease::Known(ApiRelease { major, minor }, channel);
+        assert_eq!(
+            read("v1.6.3", "standard"),
+            known(1, 6, ReleaseChannel::Standard)
+        );
+        let candidate = read("v1.7.0-rc.1", "experimental");
+        assert_eq!(candidate, known(1, 7, ReleaseChannel::Experimental));
+        for (version, channel) in [
+            ("1.6.3", "standard"),
+            ("v1", "standard"),
+            ("v1.6.3", "beta"),
+            ("", ""),
+        ] {
+            let (version, channel) = (version.to_owned(), channel.to_owned());
+            let unknown = read(&version, &channel);
+            assert_eq!(unknown, DefinitionRelease::Unknown { version, channel });
+        }
+    }
+}

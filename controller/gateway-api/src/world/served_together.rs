@@ -1,0 +1,127 @@
+//! The ports on which Gateways that are published together were served last: they go on while a Gateway's own settings are refused.
+//!
+//! Resolution has no memory, so the past that it needs is a part of its input. The caller hands what a resolution found to the
+//! next one; after a restart, what was published or accepted last. It must never hold what is not served.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sesame_proto::provenance::Provenance;
+use sesame_proto::schema::Snapshot;
+
+use super::{Kind, ObjectKey};
+use crate::api::NamespacedName;
+
+/// Ports of the listeners that are served, by the Gateway or ListenerSet that has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServedPorts(BTreeMap<ObjectKey, BTreeSet<u16>>);
+
+impl ServedPorts {
+    /// Reads them from a snapshot of several Gateways; there are none in that of one Gateway.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let mut found = Self::default();
+        for port in &snapshot.ports {
+            let Ok(number) = u16::try_from(port.port) else {
+                continue;
+            };
+            for listener in &port.listeners {
+                let of = Provenance::parse(&listener.name).ok();
+                let of = of.and_then(|of| ObjectKey::parse(&of.object().to_string()));
+                if let Some(of) = of {
+                    found.0.entry(of).or_default().insert(number);
+                }
+            }
+        }
+        let by_itself = ObjectKey::parse(&snapshot.gateway);
+        if by_itself.is_some_and(|gateway| found.0.contains_key(&gateway)) {
+            return Self::default();
+        }
+        found
+    }
+
+    /// Reads the lines that [`Self::text`] writes; others are passed over.
+    pub fn parse(text: &str) -> Self {
+        let line = |line: &str| {
+            let (object, ports) = line.split_once(' ')?;
+            let ports = ports.split(' ').map(str::parse);
+            let ports = ports.collect::<Result<BTreeSet<u16>, _>>().ok()?;
+            Some((ObjectKey::parse(object)?, ports))
+        };
+        Self(text.lines().filter_map(line).collect())
+    }
+
+    /// Returns a line for each object: `Gateway/namespace/name 80 443`. Empty if there is none.
+    pub fn text(&self) -> String {
+        let line = |(object, ports): (&ObjectKey, &BTreeSet<u16>)| {
+            let ports = ports.iter().map(|port| format!(" {port}"));
+            format!("{object}{}", ports.collect::<String>())
+        };
+        self.0.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Ports on which Gateways are served, by the name under which they are published together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServedTogether(Arc<BTreeMap<NamespacedName, ServedPorts>>);
+
+impl ServedTogether {
+    /// Reads them from snapshots that were resolved, published or accepted.
+    pub fn of<'s>(snapshots: impl IntoIterator<Item = &'s Snapshot>) -> Self {
+        let named = |snapshot: &'s Snapshot| {
+            let name = ObjectKey::parse_as(Kind::Gateway, &snapshot.gateway)?;
+            Some((name, ServedPorts::of(snapshot)))
+        };
+        snapshots.into_iter().filter_map(named).collect()
+    }
+
+    /// Returns the ports on which an object was served.
+    pub(crate) fn ports(
+        &self,
+        published_as: &NamespacedName,
+        object: &ObjectKey,
+    ) -> Option<&BTreeSet<u16>> {
+        self.0.get(published_as)?.0.get(object)
+    }
+
+    /// Adds what was served `before` of the objects that are kept, whose listeners may be served again.
+    pub(crate) fn keep(
+        &mut self,
+        before: &Self,
+        is_kept: impl Fn(&NamespacedName, &ObjectKey) -> bool,
+    ) {
+        for (name, ServedPorts(objects)) in before.0.iter() {
+            for (object, ports) in objects.iter().filter(|(object, _)| is_kept(name, object)) {
+                let of_name = Arc::make_mut(&mut self.0).entry(name.clone()).or_default();
+                let now = of_name.0.entry(object.clone()).or_default();
+                now.extend(ports);
+            }
+        }
+    }
+}
+
+impl FromIterator<(NamespacedName, ServedPorts)> for ServedTogether {
+    fn from_iter<I: IntoIterator<Item = (NamespacedName, ServedPorts)>>(all: I) -> Self {
+        let several = |(_, ports): &(NamespacedName, ServedPorts)| !ports.0.is_empty();
+        Self(Arc::new(all.into_iter().filter(several).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_they_are_written_and_others_passed_over() {
+        let text = "Gateway/web/a 80 443\nListenerSet/web/b 9000";
+        assert_eq!(ServedPorts::parse(text).text(), text);
+        for bad in [
+            "",
+            "Gateway/web/a",
+            "Gateway/web/a 99999",
+            "gateway/web/a 80",
+            "Gateway/a 80",
+        ] {
+            assert_eq!(ServedPorts::parse(bad), ServedPorts::default(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Shows what it would change if a Gateway's fleet, which is there already, became the controller's, and agrees to that: for
+//! whoever calls it, and with their rights.
+//!
+//! The controller itself says what would be written; this module reads what there is, and writes nothing but the annotation of the
+//! Gateway that agrees, or of the GatewayClass whose Gateways are served together.
+
+use std::fmt;
+
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::provision::{AdoptionPreview, Fate, ObjectFate};
+use crate::watch::{Received, api_resource};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::Kind;
+use sesame_published::names::{ADOPT_ANNOTATION, adoption_name};
+
+const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
+/// Condition of a Gateway whose fleet is not as it should be.
+const FLEET_CONDITION: &str = "projectsesame.io/Fleet";
+/// Field manager of the annotation.
+const MANAGER: &str = "sesame-controller-fleet";
+
+/// Reason why there is no answer.
+#[derive(Debug, Error)]
+pub(crate) enum AdoptError {
+    /// Something cannot be read or written.
+    #[error("{what}: {source}")]
+    Cluster {
+        /// The object.
+        what: String,
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+    #[error(
+        "there is no Gateway {0}; Gateways that are served together are named CONTROLLER-NAMESPACE/CLASS"
+    )]
+    NoGateway(NamespacedName),
+    #[error("{what}: {why}; `fleet` and the controller have to be of the same version")]
+    Preview {
+        /// The ConfigMap.
+        what: String,
+        /// Fault in words.
+        why: String,
+    },
+    #[error("there is nothing to adopt for Gateway {0}")]
+    Nothing(NamespacedName),
+    #[error(
+        "{0:?} is not what `fleet diff` prints now: the fleet or what the controller would write has changed; look again"
+    )]
+    Stale(String),
+}
+
+/// Object that has a fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FleetOwner {
+    Gateway(NamespacedName),
+    /// GatewayClass whose Gateways are served together.
+    Class(String),
+}
+
+impl fmt::Display for FleetOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gateway(name) => write!(f, "Gateway {name}"),
+            Self::Class(name) => write!(f, "GatewayClass {name}"),
+        }
+    }
+}
+
+impl FleetOwner {
+    /// Returns the API of objects of its kind, and its name there.
+    fn api(&self, client: &Client) -> (Api<Received>, &str) {
+        let resource = |kind| api_resource(kind, GATEWAY_VERSION);
+        let client = client.clone();
+        match self {
+            Self::Gateway(NamespacedName { namespace, name }) => {
+                let gateways = resource(Kind::Gateway);
+                (Api::namespaced_with(client, namespace, &gateways), name)
+            }
+            Self::Class(name) => (Api::all_with(client, &resource(Kind::GatewayClass)), name),
+        }
+    }
+
+    /// Reads it; none if it is not there.
+    async fn read(self, client: &Client) -> Result<Option<(Self, Received)>, AdoptError> {
+        let (api, name) = self.api(client);
+        let read = api.get_opt(name).await;
+        let found = read.map_err(|error| failed(&self.to_string(), error))?;
+        Ok(found.map(|found| (self, found)))
+    }
+}
+
+/// The fleet of a Gateway, as the controller and the cluster say.
+pub(crate) enum FleetLook {
+    /// Nothing is to be adopted; the controller's reason why the fleet is not complete, if it is not.
+    Settled(Option<String>),
+    /// Something is there already.
+    There(FleetComparison),
+}
+
+/// A fleet that is there, beside the one that the controller would write.
+pub(crate) struct FleetComparison {
+    pub(crate) objects: Vec<ObjectFate>,
+    /// Agreement with all that is adopted; none if something is somebody else's.
+    pub(crate) consent: Option<String>,
+    /// True if the controller has seen the same.
+    pub(crate) is_current: bool,
+}
+
+impl FleetComparison {
+    /// Returns true if Pods are made anew.
+    pub(crate) fn restarts_pods(&self) -> bool {
+        let mut fates = self.objects.iter().map(|object| &object.fate);
+        fates.any(Fate::restarts_pods)
+    }
+}
+
+/// Compares the fleet of a Gateway, or of those that are published under its name, with the one that the controller, which is in
+/// `namespace`, would write. Also returns whose it is.
+pub(crate) async fn look(
+    client: &Client,
+    namespace: &str,
+    gateway: &NamespacedName,
+) -> Result<(FleetOwner, FleetLook), AdoptError> {
+    let mut owner = FleetOwner::Gateway(gateway.clone()).read(client).await?;
+    // Gateways that are served together have the name of their class.
+    if owner.is_none() && gateway.namespace == namespace {
+        let class = FleetOwner::Class(gateway.name.clone());
+        owner = class.read(client).await?;
+    }
+    let (owner, stored) = owner.ok_or_else(|| AdoptError::NoGateway(gateway.clone()))?;
+    let name = adoption_name(gateway);
+    let what = format!("ConfigMap {namespace}/{name}");
+    let resource = api_resource(Kind::ConfigMap, "v1");
+    let config_maps: Api<Received> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let found = config_maps.get_opt(&name).await;
+    let Some(found) = found.map_err(|error| failed(&what, error))? else {
+        let incomplete = match &owner {
+            FleetOwner::Gateway(_) => incomplete(stored.value()),
+            FleetOwner::Class(class) => incomplete_of_class(client, class).await?,
+        };
+        return Ok((owner, FleetLook::Settled(incomplete)));
+    };
+    let preview = AdoptionPreview::parse(found.value(), gateway);
+    let preview = preview.map_err(|why| AdoptError::Preview { what, why })?;
+    let mut objects = Vec::new();
+    for (resource, name) in preview.reads() {
+        let namespace = &name.namespace;
+        let api: Api<Received> = Api::namespaced_with(client.clone(), namespace, &resource);
+        let read = api.get_opt(&name.name).await;
+        objects.push(read.map_err(|error| failed(&format!("{} {name}", resource.kind), error))?);
+    }
+    let (objects, consent) = preview.compare(&objects);
+    let found = FleetLook::There(FleetComparison {
+        is_current: preview.is_current(consent.as_deref()),
+        objects,
+        consent,
+    });
+    Ok((owner, found))
+}
+
+/// Agrees to what [`look`] showed with this agreement, if it still shows that. Returns the object that says so now.
+pub(crate) async fn agree(
+    client: &Client,
+    namespace: &str,
+    gateway: &NamespacedName,
+    consent: &str,
+) -> Result<FleetOwner, AdoptError> {
+    let (owner, found) = look(client, namespace, gateway).await?;
+    match found {
+        FleetLook::Settled(_) => return Err(AdoptError::Nothing(gateway.clone())),
+        FleetLook::There(FleetComparison { consent: now, .. }) => {
+            if now.as_deref() != Some(consent) {
+                return Err(AdoptError::Stale(consent.to_owned()));
+            }
+        }
+    }
+    let patch = json!({"metadata": {"annotations": {ADOPT_ANNOTATION: consent}}});
+    let parameters = PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let patch = Patch::Merge(&patch);
+    let (api, name) = owner.api(client);
+    let patched = api.patch(name, &parameters, &patch).await;
+    patched.map_err(|error| failed(&owner.to_string(), error))?;
+    Ok(owner)
+}
+
+/// Returns the controller's reason why the fleet of a class is not complete, which its Gateways have.
+async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<String>, AdoptError> {
+    let resource = api_resource(Kind::Gateway, GATEWAY_VERSION);
+    let gateways: Api<Received> = Api::all_with(client.clone(), &resource);
+    let listed = gateways.list(&ListParams::default()).await;
+    let listed = listed.map_err(|error| failed("Gateways", error))?;
+    let of_class = |gateway: &&Received| gateway.value()["spec"]["gatewayClassName"] == class;
+    let mut members = listed.items.iter().filter(of_class);
+    Ok(members.find_map(|gateway| incomplete(gateway.value())))
+}
+
+/// Returns the controller's reason why the fleet is not complete; none if it says nothing of the kind.
+fn incomplete(gateway: &Value) -> Option<String> {
+    let conditions = gateway["status"]["conditions"].as_array()?;
+    let of_fleet = |condition: &&Value| condition["type"] == FLEET_CONDITION;
+    let condition = conditions.iter().find(of_fleet)?;
+    let message = condition["message"].as_str()?;
+    (condition["status"] == "False").then(|| message.to_owned())
+}
+
+fn failed(what: &str, error: kube::Error) -> AdoptError {
+    AdoptError::Cluster {
+        what: what.to_owned(),
+        source: Box::new(error),
+    }
+}

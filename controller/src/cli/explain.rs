@@ -1,0 +1,94 @@
+//! `sesame-controller explain`: tells where a request to a published Gateway goes, and why.
+//!
+//! It reads what agents read, with the rights of whoever runs it, and writes nothing.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::explain::{ExplainRequest, Explainer, TextDetail, text};
+use sesame_published::names::DEFAULT_NAMESPACE;
+
+use super::hosts::{gateway, namespace};
+use super::published;
+use crate::connection::ClusterConnection;
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "sesame-controller explain --gateway <NAMESPACE/NAME> [OPTIONS] [METHOD] <URL>"
+)]
+pub(super) struct PublishedRequestArgs {
+    /// Gateway that gets the request, by the name under which it is published.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway)]
+    gateway: NamespacedName,
+    /// Header of the request; repeatable. `Host` takes the place of the URL's.
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// Server name in the TLS handshake; the URL's host by default.
+    #[arg(long, value_name = "NAME")]
+    sni: Option<String>,
+    /// The client shows a certificate where it is asked for one, and it is valid.
+    #[arg(long)]
+    client_cert: bool,
+    /// Show all routes of the host, also those with another path.
+    #[arg(long)]
+    all_routes: bool,
+    /// Namespace in which the controller publishes.
+    #[arg(long, env = "SESAME_NAMESPACE", default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE", value_parser = namespace)]
+    namespace: String,
+    /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount.
+    #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Format of the answer.
+    #[arg(long, short, value_enum, default_value_t)]
+    output: ExplanationFormat,
+    /// Method, GET if left out, and URL with the port that clients see.
+    #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
+    request: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ExplanationFormat {
+    /// Text for people.
+    #[default]
+    Text,
+    /// JSON for scripts.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+/// Runs the command; returns true if a route takes the request.
+pub(super) fn main(args: &PublishedRequestArgs) -> Result<bool> {
+    let (method, url) = match args.request.as_slice() {
+        [method, url] => (method.as_str(), url.as_str()),
+        [url] => ("GET", url.as_str()),
+        _ => ("GET", ""),
+    };
+    let request = ExplainRequest {
+        client_certificate: args.client_cert,
+        ..ExplainRequest::parse(method, url, &args.headers, args.sni.as_deref())?
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let snapshot = runtime.block_on(async {
+        let connection = ClusterConnection::open(args.kubeconfig.clone()).await?;
+        let read = published::read(&connection.client, &args.namespace, &args.gateway);
+        Ok::<_, anyhow::Error>(read.await?.snapshot)
+    })?;
+    let explanation = Explainer::new(&snapshot).explain(&request);
+    let detail = if args.all_routes {
+        TextDetail::AllRoutes
+    } else {
+        TextDetail::Brief
+    };
+    let said = match args.output {
+        ExplanationFormat::Text => text(&explanation, detail),
+        ExplanationFormat::Json => serde_json::to_string_pretty(&explanation)? + "\n",
+        ExplanationFormat::Yaml => serde_saphyr::to_string(&explanation)?,
+    };
+    super::output(said.as_bytes())?;
+    Ok(explanation.route.is_some())
+}

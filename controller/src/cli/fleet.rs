@@ -1,0 +1,218 @@
+//! `sesame-controller fleet`: what adopting a fleet that is there already changes, and the agreement to it.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand, ValueEnum};
+use kube::Client;
+use serde_json::{Value, json};
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::{ADOPT_ANNOTATION, DEFAULT_NAMESPACE};
+
+use super::hosts::{gateway, namespace};
+use crate::adopt::{self, FleetComparison, FleetLook, FleetOwner};
+use crate::connection;
+use crate::provision::{Fate, ObjectFate};
+
+#[derive(Debug, Args)]
+pub(super) struct FleetArgs {
+    #[command(flatten)]
+    at: FleetCluster,
+    #[command(subcommand)]
+    command: FleetCommand,
+}
+
+/// The cluster.
+#[derive(Debug, Args)]
+struct FleetCluster {
+    /// Kubeconfig, whose current context is used; its user has to be allowed to read the Gateway, ConfigMaps of the controller's
+    /// namespace and the objects of the fleet [default: $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount]
+    #[arg(long, global = true, env = "SESAME_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace that the controller publishes in
+    #[arg(
+        long,
+        global = true,
+        env = "POD_NAMESPACE",
+        value_name = "NAMESPACE",
+        default_value = DEFAULT_NAMESPACE,
+        value_parser = namespace
+    )]
+    namespace: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum FleetCommand {
+    /// Show what it changes to adopt the fleet of a Gateway that is there already. Writes nothing. Exits with 0 if there is nothing
+    /// to adopt, with 1 if there is
+    Diff {
+        /// The Gateway; of Gateways that are served together, the controller's namespace and their class
+        #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway)]
+        gateway: NamespacedName,
+        /// Format of the answer
+        #[arg(long, short, value_enum, default_value_t)]
+        output: FleetOutput,
+    },
+    /// Agree to what `fleet diff` showed, by an annotation of the Gateway, or of the GatewayClass; the controller then adopts the fleet
+    Adopt {
+        /// The Gateway; of Gateways that are served together, the controller's namespace and their class
+        #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway)]
+        gateway: NamespacedName,
+        /// Agreement that `fleet diff` printed. It is for the objects and changes that it showed alone
+        #[arg(value_name = "AGREEMENT")]
+        consent: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum FleetOutput {
+    /// Text for people
+    #[default]
+    Text,
+    /// One JSON object
+    Json,
+    /// The same as YAML
+    Yaml,
+}
+
+/// Runs the command; returns true if there is nothing to adopt, or nothing more to say.
+pub(super) fn main(args: FleetArgs) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(answer(args))
+}
+
+async fn answer(args: FleetArgs) -> Result<bool> {
+    let FleetCluster {
+        kubeconfig,
+        namespace,
+    } = args.at;
+    let config = connection::config(kubeconfig.as_deref()).await?;
+    let client = Client::try_from(config)?;
+    match args.command {
+        FleetCommand::Diff { gateway, output } => {
+            let (owner, found) = adopt::look(&client, &namespace, &gateway).await?;
+            let document = document(&gateway, &found);
+            let text = match output {
+                FleetOutput::Text => text(&gateway, &owner, &found),
+                FleetOutput::Json => format!("{document:#}\n"),
+                FleetOutput::Yaml => serde_saphyr::to_string(&document)?,
+            };
+            super::output(text.as_bytes())?;
+            Ok(matches!(found, FleetLook::Settled(None)))
+        }
+        FleetCommand::Adopt { gateway, consent } => {
+            let owner = adopt::agree(&client, &namespace, &gateway, &consent).await?;
+            let text = format!("{owner} is annotated with {ADOPT_ANNOTATION}: {consent}\n");
+            super::output(text.as_bytes())?;
+            Ok(true)
+        }
+    }
+}
+
+/// Returns the answer for programs.
+fn document(gateway: &NamespacedName, found: &FleetLook) -> Value {
+    let FleetLook::There(comparison) = found else {
+        let FleetLook::Settled(incomplete) = found else {
+            return Value::Null;
+        };
+        return json!({"gateway": gateway.to_string(), "objects": [], "incomplete": incomplete});
+    };
+    let FleetComparison {
+        objects,
+        consent,
+        is_current,
+    } = comparison;
+    let objects = objects.iter().map(|ObjectFate { kind, name, fate }| {
+        let mut object = json!({"kind": kind, "namespace": name.namespace, "name": name.name});
+        object["fate"] = json!(word(fate));
+        match fate {
+            Fate::Adopted { changes, .. } => object["changes"] = json!(changes),
+            Fate::Foreign(why) => object["reason"] = json!(why),
+            Fate::Created | Fate::Kept => {}
+        }
+        object
+    });
+    json!({
+        "gateway": gateway.to_string(),
+        "objects": objects.collect::<Value>(),
+        "podsRestart": comparison.restarts_pods(),
+        "agreement": consent,
+        "current": is_current,
+    })
+}
+
+fn word(fate: &Fate) -> &'static str {
+    match fate {
+        Fate::Created => "created",
+        Fate::Kept => "kept",
+        Fate::Adopted { changes, .. } if changes.is_empty() => "adopted unchanged",
+        Fate::Adopted { .. } => "adopted with changes",
+        Fate::Foreign(_) => "foreign",
+    }
+}
+
+/// Returns the answer for people.
+fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> String {
+    let comparison = match found {
+        FleetLook::Settled(None) => {
+            return format!("{owner}: there is nothing to adopt\n");
+        }
+        FleetLook::Settled(Some(why)) => {
+            return format!("{owner}: there is nothing to adopt, but {why}\n");
+        }
+        FleetLook::There(comparison) => comparison,
+    };
+    let mut text = format!("Fleet of {owner}:\n");
+    for ObjectFate { kind, name, fate } in &comparison.objects {
+        // Writing to a text does not fail.
+        let _ = write!(text, "{kind} {name}: {}", word(fate));
+        match fate {
+            Fate::Adopted { changes, .. } => {
+                text.push('\n');
+                for change in changes {
+                    for (sign, value) in [('-', &change.before), ('+', &change.after)] {
+                        if !value.is_null() {
+                            let _ = writeln!(text, "  {sign} {}: {}", change.field, shown(value));
+                        }
+                    }
+                }
+            }
+            Fate::Foreign(why) => {
+                let _ = writeln!(text, ", {why}");
+            }
+            Fate::Created | Fate::Kept => text.push('\n'),
+        }
+    }
+    text.push('\n');
+    text.push_str(if comparison.restarts_pods() {
+        "Pods restart, in a roll-out.\n"
+    } else {
+        "No Pod restarts.\n"
+    });
+    let _ = match &comparison.consent {
+        None => writeln!(
+            text,
+            "The fleet cannot be adopted as long as something of it is foreign: rename or delete that."
+        ),
+        Some(consent) => writeln!(
+            text,
+            "To agree to this, and to nothing else:\n  sesame-controller fleet adopt {gateway} {consent}\nor in the \
+             manifest of {owner}:\n  metadata:\n    annotations:\n      {ADOPT_ANNOTATION}: {consent}"
+        ),
+    };
+    if !comparison.is_current {
+        text.push_str("The controller has not seen this yet; look again in a moment.\n");
+    }
+    text
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}

@@ -1,0 +1,43 @@
+//! The part that adoption has in the plan. Pure.
+
+use super::{Standing, judge};
+use crate::provision::Basis;
+use crate::provision::kinds::OwnedKind;
+use crate::provision::owned::{OwnedObject, of_controller};
+use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
+
+/// Claims a fleet, or what is this Gateway's of one that is there already and nobody's; returns true for the latter. What is agreed
+/// to be adopted is.
+pub(in crate::provision) fn claim_fleet<'a>(
+    plan: &mut OwnedPlan,
+    claims: &mut Claims<'a>,
+    inventory: &Inventory,
+    basis: &'a Basis,
+    objects: Vec<OwnedObject>,
+) -> bool {
+    let controller = &inventory.controller;
+    let objects = objects.into_iter();
+    let mut objects: Vec<_> = objects
+        .map(|object| of_controller(object, controller))
+        .collect();
+    let standing = judge(inventory, basis, &objects);
+    let ours = |object: &OwnedObject| {
+        let found = inventory.objects.get(&object.key);
+        found.is_some_and(|found| found.is_of(basis))
+    };
+    let is_settled = match standing {
+        Standing::Settled => true,
+        Standing::Agreed(writes) => {
+            plan.writes.extend(writes);
+            false
+        }
+        Standing::Open { why, preview } => {
+            plan.problem(OwnedKind::DaemonSet, &basis.gateway, why);
+            claim(claims, inventory, basis, vec![preview]);
+            false
+        }
+    };
+    objects.retain(|object| is_settled || ours(object));
+    claim(claims, inventory, basis, objects);
+    !is_settled
+}

@@ -1,0 +1,235 @@
+//! Adoption: a fleet whose objects are there already, and are nobody's, becomes the controller's if the Gateway's author agrees.
+//! Pure.
+//!
+//! Such objects were released, or made by hand with the names and the label of a fleet. Until somebody agrees nothing of the fleet
+//! is written; a ConfigMap says what the controller would write ([`AdoptionPreview`]), and `sesame-controller fleet diff` compares
+//! that with what is there. Whoever agrees does so for each object and its changes as they were shown ([`Fate::Adopted`]): the
+//! annotation of the Gateway stays valid while the objects are adopted one after the other, and is for nothing else. An object that
+//! has another owner or is kept by another controller is never adopted.
+
+mod claims;
+mod defaults;
+mod difference;
+mod preview;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use sesame_proto::digest::sha256;
+
+pub(super) use self::claims::claim_fleet;
+pub(crate) use self::difference::FieldChange;
+pub(crate) use self::preview::{AdoptionPreview, ObjectFate};
+use super::Basis;
+use super::fleet::{RELEASED_ANNOTATION, begun};
+use super::kept::{WRITTEN_ANNOTATION, with_kept};
+use super::owned::{ExistingObject, OwnedObject, controller_of};
+use super::plan::{Inventory, OwnedWrite, is_replaceable};
+use sesame_published::names::ADOPT_ANNOTATION;
+
+/// Hex digits that stand for one object in an agreement.
+const DIGITS: usize = 16;
+/// Between two objects in an agreement.
+const SEPARATOR: char = '.';
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Fate of an object when its fleet becomes the controller's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is not there, and is made.
+    Created,
+    /// It is of this Gateway already.
+    Kept,
+    /// It is nobody's, and becomes this Gateway's.
+    Adopted {
+        /// Fields that change, besides whose it is.
+        changes: Vec<FieldChange>,
+        /// Digest that stands for this object with these changes in an agreement.
+        consent: String,
+    },
+    /// It is somebody else's, for this reason, and stays so.
+    Foreign(String),
+}
+
+impl Fate {
+    /// Returns true if Pods are made anew.
+    pub(crate) fn restarts_pods(&self) -> bool {
+        match self {
+            Self::Adopted { changes, .. } => changes.iter().any(FieldChange::restarts_pods),
+            Self::Created | Self::Kept | Self::Foreign(_) => false,
+        }
+    }
+}
+
+/// A fleet, as its objects stand.
+enum Standing {
+    /// Nothing is there that is nobody's.
+    Settled,
+    /// These writes are agreed to.
+    Agreed(Vec<OwnedWrite>),
+    /// Nobody has agreed yet.
+    Open {
+        /// Reason in words why the fleet is not complete.
+        why: String,
+        /// Object that says what would be written.
+        preview: OwnedObject,
+    },
+}
+
+/// Returns how a fleet that should consist of these objects stands.
+fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Standing {
+    let existing = |object: &OwnedObject| inventory.objects.get(&object.key);
+    let is_nobodys = |object| existing(object).is_some_and(|found| found.owner.is_none());
+    if !objects.iter().any(is_nobodys) {
+        return Standing::Settled;
+    }
+    let fates = objects.iter();
+    let fates: Vec<Fate> = fates
+        .map(|object| fate(object, existing(object), &basis.uid))
+        .collect();
+    let given = basis.adopt.as_deref().unwrap_or_default();
+    if consent(&fates).is_some_and(|wanted| covers(given, &wanted)) {
+        let all = objects.iter().zip(&fates);
+        let writes = all.filter_map(|(object, fate)| match fate {
+            Fate::Created => Some(OwnedWrite::Create(begun(object.clone()))),
+            Fate::Adopted { .. } => existing(object).map(|found| OwnedWrite::Replace {
+                object: adopted(object, found),
+                version: found.version.clone(),
+            }),
+            Fate::Kept | Fate::Foreign(_) => None,
+        });
+        return Standing::Agreed(writes.collect());
+    }
+    Standing::Open {
+        why: not_complete(basis, objects, &fates),
+        preview: preview::config_map(basis, &inventory.namespace, objects, consent(&fates)),
+    }
+}
+
+/// Returns the agreement with everything that is adopted; none if something is somebody else's, or nothing is adopted.
+fn consent(fates: &[Fate]) -> Option<String> {
+    let mut all: Vec<&str> = Vec::new();
+    for fate in fates {
+        match fate {
+            Fate::Created | Fate::Kept => {}
+            Fate::Adopted { consent, .. } => all.push(consent),
+            Fate::Foreign(_) => return None,
+        }
+    }
+    (!all.is_empty()).then(|| all.join(&SEPARATOR.to_string()))
+}
+
+/// Returns true if an agreement is one with everything in another.
+fn covers(given: &str, wanted: &str) -> bool {
+    let given: BTreeSet<&str> = given.split(SEPARATOR).collect();
+    wanted.split(SEPARATOR).all(|part| given.contains(part))
+}
+
+/// Returns the fate of an object of the Gateway with this UID; `found` is what there is of its name.
+fn fate(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> Fate {
+    let Some(found) = found else {
+        return Fate::Created;
+    };
+    if found.owner.as_deref() == Some(uid) {
+        return Fate::Kept;
+    }
+    if let Some(why) = foreign(wanted, found) {
+        return Fate::Foreign(why);
+    }
+    let changes = difference::changes(&found.value, &adopted(wanted, found).value);
+    let (kind, name) = &wanted.key;
+    let of = &found.value["metadata"]["uid"];
+    let shown = json!([uid, kind.as_str(), name.to_string(), of, changes]);
+    let mut consent = sha256(shown.to_string().as_bytes());
+    consent.truncate(DIGITS);
+    Fate::Adopted { changes, consent }
+}
+
+/// Returns the reason why an object is not to be adopted; none if it may be.
+fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
+    let metadata = &found.value["metadata"];
+    let owners = metadata["ownerReferences"].as_array();
+    if let Some(owner) = owners.and_then(|owners| owners.first()) {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+        return Some(format!("{} {} owns it", text("kind"), text("name")));
+    }
+    if let Some(uid) = &found.owner {
+        return Some(format!("the Gateway with UID {uid} owns it"));
+    }
+    let controller = controller_of(&found.value);
+    if !controller.is_empty() && controller != controller_of(&wanted.value) {
+        return Some(format!("the controller {controller:?} keeps it"));
+    }
+    let manager = &metadata["labels"][MANAGED_BY];
+    if let Some(manager) = manager.as_str().filter(|_| {
+        let ours = &wanted.value["metadata"]["labels"][MANAGED_BY];
+        manager != ours
+    }) {
+        return Some(format!(
+            "its label {MANAGED_BY} says that {manager:?} manages it; remove the label if that is over"
+        ));
+    }
+    if !metadata["deletionTimestamp"].is_null() {
+        return Some("it is being deleted".to_owned());
+    }
+    let same = is_replaceable(wanted, &found.value);
+    (!same).then(|| {
+        "its selector or its role is another one, and cannot be changed; delete it (with --cascade=orphan its Pods stay)"
+            .to_owned()
+    })
+}
+
+/// Returns the object as it replaces one that is nobody's. Labels and annotations that others have added stay.
+fn adopted(wanted: &OwnedObject, found: &ExistingObject) -> OwnedObject {
+    let mut before = found.value.clone();
+    let annotations = &mut before["metadata"]["annotations"];
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.remove(RELEASED_ANNOTATION);
+    }
+    // Without it nothing that is there would be taken for others'.
+    if annotations[WRITTEN_ANNOTATION].is_null() {
+        annotations[WRITTEN_ANNOTATION] = Value::from("");
+    }
+    OwnedObject {
+        value: with_kept(wanted.value.clone(), &before),
+        ..wanted.clone()
+    }
+}
+
+fn not_complete(basis: &Basis, objects: &[OwnedObject], fates: &[Fate]) -> String {
+    let lack = super::plan::lack(super::kinds::OwnedKind::DaemonSet);
+    let mut adoptable = Vec::new();
+    for (object, fate) in objects.iter().zip(fates) {
+        let (kind, name) = &object.key;
+        match fate {
+            Fate::Created | Fate::Kept => {}
+            Fate::Adopted { .. } => adoptable.push(format!("{kind} {name}")),
+            Fate::Foreign(why) => {
+                return format!(
+                    "{lack}: {kind} {name} is there and not of this Gateway: {why}; rename or delete it"
+                );
+            }
+        }
+    }
+    let (first, more) = adoptable
+        .split_first()
+        .map_or(("", &[][..]), |(f, m)| (f, m));
+    let more = match more {
+        [] => String::new(),
+        [one] => format!(", and so is {one}"),
+        all => format!(", and so are {}", all.join(", ")),
+    };
+    let stale = match &basis.adopt {
+        Some(_) => {
+            format!(" (the annotation {ADOPT_ANNOTATION} that it has is for another state of them)")
+        }
+        None => String::new(),
+    };
+    format!(
+        "{lack}: {first} is there and not of this Gateway{more}; `sesame-controller fleet diff {}` shows what it changes to \
+         adopt them, and prints the value of {ADOPT_ANNOTATION} that has the controller do so{stale}; or rename or delete them",
+        basis.gateway
+    )
+}

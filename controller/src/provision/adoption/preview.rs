@@ -1,0 +1,144 @@
+//! Tells what the controller would write of a fleet, in a ConfigMap in its namespace. Pure.
+//!
+//! Only the controller knows all of its settings, so it says what it would write. What is there is not in it: it may be somebody's
+//! who would not have it shown, and whoever asks has to be allowed to read it.
+
+use kube::core::ApiResource;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Fate, consent, fate};
+use crate::provision::Basis;
+use crate::provision::cache::existing;
+use crate::provision::kinds::OwnedKind;
+use crate::provision::owned::{OWNER_ANNOTATION, OwnedObject, stamped};
+use crate::watch::Received;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::{ADOPTION_LABEL, GATEWAY_ANNOTATION, adoption_name, gateway_id};
+
+/// Entry of the ConfigMap.
+const ENTRY: &str = "fleet.json";
+/// Largest entry that is read.
+const MAX_BYTES: usize = 1 << 20;
+
+/// A fleet as the controller would write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AdoptionPreview {
+    uid: String,
+    consent: Option<String>,
+    objects: Vec<OwnedObject>,
+}
+
+/// The same as text.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    gateway: String,
+    uid: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    consent: Option<String>,
+    objects: Vec<Value>,
+}
+
+/// An object and its fate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectFate {
+    pub(crate) kind: &'static str,
+    pub(crate) name: NamespacedName,
+    pub(crate) fate: Fate,
+}
+
+/// Returns the ConfigMap for these objects of a Gateway; `namespace` is the controller's.
+pub(super) fn config_map(
+    basis: &Basis,
+    namespace: &str,
+    objects: &[OwnedObject],
+    consent: Option<String>,
+) -> OwnedObject {
+    let gateway = basis.gateway.to_string();
+    let written = Written {
+        gateway: gateway.clone(),
+        uid: basis.uid.clone(),
+        consent,
+        objects: objects.iter().map(|object| object.value.clone()).collect(),
+    };
+    let name = NamespacedName::new(namespace, &adoption_name(&basis.gateway));
+    let kind = OwnedKind::ConfigMap;
+    let value = json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.as_str(),
+        "metadata": {
+            "name": name.name,
+            "namespace": name.namespace,
+            "labels": {ADOPTION_LABEL: gateway_id(&basis.gateway)},
+            "annotations": {OWNER_ANNOTATION: basis.uid, GATEWAY_ANNOTATION: gateway},
+        },
+        "data": {ENTRY: json!(written).to_string()},
+    });
+    stamped(OwnedObject {
+        gateway: basis.gateway.clone(),
+        key: (kind, name),
+        value,
+    })
+}
+
+impl AdoptionPreview {
+    /// Reads the ConfigMap of this Gateway, or says what is wrong with it.
+    pub(crate) fn parse(config_map: &Value, gateway: &NamespacedName) -> Result<Self, String> {
+        let text = config_map["data"][ENTRY].as_str().unwrap_or_default();
+        if text.len() > MAX_BYTES {
+            return Err(format!("{ENTRY} has more than {MAX_BYTES} bytes"));
+        }
+        let written: Written =
+            serde_json::from_str(text).map_err(|error| format!("{ENTRY}: {error}"))?;
+        if written.gateway != gateway.to_string() {
+            return Err(format!("it is of Gateway {:?}", written.gateway));
+        }
+        let objects = written.objects.into_iter().map(|value| {
+            let kind = value["kind"].as_str().unwrap_or_default();
+            let mut kinds = OwnedKind::ALL.into_iter();
+            let known = kinds.find(|known| known.as_str() == kind && known.is_of_fleet());
+            let known = known.ok_or_else(|| format!("{ENTRY} has an object of kind {kind:?}"))?;
+            let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
+            Ok(OwnedObject {
+                gateway: gateway.clone(),
+                key: (known, NamespacedName::new(text("namespace"), text("name"))),
+                value,
+            })
+        });
+        Ok(Self {
+            uid: written.uid,
+            consent: written.consent,
+            objects: objects.collect::<Result<_, String>>()?,
+        })
+    }
+
+    /// Returns the objects to read, in the order of [`Self::compare`].
+    pub(crate) fn reads(&self) -> impl Iterator<Item = (ApiResource, &NamespacedName)> {
+        let keys = self.objects.iter().map(|object| &object.key);
+        keys.map(|(kind, name)| (kind.resource(), name))
+    }
+
+    /// Returns the fate of each object, and the agreement with all that is adopted; none if something is somebody else's. `found`
+    /// are the objects that there are, as [`Self::reads`] names them.
+    pub(crate) fn compare(&self, found: &[Option<Received>]) -> (Vec<ObjectFate>, Option<String>) {
+        let all = self.objects.iter().zip(found);
+        let fates = all.map(|(object, found)| {
+            let (kind, name) = &object.key;
+            let found = found.as_ref().map(|found| existing(*kind, found));
+            ObjectFate {
+                kind: kind.as_str(),
+                name: name.clone(),
+                fate: fate(object, found.as_ref(), &self.uid),
+            }
+        });
+        let fates: Vec<ObjectFate> = fates.collect();
+        let bare: Vec<Fate> = fates.iter().map(|of| of.fate.clone()).collect();
+        let agreement = consent(&bare);
+        (fates, agreement)
+    }
+
+    /// Returns true if the controller has seen what there is: it knows the same agreement.
+    pub(crate) fn is_current(&self, agreement: Option<&str>) -> bool {
+        self.consent.as_deref() == agreement
+    }
+}

@@ -1,0 +1,188 @@
+//! A fleet on the network of Pods: a Deployment and its PodDisruptionBudget. Pure.
+//!
+//! Agent and launcher are two containers of one Pod, so that Envoy outlives an agent that fails. Nothing is of the node: the Pods are
+//! what Pod Security calls `restricted`, their directories are their own and in memory, because there are keys in them, and they
+//! go with the Pod. A new image therefore comes with new Pods, and the Service leads to those that are ready.
+
+use serde_json::{Value, json};
+
+use super::daemonsets::{DRAIN_SECONDS, GRACE_SECONDS, HANDOVER_SECONDS};
+use super::pods::{USER, container};
+use super::{Images, POD_LABEL_VALUE};
+use crate::provision::Basis;
+use crate::provision::kinds::OwnedKind;
+use crate::provision::owned::{OwnedObject, beside, labels};
+use sesame_gateway_api::api::{FleetResources, FleetSettings};
+use sesame_published::names::{GATEWAY_LABEL, POD_HOST_END, gateway_id};
+
+/// Number of Pods to begin with.
+const FIRST_REPLICAS: i32 = 2;
+/// Seconds for which a Pod that ends serves on, before it drains: every node has to learn that the Service does not lead there.
+const LAME_DUCK_SECONDS: i32 = 10;
+/// Volumes, the places where they are, and the directories that the programs make there: those of the volumes are everybody's.
+const RUNTIME: (&str, &str) = ("runtime", "/run/sesame");
+const RUNTIME_DIR: &str = "/run/sesame/pod";
+const STATE: (&str, &str) = ("state", "/var/lib/sesame");
+const STATE_DIR: &str = "/var/lib/sesame/pod";
+const TOKEN: (&str, &str) = ("token", "/var/run/secrets/kubernetes.io/serviceaccount");
+
+/// Returns the Deployment and its PodDisruptionBudget, both of this name. The agents run as `account`; `namespace` is the
+/// controller's.
+pub(super) fn objects(
+    basis: &Basis,
+    fleet: &FleetSettings,
+    images: Images<'_>,
+    name: &str,
+    (account, namespace): (&str, &str),
+) -> [OwnedObject; 2] {
+    let mut pod = pod(fleet);
+    pod["serviceAccountName"] = json!(account);
+    pod["containers"] = json!([
+        launcher(fleet, images.envoy),
+        agent(basis, fleet, images.agent, namespace)
+    ]);
+    pod["volumes"] = volumes();
+    let spread = |over: &str| {
+        json!({
+            "maxSkew": 1,
+            "topologyKey": over,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": selector(basis)},
+            "matchLabelKeys": ["pod-template-hash"],
+        })
+    };
+    pod["topologySpreadConstraints"] = json!([
+        spread("kubernetes.io/hostname"),
+        spread("topology.kubernetes.io/zone")
+    ]);
+    let own = [
+        ("app.kubernetes.io/name", POD_LABEL_VALUE),
+        ("app.kubernetes.io/part-of", "sesame"),
+    ];
+    let mut deployment = json!({"spec": {
+        "selector": {"matchLabels": selector(basis)},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "template": {"metadata": {"labels": labels(basis, &own)}, "spec": pod},
+    }});
+    if let Some(replicas) = fleet.replicas {
+        deployment["spec"]["replicas"] = json!(replicas);
+    }
+    let budget = json!({"spec": {
+        "selector": {"matchLabels": selector(basis)},
+        "maxUnavailable": 1,
+        // One that does not serve anyway holds up nobody who empties a node.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }});
+    let object = |kind, value| beside(basis, kind, name, &[], value);
+    [
+        object(OwnedKind::PodDisruptionBudget, budget),
+        object(OwnedKind::Deployment, deployment),
+    ]
+}
+
+/// Returns the labels that only the Pods of a Gateway's Deployment have. They never change, whatever the Gateway is.
+pub(crate) fn selector(basis: &Basis) -> Value {
+    json!({"app.kubernetes.io/name": POD_LABEL_VALUE, GATEWAY_LABEL: gateway_id(&basis.gateway)})
+}
+
+/// Returns an object that is created. Where nobody says how many Pods a Deployment has, it has some to begin with.
+pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
+    if object.key.0 == OwnedKind::Deployment && object.value["spec"]["replicas"].is_null() {
+        object.value["spec"]["replicas"] = json!(FIRST_REPLICAS);
+    }
+    object
+}
+
+fn pod(fleet: &FleetSettings) -> Value {
+    let mut pod = json!({
+        // One container has a token of its own below.
+        "automountServiceAccountToken": false,
+        // The agent looks after Envoys that the launcher has started.
+        "shareProcessNamespace": true,
+        "terminationGracePeriodSeconds": LAME_DUCK_SECONDS + launcher_drain(fleet) + GRACE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            // The group may read the token of the ServiceAccount.
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+            // Ports below 1024, whatever becomes of a file's capabilities on the way from a registry.
+            "sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}],
+        },
+    });
+    let selector = fleet.node_selector.as_ref();
+    if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+        pod["nodeSelector"] = json!(selector);
+    }
+    if let Some(tolerations) = fleet.tolerations.as_ref().filter(|all| !all.is_empty()) {
+        pod["tolerations"] = json!(tolerations);
+    }
+    pod
+}
+
+/// Returns the seconds that a launcher gives Envoys, which are more than the agent's: the agent knows better.
+fn launcher_drain(fleet: &FleetSettings) -> i32 {
+    fleet.drain_seconds.unwrap_or(DRAIN_SECONDS) + HANDOVER_SECONDS
+}
+
+fn launcher(fleet: &FleetSettings, image: &str) -> Value {
+    let FleetResources { envoy, .. } = &fleet.resources.clone().unwrap_or_default();
+    let mut launcher = container("launcher", image, fleet, envoy.as_ref(), &[RUNTIME]);
+    let drain = launcher_drain(fleet);
+    launcher["args"] = json!([
+        "launcher",
+        format!("--drain-seconds={drain}"),
+        format!("--lame-duck-seconds={LAME_DUCK_SECONDS}"),
+    ]);
+    launcher["env"] = json!([{"name": "SESAME_RUNTIME_DIR", "value": RUNTIME_DIR}]);
+    launcher
+}
+
+fn agent(basis: &Basis, fleet: &FleetSettings, image: &str, namespace: &str) -> Value {
+    let FleetResources { agent, .. } = &fleet.resources.clone().unwrap_or_default();
+    let mounted = [STATE, RUNTIME, TOKEN];
+    let mut agent = container("agent", image, fleet, agent.as_ref(), &mounted);
+    agent["volumeMounts"][2]["readOnly"] = json!(true);
+    let mut args = vec![
+        "run".to_owned(),
+        "--kube".to_owned(),
+        format!("--gateway={}", basis.gateway),
+        "--launcher".to_owned(),
+        format!("--lame-duck-seconds={LAME_DUCK_SECONDS}"),
+    ];
+    let drain = fleet.drain_seconds;
+    args.extend(drain.map(|seconds| format!("--drain-seconds={seconds}")));
+    agent["args"] = json!(args);
+    let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+    let host = format!("$(SESAME_POD).{}{POD_HOST_END}", basis.gateway.namespace);
+    agent["env"] = json!([
+        {"name": "SESAME_NAMESPACE", "value": namespace},
+        {"name": "SESAME_POD", "valueFrom": field("metadata.name")},
+        {"name": "SESAME_HOST", "value": host},
+        {"name": "SESAME_REPORT_ADDRESSES", "valueFrom": field("status.podIPs")},
+        {"name": "SESAME_RUNTIME_DIR", "value": RUNTIME_DIR},
+        {"name": "SESAME_STATE_DIR", "value": STATE_DIR},
+    ]);
+    agent["readinessProbe"] = json!({
+        "exec": {"command": ["sesame-agent", "status", "--ready"]},
+        "periodSeconds": 2,
+        "timeoutSeconds": 5,
+        "failureThreshold": 3,
+    });
+    agent
+}
+
+/// Returns the volumes. The token is what Kubernetes itself would mount, into every container.
+fn volumes() -> Value {
+    let in_memory = |name: &str| json!({"name": name, "emptyDir": {"medium": "Memory"}});
+    json!([
+        in_memory(STATE.0),
+        in_memory(RUNTIME.0),
+        {"name": TOKEN.0, "projected": {"defaultMode": 0o440, "sources": [
+            {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+        ]}},
+    ])
+}

@@ -1,0 +1,52 @@
+//! The Gateways, and the objects that they have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Basis;
+use super::kinds::{OwnedKey, OwnedKind};
+use super::owned::ExistingObject;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::settings::GatewaySettings;
+
+/// Gateways, and the objects that they have.
+#[derive(Debug, Default)]
+pub(super) struct Inventory {
+    /// Name of the controller: there may be another, with Gateways of its own.
+    pub(super) controller: String,
+    /// Namespace of the controller, in which objects have no owner reference.
+    pub(super) namespace: String,
+    /// All Gateways, ours or not.
+    pub(super) gateways: BTreeMap<NamespacedName, Basis>,
+    /// All GatewayClasses, ours or not, by the name under which their Gateways are published if they are served together.
+    pub(super) classes: BTreeMap<NamespacedName, Basis>,
+    /// True if nobody looks at the controller's own namespace for what belongs to classes.
+    pub(super) unwatched_home: bool,
+    /// UIDs of Gateways that are gone, and may have left something behind.
+    pub(super) gone: BTreeSet<String>,
+    /// Objects with a label of ours, whosever they are.
+    pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
+    /// Kinds of fleets and of routes that cannot be watched.
+    pub(super) unwatched: BTreeSet<OwnedKind>,
+    /// Those of them that the API server does not know.
+    pub(super) absent: BTreeSet<OwnedKind>,
+}
+
+impl Inventory {
+    /// Returns the Gateway, or the GatewayClass, that is published under this name with these settings.
+    pub(super) fn basis(
+        &self,
+        name: &NamespacedName,
+        settings: &GatewaySettings,
+    ) -> Option<&Basis> {
+        if settings.is_merged() {
+            self.classes.get(name)
+        } else {
+            self.gateways.get(name)
+        }
+    }
+
+    /// Returns all Gateways and GatewayClasses.
+    pub(super) fn bases(&self) -> impl Iterator<Item = &Basis> {
+        self.gateways.values().chain(self.classes.values())
+    }
+}

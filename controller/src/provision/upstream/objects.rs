@@ -1,0 +1,203 @@
+//! Makes the second Gateway and its routes. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use sesame_proto::schema::Transport;
+
+use super::name;
+use crate::provision::Basis;
+use crate::provision::kinds::OwnedKind;
+use crate::provision::owned::{OwnedObject, beside, service_name, stamped};
+use crate::provision::plan::Inventory;
+use sesame_gateway_api::api::{GATEWAY_GROUP, NamespacedName, UpstreamSettings};
+use sesame_gateway_api::resolve::settings::GatewaySettings;
+
+/// Largest number of listeners of a Gateway.
+const MAX_LISTENERS: usize = 64;
+
+/// A second Gateway and its routes.
+#[derive(Debug)]
+pub(super) struct UpstreamObjects {
+    /// The Gateway comes first.
+    pub(super) objects: Vec<OwnedObject>,
+    /// Ports that are left out, and the reason in words.
+    pub(super) left_out: Option<String>,
+}
+
+/// Returns the second Gateway of a Gateway, or the reason why there can be none.
+pub(super) fn objects(
+    basis: &Basis,
+    settings: &GatewaySettings,
+    inventory: &Inventory,
+) -> Result<UpstreamObjects, String> {
+    let class = class(basis, settings, inventory)?;
+    let name = name(basis);
+    let (mut listeners, mut routes) = (Vec::new(), Vec::new());
+    let mut left_out = Vec::new();
+    for (transport, port) in &basis.request.ports {
+        let (kind, protocol) = match transport {
+            Transport::Tcp => (OwnedKind::TcpRoute, "TCP"),
+            Transport::Udp => (OwnedKind::UdpRoute, "UDP"),
+        };
+        if inventory.unwatched.contains(&kind) {
+            left_out.push(format!("{protocol} {port}"));
+            continue;
+        }
+        let (listener, route) = listener_and_route(basis, &name.name, kind, protocol, *port);
+        listeners.push(listener);
+        routes.push(route);
+    }
+    let left_out = (!left_out.is_empty()).then(|| {
+        let ports = left_out.join(", ");
+        format!("left out are ports {ports}: {}", lacking(inventory))
+    });
+    if listeners.len() > MAX_LISTENERS {
+        return Err(format!(
+            "the Gateway has {} ports, and a second one has at most {MAX_LISTENERS} listeners",
+            listeners.len()
+        ));
+    }
+    if listeners.is_empty() {
+        return match left_out {
+            Some(why) => Err(why),
+            None => Ok(UpstreamObjects {
+                objects: Vec::new(),
+                left_out: None,
+            }),
+        };
+    }
+    let mut spec = json!({"gatewayClassName": class, "listeners": listeners});
+    let wanted = basis.request.addresses.iter();
+    let wanted: Vec<Value> = wanted
+        .map(|ip| json!({"type": "IPAddress", "value": ip}))
+        .collect();
+    if !wanted.is_empty() {
+        spec["addresses"] = json!(wanted);
+    }
+    let infrastructure = infrastructure(basis, settings);
+    if infrastructure != json!({}) {
+        spec["infrastructure"] = infrastructure;
+    }
+    let gateway = json!({"spec": spec});
+    let gateway = beside(basis, OwnedKind::Gateway, &name.name, &[], gateway);
+    let mut objects = vec![stamped(gateway)];
+    objects.extend(routes);
+    Ok(UpstreamObjects { objects, left_out })
+}
+
+/// Returns the listener for a port, and the route from it to the Service.
+fn listener_and_route(
+    basis: &Basis,
+    upstream: &str,
+    kind: OwnedKind,
+    protocol: &str,
+    port: u16,
+) -> (Value, OwnedObject) {
+    let section = format!("{}-{port}", protocol.to_lowercase());
+    let listener = json!({
+        "name": section,
+        "port": port,
+        "protocol": protocol,
+        "allowedRoutes": {
+            "namespaces": {"from": "Same"},
+            "kinds": [{"group": GATEWAY_GROUP, "kind": kind.as_str()}],
+        },
+    });
+    let route = json!({"spec": {
+        "parentRefs": [{"name": upstream, "sectionName": section}],
+        "rules": [{"backendRefs": [{"name": service_name(basis), "port": port}]}],
+    }});
+    let name = format!("{upstream}-{section}");
+    (listener, stamped(beside(basis, kind, &name, &[], route)))
+}
+
+/// Returns labels and annotations for what the second Gateway's controller makes.
+fn infrastructure(basis: &Basis, settings: &GatewaySettings) -> Value {
+    let publishing = &settings.publishing;
+    let mut infrastructure = json!({});
+    for (field, of_gateway, more) in [
+        ("labels", &basis.labels, &publishing.labels),
+        ("annotations", &basis.annotations, &publishing.annotations),
+    ] {
+        let mut all: BTreeMap<&String, &String> = more.iter().collect();
+        all.extend(of_gateway);
+        if !all.is_empty() {
+            infrastructure[field] = json!(all);
+        }
+    }
+    infrastructure
+}
+
+/// Returns the class of the second Gateway, or the reason why it cannot be.
+fn class<'s>(
+    basis: &Basis,
+    settings: &'s GatewaySettings,
+    inventory: &Inventory,
+) -> Result<&'s str, String> {
+    const FIELD: &str = "spec.publishing.upstream.gatewayClassName";
+    let UpstreamSettings { gateway_class_name } = settings
+        .publishing
+        .upstream
+        .as_ref()
+        .unwrap_or(&UpstreamSettings::NONE);
+    let Some(class) = gateway_class_name else {
+        return Err(format!(
+            "{FIELD} is missing: name the GatewayClass that is to lead clients to this Gateway"
+        ));
+    };
+    if *class == basis.class {
+        return Err(format!(
+            "{FIELD} is {class:?}, which is the Gateway's own class: it would lead to itself; name another one"
+        ));
+    }
+    if let Some(first) = &basis.leads_to {
+        return Err(format!(
+            "it leads to Gateway {first} itself, and so gets no other one before it: give its GatewayClass, {:?}, another \
+             spec.publishing.type",
+            basis.class
+        ));
+    }
+    if basis.of_class && leads_back(basis, class, inventory) {
+        return Err(format!(
+            "{FIELD} is {class:?}, whose own second Gateway leads back to this class: it would lead to itself; name another one"
+        ));
+    }
+    Ok(class)
+}
+
+/// Returns true if second Gateways lead from the Gateways of a class, which are served together, to those of the class of `basis`.
+fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
+    let second_of = |class: &str| {
+        let name = NamespacedName::new(&inventory.namespace, class);
+        let of = inventory.classes.get(&name)?;
+        let mut objects = inventory.objects.iter();
+        let (_, second) =
+            objects.find(|(key, found)| key.0 == OwnedKind::Gateway && found.is_of(of))?;
+        second.value["spec"]["gatewayClassName"].as_str()
+    };
+    let mut at = Some(class);
+    for _ in 0..=inventory.classes.len() {
+        match at {
+            Some(class) if class == basis.class => return true,
+            Some(class) => at = second_of(class),
+            None => return false,
+        }
+    }
+    // They lead to each other, and never here.
+    false
+}
+
+/// Returns the reason in words why kinds of routes cannot be written.
+fn lacking(inventory: &Inventory) -> String {
+    let lacking = super::ROUTES.into_iter().filter_map(|kind| {
+        if inventory.absent.contains(&kind) {
+            return Some(format!(
+                "the cluster has no {kind} of version v1; install newer definitions of the Gateway API"
+            ));
+        }
+        let forbidden = inventory.unwatched.contains(&kind);
+        forbidden.then(|| format!("the controller may not watch objects of kind {kind}"))
+    });
+    lacking.collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,20 @@
+//! Logs what has changed about the hosts of a Gateway.
+
+use super::fleet::{FOREIGN_ADDRESS, FleetSummary};
+use sesame_gateway_api::api::NamespacedName;
+
+/// Logs the hosts that are lost or heard of again, and addresses that are left out.
+pub(super) fn log(gateway: &NamespacedName, before: &FleetSummary, now: &FleetSummary) {
+    let foreign = &now.foreign_addresses;
+    if *foreign != before.foreign_addresses && !foreign.is_empty() {
+        let addresses = foreign.join(", ");
+        tracing::warn!(%gateway, addresses, "addresses that hosts report are left out: {FOREIGN_ADDRESS}");
+    }
+    for host in now.lost.iter().filter(|host| !before.lost.contains(host)) {
+        let seconds = now.lost_after.as_secs();
+        tracing::warn!(%gateway, host, seconds, "a host is lost: nothing was heard of it for that long, and its addresses leave the Gateway");
+    }
+    for host in before.lost.iter().filter(|host| !now.lost.contains(host)) {
+        tracing::info!(%gateway, host, "a host that was lost is heard of again, or gone");
+    }
+}

@@ -1,0 +1,221 @@
+//! Finds what a written status says that the one before did not: conditions that turned bad, and those that are good again.
+//! Each becomes an Event of the object. Pure.
+//!
+//! A message alone is no transition: it may count hosts, and change with each of them.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use sesame_gateway_api::status::{ConditionStatus, ConditionType, Reason};
+use sesame_gateway_api::world::ObjectKey;
+
+/// Largest number of transitions of one write: a Gateway with hundreds of listeners may lose all of them at once.
+const MAX_AT_ONCE: usize = 8;
+
+/// One condition that turned bad, or good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Transition {
+    /// True if it turned bad.
+    pub(super) is_bad: bool,
+    /// The condition's reason, or `Resolved` for one that is gone.
+    pub(super) reason: String,
+    /// The part of the object that it is about, as `listener http` or `Gateway edge`; empty for the whole object.
+    pub(super) about: String,
+    /// The condition's message.
+    pub(super) message: String,
+}
+
+/// The transitions of one object, and the API version that it was read in.
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectTransitions {
+    pub(super) key: ObjectKey,
+    pub(super) api_version: String,
+    pub(super) all: Vec<Transition>,
+}
+
+/// One condition, as far as it matters here.
+#[derive(Clone, Copy)]
+struct ConditionView<'a> {
+    is_bad: bool,
+    reason: &'a str,
+    message: &'a str,
+}
+
+/// Conditions by the part of the object that they are about, and by type.
+type ConditionViews<'a> = BTreeMap<(String, ConditionType), ConditionView<'a>>;
+
+/// Returns the transitions from one status to the next, in order, at most [`MAX_AT_ONCE`]. Conditions of others are passed over.
+pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) -> Vec<Transition> {
+    let (before, after) = (
+        condition_views(before, controller_name),
+        condition_views(after, controller_name),
+    );
+    let turned = after.iter().filter_map(|(of, now)| {
+        let then = before.get(of);
+        let is_new = match (then, now.is_bad) {
+            (Some(then), true) => !then.is_bad || then.reason != now.reason,
+            (None, true) => true,
+            (then, false) => then.is_some_and(|then| then.is_bad) && !is_awaited(now.reason),
+        };
+        is_new.then(|| Transition {
+            is_bad: now.is_bad,
+            reason: now.reason.to_owned(),
+            about: of.0.clone(),
+            message: now.message.to_owned(),
+        })
+    });
+    // A part of the object that is gone needs no Event.
+    let is_there = |about: &str| after.keys().any(|(known, _)| known == about);
+    let gone = before
+        .iter()
+        .filter(|(of, then)| then.is_bad && !after.contains_key(*of) && is_there(&of.0));
+    let gone = gone.map(|((about, type_), then)| Transition {
+        is_bad: false,
+        reason: "Resolved".to_owned(),
+        about: about.clone(),
+        message: format!("{type_} ({}) is no longer so", then.reason),
+    });
+    let all = turned.collect::<Vec<_>>().into_iter().chain(gone);
+    all.take(MAX_AT_ONCE).collect()
+}
+
+/// Returns true for the reason of what nobody has decided yet.
+fn is_awaited(reason: &str) -> bool {
+    reason == Reason::Pending.as_str()
+}
+
+fn condition_views<'a>(status: &'a Value, controller_name: &str) -> ConditionViews<'a> {
+    let mut all = ConditionViews::new();
+    add_conditions(&mut all, "", &status["conditions"]);
+    for listener in entries(&status["listeners"]) {
+        let about = format!("listener {}", text(&listener["name"]));
+        add_conditions(&mut all, &about, &listener["conditions"]);
+    }
+    for (list, field) in [("parents", "parentRef"), ("ancestors", "ancestorRef")] {
+        let ours = entries(&status[list]);
+        for entry in ours.filter(|entry| entry["controllerName"] == controller_name) {
+            add_conditions(&mut all, &named(&entry[field]), &entry["conditions"]);
+        }
+    }
+    all
+}
+
+fn add_conditions<'a>(all: &mut ConditionViews<'a>, about: &str, conditions: &'a Value) {
+    for condition in entries(conditions) {
+        let Some(type_) = ConditionType::parse(text(&condition["type"])) else {
+            continue;
+        };
+        let reason = text(&condition["reason"]);
+        let status = ConditionStatus::parse(text(&condition["status"]));
+        let view = ConditionView {
+            is_bad: status.is_some_and(|status| type_.is_fault(status)) && !is_awaited(reason),
+            reason,
+            message: text(&condition["message"]),
+        };
+        all.insert((about.to_owned(), type_), view);
+    }
+}
+
+/// Returns the words for a reference to a parent or an ancestor.
+fn named(reference: &Value) -> String {
+    let kind = reference["kind"].as_str().unwrap_or("Gateway");
+    let name = text(&reference["name"]);
+    let mut words = match reference["namespace"].as_str() {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None => format!("{kind} {name}"),
+    };
+    if let Some(section) = reference["sectionName"].as_str() {
+        words = format!("{words}, listener {section}");
+    }
+    if let Some(port) = reference["port"].as_u64() {
+        words = format!("{words}, port {port}");
+    }
+    words
+}
+
+fn entries(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const OURS: &str = "example.com/ours";
+
+    fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+        json!({"type": type_, "status": status, "reason": reason, "message": message})
+    }
+
+    fn route(conditions: &[Value]) -> Value {
+        json!({"parents": [
+            {"parentRef": {"name": "edge", "sectionName": "http"}, "controllerName": OURS, "conditions": conditions},
+            {"parentRef": {"name": "edge"}, "controllerName": "example.com/theirs",
+             "conditions": [condition("Accepted", "False", "NotAllowed", "theirs")]},
+        ]})
+    }
+
+    #[test]
+    fn a_condition_is_told_when_it_turns_bad_with_another_reason_and_when_it_is_good_again() {
+        let good = route(&[condition("ResolvedRefs", "True", "ResolvedRefs", "")]);
+        let bad = |reason, message| route(&[condition("ResolvedRefs", "False", reason, message)]);
+        let told = transitions(&good, &bad("BackendNotFound", "no Service a"), OURS);
+        let expected = Transition {
+            is_bad: true,
+            reason: "BackendNotFound".to_owned(),
+            about: "Gateway edge, listener http".to_owned(),
+            message: "no Service a".to_owned(),
+        };
+        assert_eq!(told, [expected]);
+        let (before, after) = (bad("BackendNotFound", "a"), bad("BackendNotFound", "b"));
+        assert_eq!(transitions(&before, &after, OURS), []);
+        let told = transitions(&before, &bad("RefNotPermitted", "a"), OURS);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].is_bad);
+        let told = transitions(&before, &good, OURS);
+        assert_eq!(told.len(), 1);
+        assert!(!told[0].is_bad);
+        assert_eq!(transitions(&Value::Null, &good, OURS), []);
+        assert_eq!(
+            transitions(&bad("BackendNotFound", "a"), &json!({}), OURS),
+            []
+        );
+    }
+
+    #[test]
+    fn conditions_that_are_bad_when_they_are_true_and_those_of_listeners_are_told_and_pending_is_neither()
+     {
+        let listener = |conflicted: &str| {
+            let condition = condition("Conflicted", conflicted, "HostnameConflict", "taken");
+            json!([{"name": "a", "conditions": [condition]}])
+        };
+        let programmed = |status: &str, reason: &str| condition("Programmed", status, reason, "");
+        let gateway = |conflicted: &str, own: &[Value]| json!({"conditions": own, "listeners": listener(conflicted)});
+        let before = gateway("False", &[programmed("False", "Pending")]);
+        let after = gateway("True", &[programmed("True", "Programmed")]);
+        let told = transitions(&before, &after, OURS);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!((told[0].is_bad, &*told[0].about), (true, "listener a"));
+        // It is undecided: nothing is good again.
+        let bad = gateway("False", &[programmed("False", "AddressNotAssigned")]);
+        assert_eq!(transitions(&bad, &before, OURS), []);
+
+        let partly = condition("PartiallyInvalid", "True", "UnsupportedValue", "");
+        let accepted = condition("Accepted", "True", "Accepted", "");
+        let before = route(&[partly, accepted.clone()]);
+        let told = transitions(&before, &route(&[accepted]), OURS);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].reason, "Resolved");
+        assert_eq!(
+            told[0].message,
+            "PartiallyInvalid (UnsupportedValue) is no longer so"
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! Answers of a replica to probes: it is ready once it has a valid configuration and everything was resolved.
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::configuration::CurrentSettings;
+use crate::publish::DesiredPublications;
+use crate::replica::Replica;
+use crate::serve;
+use crate::watch::kinds::AwaitedKinds;
+
+/// Reason for not being ready before anything else is known.
+const NOT_READ: &str = "the cluster's objects have not all been read yet";
+
+/// Receives the publications; none before the cluster was read.
+pub(super) type PublicationsReceiver = watch::Receiver<Option<Arc<DesiredPublications>>>;
+
+/// Progress of the first resolution, from the parts that have been started for it.
+#[derive(Clone)]
+pub(super) struct Progress {
+    pub(super) publications: PublicationsReceiver,
+    pub(super) awaited: watch::Receiver<AwaitedKinds>,
+}
+
+impl Progress {
+    /// Returns what is missing until everything has been resolved once.
+    fn missing(&self) -> Option<String> {
+        let Self {
+            publications,
+            awaited,
+        } = self;
+        if publications.borrow().is_some() {
+            return None;
+        }
+        let awaited = awaited.borrow();
+        let kinds: Vec<String> = awaited
+            .iter()
+            .map(|(kind, why)| format!("{kind} ({why})"))
+            .collect();
+        Some(if kinds.is_empty() {
+            NOT_READ.to_owned()
+        } else {
+            let kinds = kinds.join(", ");
+            format!("the definitions of the Gateway API are awaited: {kinds}; install them")
+        })
+    }
+}
+
+/// Starts to answer probes.
+pub(super) fn spawn_probes(
+    listener: TcpListener,
+    replica: &Replica,
+    current: watch::Receiver<CurrentSettings>,
+    progress: watch::Receiver<Option<Progress>>,
+    tasks: &mut JoinSet<()>,
+) {
+    let metrics = Arc::clone(&replica.metrics);
+    tasks.spawn(serve::serve(listener, metrics, move || {
+        if let Err(why) = &*current.borrow() {
+            return Err(why.clone());
+        }
+        match &*progress.borrow() {
+            Some(progress) => progress.missing().map_or(Ok(()), Err),
+            None => Err(NOT_READ.to_owned()),
+        }
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use sesame_gateway_api::world::Kind;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let (resolved, publications) = watch::channel(None);
+        let (awaits, awaited) = watch::channel(AwaitedKinds::new());
+        let progress = Progress {
+            publications,
+            awaited,
+        };
+        assert_eq!(progress.missing().as_deref(), Some(NOT_READ));
+        awaits.send_replace([(Kind::Gateway, "it is not installed")].into());
+        let why = progress.missing().unwrap();
+        assert!(why.contains("Gateway (it is not installed)"), "{why}");
+        resolved.send_replace(Some(Arc::default()));
+        assert_eq!(progress.missing(), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! Reads of which release of the Gateway API the installed definitions are. Never guesses: what cannot be read is tried again.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+
+use super::{Input, api_resource};
+use crate::connection::answer;
+use crate::replica::Replica;
+use crate::retry::Pauses;
+use sesame_gateway_api::api::GATEWAY_GROUP;
+use sesame_gateway_api::world::{DefinitionRelease, Definitions, Kind};
+
+/// Pause between two looks: definitions are upgraded while the controller runs.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// Time that the API server may take to show a definition.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Everything that the reader needs.
+pub(crate) struct DefinitionReader {
+    pub(crate) replica: Replica,
+    pub(crate) inputs: Sender<Input>,
+}
+
+impl DefinitionReader {
+    /// Runs until the engine is gone.
+    pub(crate) async fn run(self) {
+        let mut told = None;
+        let mut pauses = Pauses::of_reads();
+        loop {
+            let pause = match self.read().await {
+                Ok(found) => {
+                    pauses = Pauses::of_reads();
+                    if told.as_ref() != Some(&found) {
+                        let input = Input::Defined(Definitions::Installed(found.clone()));
+                        if self.inputs.send(input).is_err() {
+                            return;
+                        }
+                        told = Some(found);
+                    }
+                    LOOK_AGAIN
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the definitions of the Gateway API cannot be read; trying again");
+                    pauses.pause()
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Returns the release of each kind that is installed.
+    async fn read(&self) -> kube::Result<BTreeMap<Kind, DefinitionRelease>> {
+        let api: Api<CustomResourceDefinition> = Api::all(self.replica.client.clone());
+        let mut found = BTreeMap::new();
+        for kind in Kind::ALL.iter().filter(|kind| kind.is_gateway_api()) {
+            let name = format!("{}.{GATEWAY_GROUP}", api_resource(*kind, "").plural);
+            if let Some(definition) = answer(TIMEOUT, api.get_metadata_opt(&name)).await? {
+                let annotations = definition.metadata.annotations.unwrap_or_default();
+                found.insert(*kind, DefinitionRelease::read(&annotations));
+            }
+        }
+        Ok(found)
+    }
+}

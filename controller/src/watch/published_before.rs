@@ -1,0 +1,95 @@
+//! Reads what was published last, once: after a restart, it is the memory of what was good.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use sesame_proto::keys::{self, KeyPair};
+
+use super::{Received, api_resource};
+use crate::connection::answer;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::{Kind, LastGoodKeys, ObjectKey, ServedPorts, ServedTogether};
+use sesame_published::names::{GATEWAY_ENTRY, KEYS_ENTRY, PART_LABEL, Part, SERVED_TOGETHER_ENTRY};
+
+/// Time that one page of a list may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a list that failed.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Number of objects in a page of a list.
+const PAGE: u32 = 50;
+
+/// Everything that was good, as it was published last.
+#[derive(Debug, Default)]
+pub(crate) struct PublishedBefore {
+    /// Key pairs by Secret.
+    pub(crate) keys: LastGoodKeys,
+    /// Ports on which Gateways were served together.
+    pub(crate) together: ServedTogether,
+}
+
+/// Reads what was published last, and tries again until there is an answer: without one, a broken Secret would take its listener
+/// away, and broken settings a Gateway.
+pub(super) async fn published_before(client: &Client, namespace: &str) -> PublishedBefore {
+    loop {
+        match read(client, namespace).await {
+            Ok(before) => return before,
+            Err(error) => {
+                tracing::warn!(%error, "what was published last cannot be read yet");
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn read(client: &Client, namespace: &str) -> kube::Result<PublishedBefore> {
+    let mut pairs = Vec::new();
+    let take = |secret: &Received| pairs.extend(pairs_of(secret));
+    each(client, namespace, (Kind::Secret, Part::Keys), take).await?;
+    let mut together = Vec::new();
+    let take = |manifest: &Received| together.extend(served_together(manifest));
+    each(client, namespace, (Kind::ConfigMap, Part::Manifest), take).await?;
+    Ok(PublishedBefore {
+        keys: LastGoodKeys::of_pairs(pairs),
+        together: together.into_iter().collect(),
+    })
+}
+
+/// Hands over each object of a part, page by page.
+async fn each(
+    client: &Client,
+    namespace: &str,
+    (kind, part): (Kind, Part),
+    mut take: impl FnMut(&Received),
+) -> kube::Result<()> {
+    let resource = api_resource(kind, "v1");
+    let api: Api<Received> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let label = format!("{PART_LABEL}={}", part.as_str());
+    let mut parameters = ListParams::default().labels(&label).limit(PAGE);
+    loop {
+        let page = answer(TIMEOUT, api.list(&parameters)).await?;
+        page.items.iter().for_each(&mut take);
+        match page.metadata.continue_ {
+            Some(token) if !token.is_empty() => parameters = parameters.continue_token(&token),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Returns the key pairs of a published Secret; none if it is not as it was published.
+fn pairs_of(secret: &Received) -> Vec<KeyPair> {
+    let entry = secret.value()["data"][KEYS_ENTRY].as_str();
+    let bytes = entry.and_then(|entry| STANDARD.decode(entry).ok());
+    let pairs = bytes.and_then(|bytes| keys::decode(&bytes).ok());
+    pairs.unwrap_or_default()
+}
+
+/// Returns the ports on which several Gateways are served, by the name under which a manifest publishes them.
+fn served_together(manifest: &Received) -> Option<(NamespacedName, ServedPorts)> {
+    let entry = |name: &str| manifest.value()["data"][name].as_str();
+    let name = ObjectKey::parse_as(Kind::Gateway, entry(GATEWAY_ENTRY)?)?;
+    let ports = ServedPorts::parse(entry(SERVED_TOGETHER_ENTRY)?);
+    Some((name, ports))
+}

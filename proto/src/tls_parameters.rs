@@ -1,0 +1,65 @@
+//! Parameters of TLS that a listener may set: one table for resolution and rendering.
+//!
+//! This must stay a closed list of what is safe to offer: without forward secrecy, a key that leaks one day opens all
+//! connections that were ever recorded.
+
+/// Cipher suites of TLS 1.2 that may be offered, by their names in OpenSSL; the last four are for old clients only. Those of TLS 1.3
+/// are fixed.
+pub const CIPHER_SUITES: [&str; 10] = [
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+    "ECDHE-ECDSA-AES128-SHA",
+    "ECDHE-ECDSA-AES256-SHA",
+    "ECDHE-RSA-AES128-SHA",
+    "ECDHE-RSA-AES256-SHA",
+];
+
+/// Longest name of an application protocol, in bytes.
+const MAX_PROTOCOL: usize = 255;
+
+/// Returns true if the cipher suite may be offered.
+pub fn is_cipher_suite(name: &str) -> bool {
+    CIPHER_SUITES.contains(&name)
+}
+
+/// Returns true if an application protocol may have this name: 1 to 255 visible characters of ASCII without a comma.
+pub fn is_application_protocol(name: &str) -> bool {
+    (1..=MAX_PROTOCOL).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b',')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_suite_has_forward_secrecy() {
+        assert!(CIPHER_SUITES.iter().all(|name| name.starts_with("ECDHE-")));
+        assert!(!is_cipher_suite("AES128-SHA"));
+        assert!(!is_cipher_suite("ALL"));
+    }
+
+    #[test]
+    fn names_of_protocols() {
+        let long = "a".repeat(256);
+        for (name, expected) in [
+            ("h2", true),
+            ("http/1.1", true),
+            (&long[1..], true),
+            (&long, false),
+            ("", false),
+            ("a b", false),
+            ("a,b", false),
+            ("a\0", false),
+            ("é", false),
+        ] {
+            assert_eq!(is_application_protocol(name), expected, "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Gateways of a class that one managed fleet serves, under load: one comes from a class whose Gateways are served each by itself,
+//! another one joins, images change, one is deleted. No request to those that stay may fail. It is told what clients see when the
+//! class itself changes.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use sesame_tests::manifests::{class_with_parameters, gateway, http_listener};
+
+use crate::kubectl::Kubectl;
+use crate::objects::route;
+use crate::rollouts;
+use crate::stage::{Stage, answers, load};
+
+/// Name of the class, and of its configuration.
+const CLASS: &str = "mall";
+const NAMESPACE: &str = "--namespace=default";
+const SYSTEM: &str = "--namespace=sesame-system";
+const AGENT: &str = "daemonset/gateways-mall-agent";
+const ENVOY: &str = "daemonset/gateways-mall-envoy";
+/// The Gateways by their ports.
+const OLD: (&str, u16) = ("stall", 8094);
+const EAST: (&str, u16) = ("east", 8091);
+const WEST: (&str, u16) = ("west", 8092);
+
+/// From the apply of a Gateway to the end of the fleet.
+pub(crate) async fn scenario(stage: &mut Stage) {
+    let kubectl = stage.kubectl.clone();
+    let at = |(_, port): (&str, u16)| -> Vec<SocketAddr> {
+        stage.nodes.iter().map(|node| node.at(port)).collect()
+    };
+    let fleet = json!({"management": "Managed", "gateways": "Merged", "drainSeconds": 5});
+    kubectl.apply(&class_with_parameters(
+        CLASS,
+        CLASS,
+        &json!({"fleet": fleet}),
+    ));
+    moved(stage, &at(OLD), &at(EAST)).await;
+    rolled_out(&kubectl);
+    let envoys = pods(&kubectl);
+    let staying = load(&at(EAST));
+    staying.pass(100).await;
+
+    kubectl.apply(&member(WEST, 0));
+    all_answer(&at(WEST), 0).await;
+    assert_eq!(pods(&kubectl), envoys, "the same Pods serve both");
+    let going = load(&at(WEST));
+    going.pass(100).await;
+
+    let fleet = [("agent", AGENT), ("envoy", ENVOY)];
+    let configuration = ("sesameconfiguration/mall", NAMESPACE);
+    for (field, what) in fleet {
+        rollouts::image_of_fleet(stage, configuration, field, (what, SYSTEM), CLASS).await;
+        rolled_out(&kubectl);
+    }
+    for member in [EAST, WEST] {
+        kubectl.apply(&[numbered(member.0, 1)]);
+        all_answer(&at(member), 1).await;
+    }
+    going.pass(100).await;
+    going
+        .stop()
+        .await
+        .clean("nodes: merged Gateway, until it goes");
+
+    kubectl.ok(&["delete", "gateway/west", "httproute/west", NAMESPACE]);
+    let look = |_: &Kubectl| {
+        let open = at(WEST).into_iter();
+        let mut open = open.filter(|at| std::net::TcpStream::connect(at).is_ok());
+        open.next().map_or(Ok(()), |at| Err(at.to_string()))
+    };
+    kubectl.until("its port closes on every node", look).await;
+    kubectl.apply(&[numbered(EAST.0, 2)]);
+    all_answer(&at(EAST), 2).await;
+    staying.pass(100).await;
+    staying
+        .stop()
+        .await
+        .clean("nodes: merged Gateway that stays");
+
+    reclassed(&kubectl, &at(EAST)).await;
+    kubectl.ok(&["delete", "gateway/east", "httproute/east", NAMESPACE]);
+    let look = |kubectl: &Kubectl| {
+        let left = pods(kubectl);
+        left.is_empty().then_some(()).ok_or(format!("{left:?}"))
+    };
+    kubectl
+        .until("the fleet goes with the last one", look)
+        .await;
+    kubectl.ok(&["delete", "gatewayclass/mall"]);
+    kubectl.ok(&["delete", configuration.0, NAMESPACE]);
+}
+
+/// A Gateway of another class, which has a fleet of its own, is replaced by one of the class: both are there for a while.
+async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
+    let kubectl = &stage.kubectl;
+    let (name, port) = OLD;
+    let fleet = json!({"management": "Managed", "drainSeconds": 5});
+    kubectl.apply(&class_with_parameters(name, name, &json!({"fleet": fleet})));
+    let mut old = gateway(name, &[http_listener("http", port, "")]);
+    old["spec"]["gatewayClassName"] = json!(name);
+    let mut route = numbered(EAST.0, 0);
+    route["spec"]["parentRefs"] = json!([{"name": name}]);
+    kubectl.apply(&[old, route.clone()]);
+    all_answer(from, 0).await;
+    let before = load(from);
+    before.pass(100).await;
+    let [new, _] = member(EAST, 0);
+    route["spec"]["parentRefs"] = json!([{"name": name}, {"name": EAST.0}]);
+    kubectl.apply(&[new, route]);
+    all_answer(to, 0).await;
+    let after = load(to);
+    before.pass(100).await;
+    before
+        .stop()
+        .await
+        .clean("nodes: Gateway beside the merged one that takes its place");
+    kubectl.ok(&["delete", "gateway/stall", NAMESPACE]);
+    kubectl.apply(&[numbered(EAST.0, 0)]);
+    let label = "--selector=gateway.networking.k8s.io/gateway-name=stall";
+    let look = |kubectl: &Kubectl| {
+        let left = kubectl.ok(&["get", "pods", NAMESPACE, label, "--output=name"]);
+        left.is_empty().then_some(()).ok_or(left)
+    };
+    kubectl.until("its fleet goes", look).await;
+    after.pass(100).await;
+    after
+        .stop()
+        .await
+        .clean("nodes: merged Gateway that takes the place of another one");
+    kubectl.ok(&["delete", "gatewayclass/stall"]);
+    kubectl.ok(&["delete", "sesameconfiguration/stall", NAMESPACE]);
+}
+
+/// The Gateways of the class are served each by itself, and then together again. Their ports are on the same nodes, so that no order
+/// has them served all the time.
+async fn reclassed(kubectl: &Kubectl, addresses: &[SocketAddr]) {
+    for (number, gateways) in [(3, "Isolated"), (4, "Merged")] {
+        let load = load(addresses);
+        load.pass(100).await;
+        let change = json!({"spec": {"fleet": {"gateways": gateways}}});
+        let patch = format!("--patch={change}");
+        let configuration = "sesameconfiguration/mall";
+        kubectl.ok(&["patch", configuration, NAMESPACE, "--type=merge", &patch]);
+        let own = ("daemonset/east-mall-agent", NAMESPACE);
+        let ((there, of), (gone, of_gone)) = match gateways {
+            "Merged" => ((AGENT, SYSTEM), own),
+            _ => (own, (AGENT, SYSTEM)),
+        };
+        let made = ["rollout", "status", there, of, "--timeout=120s"];
+        kubectl.until_ok("the other fleet is there", &made).await;
+        let ended = ["wait", "--for=delete", gone, of_gone, "--timeout=1s"];
+        kubectl.until_ok("the fleet before goes", &ended).await;
+        kubectl.apply(&[numbered(EAST.0, number)]);
+        all_answer(addresses, number).await;
+        let told = format!("nodes: class that becomes {gateways} in place");
+        load.stop().await.tell(&told);
+    }
+}
+
+async fn all_answer(addresses: &[SocketAddr], number: u32) {
+    for address in addresses {
+        answers(*address, &format!("/{number}")).await;
+    }
+}
+
+fn rolled_out(kubectl: &Kubectl) {
+    for what in [AGENT, ENVOY] {
+        kubectl.rolled_out(what);
+    }
+}
+
+/// UIDs of the fleet's Pods.
+fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
+    let label = "--selector=gateway.networking.k8s.io/gateway-class-name=mall";
+    let pods = kubectl.get(&["pods", SYSTEM, label]);
+    let items = pods["items"].as_array().cloned().unwrap_or_default();
+    let uids = items.iter().map(|pod| pod["metadata"]["uid"].to_string());
+    uids.collect()
+}
+
+/// A Gateway of the class, and its route.
+fn member((name, port): (&str, u16), number: u32) -> [Value; 2] {
+    let mut gateway = gateway(name, &[http_listener("http", port, "")]);
+    gateway["spec"]["gatewayClassName"] = json!(CLASS);
+    [gateway, numbered(name, number)]
+}
+
+fn numbered(name: &str, number: u32) -> Value {
+    let mut route = route(name, number);
+    route["spec"]["parentRefs"] = json!([{"name": name}]);
+    route
+}

@@ -1,0 +1,164 @@
+//! The Service of a Gateway is deleted, and becomes one of another type, under load: it is back within five seconds, and clients of
+//! the nodes notice nothing. It is told for how long those of the Service's own addresses do.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sesame_tests::cloud::StandInCloud;
+use sesame_tests::manifests::{class_with_parameters, gateway, http_listener};
+
+use crate::kubectl::{Kubectl, PATIENCE};
+use crate::node::ok;
+use crate::objects::route;
+use crate::stage::{Stage, answers, load};
+
+/// Name of the Gateway, its class, their configuration, the route and the label of the node.
+const NAME: &str = "typed";
+const LABEL: &str = "example.com/typed";
+const NAMESPACE: &str = "--namespace=default";
+const SERVICE: &str = "service/typed-typed";
+const PORT: u16 = 8093;
+/// Address that no machine has. The node takes it for the load balancer's.
+const ADDRESS: &str = "10.77.0.101";
+/// Longest time without the Service.
+const SOON: Duration = Duration::from_secs(5);
+
+/// From the apply of a Gateway to its deletion. One node serves, so that its answers come back the way that requests went.
+pub(crate) async fn scenario(stage: &mut Stage) {
+    let kubectl = stage.kubectl.clone();
+    let cloud = StandInCloud::of(stage.control_plane.administrator());
+    cloud.give(json!([{"ip": ADDRESS}]));
+    kubectl.ok(&[
+        "label",
+        "node",
+        stage.nodes[0].name(),
+        &format!("{LABEL}=true"),
+    ]);
+    kubectl.apply(&objects());
+    let node = stage.nodes[0].at(PORT);
+    answers(node, "/always").await;
+    let direct = load(&[node]);
+
+    by_way_of(&node, ADDRESS);
+    let balanced: SocketAddr = SocketAddr::new(ADDRESS.parse().expect("an address"), PORT);
+    answers(balanced, "/always").await;
+    let through = load(&[balanced]);
+    through.pass(100).await;
+    deleted(&kubectl).await;
+    answers(balanced, "/always").await;
+    through.pass(200).await;
+    let told = through.stop().await;
+    told.tell("nodes: address of a load balancer whose Service is deleted");
+
+    let cluster_ip = cluster_ip(&kubectl);
+    by_way_of(&node, &cluster_ip);
+    let inside = SocketAddr::new(cluster_ip.parse().expect("an address"), PORT);
+    answers(inside, "/always").await;
+    let through = load(&[inside]);
+    through.pass(100).await;
+    for type_ in ["NodePort", "ClusterIP", "LoadBalancer"] {
+        becomes(&kubectl, type_).await;
+        let port = service(&kubectl)["spec"]["ports"][0]["nodePort"].as_u64();
+        if let Some(port) = port.and_then(|port| u16::try_from(port).ok()) {
+            answers(stage.nodes[0].at(port), "/always").await;
+        }
+        through.pass(100).await;
+        assert_eq!(self::cluster_ip(&kubectl), cluster_ip, "{type_}");
+    }
+    answers(balanced, "/always").await;
+    through
+        .stop()
+        .await
+        .clean("nodes: cluster IP of a Service of changing type");
+    direct.pass(100).await;
+    let told = "nodes: node whose Service is deleted and of changing type";
+    direct.stop().await.clean(told);
+
+    drop(cloud);
+    for address in [ADDRESS, &cluster_ip] {
+        ok(Command::new("ip").args(["route", "del", address]));
+    }
+    kubectl.ok(&["delete", "gateway/typed", "httproute/typed", NAMESPACE]);
+    let look = |kubectl: &Kubectl| {
+        let label = "--selector=gateway.networking.k8s.io/gateway-name=typed";
+        let left = kubectl.ok(&["get", "pods,services", NAMESPACE, label, "--output=name"]);
+        left.is_empty().then_some(()).ok_or(left)
+    };
+    kubectl.until("fleet and Service go", look).await;
+    kubectl.ok(&["delete", "gatewayclass/typed"]);
+    kubectl.ok(&["delete", "sesameconfiguration/typed", NAMESPACE]);
+    kubectl.ok(&["label", "node", stage.nodes[0].name(), &format!("{LABEL}-")]);
+}
+
+/// Has packets for an address go to the node, as a network would.
+fn by_way_of(node: &SocketAddr, address: &str) {
+    let via = node.ip().to_string();
+    ok(Command::new("ip").args(["route", "replace", address, "via", &via]));
+}
+
+fn service(kubectl: &Kubectl) -> Value {
+    let found = kubectl.run(&["get", SERVICE, NAMESPACE, "--output=json"], "");
+    serde_json::from_slice(&found.stdout).unwrap_or_default()
+}
+
+fn cluster_ip(kubectl: &Kubectl) -> String {
+    let service = service(kubectl);
+    let address = service["spec"]["clusterIP"].as_str();
+    address.expect("an address").to_owned()
+}
+
+/// The Service is deleted, and comes back.
+async fn deleted(kubectl: &Kubectl) {
+    let before = service(kubectl)["metadata"]["uid"].clone();
+    kubectl.ok(&["delete", SERVICE, NAMESPACE, "--wait=false"]);
+    let begun = Instant::now();
+    let look = |kubectl: &Kubectl| {
+        let now = &service(kubectl)["metadata"]["uid"];
+        let is_new = now.is_string() && *now != before;
+        is_new.then_some(()).ok_or(format!("{now}"))
+    };
+    kubectl.until("the Service is back", look).await;
+    let after = begun.elapsed();
+    println!(
+        "nodes: a Service is back {} ms after it is deleted",
+        after.as_millis()
+    );
+    assert!(after < SOON, "{after:?}");
+}
+
+/// The configuration says another type, and the Gateway is programmed with the addresses of that.
+async fn becomes(kubectl: &Kubectl, type_: &str) {
+    let change = json!({"spec": {"publishing": {"type": type_}}});
+    let patch = format!("--patch={change}");
+    let configuration = "sesameconfiguration/typed";
+    kubectl.ok(&["patch", configuration, NAMESPACE, "--type=merge", &patch]);
+    let look = |kubectl: &Kubectl| {
+        let now = service(kubectl)["spec"]["type"].clone();
+        (now == type_).then_some(()).ok_or(now.to_string())
+    };
+    kubectl.until("the Service has the type", look).await;
+    let wait = [
+        "wait",
+        "--for=condition=Programmed",
+        "gateway/typed",
+        NAMESPACE,
+    ];
+    let patience = format!("--timeout={}s", PATIENCE.as_secs());
+    kubectl.ok(&[&wait[..], &[patience.as_str()]].concat());
+}
+
+/// A class whose fleets are on nodes with the label and behind a load balancer, a Gateway of it, and its route.
+fn objects() -> [Value; 4] {
+    let spec = json!({
+        "fleet": {"management": "Managed", "drainSeconds": 5, "nodeSelector": {LABEL: "true"}},
+        "publishing": {"type": "LoadBalancer"},
+    });
+    let [configuration, class] = class_with_parameters(NAME, NAME, &spec);
+    let mut gateway = gateway(NAME, &[http_listener("http", PORT, "")]);
+    gateway["spec"]["gatewayClassName"] = json!(NAME);
+    let mut route = route(NAME, 0);
+    route["spec"]["parentRefs"] = json!([{"name": NAME}]);
+    [configuration, class, gateway, route]
+}

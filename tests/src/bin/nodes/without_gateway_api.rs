@@ -1,0 +1,140 @@
+//! A cluster without the definitions of the Gateway API: agents serve from a ConfigMap of manifests, under load, and a controller
+//! waits until the definitions are there.
+
+use std::net::SocketAddr;
+
+use serde_json::json;
+use sesame_tests::client::Request;
+
+use crate::kubectl::Kubectl;
+use crate::objects::pods;
+use crate::stage::{Stage, answers, answers_with};
+
+const EXAMPLE: &str = "controller/examples/without-gateway-api";
+const CONTROLLER: &str = "deployment/sesame-controller";
+const NAMESPACE: &str = "--namespace=edge";
+/// A route beside the example's, which only a changed ConfigMap has.
+const MOVED: &str = "
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: moved, namespace: edge}
+spec:
+  parentRefs: [{name: edge}]
+  rules:
+  - matches: [{path: {type: Exact, value: /moved}}]
+    filters: [{type: RequestRedirect, requestRedirect: {hostname: example.com}}]
+";
+
+/// From a cluster that knows nothing to one with the definitions. They stay.
+pub(crate) async fn scenario(stage: &mut Stage) {
+    let kubectl = stage.kubectl.clone();
+    stage.install("controller/deploy");
+    let example = std::time::Instant::now();
+    stage.install(EXAMPLE);
+    kubectl.apply(&[pods("edge", "web")]);
+    for address in stage.addresses() {
+        answers(address, "/always").await;
+    }
+    println!(
+        "nodes: every node serves from a ConfigMap {} ms after its apply, its backend's start included",
+        example.elapsed().as_millis()
+    );
+    waits(&kubectl).await;
+    let load = stage.load();
+    load.pass(100).await;
+    manifests_change(stage).await;
+    load.pass(200).await;
+    stage.define();
+    kubectl.rolled_out(CONTROLLER);
+    load.pass(100).await;
+    load.stop().await.clean("nodes: manifests from a ConfigMap");
+    stage.remove(EXAMPLE);
+    stage.remove("controller/deploy");
+    stage.wipe().await;
+}
+
+/// The controller says what it waits for, where it is asked and in its log.
+async fn waits(kubectl: &Kubectl) {
+    let system = "--namespace=sesame-system";
+    let label = "--selector=app.kubernetes.io/name=sesame-controller";
+    let probes = kubectl
+        .until("the controller runs", |kubectl| {
+            let pods = kubectl.get(&["pods", system, label]);
+            let pod = &pods["items"][0];
+            let ready = &pod["status"]["containerStatuses"][0]["ready"];
+            assert_ne!(*ready, json!(true), "without the definitions");
+            let address = pod["status"]["podIP"].as_str();
+            let address = address.and_then(|ip| format!("{ip}:8081").parse::<SocketAddr>().ok());
+            address.ok_or_else(|| format!("{}", pod["status"]))
+        })
+        .await;
+    let request = Request::get(probes, "localhost", "/readyz");
+    sesame_tests::wait::eventually(
+        "it says why it waits",
+        crate::kubectl::PATIENCE,
+        async || {
+            let reply = request.send().await.map_err(|error| format!("{error:#}"))?;
+            let body = String::from_utf8_lossy(&reply.body).into_owned();
+            let says = body.contains("GatewayClass (it is not installed)");
+            (reply.status == 503 && says).then_some(()).ok_or(body)
+        },
+    )
+    .await;
+    let log = kubectl.ok(&["logs", CONTROLLER, system]);
+    assert!(
+        log.contains("the definitions of the Gateway API are awaited"),
+        "{log}"
+    );
+}
+
+/// Somebody writes into the ConfigMap, as an operator does that follows Pods: another route, and the Pods' own addresses in place
+/// of their Service's, which leads nowhere afterwards.
+async fn manifests_change(stage: &Stage) {
+    let kubectl = &stage.kubectl;
+    let map = kubectl.get(&["configmap/gateways", NAMESPACE]);
+    let text = |entry: &str| map["data"][entry].as_str().expect("a text").to_owned();
+    let pods = kubectl.get(&["pods", NAMESPACE, "--selector=app=web"]);
+    let pods = pods["items"].as_array().expect("a list").iter();
+    let endpoints: Vec<String> = pods
+        .map(|pod| pod["status"]["podIP"].as_str().expect("an address"))
+        .map(|address| format!("- addresses: [{address}]"))
+        .collect();
+    assert_eq!(endpoints.len(), 2, "{endpoints:?}");
+    let backend = text("web.yaml");
+    let backend = backend.replace("- addresses: [10.96.80.80]", &endpoints.join("\n"));
+    let (service, slice) = backend.split_once("\n---\n").expect("two objects");
+    let slice = slice.replace("port: 80}", "port: 3000}");
+    let change = json!({"data": {
+        "edge.yaml": text("edge.yaml") + MOVED,
+        "web.yaml": format!("{service}\n---\n{slice}"),
+    }});
+    let patch = format!("--patch={change}");
+    kubectl.ok(&[
+        "patch",
+        "configmap/gateways",
+        NAMESPACE,
+        "--type=merge",
+        &patch,
+    ]);
+    let begun = std::time::Instant::now();
+    for address in stage.addresses() {
+        answers_with(address, "/moved", 302).await;
+    }
+    println!(
+        "nodes: every node serves a changed ConfigMap after {} ms",
+        begun.elapsed().as_millis()
+    );
+    let nobody = r#"--patch={"spec": {"selector": {"app": "nobody"}}}"#;
+    kubectl.ok(&["patch", "service/web", NAMESPACE, nobody]);
+    kubectl
+        .until("the Service has no Pods", |kubectl| {
+            let label = "--selector=kubernetes.io/service-name=web";
+            let slices = kubectl.get(&["endpointslices", NAMESPACE, label]);
+            let left = slices["items"][0]["endpoints"]
+                .as_array()
+                .map_or(0, Vec::len);
+            (left == 0).then_some(()).ok_or(format!("{left} Pods"))
+        })
+        .await;
+}

@@ -1,0 +1,57 @@
+//! A cluster that lacks the definitions of the Gateway API is not one without Gateways: the controller waits and says so.
+
+use sesame_tests::cluster::Channel;
+use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, publication};
+use sesame_tests::manifests::{edge, edge_name, http_listener};
+use sesame_tests::wait::{eventually, holds};
+
+const DEFINITION: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gateways.gateway.networking.k8s.io";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_definitions_a_controller_waits_and_withdraws_nothing() {
+    let cluster = deployed(Channel::Standard).await;
+    let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
+    cluster
+        .apply_all(&edge(&[http_listener("http", 80, "")]))
+        .await;
+    eventually("the Gateway is published", SOON, async || {
+        publication(cluster.admin(), &edge_name()).await
+    })
+    .await;
+    controller.stop().await;
+    cluster.delete(DEFINITION).await;
+    eventually("the definition is gone", SOON, async || {
+        let found = cluster.admin().get(DEFINITION).await;
+        holds(found.is_err_and(|error| error.is(404)), || {
+            "it is there".to_owned()
+        })
+    })
+    .await;
+
+    controller.restart();
+    eventually("it says what it waits for", SOON, async || {
+        let found = controller.get("/readyz").await;
+        let waits =
+            matches!(&found, Ok((503, why)) if why.contains("Gateway (it is not installed)"));
+        holds(waits, || format!("{found:?}"))
+    })
+    .await;
+    controller.wait_leads().await;
+    let published = publication(cluster.admin(), &edge_name()).await;
+    published.expect("what was published stays");
+    assert!(
+        controller.log().contains("are awaited"),
+        "{}",
+        controller.log_tail()
+    );
+
+    // With the definition it begins, and this Gateway is gone.
+    cluster.install_crds(Channel::Standard).await;
+    controller.wait_ready().await;
+    eventually("nothing is published of it", SOON, async || {
+        let found = publication(cluster.admin(), &edge_name()).await;
+        holds(found.is_err(), || "it is published".to_owned())
+    })
+    .await;
+}

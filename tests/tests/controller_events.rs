@@ -1,0 +1,90 @@
+//! Events say on the object concerned that a condition turned bad or is good again, once.
+
+use serde_json::{Value, json};
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, deployed};
+use sesame_tests::manifests::{edge, http_listener, plain_route, served};
+
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
+
+/// Returns the Events of this type and reason about an object.
+fn about<'a>(
+    events: &'a Value,
+    (kind, name): (&str, &str),
+    type_: &str,
+    reason: &str,
+) -> Vec<&'a Value> {
+    let all = events["items"].as_array().into_iter().flatten();
+    let of_object = all.filter(|event| {
+        event["regarding"]["kind"] == kind
+            && event["regarding"]["name"] == name
+            && event["type"] == type_
+            && event["reason"] == reason
+    });
+    of_object.collect()
+}
+
+/// Waits until there is such an Event, and returns its text.
+async fn told(cluster: &TestCluster, object: (&str, &str), type_: &str, reason: &str) -> String {
+    let what = format!("{type_} {reason} of {object:?}");
+    let events = cluster
+        .until(&what, EVENTS, |events| {
+            !about(events, object, type_, reason).is_empty()
+        })
+        .await;
+    let event = about(&events, object, type_, reason)[0];
+    assert!(event["regarding"]["uid"].is_string(), "{event:#}");
+    event["note"].as_str().expect("a text").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_turns_bad_or_good_is_an_event_of_its_object_and_is_told_once() {
+    let cluster = deployed(Channel::Standard).await;
+    let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.push(plain_route("app", "app.test", "app"));
+    cluster.apply_all(&objects).await;
+    let route = ("HTTPRoute", "app");
+    let text = told(&cluster, route, "Warning", "BackendNotFound").await;
+    assert!(text.starts_with("Gateway edge"), "{text}");
+    assert!(text.contains("app"), "{text}");
+
+    // It is good again.
+    let backend = served("app", &["192.0.2.1:80".parse().expect("an address")]);
+    cluster.apply_all(&backend).await;
+    told(&cluster, route, "Normal", "ResolvedRefs").await;
+
+    // A listener is told by its name, on its Gateway.
+    let mut gateway = edge(&[http_listener("http", 80, "")])
+        .pop()
+        .expect("a Gateway");
+    gateway["spec"]["listeners"][0]["allowedRoutes"] = json!({"kinds": [{"kind": "TCPRoute"}]});
+    cluster.apply_all(&[gateway]).await;
+    let text = told(
+        &cluster,
+        ("Gateway", "edge"),
+        "Warning",
+        "InvalidRouteKinds",
+    )
+    .await;
+    assert!(text.starts_with("listener http: "), "{text}");
+
+    // Another controller, which finds it as it is, does not say it again; what it says itself comes later.
+    controller.restart();
+    controller.wait_ready().await;
+    controller.wait_leads().await;
+    let parameters = json!({"spec": {"parametersRef": {
+        "group": "projectsesame.io", "kind": "SesameConfiguration", "name": "none", "namespace": "default"}}});
+    cluster.merge(CLASS, &parameters).await;
+    told(
+        &cluster,
+        ("GatewayClass", "edge"),
+        "Warning",
+        "InvalidParameters",
+    )
+    .await;
+    let events = cluster.get(EVENTS).await;
+    let again = about(&events, route, "Warning", "BackendNotFound");
+    assert_eq!(again.len(), 1, "{events:#}");
+}

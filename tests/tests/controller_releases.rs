@@ -1,0 +1,142 @@
+//! The same controller with the definitions of each supported release of the Gateway API, in both channels, while they are
+//! upgraded: what was stored is served on, and the class says what can be asked for.
+
+use serde_json::{Value, json};
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, publication};
+use sesame_tests::manifests::{edge, edge_name, http_listener, plain_route, served};
+use sesame_tests::wait::{eventually, holds};
+
+const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
+const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
+const DEFINITION: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gateways.gateway.networking.k8s.io";
+const UPGRADES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/\
+    safe-upgrades.gateway.networking.k8s.io";
+
+/// Waits until the class says this of the definitions, and returns it.
+async fn says(cluster: &TestCluster, status: &str, words: &str) -> Value {
+    let what = format!("the class says {words:?}");
+    cluster
+        .until(&what, CLASS, |class| {
+            let version = condition(&class["status"]["conditions"], "SupportedVersion");
+            let message = version["message"].as_str().unwrap_or_default();
+            version["status"] == status && message.contains(words)
+        })
+        .await
+}
+
+fn claims(class: &Value, feature: &str) -> bool {
+    let all = class["status"]["supportedFeatures"].as_array();
+    let mut all = all.into_iter().flatten();
+    all.any(|claimed| claimed["name"] == feature)
+}
+
+/// A route of this number is applied, accepted and published beside those before.
+async fn a_route_is_published(cluster: &TestCluster, number: usize) {
+    let host = |number: usize| format!("n{number}.test");
+    let name = format!("n{number}");
+    let route = plain_route(&name, &host(number), "app");
+    cluster.apply_all(&[route]).await;
+    cluster
+        .until(
+            "the route is accepted",
+            &format!("{ROUTES}/{name}"),
+            |route| {
+                let conditions = &route["status"]["parents"][0]["conditions"];
+                condition(conditions, "Accepted")["status"] == "True"
+                    && condition(conditions, "ResolvedRefs")["status"] == "True"
+            },
+        )
+        .await;
+    eventually("all routes are published", SOON, async || {
+        let found = publication(cluster.admin(), &edge_name()).await?;
+        let tables = found.snapshot.route_tables.iter();
+        let domains: Vec<&str> = tables
+            .flat_map(|table| &table.virtual_hosts)
+            .map(|host| host.domain.as_str())
+            .collect();
+        let all = (1..=number).all(|number| domains.contains(&host(number).as_str()));
+        holds(all, || format!("{domains:?}"))
+    })
+    .await;
+}
+
+/// Installs each release in turn, and looks at what is said and published.
+async fn upgraded(channel: Channel) {
+    let cluster = TestCluster::start().await;
+    cluster.install_release("v1.5.1", channel).await;
+    deploy(&cluster).await;
+    let _controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let word = match channel {
+        Channel::Standard => "standard",
+        Channel::Experimental => "experimental",
+    };
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served(
+        "app",
+        &["192.0.2.1:80".parse().expect("an address")],
+    ));
+    cluster.apply_all(&objects).await;
+    let class = says(&cluster, "True", &format!("API v1.5 ({word} channel) is")).await;
+    assert!(
+        claims(&class, "GatewayInfrastructurePropagation"),
+        "{class:#}"
+    );
+    assert!(!claims(&class, "TCPRoute"), "{class:#}");
+    a_route_is_published(&cluster, 1).await;
+
+    cluster.install_crds(channel).await;
+    let class = says(&cluster, "True", &format!("API v1.6 ({word} channel) is")).await;
+    assert!(
+        !claims(&class, "GatewayInfrastructurePropagation"),
+        "{class:#}"
+    );
+    assert!(claims(&class, "TCPRoute"), "{class:#}");
+    assert_eq!(
+        claims(&class, "HTTPRouteRetry"),
+        channel == Channel::Experimental,
+        "{class:#}"
+    );
+    a_route_is_published(&cluster, 2).await;
+
+    cluster.install_release("v1.7.0", channel).await;
+    let class = says(&cluster, "True", &format!("API v1.7 ({word} channel) is")).await;
+    assert!(!claims(&class, "HTTPRouteRetry"), "{class:#}");
+    assert!(claims(&class, "HTTPRouteRetryConnectionError"), "{class:#}");
+    a_route_is_published(&cluster, 3).await;
+
+    assert!(claims(&class, "HTTPRouteRetryCodes"), "{class:#}");
+    // Since then a retry does not repeat what a backend may have processed.
+    let mut route = plain_route("retried", "retried.test", "app");
+    route["spec"]["rules"][0]["retry"] = json!({"codes": [503]});
+    cluster.apply_all(&[route]).await;
+    eventually("the retry is published", SOON, async || {
+        let found = publication(cluster.admin(), &edge_name()).await?;
+        let text = sesame_proto::json::to_value(&found.snapshot).to_string();
+        holds(text.contains("\"unprocessed_only\":true"), || text.clone())
+    })
+    .await;
+
+    // One definition of a release that nobody knows is named, and all is served on. The release's own policy refuses it.
+    cluster.delete(UPGRADES).await;
+    let newer = json!({"metadata": {"annotations": {"gateway.networking.k8s.io/bundle-version": "v2.0.0"}}});
+    eventually("the definition is changed", SOON, async || {
+        let changed = cluster.admin().merge(DEFINITION, &newer).await;
+        changed.map_err(|error| error.to_string())
+    })
+    .await;
+    let words = "v1.5 to v1.7 are supported, and that of Gateway is of v2.0";
+    says(&cluster, "False", words).await;
+    a_route_is_published(&cluster, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_standard_channel_is_upgraded_release_by_release() {
+    upgraded(Channel::Standard).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_experimental_channel_is_upgraded_release_by_release() {
+    upgraded(Channel::Experimental).await;
+}

@@ -1,0 +1,274 @@
+//! Gateways that are published by a second Gateway: against a real API server, with the test as the second one's controller, and
+//! with Sesame itself as that, through two real Envoys.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use sesame_tests::agent::Setup;
+use sesame_tests::backend::Backend;
+use sesame_tests::client::Request;
+use sesame_tests::cluster::{Channel, TestCluster, User};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, condition, deployed};
+use sesame_tests::envoy::workspace;
+use sesame_tests::manifests::{
+    edge_name, edge_with_parameters, gateway_class, http_listener, plain_route, served,
+};
+use sesame_tests::wait::eventually;
+use sesame_tests::{network, reports};
+
+const API: &str = "/apis/gateway.networking.k8s.io/v1";
+const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+const UPSTREAM: &str =
+    "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge-edge-upstream";
+const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/tcproutes";
+const TEMPLATE: &str =
+    "/apis/projectsesame.io/v1alpha1/namespaces/default/sesameconfigurations/template";
+const HOST: &str = "192.0.2.7";
+
+fn upstream(class: &str) -> Value {
+    json!({"type": "UpstreamGateway", "upstream": {"gatewayClassName": class}})
+}
+
+async fn give_rights(cluster: &TestCluster, file: &str) {
+    let path = workspace().join("controller/deploy").join(file);
+    let text = std::fs::read_to_string(path).expect(file);
+    cluster.apply(&text).await.expect(file);
+}
+
+async fn apply(cluster: &TestCluster, spec: &Value) {
+    let mut objects = edge_with_parameters(spec);
+    let gateway = objects.iter_mut().find(|it| it["kind"] == "Gateway");
+    let spec = &mut gateway.expect("the Gateway")["spec"];
+    spec["allowedListeners"] = json!({"namespaces": {"from": "Same"}});
+    spec["infrastructure"] = json!({"labels": {"team": "a"}});
+    cluster.apply_all(&objects).await;
+}
+
+/// Has a host report that it serves what is published.
+async fn serve(cluster: &TestCluster) {
+    reports::say_serving(cluster.admin(), &edge_name(), "host-1", HOST).await;
+}
+
+/// Waits until Programmed is False for want of an address, and says all of these words.
+async fn awaits(cluster: &TestCluster, words: &[&str]) {
+    let what = words.join(", ");
+    cluster
+        .until(&what, GATEWAY, |gateway| {
+            let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+            let message = programmed["message"].as_str().unwrap_or_default();
+            programmed["reason"] == "AddressNotAssigned"
+                && words.iter().all(|words| message.contains(words))
+        })
+        .await;
+}
+
+/// Says this of the second Gateway, as its controller would.
+async fn say(cluster: &TestCluster, accepted: bool, addresses: &[&str]) {
+    let found = cluster.get(UPSTREAM).await;
+    let status = if accepted { "True" } else { "False" };
+    let condition = |type_: &str| {
+        json!({"type": type_, "status": status, "reason": "Pool", "message": "the pool is empty",
+            "lastTransitionTime": "2024-01-01T00:00:00Z", "observedGeneration": found["metadata"]["generation"]})
+    };
+    let values = addresses.iter();
+    let addresses: Vec<Value> = values
+        .map(|value| json!({"type": "IPAddress", "value": value}))
+        .collect();
+    let conditions = ["Accepted", "Programmed"].map(condition);
+    let status = json!({"status": {"conditions": conditions, "addresses": addresses}});
+    cluster.merge(&format!("{UPSTREAM}/status"), &status).await;
+}
+
+async fn has(cluster: &TestCluster, address: &str) {
+    cluster
+        .until("it has the address", GATEWAY, |gateway| {
+            let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+            let addresses = &gateway["status"]["addresses"];
+            *addresses == json!([{"type": "IPAddress", "value": address}])
+                && programmed["status"] == "True"
+        })
+        .await;
+}
+
+fn ports(gateway: &Value) -> Vec<u64> {
+    let all = gateway["spec"]["listeners"].as_array();
+    let all = all.into_iter().flatten();
+    all.filter_map(|listener| listener["port"].as_u64())
+        .collect()
+}
+
+async fn gone(cluster: &TestCluster, path: &str) {
+    eventually(&format!("{path} is gone"), SOON, async || {
+        match cluster.admin().get(path).await {
+            Err(error) if error.is(404) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_gateway_has_the_ports_and_gives_its_addresses_as_long_as_it_is_accepted() {
+    let cluster = deployed(Channel::Standard).await;
+    let _controller = ControllerUnderTest::start(&cluster, &[]).await;
+    apply(&cluster, &json!({"publishing": upstream("cloud")})).await;
+    serve(&cluster).await;
+    awaits(&cluster, &["cannot be written", "upstreams.yaml"]).await;
+    give_rights(&cluster, "upstreams.yaml").await;
+    let made = cluster.until("it is made", UPSTREAM, |_| true).await;
+    assert_eq!(made["spec"]["gatewayClassName"], "cloud", "{made:#}");
+    assert_eq!(
+        made["spec"]["infrastructure"]["labels"],
+        json!({"team": "a"}),
+        "{made:#}"
+    );
+    assert_eq!(ports(&made), [80], "{made:#}");
+    let route = cluster
+        .until(
+            "its route",
+            &format!("{ROUTES}/edge-edge-upstream-tcp-80"),
+            |_| true,
+        )
+        .await;
+    let backend = &route["spec"]["rules"][0]["backendRefs"][0];
+    assert_eq!(
+        (&backend["name"], &backend["port"]),
+        (&json!("edge-edge"), &json!(80))
+    );
+    let service = cluster
+        .get("/api/v1/namespaces/default/services/edge-edge")
+        .await;
+    assert_ne!(service["spec"]["clusterIP"], "None", "{service:#}");
+    awaits(&cluster, &["of class \"cloud\" has no address yet"]).await;
+
+    say(&cluster, true, &["198.51.100.1"]).await;
+    has(&cluster, "198.51.100.1").await;
+    say(&cluster, false, &["198.51.100.1"]).await;
+    awaits(
+        &cluster,
+        &[
+            "of class \"cloud\" is refused",
+            "Accepted is False (Pool): the pool is empty",
+        ],
+    )
+    .await;
+    say(&cluster, true, &["198.51.100.2"]).await;
+    has(&cluster, "198.51.100.2").await;
+
+    // The ports of a ListenerSet come and go.
+    let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
+        "metadata": {"name": "more", "namespace": "default"},
+        "spec": {"parentRef": {"name": "edge"}, "listeners": [http_listener("more", 8080, "")]}});
+    cluster.apply_all(&[set]).await;
+    cluster
+        .until("the port is added", UPSTREAM, |it| ports(it) == [80, 8080])
+        .await;
+    let more = format!("{ROUTES}/edge-edge-upstream-tcp-8080");
+    cluster.until("and its route", &more, |_| true).await;
+    cluster
+        .delete(&format!("{API}/namespaces/default/listenersets/more"))
+        .await;
+    cluster
+        .until("the port goes", UPSTREAM, |it| ports(it) == [80])
+        .await;
+    gone(&cluster, &more).await;
+
+    // What somebody changes or deletes is put back.
+    let port = json!({"spec": {"listeners": [{"name": "tcp-80", "port": 81, "protocol": "TCP"}]}});
+    cluster.merge(UPSTREAM, &port).await;
+    cluster
+        .until("it is repaired", UPSTREAM, |it| ports(it) == [80])
+        .await;
+    let before = cluster.get(UPSTREAM).await["metadata"]["uid"].clone();
+    cluster.delete(UPSTREAM).await;
+    cluster
+        .until("it is back", UPSTREAM, |it| it["metadata"]["uid"] != before)
+        .await;
+    say(&cluster, true, &["198.51.100.3"]).await;
+    serve(&cluster).await;
+    has(&cluster, "198.51.100.3").await;
+
+    // It never leads to itself; with another type it goes.
+    cluster
+        .merge(TEMPLATE, &json!({"spec": {"publishing": upstream("edge")}}))
+        .await;
+    cluster
+        .until("it is told", GATEWAY, |gateway| {
+            let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+            let message = programmed["message"].as_str().unwrap_or_default();
+            message.contains("it would lead to itself")
+        })
+        .await;
+    let headless = json!({"spec": {"publishing": {"type": "Headless", "upstream": null}}});
+    cluster.merge(TEMPLATE, &headless).await;
+    gone(&cluster, UPSTREAM).await;
+    gone(&cluster, &format!("{ROUTES}/edge-edge-upstream-tcp-80")).await;
+    has(&cluster, HOST).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_cluster_has_no_tcproutes_the_gateway_says_so() {
+    let cluster = deployed(Channel::Standard).await;
+    let kind = "tcproutes.gateway.networking.k8s.io";
+    cluster
+        .delete(&format!(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}"
+        ))
+        .await;
+    give_rights(&cluster, "upstreams.yaml").await;
+    let _controller = ControllerUnderTest::start(&cluster, &[]).await;
+    apply(&cluster, &json!({"publishing": upstream("cloud")})).await;
+    serve(&cluster).await;
+    awaits(
+        &cluster,
+        &["left out are ports TCP 80", "no TCPRoute of version v1"],
+    )
+    .await;
+    gone(&cluster, UPSTREAM).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_sesame_itself_in_front_a_request_passes_two_envoys() {
+    if !network::inside_own("with_sesame_itself_in_front_a_request_passes_two_envoys") {
+        return;
+    }
+    let cluster = deployed(Channel::Standard).await;
+    give_rights(&cluster, "upstreams.yaml").await;
+    give_rights(&cluster, "agent/rbac.yaml").await;
+    reports::allow_hosts(&cluster, &["host-1"]).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    controller.wait_ready().await;
+    let user = User::service_account(NAMESPACE, "sesame-agent");
+    let config = cluster.kubeconfig(&user).await;
+    let mut agent = Setup::with_ports(&[80, 8080])
+        .unmapped()
+        .everywhere()
+        .without_manifests()
+        .prepare();
+    let address = network::BACKENDS.to_string();
+    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
+    agent.add_flags(&["--host", "host-1", "--report-address", &address]);
+    agent.restart();
+
+    let backend = Backend::start_at("a", (network::BACKENDS, 0).into());
+    let backend = backend.await.expect("an address");
+    // On this host the Gateway has another port, because the one in front of it has its own.
+    let map = json!([{"outside": 80, "inside": 8080}]);
+    let spec = json!({"publishing": upstream("front"), "ports": {"map": map}});
+    apply(&cluster, &spec).await;
+    let mut objects = vec![gateway_class("front")];
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(plain_route("app", "path.test", "a"));
+    cluster.apply_all(&objects).await;
+    for port in [8080, 80] {
+        let at = SocketAddr::from((network::BACKENDS, port));
+        let request = Request::get(at, "path.test", "/");
+        agent.wait_backend(&request, backend.name()).await;
+    }
+    // It is the second one's address, as both of them say.
+    has(&cluster, &address).await;
+    let front = cluster.get(UPSTREAM).await;
+    let said = condition(&front["status"]["conditions"], "Programmed");
+    assert_eq!(said["status"], "True", "{front:#}");
+    assert_eq!(agent.envoys().len(), 2);
+}

@@ -1,0 +1,200 @@
+//! The command line, against manifests and against a running agent.
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
+use sesame_tests::backend::Backend;
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::wait::{eventually, holds};
+
+const URL: &str = "http://a.test/b//c";
+
+fn objects(backend: &Backend) -> Vec<Value> {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("shop", &[backend.address()]));
+    let mut older = http_route(
+        "older",
+        &["a.test"],
+        &[rule_to("shop", &[path("PathPrefix", "/b")])],
+    );
+    older["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    objects.push(older);
+    // Nothing reaches it: `older` has the same match.
+    let mut younger = http_route(
+        "younger",
+        &["a.test"],
+        &[rule_to("shop", &[path("PathPrefix", "/b")])],
+    );
+    younger["metadata"]["creationTimestamp"] = json!("2021-01-01T00:00:00Z");
+    objects.push(younger);
+    objects.push(http_route(
+        "shop",
+        &["a.test"],
+        &[rule_to("shop", &[path("PathPrefix", "/shop")])],
+    ));
+    objects
+}
+
+/// Starts an agent, and waits until what it serves is stored, which is what is explained.
+async fn started(backend: &Backend) -> AgentUnderTest {
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects(backend)))]);
+    agent.wait_ok(&agent.get(80, "a.test", "/b")).await;
+    let runtime = agent.runtime().display().to_string();
+    eventually("what is served is stored", SOON, async || {
+        let output = agent.command(&["explain", "--runtime-dir", &runtime, URL]);
+        holds(output.status.success(), || words(&output))
+    })
+    .await;
+    agent
+}
+
+/// Returns the exit code and the answer as JSON.
+fn explained(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, Value) {
+    answered(agent, &[&["explain"], arguments].concat())
+}
+
+fn answered(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, Value) {
+    let output = agent.command(&[arguments, &["--output", "json"]].concat());
+    let value = serde_json::from_slice(&output.stdout);
+    let value = value.unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output.status.code(), value)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_explained_on_manifests_and_on_a_running_host() {
+    let backend = Backend::start("shop").await;
+    let agent = started(&backend).await;
+    let manifests = agent.manifests().display().to_string();
+    let (runtime, state) = (
+        agent.runtime().display().to_string(),
+        agent.state().display().to_string(),
+    );
+    let sources: [&[&str]; 3] = [
+        &["--manifests", &manifests],
+        &["--runtime-dir", &runtime],
+        &["--state-dir", &state],
+    ];
+    let explanations = sources.map(|source| explained(&agent, &[source, &["GET", URL]].concat()));
+    let (code, first) = &explanations[0];
+    assert_eq!(*code, Some(0), "{first:#}");
+    assert_eq!(first["route"]["object"], "HTTPRoute/default/older");
+    assert_eq!(first["path"], "/b/c");
+    assert_eq!(first["outcome"]["kind"], "forwarded");
+    assert_eq!(explanations[1], explanations[0]);
+    assert_eq!(explanations[2], explanations[0]);
+
+    let (code, none) = explained(&agent, &["--runtime-dir", &runtime, "http://b.test/"]);
+    assert_eq!(code, Some(1), "{none:#}");
+    assert_eq!(none["outcome"]["status"], 404);
+
+    let text = agent.command(&["explain", "--runtime-dir", &runtime, URL]);
+    let said = words(&text);
+    for part in [
+        "TAKEN   HTTPRoute/default/older",
+        "is taken as /b/c",
+        "does not have the prefix /shop",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    for (arguments, part) in [
+        (
+            &["explain", "--runtime-dir", &runtime, "a.test/b"][..],
+            "it has no scheme",
+        ),
+        (
+            &[
+                "explain",
+                "--runtime-dir",
+                &runtime,
+                "--gateway",
+                "x/y",
+                URL,
+            ],
+            "no Gateway x/y is served",
+        ),
+    ] {
+        let refused = agent.command(arguments);
+        assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+        assert!(words(&refused).contains(part), "{refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_says_where_it_is_served_and_what_keeps_requests_from_it() {
+    let backend = Backend::start("shop").await;
+    let agent = started(&backend).await;
+    let manifests = agent.manifests().display().to_string();
+    let runtime = agent.runtime().display().to_string();
+    for source in [["--manifests", &manifests], ["--runtime-dir", &runtime]] {
+        let why = |kind: &str, name: &str| {
+            answered(&agent, &[&["why", kind, name], &source[..]].concat())
+        };
+        let (code, older) = why("httproute", "default/older");
+        assert_eq!(code, Some(0), "{older:#}");
+        let place = &older["served"][0];
+        assert_eq!(place["part"], "HTTPRoute/default/older/rules/0/matches/0");
+        assert_eq!(place["host"], "a.test");
+        assert_eq!(older["conditions"][0]["type"], "Accepted");
+        let (code, younger) = why("HTTPRoutes", "younger");
+        assert_eq!(code, Some(1), "{younger:#}");
+        assert_eq!(younger["served"], json!([]));
+        let said = younger["problems"][0].as_str().unwrap_or_default();
+        assert!(said.contains("is never reached"), "{younger:#}");
+        assert!(
+            said.contains("HTTPRoute/default/older") || said.contains("HTTPRoute default/older"),
+            "{said}"
+        );
+        let (code, service) = why("service", "default/shop");
+        assert_eq!(code, Some(0), "{service:#}");
+        assert_eq!(
+            service["served"].as_array().map(Vec::len),
+            Some(2),
+            "{service:#}"
+        );
+    }
+    let none = agent.command(&[
+        "why",
+        "httproute",
+        "default/none",
+        "--manifests",
+        &manifests,
+    ]);
+    assert_eq!(none.status.code(), Some(3), "{none:?}");
+    assert!(words(&none).contains("there is no HTTPRoute"), "{none:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_manifests_say_which_matches_they_answer_differently() {
+    let backend = Backend::start("shop").await;
+    let agent = Setup::with_ports(&[80]).prepare();
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, objects: &[Value]| {
+        let at = directory.path().join(name);
+        std::fs::create_dir(&at).expect("a directory");
+        std::fs::write(at.join("all.yaml"), yaml(objects)).expect("a manifest");
+        at.display().to_string()
+    };
+    let old = objects(&backend);
+    let mut new = old.clone();
+    // It takes from `older` what is below it.
+    new.push(http_route(
+        "taker",
+        &["a.test"],
+        &[rule_to("shop", &[path("PathPrefix", "/b/c")])],
+    ));
+    let (old, new) = (write("old", &old), write("new", &new));
+    let (code, same) = answered(&agent, &["diff", "--manifests", &old, &old]);
+    assert_eq!((code, &same), (Some(0), &json!([])));
+    let (code, changed) = answered(&agent, &["diff", "--manifests", &old, &new]);
+    assert_eq!(code, Some(1), "{changed:#}");
+    assert_eq!(changed.as_array().map(Vec::len), Some(1), "{changed:#}");
+    let change = &changed[0];
+    assert_eq!(change["route"], "HTTPRoute/default/taker/rules/0/matches/0");
+    assert_eq!(change["request"], "GET http://a.test/b/c");
+    for (side, route) in [("before", "older"), ("after", "taker")] {
+        let said = change[side].as_str().unwrap_or_default();
+        assert!(
+            said.contains(&format!("by HTTPRoute/default/{route}/")),
+            "{change:#}"
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Agents and controllers of two versions with each other, under load: each is upgraded and goes back, changes of routes,
+//! endpoints and keys go on, and not one request may fail.
+//!
+//! `OLDER_VERSIONS` names directories with a `sesame-agent` and a `sesame-controller` each, with colons between them;
+//! `make test-skew REVISIONS="…"` builds them. Without it the version before is today's from another file, so that the
+//! upgrade itself is tested.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use sesame_tests::agent::{AgentUnderTest, Setup, beside_test, install_program};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::client::Request;
+use sesame_tests::cluster::{Channel, TestCluster, User};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deployed};
+use sesame_tests::envoy::workspace;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, https_listener, plain_route, served};
+use sesame_tests::network;
+use sesame_tests::reports::allow_hosts;
+
+const TEST: &str = "agents_and_controllers_of_two_versions_serve_each_other_up_and_back";
+const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+const HOST: &str = "skew.test";
+
+/// Holds the programs of one version.
+struct Version {
+    agent: PathBuf,
+    controller: PathBuf,
+}
+
+impl Version {
+    fn today() -> Self {
+        Self {
+            agent: beside_test("sesame-agent"),
+            controller: beside_test("sesame-controller"),
+        }
+    }
+
+    fn older() -> Vec<Self> {
+        let Some(directories) = std::env::var_os("OLDER_VERSIONS") else {
+            return vec![Self::today()];
+        };
+        let of = |directory: PathBuf| Self {
+            agent: directory.join("sesame-agent"),
+            controller: directory.join("sesame-controller"),
+        };
+        std::env::split_paths(&directories).map(of).collect()
+    }
+}
+
+/// A cluster with a Gateway that a host serves, under load.
+struct Served {
+    cluster: TestCluster,
+    controller: ControllerUnderTest,
+    agent: AgentUnderTest,
+    /// The agent's file, which is replaced.
+    program: PathBuf,
+    authority: Authority,
+    backends: [Backend; 2],
+    load: Load,
+    /// Number of changes so far.
+    changes: usize,
+}
+
+impl Served {
+    /// Starts it with the agent of this version and today's controller.
+    async fn start(directory: &Path, older: &Version) -> Self {
+        let cluster = deployed(Channel::Standard).await;
+        let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
+        let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
+        cluster.apply(&rbac).await.expect("the agent's rights");
+        allow_hosts(&cluster, &["host-1"]).await;
+        let controller = ControllerUnderTest::start(&cluster, &[]).await;
+        controller.wait_ready().await;
+
+        let backends = [backend("a").await, backend("b").await];
+        let authority = Authority::new("skew");
+        let mut objects = edge(&[
+            http_listener("http", 80, ""),
+            https_listener("https", 443, "", "key"),
+        ]);
+        objects.push(authority.issue(&[HOST]).secret("key"));
+        for backend in &backends {
+            objects.extend(served(backend.name(), &[backend.address()]));
+        }
+        objects.push(plain_route("app", HOST, "a"));
+        cluster.apply_all(&objects).await;
+
+        let program = directory.join("sesame-agent");
+        install_program(&older.agent, &program);
+        let user = User::service_account(NAMESPACE, "sesame-agent");
+        let config = cluster.kubeconfig(&user).await;
+        let setup = Setup::with_ports(&[80, 443]).without_manifests();
+        let mut agent = setup.agent(&program).prepare();
+        agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
+        agent.add_flags(&["--host", "host-1", "--drain-seconds=5"]);
+        agent.restart();
+        let plain = agent.get(80, HOST, "/");
+        let secure = agent.get(443, HOST, "/").tls(HOST, &authority.trust());
+        agent.wait_backend(&plain, "a").await;
+        agent.wait_backend(&secure, "a").await;
+        Self {
+            cluster,
+            controller,
+            load: Load::start(&Plan::new(vec![plain, secure])),
+            agent,
+            program,
+            authority,
+            backends,
+            changes: 0,
+        }
+    }
+
+    fn secure(&self, host: &str) -> Request {
+        let request = self.agent.get(443, host, "/");
+        request.tls(host, &self.authority.trust())
+    }
+
+    /// Changes a route, endpoints and a key, and waits until each is served and the Gateway says that it is.
+    async fn changes_arrive(&mut self, scenario: &str) {
+        eprintln!("changes arrive: {scenario}");
+        self.changes += 1;
+        let [a, b] = &self.backends;
+        let (to, other) = if self.changes.is_multiple_of(2) {
+            (a, b)
+        } else {
+            (b, a)
+        };
+        let plain = self.agent.get(80, HOST, "/");
+
+        let route = plain_route("app", HOST, to.name());
+        self.cluster.apply_all(&[route]).await;
+        self.agent.wait_backend(&plain, to.name()).await;
+
+        // The endpoints of the route's Service move to the other backend, and return.
+        for endpoint in [other, to] {
+            let slices = served(to.name(), &[endpoint.address()]).split_off(1);
+            self.cluster.apply_all(&slices).await;
+            self.agent.wait_backend(&plain, endpoint.name()).await;
+        }
+
+        // A new certificate also has a new name, which clients ask for at once.
+        let new = format!("n{}.{HOST}", self.changes);
+        let leaf = self.authority.issue(&[HOST, &new]).secret("key");
+        let mut route = plain_route("app", HOST, to.name());
+        route["spec"]["hostnames"] = json!([HOST, new]);
+        self.cluster.apply_all(&[leaf, route]).await;
+        let request = self.secure(&new);
+        self.agent.wait_backend(&request, to.name()).await;
+
+        self.cluster
+            .until("the Gateway is programmed", GATEWAY, |gateway| {
+                let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+                programmed["status"] == "True"
+                    && programmed["observedGeneration"] == gateway["metadata"]["generation"]
+            })
+            .await;
+        self.load.pass(100).await;
+    }
+
+    async fn replace_agent(&mut self, program: &Path) {
+        install_program(program, &self.program);
+        self.agent.restart();
+        self.agent.wait_live().await;
+    }
+
+    async fn replace_controller(&mut self, program: &Path) {
+        self.controller.replace(program);
+        self.controller.wait_ready().await;
+    }
+}
+
+async fn backend(name: &str) -> Backend {
+    let at = (network::BACKENDS, 0).into();
+    Backend::start_at(name, at).await.expect("an address")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_and_controllers_of_two_versions_serve_each_other_up_and_back() {
+    if !network::inside_own(TEST) {
+        return;
+    }
+    let today = Version::today();
+    for older in Version::older() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut all = Served::start(directory.path(), &older).await;
+        all.changes_arrive("an older agent, today's controller")
+            .await;
+        all.replace_agent(&today.agent).await;
+        all.changes_arrive("the agent is upgraded").await;
+        all.replace_controller(&older.controller).await;
+        all.changes_arrive("today's agent, an older controller")
+            .await;
+        all.replace_agent(&older.agent).await;
+        all.changes_arrive("the agent has gone back, too").await;
+        all.replace_controller(&today.controller).await;
+        all.changes_arrive("the controller is upgraded").await;
+        let report = all.load.stop().await;
+        report.clean("agents and controllers of two versions");
+    }
+}
