@@ -271,6 +271,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
         .await;
     wait(&agent, "/one").await;
     // As after a reboot.
+    agent.wait_stored().await;
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();
@@ -283,6 +284,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
     // It takes connections, and never answers.
     cluster.start_apiserver().await;
     cluster.freeze_apiserver();
+    agent.wait_stored().await;
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();
@@ -310,6 +312,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
         .await;
     wait(&agent, "/two").await;
     load.stop().await.assert_clean();
+    agent.wait_stored().await;
     agent.kill9();
     cluster.start_apiserver().await;
     let manifest = config_map_path(&manifest_name(&edge));

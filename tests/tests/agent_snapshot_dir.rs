@@ -97,6 +97,7 @@ async fn a_directory_is_served_and_replaced_whole_or_not_at_all() {
         .await;
     wait(&agent, "/two").await;
     // And after a restart, when nothing is known but what was accepted.
+    agent.wait_stored().await;
     agent.restart();
     agent
         .wait_status("still said", |status| is_degraded(status, "SHA-256"))

@@ -132,6 +132,7 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
 
     // Without an API server the agent starts again and goes on serving; what changes meanwhile arrives afterwards.
     all.cluster.stop_apiserver();
+    all.agent.wait_stored().await;
     all.agent.kill9();
     all.agent.restart();
     all.agent

@@ -130,6 +130,7 @@ async fn a_minute_without_an_api_server_is_none_without_service() {
         while begun.elapsed() < AWAY * start / 4 {
             host.load.pass(100).await;
         }
+        host.agent.wait_stored().await;
         host.agent.kill9();
         host.agent.restart();
         host.agent

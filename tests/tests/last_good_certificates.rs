@@ -94,6 +94,7 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
         yaml(&objects)
     };
     for number in 0..2_u8 {
+        agent.wait_stored().await;
         agent.kill9();
         if number == 1 {
             agent.kill9_envoy();
@@ -201,6 +202,7 @@ async fn a_key_that_only_envoy_refuses_takes_no_listener_down_and_the_mended_one
     }
     // Nothing is left of the agent's memory, and then nothing of the Envoy either.
     for number in 0..2_u8 {
+        agent.wait_stored().await;
         agent.kill9();
         if number == 1 {
             agent.kill9_envoy();

@@ -194,6 +194,7 @@ async fn an_agent_that_restarts_serves_on_a_gateway_whose_own_settings_are_refus
     agent
         .wait_status("it is refused and served on", is_refused)
         .await;
+    agent.wait_stored().await;
     agent.restart();
     agent.wait_status("it still is", is_refused).await;
     load.pass(100).await;

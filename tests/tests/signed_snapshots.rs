@@ -234,6 +234,7 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
     wait(&agent, &a).await;
     // Who knows only the old one believes nothing of it, and serves on.
     write(&trusted, OLD[1]);
+    agent.wait_stored().await;
     agent.restart();
     agent
         .wait_status("the old key is not enough", |status| {

@@ -44,6 +44,8 @@ pub(super) struct Observed {
     pub(super) left: bool,
     /// True if Envoy has taken listeners and clusters; otherwise it serves nothing.
     pub(super) loaded: bool,
+    /// Revision that is stored for the next start; empty before the first.
+    pub(super) stored: String,
     /// Reason for which the accepted state could not be stored for the next start.
     pub(super) unkept: Option<String>,
     /// Reason for which nothing is logged, although it should be.

@@ -186,6 +186,7 @@ mod tests {
             wanted_revision: String::new(),
             applied_revision: String::new(),
             applied_at: None,
+            stored: String::new(),
             refused: Vec::new(),
             refusal: Vec::new(),
             draining: None,

@@ -61,6 +61,20 @@ impl AgentUnderTest {
         self.wait_status("all is well", healthy).await
     }
 
+    /// Waits until what Envoy has accepted is stored. An agent that is killed before knows nothing of it when it starts again.
+    pub async fn wait_stored(&self) {
+        let stored =
+            |gateway: &Value| gateway["stored"].as_str().unwrap_or("") == gateway["applied"];
+        self.wait_status("what is accepted is stored", |status| {
+            status["gateways"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .all(stored)
+        })
+        .await;
+    }
+
     /// Waits until the Envoy of the first Gateway is live and all is served; returns the process that the agent looks after.
     pub async fn wait_live(&self) -> i32 {
         let live = |status: &Value| {

@@ -50,6 +50,7 @@ pub(super) fn host_status(
         wanted_revision,
         applied_revision,
         applied_at,
+        stored: _,
         // Reported below, by its place in the snapshot.
         refused: _,
         refusal: _,

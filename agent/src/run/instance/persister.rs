@@ -90,6 +90,8 @@ async fn run(
         };
         failed = error.is_some();
         observed.send_if_modified(|observed| {
+            let is_stored = observed.stored == kept;
+            observed.stored.clone_from(&kept);
             let new = observed.unkept != error;
             if new {
                 if let Some(error) = &error {
@@ -101,7 +103,7 @@ async fn run(
                 }
                 observed.unkept = error;
             }
-            new
+            new || !is_stored
         });
     }
 }

@@ -61,6 +61,7 @@ fn scrape(gateways: usize) -> Scrape {
         wanted_revision: String::new(),
         applied_revision: String::new(),
         applied_at: Some(Timestamp::UNIX_EPOCH),
+        stored: "1".to_owned(),
         refused: vec![refused.clone(); 500],
         refusal: Vec::new(),
         draining: None,

@@ -250,6 +250,7 @@ pub(in crate::run) fn gateway_report(
             .and_then(|wanted| wanted.manifest_revision.clone())
             .unwrap_or_default(),
         applied_at: observed.applied_at,
+        stored: observed.stored.clone(),
         refused,
         refusal: observed.refusal.clone(),
         draining: observed.draining.clone(),

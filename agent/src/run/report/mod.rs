@@ -167,6 +167,10 @@ pub struct GatewayReport {
     /// Time at which Envoy accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
+    /// Revision that is stored for a start with nothing else alive. It follows the accepted one within a second; empty if this
+    /// agent has stored none yet.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stored: String,
     /// Parts that are not served because Envoy refuses them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedReport>,
