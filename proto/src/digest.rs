@@ -49,6 +49,7 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
         keys,
         trust_bundles,
         edge: _,
+        rotation: _,
     } = snapshot;
     ports.sort_by_key(|port| (port.transport, port.port));
     for port in ports {

@@ -20,5 +20,6 @@ pub fn options(addresses: Vec<IpAddr>) -> RenderOptions {
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         endpoints: EndpointRules::default(),
         access_log: None,
+        retained: BTreeMap::new(),
     }
 }

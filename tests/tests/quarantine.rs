@@ -233,6 +233,7 @@ impl World {
                     snapshot.trust_bundles.push(TrustBundle {
                         name: bundle.clone(),
                         pem: "no certificate".to_owned(),
+                        ..TrustBundle::default()
                     });
                 }
                 snapshot.backends.push(Backend {
@@ -269,6 +270,7 @@ impl World {
                 snapshot.trust_bundles.push(TrustBundle {
                     name: format!("ConfigMap/ns/{name}"),
                     pem: certificate,
+                    ..TrustBundle::default()
                 });
                 snapshot.backends.push(Backend {
                     name: backend.clone(),
@@ -346,6 +348,7 @@ impl Publisher {
                 ..sesame_render::EndpointRules::default()
             },
             access_log: None,
+            retained: BTreeMap::new(),
         };
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
         let (applier, supervisor) = host

@@ -36,6 +36,17 @@ pub struct RenderOptions {
     pub endpoints: EndpointRules,
     /// The place of the access logs; none without them.
     pub access_log: Option<AccessLogSink>,
+    /// What is trusted beside what the snapshot says, by the name of the trust bundle.
+    pub retained: BTreeMap<String, RetainedAuthorities>,
+}
+
+/// Authorities that a trust bundle has lost in a rotation, and that are trusted still.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RetainedAuthorities {
+    /// Their certificates.
+    pub pem: String,
+    /// Lists of what they have revoked.
+    pub crl: String,
 }
 
 /// The place to which Envoy writes access logs.

@@ -46,6 +46,23 @@ pub struct Rendered {
     pub problems: Vec<RenderProblem>,
 }
 
+impl Rendered {
+    /// Takes over the lists of another rendering that are the same, so that they take memory once.
+    pub fn share_with(&mut self, other: &Self) {
+        for (list, same) in [
+            (&mut self.listeners, &other.listeners),
+            (&mut self.route_tables, &other.route_tables),
+            (&mut self.clusters, &other.clusters),
+            (&mut self.endpoints, &other.endpoints),
+            (&mut self.secrets, &other.secrets),
+        ] {
+            if *list == *same {
+                *list = Arc::clone(same);
+            }
+        }
+    }
+}
+
 /// Something of the snapshot that was left out, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RenderProblem {

@@ -18,7 +18,8 @@ use crate::tls::secrets;
 
 /// Renders a snapshot with its keys.
 pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) -> Rendered {
-    // `addresses` are what was asked for; the host says in `options` what it listens on. `edge` is in the context.
+    // `addresses` are what was asked for; the host says in `options` what it listens on, and what is trusted longer than
+    // declared. `edge` is in the context.
     let Snapshot {
         gateway: _,
         addresses: _,
@@ -29,9 +30,16 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
         keys: key_refs,
         trust_bundles,
         edge: _,
+        rotation: _,
     } = snapshot;
     let mut problems = RenderProblems::default();
-    let secrets = secrets::render(key_refs, keys, trust_bundles, &mut problems);
+    let secrets = secrets::render(
+        key_refs,
+        keys,
+        trust_bundles,
+        &options.retained,
+        &mut problems,
+    );
     let mut context = RenderContext::new(snapshot, &secrets, options);
     endpoints::check(endpoints, &options.endpoints, &mut problems);
     let backends: Vec<&Backend> = backends.iter().collect();

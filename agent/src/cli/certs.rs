@@ -113,6 +113,7 @@ fn table(certificates: &[CertificateReport], now: Timestamp) -> String {
             key,
             not_before: _,
             not_after,
+            trusted_until,
             used_by,
             served,
         } = certificate;
@@ -124,12 +125,16 @@ fn table(certificates: &[CertificateReport], now: Timestamp) -> String {
             Some(file) => format!("{object} ({file})"),
             None => object.clone(),
         };
-        let served = match (served, role) {
-            (Some(true), _) => "serves it",
-            (Some(false), _) => "does not serve it",
-            (None, CertificateRole::Leaf) => "unknown",
-            (None, CertificateRole::Chain) => "(chain)",
-            (None, CertificateRole::Authority) => "(authority)",
+        let served = match (served, role, trusted_until) {
+            (.., Some(until)) => format!(
+                "(authority until {})",
+                until.strftime("%Y-%m-%d %H:%M:%S UTC")
+            ),
+            (Some(true), ..) => "serves it".to_owned(),
+            (Some(false), ..) => "does not serve it".to_owned(),
+            (None, CertificateRole::Leaf, None) => "unknown".to_owned(),
+            (None, CertificateRole::Chain, None) => "(chain)".to_owned(),
+            (None, CertificateRole::Authority, None) => "(authority)".to_owned(),
         };
         table.add_row([
             not_after.strftime("%Y-%m-%d").to_string(),
@@ -140,7 +145,7 @@ fn table(certificates: &[CertificateReport], now: Timestamp) -> String {
             key.clone(),
             from,
             gateway.clone(),
-            served.to_owned(),
+            served,
             few(used_by),
         ]);
     }
@@ -187,6 +192,7 @@ mod tests {
             key: "RSA 2048".to_owned(),
             not_before: Timestamp::UNIX_EPOCH,
             not_after,
+            trusted_until: None,
             used_by: vec!["Gateway/ns/gw/listeners/https".to_owned()],
             served: Some(true),
         }

@@ -56,5 +56,6 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
         },
         // Where they go is the running agent's affair.
         access_log: None,
+        retained: std::collections::BTreeMap::new(),
     }
 }

@@ -99,6 +99,16 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     removal_hold_seconds: u64,
+    /// Trust a certificate of a CA bundle for this time more after it was exchanged for another one; 0 to 2592000 seconds. Without
+    /// it rotation.bundleOverlap of the Gateway's configuration decides, and without that nothing is trusted any longer than
+    /// declared.
+    #[arg(
+        long,
+        env = "SESAME_BUNDLE_OVERLAP_SECONDS",
+        value_parser = clap::value_parser!(u64).range(0..=2_592_000),
+        value_name = "SECONDS"
+    )]
+    bundle_overlap_seconds: Option<u64>,
     /// Answer /livez and /readyz at this address, too; the agent's socket always answers them.
     #[arg(long, env = "SESAME_HEALTH_ADDRESS", value_name = "IP:PORT")]
     health_address: Option<SocketAddr>,
@@ -154,6 +164,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         envoy_heap_mib,
         max_removal_share,
         removal_hold_seconds,
+        bundle_overlap_seconds,
         health_address,
         metrics_address,
         takeover_seconds,
@@ -200,6 +211,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         heap: envoy_heap_mib.map(|mib| mib << 20),
         most_removed: max_removal_share,
         hold: Duration::from_secs(removal_hold_seconds),
+        bundle_overlap: bundle_overlap_seconds.map(Duration::from_secs),
         health_address,
         metrics_address,
         takeover: Duration::from_secs(takeover_seconds),

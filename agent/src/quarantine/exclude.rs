@@ -76,6 +76,8 @@ impl<'a> Gone<'a> {
             dns_names: _,
             uris: _,
             client_key: _,
+            dns_suffixes: _,
+            uri_prefixes: _,
         }) = tls
         {
             causes.push(Piece::TrustBundle(trust_bundle.clone()));
@@ -113,6 +115,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         keys,
         trust_bundles,
         edge,
+        rotation,
     } = snapshot;
     let ports: Vec<Port> = ports
         .iter()
@@ -151,6 +154,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
             .collect(),
         ports,
         edge: *edge,
+        rotation: *rotation,
     }
 }
 

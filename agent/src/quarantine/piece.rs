@@ -168,6 +168,7 @@ impl<'a> Pieces<'a> {
             keys,
             trust_bundles,
             edge: _,
+            rotation: _,
         } = snapshot;
         let mut of = BTreeMap::new();
         for key in keys {

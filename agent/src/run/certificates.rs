@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::engine::SourceState;
 use super::inspect::InspectedGateway;
 use super::observed::{AllObserved, Observed, newest};
+use super::target::RetainedCertificate;
 use crate::envoy::admin::{Admin, serial};
 
 /// Path on the agent's socket.
@@ -45,6 +46,9 @@ pub(crate) struct CertificateReport {
     pub(crate) key: String,
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
+    /// End of the trust in an authority that its bundle has lost in a rotation; none of one that is declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trusted_until: Option<Timestamp>,
     /// Listeners and backends, by their names in the snapshot.
     pub(crate) used_by: Vec<String>,
     /// True if Envoy serves it; none where Envoy was not asked or does not tell.
@@ -97,6 +101,7 @@ impl CertificatesSource {
                 gateway: gateway.to_string(),
                 snapshot: &applied.encoded.without_route_tables(),
                 keys: applied.encoded.keys(),
+                retained: &applied.retained,
                 served: served.as_deref(),
                 files: &files,
             };
@@ -122,6 +127,7 @@ pub(crate) fn of_accepted(accepted: &[InspectedGateway]) -> Vec<CertificateRepor
             gateway: it.gateway.to_string(),
             snapshot: &it.resolved.snapshot,
             keys: &it.resolved.keys,
+            retained: &[],
             served: None,
             files: &BTreeMap::new(),
         })
@@ -143,6 +149,7 @@ struct ReportInputs<'a> {
     gateway: String,
     snapshot: &'a Snapshot,
     keys: &'a [KeyPair],
+    retained: &'a [RetainedCertificate],
     served: Option<&'a [String]>,
     /// Files of objects by name.
     files: &'a BTreeMap<String, String>,
@@ -166,10 +173,19 @@ fn of_gateway(inputs: &ReportInputs<'_>) -> Vec<CertificateReport> {
             found.extend(one(inputs, &used_by, name, role, facts));
         }
     }
-    for TrustBundle { name, pem } in &inputs.snapshot.trust_bundles {
+    let role = CertificateRole::Authority;
+    for TrustBundle { name, pem, .. } in &inputs.snapshot.trust_bundles {
         for facts in CertificateFacts::of_pem(pem.as_bytes()) {
-            let role = CertificateRole::Authority;
             found.extend(one(inputs, &used_by, name, role, facts));
+        }
+    }
+    for RetainedCertificate { bundle, pem, until } in inputs.retained {
+        for facts in CertificateFacts::of_pem(pem.as_bytes()) {
+            let report = one(inputs, &used_by, bundle, role, facts);
+            found.extend(report.map(|report| CertificateReport {
+                trusted_until: Some(*until),
+                ..report
+            }));
         }
     }
     found
@@ -208,6 +224,7 @@ fn one(
         key,
         not_before: time(not_before)?,
         not_after: time(not_after)?,
+        trusted_until: None,
         used_by: used_by.get(object).cloned().unwrap_or_default(),
         // Envoy tells the leaves only.
         served: served.filter(|_| role == CertificateRole::Leaf),
@@ -292,6 +309,7 @@ mod tests {
             trust_bundles: vec![TrustBundle {
                 name: bundle.clone(),
                 pem: other.cert.pem(),
+                ..TrustBundle::default()
             }],
             ..Snapshot::default()
         };
@@ -304,6 +322,7 @@ mod tests {
                 gateway: "ns/gw".to_owned(),
                 snapshot: &snapshot,
                 keys: std::slice::from_ref(&pair),
+                retained: &[],
                 served: Some(served),
                 files: &BTreeMap::from(files.clone()),
             })

@@ -280,11 +280,16 @@ impl Engine {
         let secrets = world.secrets.iter().map(|it| (Kind::Secret, &it.metadata));
         let maps = world.config_maps.iter();
         let maps = maps.map(|it| (Kind::ConfigMap, &it.metadata));
-        let files = secrets.chain(maps).filter_map(|(kind, metadata)| {
-            let object = kind.named(metadata.key());
-            let (file, _) = self.manifests.location(&object)?;
-            Some((object.to_string(), file.display().to_string()))
-        });
+        let bundles = world.cluster_trust_bundles.iter();
+        let bundles = bundles.map(|it| (Kind::ClusterTrustBundle, &it.metadata));
+        let files = secrets
+            .chain(maps)
+            .chain(bundles)
+            .filter_map(|(kind, metadata)| {
+                let object = kind.named(metadata.key());
+                let (file, _) = self.manifests.location(&object)?;
+                Some((object.to_string(), file.display().to_string()))
+            });
         let files: BTreeMap<String, String> = files.collect();
         self.known
             .send_modify(|known| known.key_files = Arc::new(files));

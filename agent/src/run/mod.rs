@@ -106,6 +106,8 @@ pub struct RunOptions {
     pub most_removed: u8,
     /// Time for which such a revision is held, if the source still wants it.
     pub hold: Duration,
+    /// Time for which a certificate is trusted that a trust bundle has lost in a rotation; none if the configuration decides.
+    pub bundle_overlap: Option<Duration>,
     /// Time between the loss of readiness and the drain that `on_stop` asks for.
     pub lame_duck: Duration,
     /// True if a launcher in another container or unit starts Envoys.

@@ -17,7 +17,8 @@ use super::{OnStop, RunOptions};
 use crate::host::service_manager;
 
 /// Names of the settings that take effect without a restart of the agent.
-pub const LIVE: [&str; 7] = [
+pub const LIVE: [&str; 8] = [
+    "bundle-overlap-seconds",
     "lame-duck-seconds",
     "log",
     "max-removal-share",
@@ -99,6 +100,8 @@ pub(super) struct LiveSettings {
     pub(super) most_removed: u8,
     /// Time for which such a revision is held.
     pub(super) hold: Duration,
+    /// Time for which a certificate is trusted that a trust bundle has lost in a rotation; none if the configuration decides.
+    pub(super) bundle_overlap: Option<Duration>,
     /// Addresses where clients reach the host.
     pub(super) report_addresses: Vec<IpAddr>,
     /// Time between two reports to a cluster while nothing changes.
@@ -123,6 +126,7 @@ impl LiveSettings {
             lame_duck: options.lame_duck,
             most_removed: options.most_removed,
             hold: options.hold,
+            bundle_overlap: options.bundle_overlap,
             report_addresses: options.report_addresses.clone(),
             report_every: options.report_every,
             settings: Arc::new(settings.clone()),

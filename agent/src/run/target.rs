@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Expiry;
 use sesame_gateway_api::resolve::ResolvedGateway;
@@ -21,7 +22,7 @@ use crate::source::update::GatewayRevision;
 use crate::xds::parse_listener_name;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::limits::Limits;
-use sesame_render::{AccessLogSink, EndpointRules, Rendered};
+use sesame_render::{AccessLogSink, EndpointRules, Rendered, RetainedAuthorities};
 
 /// The settings of this host for all of its Gateways.
 #[derive(Clone, Debug)]
@@ -73,6 +74,8 @@ pub(super) struct Target {
     pub(super) cause: String,
     /// Revision that its manifest names, where there is a manifest.
     pub(super) manifest_revision: Option<String>,
+    /// Certificates that are trusted beside what the snapshot says.
+    pub(super) retained: Vec<RetainedCertificate>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
 }
@@ -110,6 +113,7 @@ impl Target {
             restored: false,
             cause: self.cause.clone(),
             manifest_revision: self.manifest_revision.clone(),
+            retained: self.retained.clone(),
             revision: OnceLock::new(),
             expiries: OnceLock::new(),
         }
@@ -129,7 +133,43 @@ impl Target {
             bootstrap: self.bootstrap.clone(),
             restored: false,
             cause: cause.to_owned(),
+            retained: Vec::new(),
             revision: OnceLock::new(),
+            expiries: OnceLock::new(),
+        }
+    }
+
+    /// Renders it with certificates that are trusted beside what its snapshot says; only what differs from `before`, where that is
+    /// possible.
+    pub(super) fn retaining(
+        &self,
+        retained: BTreeMap<String, RetainedAuthorities>,
+        certificates: Vec<RetainedCertificate>,
+        before: Option<&Self>,
+    ) -> Self {
+        let options = sesame_render::RenderOptions {
+            retained,
+            ..self.options.clone()
+        };
+        let offer = self.to_revision(&NamespacedName::default());
+        let mut rendered = before
+            .filter(|before| before.options == options)
+            .and_then(|before| render_difference(before, &offer, &options))
+            .unwrap_or_else(|| {
+                sesame_render::render(&self.encoded.snapshot(), self.encoded.keys(), &options)
+            });
+        rendered.share_with(&self.rendered);
+        Self {
+            rendered,
+            options,
+            encoded: Arc::clone(&self.encoded),
+            assignment: self.assignment.clone(),
+            bootstrap: self.bootstrap.clone(),
+            restored: self.restored,
+            cause: self.cause.clone(),
+            manifest_revision: self.manifest_revision.clone(),
+            retained: certificates,
+            revision: self.revision.clone(),
             expiries: OnceLock::new(),
         }
     }
@@ -150,11 +190,26 @@ impl Target {
         }
     }
 
-    /// Returns the times for which its certificates are valid. Read when first asked for, as the revision is.
+    /// Returns the times for which its certificates, and the authorities that it trusts, are valid. Read when first asked for, as the revision is.
     pub(super) fn expiries(&self) -> &[Expiry] {
-        let read = || self.encoded.keys().iter().filter_map(Expiry::of).collect();
+        let read = || {
+            let bundles = self.encoded.trust_bundles();
+            let of_bundles = bundles.iter().flat_map(Expiry::of_bundle);
+            let pairs = self.encoded.keys().iter().filter_map(Expiry::of);
+            pairs.chain(of_bundles).collect()
+        };
         self.expiries.get_or_init(read)
     }
+}
+
+/// A certificate that a trust bundle has lost in a rotation, and that is trusted still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RetainedCertificate {
+    /// Name of the bundle.
+    pub(super) bundle: String,
+    pub(super) pem: String,
+    /// End of the trust in it.
+    pub(super) until: Timestamp,
 }
 
 /// The origin of a revision.
@@ -264,6 +319,7 @@ fn render_one(
             AccessLogTo::Stdout => Some(AccessLogSink::Stdout),
             AccessLogTo::Off => None,
         },
+        retained: BTreeMap::new(),
     };
     let values = || match snapshot {
         Some(snapshot) => Cow::Borrowed(snapshot),
@@ -287,6 +343,7 @@ fn render_one(
             Origin::Source(cause) => cause.to_owned(),
         },
         manifest_revision: manifest_revision.clone(),
+        retained: Vec::new(),
         revision: OnceLock::new(),
         expiries: OnceLock::new(),
     }

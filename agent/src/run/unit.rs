@@ -189,6 +189,7 @@ mod tests {
             stored: String::new(),
             refused: Vec::new(),
             refusal: Vec::new(),
+            retained: Vec::new(),
             draining: None,
             envoy: EnvoyReport {
                 serves,

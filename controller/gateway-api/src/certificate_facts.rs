@@ -4,10 +4,10 @@
 
 use std::net::IpAddr;
 
-use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certificate};
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
@@ -65,6 +65,52 @@ impl CertificateFacts {
     }
 }
 
+/// One revocation list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevocationListFacts {
+    /// Distinguished name of who issued it.
+    pub issuer: String,
+    /// Time at which it was issued, in seconds since 1970.
+    pub this_update: i64,
+    /// Time until which there is to be a new one; none if it does not say.
+    pub next_update: Option<i64>,
+}
+
+impl RevocationListFacts {
+    /// Reads the lists of a PEM text, in order. What cannot be read is left out.
+    pub fn of_pem(pem: &[u8]) -> Vec<Self> {
+        let lists = CertificateRevocationListDer::pem_slice_iter(pem);
+        let facts = lists.filter_map(|der| {
+            let der = der.ok()?;
+            let (_, list) = CertificateRevocationList::from_der(&der).ok()?;
+            Some(Self {
+                issuer: distinguished(list.issuer()),
+                this_update: list.last_update().timestamp(),
+                next_update: list.next_update().map(|time| time.timestamp()),
+            })
+        });
+        facts.collect()
+    }
+}
+
+/// Returns true if the subject of the certificate has issued the revocation list; both are PEM.
+pub fn issued_crl(certificate: &str, crl: &str) -> bool {
+    let (Ok(certificate), Ok(crl)) = (
+        CertificateDer::from_pem_slice(certificate.as_bytes()),
+        CertificateRevocationListDer::from_pem_slice(crl.as_bytes()),
+    ) else {
+        return false;
+    };
+    let certificate = X509Certificate::from_der(&certificate);
+    let crl = CertificateRevocationList::from_der(&crl);
+    match (certificate, crl) {
+        (Ok((_, certificate)), Ok((_, crl))) => {
+            certificate.subject().as_raw() == crl.issuer().as_raw()
+        }
+        _ => false,
+    }
+}
+
 fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let Ok(Some(names)) = certificate.subject_alternative_name() else {
         return Vec::new();
@@ -84,7 +130,8 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
         .collect()
 }
 
-fn distinguished(name: &X509Name<'_>) -> String {
+/// Returns a distinguished name as people read it.
+pub(crate) fn distinguished(name: &X509Name<'_>) -> String {
     plain(&name.to_string())
 }
 

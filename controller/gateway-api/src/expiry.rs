@@ -8,7 +8,10 @@ use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::TrustBundle;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::certificate_facts::{CertificateFacts, RevocationListFacts};
 
 /// Seconds before the expiry from which on it is told.
 const WARNING: i64 = 14 * 24 * 60 * 60;
@@ -16,12 +19,25 @@ const WARNING: i64 = 14 * 24 * 60 * 60;
 /// The time for which a certificate is valid, in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// The key pair that it belongs to: `Secret/namespace/name`.
+    /// The key pair or trust bundle that it belongs to: `Secret/namespace/name`, `ConfigMap/namespace/name`.
     pub name: String,
+    /// What it is of it.
+    pub of: ExpiryOf,
     /// Start of its validity.
     pub not_before: i64,
     /// End of its validity.
     pub not_after: i64,
+}
+
+/// Something that expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExpiryOf {
+    /// The leaf of a key pair.
+    Leaf,
+    /// An authority of a trust bundle, by its subject.
+    Authority(String),
+    /// A list of what an authority of a trust bundle has revoked, by its issuer.
+    RevocationList(String),
 }
 
 /// A warning about a certificate.
@@ -40,9 +56,31 @@ impl Expiry {
         let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
         Some(Self {
             name: pair.name.clone(),
+            of: ExpiryOf::Leaf,
             not_before: leaf.validity().not_before.timestamp(),
             not_after: leaf.validity().not_after.timestamp(),
         })
+    }
+
+    /// Returns the expiry of each authority and revocation list of a trust bundle; what cannot be read is left out.
+    pub fn of_bundle(bundle: &TrustBundle) -> Vec<Self> {
+        let facts = CertificateFacts::of_pem(bundle.pem.as_bytes()).into_iter();
+        let authorities = facts.map(|facts| Self {
+            name: bundle.name.clone(),
+            of: ExpiryOf::Authority(facts.subject),
+            not_before: facts.not_before,
+            not_after: facts.not_after,
+        });
+        let lists = RevocationListFacts::of_pem(bundle.crl.as_bytes()).into_iter();
+        let lists = lists.filter_map(|facts| {
+            Some(Self {
+                name: bundle.name.clone(),
+                of: ExpiryOf::RevocationList(facts.issuer),
+                not_before: facts.this_update,
+                not_after: facts.next_update?,
+            })
+        });
+        authorities.chain(lists).collect()
     }
 
     /// Returns a warning if the certificate is not valid at this time, or soon will not be. Soon is 14 days, or the last third
@@ -50,25 +88,41 @@ impl Expiry {
     pub fn warning(&self, now: Timestamp) -> Option<Warning> {
         let Self {
             name,
+            of,
             not_before,
             not_after,
         } = self;
+        // Other authorities of a bundle are as good as before.
+        let (of, effect, is_refused) = match of {
+            ExpiryOf::Leaf => (
+                format!("the certificate of {name}"),
+                "clients refuse it",
+                true,
+            ),
+            ExpiryOf::Authority(subject) => (
+                format!("the certificate of authority {subject} in {name}"),
+                "what it has signed is refused",
+                false,
+            ),
+            ExpiryOf::RevocationList(issuer) => (
+                format!("the revocation list of {issuer} in {name}"),
+                "Envoy refuses whatever that authority has signed until there is a new one",
+                true,
+            ),
+        };
         let now = now.as_second();
         let life = not_after.saturating_sub(*not_before).max(0);
         let from = not_after.saturating_sub(WARNING.min(life / 3));
         let (start, end) = (time(*not_before), time(*not_after));
         let (message, refused) = if now > *not_after {
-            (
-                format!("the certificate of {name} has expired at {end}; clients refuse it"),
-                true,
-            )
+            (format!("{of} has expired at {end}; {effect}"), is_refused)
         } else if now < *not_before {
             (
-                format!("the certificate of {name} is not valid before {start}; clients refuse it"),
-                true,
+                format!("{of} is not valid before {start}; {effect}"),
+                is_refused,
             )
         } else if now >= from {
-            (format!("the certificate of {name} expires at {end}"), false)
+            (format!("{of} expires at {end}"), false)
         } else {
             return None;
         };
@@ -94,6 +148,7 @@ mod tests {
         ] {
             let expiry = Expiry {
                 name: "Secret/ns/a".to_owned(),
+                of: ExpiryOf::Leaf,
                 not_before: 1_000,
                 not_after: 1_000 + life,
             };
@@ -121,6 +176,20 @@ mod tests {
         };
         let expiry = Expiry::of(&pair).expect("a certificate");
         assert!(expiry.not_before < expiry.not_after);
+        let bundle = TrustBundle {
+            name: "ConfigMap/ns/ca".to_owned(),
+            pem: made.cert.pem().repeat(2),
+            ..TrustBundle::default()
+        };
+        let [authority, _] = &Expiry::of_bundle(&bundle)[..] else {
+            panic!("two authorities");
+        };
+        assert_eq!(authority.not_after, expiry.not_after);
+        let late = Timestamp::from_second(authority.not_after + 1).expect("a time");
+        let warning = authority.warning(late).expect("a warning");
+        assert!(!warning.refused, "another authority may be good");
+        let words = "the certificate of authority CN=rcgen self signed cert in ConfigMap/ns/ca has";
+        assert!(warning.message.starts_with(words), "{}", warning.message);
         pair.certificate_chain = b"none".to_vec();
         assert_eq!(Expiry::of(&pair), None);
     }

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 
 use crate::api::{
-    BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, GatewayClass, GrpcRoute, HttpRoute,
-    ListenerSet, Metadata, Namespace, NamespacedName, ReferenceGrant, Secret, Service,
-    SesameConfiguration, TcpRoute, TlsRoute, UdpRoute,
+    BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
+    GrpcRoute, HttpRoute, ListenerSet, Metadata, Namespace, NamespacedName, ReferenceGrant, Secret,
+    Service, SesameConfiguration, TcpRoute, TlsRoute, UdpRoute,
 };
 
 pub use definitions::{
@@ -189,6 +189,11 @@ const GATEWAY_TLS_POLICY: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1alpha3",
 ];
+const CERTIFICATES: &[&str] = &[
+    "certificates.k8s.io/v1",
+    "certificates.k8s.io/v1beta1",
+    "certificates.k8s.io/v1alpha1",
+];
 const CORE: &[&str] = &["v1"];
 const SESAME: &[&str] = &["projectsesame.io/v1alpha1"];
 
@@ -207,6 +212,7 @@ kinds! {
     EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice", &["discovery.k8s.io/v1"], false;
     Secret(Secret) in secrets, "Secret", CORE, false;
     ConfigMap(ConfigMap) in config_maps, "ConfigMap", CORE, false;
+    ClusterTrustBundle(ClusterTrustBundle) in cluster_trust_bundles, "ClusterTrustBundle", CERTIFICATES, true;
     Namespace(Namespace) in namespaces, "Namespace", CORE, true;
     SesameConfiguration(SesameConfiguration) in configurations, "SesameConfiguration", SESAME, false;
 }

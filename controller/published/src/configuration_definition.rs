@@ -70,6 +70,13 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "rotation",
+        &[(
+            "!has(self.bundleOverlap) || duration(self.bundleOverlap) <= duration('720h')",
+            "bundleOverlap: expected 0s to 720h",
+        )],
+    ),
+    (
         "fleet",
         &[
             (

@@ -95,6 +95,7 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         // There are no flags for these.
         ports: _,
         edge: _,
+        rotation: _,
     } = flags;
     if let Some(GatewaySelection {
         controller_name,

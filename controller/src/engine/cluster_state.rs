@@ -372,7 +372,11 @@ pub(super) mod tests {
                 break;
             }
         }
-        for kind in [Kind::Namespace, Kind::SesameConfiguration] {
+        for kind in [
+            Kind::ClusterTrustBundle,
+            Kind::Namespace,
+            Kind::SesameConfiguration,
+        ] {
             take(&mut state, kind, WatchEvent::Listed(Vec::new()));
         }
         assert!(!state.is_listed(), "the definitions were not read");

@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::expiry::Expiry;
+use sesame_gateway_api::expiry::{Expiry, ExpiryOf};
 use sesame_gateway_api::world::{Kind, World};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -140,10 +140,14 @@ impl Metrics {
         for (gateway, expiries) in expiries {
             for Expiry {
                 name,
+                of,
                 not_before: _,
                 not_after,
             } in expiries
             {
+                if *of != ExpiryOf::Leaf {
+                    continue;
+                }
                 let labels = OfCertificate {
                     gateway: gateway.to_string(),
                     key: name.clone(),

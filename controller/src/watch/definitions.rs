@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
+use kube::{Api, Client};
 
 use super::{Input, api_resource};
 use crate::connection::answer;
@@ -18,6 +18,35 @@ use sesame_gateway_api::world::{DefinitionRelease, Definitions, Kind};
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// Time that the API server may take to show a definition.
 const TIMEOUT: Duration = Duration::from_secs(10);
+const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
+
+/// Returns the newest version of `ClusterTrustBundle` that the API server serves and Sesame reads; none while it serves none. Many
+/// API servers have the kind, but do not serve it.
+pub(super) async fn served_certificates(client: &Client) -> kube::Result<Option<&'static str>> {
+    let groups = answer(TIMEOUT, client.list_api_groups()).await?;
+    let group = groups
+        .groups
+        .iter()
+        .find(|group| group.name == CERTIFICATES_GROUP);
+    let offered = |version: &&&str| {
+        let versions = group.into_iter().flat_map(|group| &group.versions);
+        versions
+            .map(|it| &it.group_version)
+            .any(|it| it == **version)
+    };
+    for version in Kind::ClusterTrustBundle
+        .api_versions()
+        .iter()
+        .filter(offered)
+    {
+        let resources = answer(TIMEOUT, client.list_api_group_resources(version)).await?;
+        let kind = Kind::ClusterTrustBundle.as_str();
+        if resources.resources.iter().any(|it| it.kind == kind) {
+            return Ok(Some(version));
+        }
+    }
+    Ok(None)
+}
 
 /// Everything that the reader needs.
 pub(crate) struct DefinitionReader {
@@ -62,6 +91,12 @@ impl DefinitionReader {
                 let annotations = definition.metadata.annotations.unwrap_or_default();
                 found.insert(*kind, DefinitionRelease::read(&annotations));
             }
+        }
+        // No kind of the Gateway API, but its references are: they are of the release of the policies that have them.
+        if let Some(release) = found.get(&Kind::BackendTlsPolicy).cloned()
+            && served_certificates(&self.replica.client).await?.is_some()
+        {
+            found.insert(Kind::ClusterTrustBundle, release);
         }
         Ok(found)
     }

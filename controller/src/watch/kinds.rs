@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::definitions::served_certificates;
 use super::fetch::Touched;
 use super::{
     Input, ObjectWatch, Received, StoredStatus, WatchEvent, WatchedObject, api_resource, follow,
@@ -36,6 +37,7 @@ const NOT_SERVED: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
+const NOT_SERVED_HERE: &str = "the API server does not serve it";
 const NONE_READ: &str = "its definition serves no version that is read; install newer definitions";
 
 /// Kinds without which there is nothing to resolve. While a replica has never seen their definitions, it waits: to take the
@@ -167,6 +169,9 @@ impl Watches {
     /// The definition itself is asked for: an API server that is just starting says "not found" of kinds that it has.
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
         let known = kind.api_versions();
+        if kind == Kind::ClusterTrustBundle {
+            return self.served_certificates().await;
+        }
         if !kind.is_modelled() {
             let version = known.first().ok_or(NONE_READ)?;
             return Ok((*version).to_owned());
@@ -193,6 +198,24 @@ impl Watches {
                 Err(error) => {
                     self.replica.metrics.watch_failed(kind.as_str());
                     tracing::warn!(%kind, %error, "the kind's definition cannot be read; trying again");
+                }
+            }
+            tokio::time::sleep(pauses.pause()).await;
+        }
+    }
+}
+
+impl Watches {
+    /// Returns the version of `ClusterTrustBundle` to watch, or the reason why there is none.
+    async fn served_certificates(&self) -> Result<String, &'static str> {
+        let kind = Kind::ClusterTrustBundle;
+        let mut pauses = Pauses::of_reads();
+        loop {
+            match served_certificates(&self.replica.client).await {
+                Ok(version) => return version.map(str::to_owned).ok_or(NOT_SERVED_HERE),
+                Err(error) => {
+                    self.replica.metrics.watch_failed(kind.as_str());
+                    tracing::warn!(%kind, %error, "the API server does not say whether it serves the kind; trying again");
                 }
             }
             tokio::time::sleep(pauses.pause()).await;

@@ -60,7 +60,9 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
             let bundles = snapshot.trust_bundles.iter();
             by_name(bundles.map(|one| (one.name.as_str(), one)))
         }),
-        settings: from.addresses != to.addresses || from.edge != to.edge,
+        settings: from.addresses != to.addresses
+            || from.edge != to.edge
+            || from.rotation != to.rotation,
     }
 }
 

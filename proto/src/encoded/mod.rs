@@ -16,7 +16,7 @@ pub use self::route_tables::{EncodedHost, EncodedTable};
 use crate::delta::RouteTableDelta;
 use crate::digest;
 use crate::keys::KeyPair;
-use crate::schema::{Edge, EndpointSet, Snapshot, Transport};
+use crate::schema::{Edge, EndpointSet, Rotation, Snapshot, Transport, TrustBundle};
 use crate::wire::{self, numbers};
 
 /// An encoded snapshot with its key pairs, and the few values of it that are asked for often.
@@ -30,6 +30,7 @@ pub struct EncodedSnapshot {
     first_expiry: Option<i64>,
     counts: Counts,
     edge: Edge,
+    rotation: Rotation,
     /// Shared by all versions that have the same ones.
     keys: Arc<[KeyPair]>,
 }
@@ -56,6 +57,7 @@ impl EncodedSnapshot {
                 backends: snapshot.backends.len(),
             },
             edge: snapshot.edge.unwrap_or_default(),
+            rotation: snapshot.rotation.unwrap_or_default(),
             keys: keys.into(),
         }
     }
@@ -96,6 +98,16 @@ impl EncodedSnapshot {
     /// Returns the settings for clients.
     pub fn edge(&self) -> Edge {
         self.edge
+    }
+
+    /// Returns how credentials are exchanged.
+    pub fn rotation(&self) -> Rotation {
+        self.rotation
+    }
+
+    /// Decodes the trust bundles.
+    pub fn trust_bundles(&self) -> Vec<TrustBundle> {
+        decoded(&self.parts.behind).trust_bundles
     }
 
     /// Returns the Gateway as the snapshot names it: `Gateway/namespace/name`.
@@ -245,6 +257,7 @@ impl Parts {
             keys,
             trust_bundles,
             edge,
+            rotation,
         } = snapshot;
         // Field by field, which copies nothing: a Snapshot of each part would be a clone of its values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
@@ -259,6 +272,7 @@ impl Parts {
         wire::append_messages(numbers::snapshot::KEYS, keys, &mut behind);
         wire::append_messages(numbers::snapshot::TRUST_BUNDLES, trust_bundles, &mut behind);
         wire::append_messages(numbers::snapshot::EDGE, edge, &mut behind);
+        wire::append_messages(numbers::snapshot::ROTATION, rotation, &mut behind);
         Self {
             ahead: ahead.into(),
             route_tables: encoded(numbers::snapshot::ROUTE_TABLES, route_tables),
@@ -299,7 +313,7 @@ pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
 mod tests {
     use crate::delta::ChangedHost;
     use crate::schema::{
-        Backend, Endpoint, EndpointSet, KeyRef, Port, Route, RouteTable, TrustBundle, VirtualHost,
+        Backend, Endpoint, EndpointSet, KeyRef, Port, Route, RouteTable, VirtualHost,
     };
     use proptest::prelude::*;
 
@@ -336,10 +350,14 @@ mod tests {
             trust_bundles: vec![TrustBundle {
                 name: name(),
                 pem: "pem".to_owned(),
+                ..TrustBundle::default()
             }],
             edge: Some(Edge {
                 keep_repeated_slashes: true,
                 ..Edge::default()
+            }),
+            rotation: Some(Rotation {
+                bundle_overlap_ms: 7,
             }),
         };
         let encoded = encode(&snapshot);
@@ -488,6 +506,7 @@ mod tests {
                     .map(|name| TrustBundle { name, ..TrustBundle::default() })
                     .collect(),
                 edge: Some(Edge { max_request_headers: Some(7), ..Edge::default() }),
+                rotation: Some(Rotation { bundle_overlap_ms: 7 }),
             };
             digest::canonicalize(&mut snapshot);
             let revision = digest::revision(&snapshot);

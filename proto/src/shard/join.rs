@@ -113,6 +113,7 @@ pub fn join_config<B: AsRef<[u8]>>(
             keys,
             trust_bundles,
             edge,
+            rotation,
         } = piece;
         if !gateway.is_empty() {
             snapshot.gateway = gateway;
@@ -123,6 +124,7 @@ pub fn join_config<B: AsRef<[u8]>>(
         snapshot.keys.extend(keys);
         snapshot.trust_bundles.extend(trust_bundles);
         snapshot.edge = snapshot.edge.or(edge);
+        snapshot.rotation = snapshot.rotation.or(rotation);
     }
     snapshot.route_tables = tables.into_values().collect();
     canonicalize(&mut snapshot);

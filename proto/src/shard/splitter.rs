@@ -193,6 +193,7 @@ fn split_config(
         keys,
         trust_bundles,
         edge,
+        rotation,
     } = config;
     let mut pieces: BTreeMap<usize, Snapshot> = BTreeMap::new();
     for table in route_tables {
@@ -218,6 +219,7 @@ fn split_config(
         keys: keys.clone(),
         trust_bundles: trust_bundles.clone(),
         edge: *edge,
+        rotation: *rotation,
         ..Snapshot::default()
     };
     let mut known: HashMap<[u8; 32], ConfigShard> = before

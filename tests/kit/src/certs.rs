@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -81,12 +83,42 @@ impl Authority {
     }
 
     fn sign(&self, params: &CertificateParams, key: &KeyPair) -> Leaf {
+        // Of the key, so that no two are the same.
+        let mut serial = key.public_key_raw().to_vec();
+        serial.truncate(16);
+        serial.insert(0, 1);
+        let serial = SerialNumber::from(serial);
+        let mut params = params.clone();
+        params.serial_number = Some(serial.clone());
         let certificate = params.signed_by(key, &self.issuer).expect("a certificate");
         Leaf {
+            serial,
             der: certificate.der().clone(),
             certificate_pem: certificate.pem(),
             key_pem: key.serialize_pem(),
         }
+    }
+
+    /// A list of what it has revoked, in PEM; valid, or expired an hour ago.
+    pub fn revocation_list(&self, revoked: &[&Leaf], valid: bool) -> String {
+        let now = SystemTime::now();
+        let hour = Duration::from_secs(3600);
+        let revoked = revoked.iter().map(|leaf| RevokedCertParams {
+            serial_number: leaf.serial.clone(),
+            revocation_time: (now - 2 * hour).into(),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: (now - 2 * hour).into(),
+            next_update: if valid { now + 24 * hour } else { now - hour }.into(),
+            crl_number: SerialNumber::from(1_u64),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = params.signed_by(&self.issuer).expect("a revocation list");
+        list.pem().expect("PEM")
     }
 
     /// The authority's certificate.
@@ -125,6 +157,7 @@ pub struct Leaf {
     pub certificate_pem: String,
     /// The private key.
     pub key_pem: String,
+    serial: SerialNumber,
 }
 
 // By hand, because it holds a private key.

@@ -191,6 +191,9 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         // It waits for the `default` ServiceAccount, which a controller would make in each namespace.
         .arg("--disable-admission-plugins=ServiceAccount")
         .arg("--allow-privileged=true")
+        // Not served by default before Kubernetes 1.37.
+        .arg("--feature-gates=ClusterTrustBundle=true")
+        .arg("--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")
         .arg("--profiling=false");
     log_to(&mut command, &log_path(directory, "kube-apiserver"));
     command

@@ -215,6 +215,7 @@ fn runtime_directory() {
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         endpoints: sesame_render::EndpointRules::default(),
         access_log: None,
+        retained: BTreeMap::new(),
     };
     let rendered = sesame_render::render(&gateway.snapshot, &gateway.keys, &options);
     let wanted = || Desired {

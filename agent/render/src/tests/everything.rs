@@ -174,6 +174,8 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                     dns_names: vec!["api.internal".into()],
                     uris: vec!["spiffe://cluster.local/ns/ns/sa/api".into()],
                     client_key: "Secret/ns/a".into(),
+                    dns_suffixes: vec![".internal".into()],
+                    uri_prefixes: vec!["spiffe://cluster.local/ns/api/".into()],
                 }),
                 ..backend(API, "Service/ns/api/80", AppProtocol::Http2)
             },
@@ -239,8 +241,10 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         trust_bundles: vec![TrustBundle {
             name: bundle.into(),
             pem: pem(&keys[0]),
+            ..TrustBundle::default()
         }],
         edge: None,
+        rotation: None,
     };
     (snapshot, keys)
 }

@@ -27,6 +27,7 @@ pub(crate) fn options() -> RenderOptions {
             ..EndpointRules::default()
         },
         access_log: None,
+        retained: BTreeMap::new(),
     }
 }
 

@@ -14,6 +14,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     subject_alt_name_matcher::SanType,
     tls_parameters::TlsProtocol,
 };
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::util::pack_any;
 use prost::{Message as _, Name};
 use sesame_proto::schema::tls_termination::Version;
@@ -83,12 +84,14 @@ pub(crate) fn upstream(
     let BackendTls {
         sni,
         trust_bundle,
-        dns_names,
-        uris,
+        dns_names: _,
+        uris: _,
         client_key,
+        dns_suffixes: _,
+        uri_prefixes: _,
     } = tls;
     let mut validation = CertificateValidationContext {
-        match_typed_subject_alt_names: expected_names(dns_names, uris)?,
+        match_typed_subject_alt_names: expected_names(tls)?,
         ..Default::default()
     };
     let validation = if trust_bundle.is_empty() {
@@ -128,28 +131,56 @@ pub(crate) fn upstream(
     }))
 }
 
-/// Returns the names of which a backend's certificate must have one; an error if there are none.
-fn expected_names(
-    dns_names: &[String],
-    uris: &[String],
-) -> Result<Vec<SubjectAltNameMatcher>, String> {
-    if dns_names.is_empty() && uris.is_empty() {
+/// Returns the names of which a backend's certificate must have one; an error if there are none, or if one would be any.
+fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
+    let BackendTls {
+        sni: _,
+        trust_bundle: _,
+        dns_names,
+        uris,
+        client_key: _,
+        dns_suffixes,
+        uri_prefixes,
+    } = tls;
+    let bad_suffix = |suffix: &&String| !suffix.starts_with('.') || suffix.len() < 2;
+    if let Some(suffix) = dns_suffixes.iter().find(bad_suffix) {
+        return Err(format!("{suffix:?} is no end of DNS names, as \".svc\""));
+    }
+    let bad_prefix = |prefix: &&String| {
+        let authority = prefix.split_once("://").map(|(_, rest)| rest);
+        !authority.is_some_and(|rest| rest.find('/').is_some_and(|at| at > 0))
+    };
+    if let Some(prefix) = uri_prefixes.iter().find(bad_prefix) {
+        return Err(format!(
+            "{prefix:?} is no beginning of URIs, as \"spiffe://example.com/\""
+        ));
+    }
+    let matcher = |san_type: SanType, pattern: MatchPattern| SubjectAltNameMatcher {
+        san_type: san_type.into(),
+        matcher: Some(wrappers::string(pattern)),
+        ..Default::default()
+    };
+    let exact = |name: &String| MatchPattern::Exact(name.clone());
+    let dns_names = dns_names
+        .iter()
+        .map(|name| matcher(SanType::Dns, exact(name)));
+    let uris = uris.iter().map(|uri| matcher(SanType::Uri, exact(uri)));
+    let suffixes = dns_suffixes
+        .iter()
+        .map(|suffix| matcher(SanType::Dns, MatchPattern::Suffix(suffix.clone())));
+    let prefixes = uri_prefixes
+        .iter()
+        .map(|prefix| matcher(SanType::Uri, MatchPattern::Prefix(prefix.clone())));
+    let names = dns_names.chain(uris).chain(suffixes).chain(prefixes);
+    let names: Vec<SubjectAltNameMatcher> = names.collect();
+    if names.is_empty() {
         // Without a name, any certificate of the authority would do.
         return Err(
-            "TLS to the backend has neither dns_names nor uris to verify; at least one is needed"
+            "TLS to the backend has none of dns_names, uris, dns_suffixes and uri_prefixes to verify; at least one is needed"
                 .to_owned(),
         );
     }
-    let dns_names = dns_names.iter().map(|name| (SanType::Dns, name));
-    let uris = uris.iter().map(|uri| (SanType::Uri, uri));
-    Ok(dns_names
-        .chain(uris)
-        .map(|(kind, name)| SubjectAltNameMatcher {
-            san_type: kind.into(),
-            matcher: Some(wrappers::exact(name)),
-            ..Default::default()
-        })
-        .collect())
+    Ok(names)
 }
 
 /// Returns what clients may speak; an error if that would be nothing, or what nobody should speak.
@@ -233,6 +264,8 @@ fn validated(
         return Ok(ValidationContextType::ValidationContext(
             CertificateValidationContext {
                 trusted_ca: authorities.trusted_ca,
+                crl: authorities.crl,
+                only_verify_leaf_cert_crl: authorities.only_verify_leaf_cert_crl,
                 ..how
             },
         ));

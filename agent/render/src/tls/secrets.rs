@@ -1,5 +1,6 @@
 //! Key pairs and trust bundles as SDS resources, their bytes inline.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
@@ -10,6 +11,7 @@ use prost::Message as _;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{KeyRef, TrustBundle};
 
+use crate::context::RetainedAuthorities;
 use crate::rendered::{RenderProblems, Resource, by_name};
 
 /// Returns one secret for each key that the snapshot names and the host has, and for each trust bundle, by name.
@@ -17,6 +19,7 @@ pub(crate) fn render(
     key_refs: &[KeyRef],
     keys: &[KeyPair],
     trust_bundles: &[TrustBundle],
+    retained: &BTreeMap<String, RetainedAuthorities>,
     problems: &mut RenderProblems,
 ) -> Vec<Resource> {
     let pairs: BTreeMap<&str, &KeyPair> = keys.iter().map(|k| (k.name.as_str(), k)).collect();
@@ -58,7 +61,8 @@ pub(crate) fn render(
             secrets.push(encode(name, secret::Type::TlsCertificate(pair)));
         }
     }
-    for TrustBundle { name, pem } in trust_bundles {
+    for bundle in trust_bundles {
+        let name = &bundle.name;
         if !names.insert(name) {
             problems.add(
                 name,
@@ -66,13 +70,40 @@ pub(crate) fn render(
             );
             continue;
         }
-        let bundle = CertificateValidationContext {
-            trusted_ca: Some(inline(pem.as_bytes())),
-            ..Default::default()
-        };
-        secrets.push(encode(name, secret::Type::ValidationContext(bundle)));
+        let context = validation(bundle, retained.get(name));
+        secrets.push(encode(name, secret::Type::ValidationContext(context)));
     }
     by_name(secrets, problems)
+}
+
+/// Returns the authorities of a bundle with those that are trusted still, and what all of them have revoked.
+fn validation(
+    bundle: &TrustBundle,
+    retained: Option<&RetainedAuthorities>,
+) -> CertificateValidationContext {
+    let TrustBundle {
+        name: _,
+        pem,
+        crl,
+        crl_for_leaf_only,
+    } = bundle;
+    let (more, more_crl) = retained.map_or(("", ""), |it| (it.pem.as_str(), it.crl.as_str()));
+    let (pem, crl) = (joined(pem, more), joined(crl, more_crl));
+    CertificateValidationContext {
+        trusted_ca: Some(inline(pem.as_bytes())),
+        only_verify_leaf_cert_crl: *crl_for_leaf_only && !crl.is_empty(),
+        crl: (!crl.is_empty()).then(|| inline(crl.as_bytes())),
+        ..Default::default()
+    }
+}
+
+/// Returns two PEM texts as one.
+fn joined<'a>(pem: &'a str, more: &str) -> Cow<'a, str> {
+    match (pem, more) {
+        (pem, "") => pem.into(),
+        (pem, more) if pem.is_empty() || pem.ends_with('\n') => format!("{pem}{more}").into(),
+        (pem, more) => format!("{pem}\n{more}").into(),
+    }
 }
 
 fn inline(bytes: &[u8]) -> DataSource {

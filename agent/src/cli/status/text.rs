@@ -9,7 +9,7 @@ use comfy_table::{Table, presets};
 
 use super::conditions::{conditions, is_wrong};
 use super::selection::{Selection, plural};
-use crate::run::report::{ObjectReport, Report};
+use crate::run::report::{ObjectReport, Report, RetainedReport};
 use crate::source::problem::Severity;
 use sesame_gateway_api::status::AgentState;
 
@@ -76,7 +76,24 @@ fn advice(report: &Report, text: &mut String) {
     for hint in &report.hints {
         let _ = writeln!(text, "hint: {hint}");
     }
-    if !report.warnings.is_empty() || !report.hints.is_empty() {
+    let mut retained = false;
+    for gateway in &report.gateways {
+        for RetainedReport {
+            bundle,
+            subject,
+            serial,
+            until,
+        } in &gateway.retained
+        {
+            retained = true;
+            let name = &gateway.gateway;
+            let _ = writeln!(
+                text,
+                "in rotation: Gateway {name}: {bundle} has lost {subject} (serial {serial}), which is trusted until {until}"
+            );
+        }
+    }
+    if !report.warnings.is_empty() || !report.hints.is_empty() || retained {
         text.push('\n');
     }
 }

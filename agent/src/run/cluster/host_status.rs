@@ -54,6 +54,8 @@ pub(super) fn host_status(
         // Reported below, by its place in the snapshot.
         refused: _,
         refusal: _,
+        // Told on the host.
+        retained: _,
         draining: _,
         envoy: _,
     } = report;

@@ -5,6 +5,7 @@
 //! never dropped because something new cannot be had.
 
 mod drain;
+mod overlap;
 mod persister;
 mod publisher;
 mod removal_guard;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
+use self::overlap::Overlap;
 use self::removal_guard::RemovalGuard;
 use self::serving::Serving;
 use self::target_selector::TargetSelector;
@@ -69,9 +71,13 @@ impl Instance {
         commands: mpsc::Receiver<QueuedCommand>,
         mut stop: watch::Receiver<Option<Ending>>,
     ) {
-        let guard = {
+        let (guard, overlap) = {
             let live = self.settings.live.borrow();
-            RemovalGuard::new(live.most_removed, live.hold)
+            let directory = &self.directories.state;
+            (
+                RemovalGuard::new(live.most_removed, live.hold),
+                Overlap::open(directory, live.bundle_overlap),
+            )
         };
         let selector = TargetSelector::new(
             self.gateway.clone(),
@@ -79,6 +85,7 @@ impl Instance {
             first,
             self.directories.state.clone(),
             guard,
+            overlap,
         );
         let mut logs = LogRotator::new(
             &self.settings.options.access_log,

@@ -68,9 +68,10 @@ impl Serving {
             ),
             replacement: Replacement::new(started.bootstrap),
             drain: None,
+            // What was accepted before may be older than the files: those serve until the source has been read, unless they
+            // hold what is trusted no longer.
+            unpublished: !started.from_files || selector.has_overlap(),
             selector,
-            // What was accepted before may be older than the files: those serve until the source has been read.
-            unpublished: !started.from_files,
             states: supervisor.state(),
             state: State::Starting { pid: None },
             stop,
@@ -311,11 +312,15 @@ impl Serving {
 
 /// Judges what is held by the settings that there are now. Returns whether another target was selected.
 fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveSettings>) -> bool {
-    let (most_removed, hold) = {
+    let (most_removed, hold, overlap) = {
         let live = live.borrow_and_update();
-        (live.most_removed, live.hold)
+        (live.most_removed, live.hold, live.bundle_overlap)
     };
-    selector.hold_by(most_removed, hold)
+    let others = [
+        selector.hold_by(most_removed, hold),
+        selector.overlap_by(overlap),
+    ];
+    others.contains(&true)
 }
 
 /// The process of an Envoy that serves.

@@ -1,5 +1,5 @@
 //! Selects the target that a Gateway's Envoy is brought to: the newest of the source, unless that is held, or the Gateway
-//! was rolled back.
+//! was rolled back; with what is trusted for a while more.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
 
+use super::overlap::Overlap;
 use super::removal_guard::RemovalGuard;
 use crate::run::engine::SourceState;
 use crate::run::target::Target;
@@ -19,10 +20,13 @@ pub(super) struct TargetSelector {
     known: watch::Receiver<SourceState>,
     directory: PathBuf,
     guard: RemovalGuard,
+    overlap: Overlap,
     /// Newest target of the source.
     source: Arc<Target>,
-    /// Target that Envoy is brought to.
+    /// Target that was chosen of all that there are.
     selected: Arc<Target>,
+    /// The same with what is trusted for a while more: Envoy is brought to this.
+    laid: Arc<Target>,
     /// Generation that the Gateway was rolled back to.
     pinned: Option<u64>,
     /// Reason for which the newest target of the source is held.
@@ -38,12 +42,15 @@ impl TargetSelector {
         source: Arc<Target>,
         directory: PathBuf,
         guard: RemovalGuard,
+        overlap: Overlap,
     ) -> Self {
         let mut selector = Self {
             gateway,
             known,
             guard,
+            overlap,
             selected: Arc::clone(&source),
+            laid: Arc::clone(&source),
             source,
             pinned: None,
             held: None,
@@ -56,6 +63,7 @@ impl TargetSelector {
         } else if !selector.source.restored
             && let Ok(Some(before)) = accepted::load(&selector.directory)
         {
+            selector.overlap.begin_with(&before.snapshot);
             let before = Arc::new(
                 selector
                     .source
@@ -65,12 +73,18 @@ impl TargetSelector {
                 selector.selected = before;
             }
         }
+        selector.lay();
         selector
     }
 
     /// Returns the target that Envoy is to be brought to.
     pub(super) fn selected(&self) -> &Arc<Target> {
-        &self.selected
+        &self.laid
+    }
+
+    /// Returns true if Envoy's files may hold something that is trusted no longer.
+    pub(super) fn has_overlap(&self) -> bool {
+        self.overlap.was_there()
     }
 
     /// Returns why the selected target is not that of the source, if it is not.
@@ -85,7 +99,8 @@ impl TargetSelector {
 
     /// Returns the time at which [`TargetSelector::recheck`] is to be called.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.guard.next().filter(|_| self.pinned.is_none())
+        let guard = self.guard.next().filter(|_| self.pinned.is_none());
+        guard.into_iter().chain(self.overlap.next()).min()
     }
 
     /// Waits for a newer target of the source. Returns whether it was selected; none when the engine has ended. There is no newer
@@ -117,17 +132,29 @@ impl TargetSelector {
         known.withdrawn && known.held(&self.gateway).is_some()
     }
 
-    /// Selects the target of the source, if nothing holds it any more. Returns whether it did.
+    /// Selects the target of the source, if nothing holds it any more, and looks at what is trusted for a while more. Returns
+    /// whether Envoy is to be brought to something else.
     pub(super) fn recheck(&mut self) -> bool {
+        self.follow_source();
+        self.lay()
+    }
+
+    /// Lays over the selected target what is trusted for a while more. Returns whether that is another one than before.
+    fn lay(&mut self) -> bool {
+        let laid = self.overlap.lay_over(&self.selected);
+        let other = !Arc::ptr_eq(&laid, &self.laid);
+        self.laid = laid;
+        other
+    }
+
+    fn follow_source(&mut self) {
         if self.pinned.is_some() || Arc::ptr_eq(&self.source, &self.selected) {
-            return false;
+            return;
         }
         let selected = Arc::clone(&self.selected);
-        let lets = self.is_let_through(Some(&selected));
-        if lets {
+        if self.is_let_through(Some(&selected)) {
             self.selected = Arc::clone(&self.source);
         }
-        lets
     }
 
     /// Holds by other limits from now on. Returns whether that lets the target of the source through.
@@ -138,6 +165,13 @@ impl TargetSelector {
         self.recheck()
     }
 
+    /// Has the host trust what bundles have lost for so long from now on; none if the configuration decides. Returns whether
+    /// Envoy is to be brought to something else.
+    pub(super) fn overlap_by(&mut self, overlap: Option<Duration>) -> bool {
+        self.overlap.set(overlap);
+        self.lay()
+    }
+
     /// Selects the target that is held. Returns the reply.
     pub(super) fn accept(&mut self) -> &'static str {
         if !self.guard.open() {
@@ -145,12 +179,14 @@ impl TargetSelector {
         }
         self.held = None;
         self.selected = Arc::clone(&self.source);
+        self.lay();
         "the revision that was held is being applied"
     }
 
     /// Selects an accepted generation, and stays there, over restarts too. Returns the reply.
     pub(super) fn roll_back(&mut self, number: u64) -> Result<String, String> {
         self.go_back(number)?;
+        self.lay();
         history::pin(&self.directory, Some(number)).map_err(|error| {
             format!("the rollback cannot be stored for the next start: {error}")
         })?;
@@ -168,6 +204,7 @@ impl TargetSelector {
         self.guard.open();
         self.held = None;
         self.selected = Arc::clone(&self.source);
+        self.lay();
         Ok("following the source again".to_owned())
     }
 

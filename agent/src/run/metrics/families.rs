@@ -161,6 +161,21 @@ impl Scrape {
             "gateway_certificate_expiry_timestamp_seconds",
             help,
             expiries,
+        )?;
+        let authorities = self.facts().flat_map(|(name, facts)| {
+            let mut first: Vec<(&String, &i64)> = facts.authorities.iter().collect();
+            first.sort_by_key(|(bundle, end)| (**end, *bundle));
+            let first = first.into_iter().take(MOST_CERTIFICATES);
+            first.map(|(bundle, end)| {
+                let mut labels = of_gateway(name);
+                labels.push(("bundle", bundle.clone()));
+                (labels, seconds(*end))
+            })
+        });
+        families.gauge(
+            "gateway_trust_bundle_expiry_timestamp_seconds",
+            "When the first authority or revocation list of a trust bundle expires, in seconds since 1970; the twenty bundles of a Gateway where that is first",
+            authorities,
         )
     }
 

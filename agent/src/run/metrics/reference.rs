@@ -37,6 +37,7 @@ fn scrape(gateways: usize) -> Scrape {
                 certificates: (0..500)
                     .map(|n| (format!("Secret/shop/{n}"), 1_800_000_000))
                     .collect(),
+                authorities: [("ConfigMap/shop/ca".to_owned(), 1_900_000_000)].into(),
                 traffic: Some(EnvoyTraffic::read(ENVOY)),
             };
             (name, facts)
@@ -64,6 +65,7 @@ fn scrape(gateways: usize) -> Scrape {
         stored: "1".to_owned(),
         refused: vec![refused.clone(); 500],
         refusal: Vec::new(),
+        retained: Vec::new(),
         draining: None,
         envoy: EnvoyReport {
             state: "Live".to_owned(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
-use sesame_gateway_api::expiry::Expiry;
+use sesame_gateway_api::expiry::{Expiry, ExpiryOf};
 
 use super::counts::ApplyCounts;
 use super::traffic::EnvoyTraffic;
@@ -26,6 +26,8 @@ pub(super) struct GatewayFacts {
     pub(super) held: bool,
     /// Names of key pairs and the seconds since 1970 at which their certificates expire, the earliest first.
     pub(super) certificates: Vec<(String, i64)>,
+    /// Names of trust bundles and the seconds since 1970 at which the first authority or revocation list of each expires.
+    pub(super) authorities: BTreeMap<String, i64>,
     /// None if the Envoy does not answer.
     pub(super) traffic: Option<EnvoyTraffic>,
 }
@@ -33,21 +35,29 @@ pub(super) struct GatewayFacts {
 impl GatewayFacts {
     pub(super) fn of(observed: &Observed, traffic: Option<EnvoyTraffic>) -> Self {
         let served = observed.applied.iter().flat_map(|served| served.expiries());
-        let mut certificates: Vec<(String, i64)> = served
-            .map(
-                |Expiry {
-                     name,
-                     not_before: _,
-                     not_after,
-                 }| (name.clone(), *not_after),
-            )
-            .collect();
+        let mut certificates = Vec::new();
+        let mut authorities: BTreeMap<String, i64> = BTreeMap::new();
+        for Expiry {
+            name,
+            of,
+            not_before: _,
+            not_after,
+        } in served
+        {
+            if *of == ExpiryOf::Leaf {
+                certificates.push((name.clone(), *not_after));
+                continue;
+            }
+            let first = authorities.entry(name.clone()).or_insert(*not_after);
+            *first = (*first).min(*not_after);
+        }
         certificates.sort_by(|one, other| (one.1, &one.0).cmp(&(other.1, &other.0)));
         certificates.dedup();
         Self {
             counts: observed.counts.clone(),
             held: observed.held.is_some(),
             certificates,
+            authorities,
             traffic,
         }
     }

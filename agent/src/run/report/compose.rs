@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::certificate_facts::CertificateFacts;
 use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::resolve::Resolution;
 use sesame_gateway_api::status::{AgentState, Statuses};
@@ -13,9 +14,12 @@ use super::expiry;
 use super::inputs;
 use super::objects::objects;
 use super::verdicts;
-use super::{AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport};
+use super::{
+    AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, RetainedReport, SourceReport,
+};
 use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
+use crate::run::target::RetainedCertificate;
 use crate::source::problem::Severity;
 use crate::source::update::IncompleteRevision;
 
@@ -253,12 +257,28 @@ pub(in crate::run) fn gateway_report(
         stored: observed.stored.clone(),
         refused,
         refusal: observed.refusal.clone(),
+        retained: retained(observed),
         draining: observed.draining.clone(),
         envoy: EnvoyReport {
             serves,
             ..observed.envoy.clone()
         },
     }
+}
+
+/// Returns the certificates that are trusted beside what is declared.
+fn retained(observed: &Observed) -> Vec<RetainedReport> {
+    let certificates = observed.applied.iter().flat_map(|target| &target.retained);
+    let reports = certificates.flat_map(|RetainedCertificate { bundle, pem, until }| {
+        let facts = CertificateFacts::of_pem(pem.as_bytes()).into_iter();
+        facts.map(|facts| RetainedReport {
+            bundle: bundle.clone(),
+            subject: facts.subject,
+            serial: facts.serial,
+            until: *until,
+        })
+    });
+    reports.collect()
 }
 
 /// Returns the state of a Gateway of which Envoy serves the newest target, as a whole or without what it refuses.

@@ -177,11 +177,28 @@ pub struct GatewayReport {
     /// Envoy's reasons for refusing the newest change as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusal: Vec<String>,
+    /// Certificates that trust bundles have lost in a rotation, and that are trusted still.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retained: Vec<RetainedReport>,
     /// Progress of a drain, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<String>,
     /// The Envoy.
     pub envoy: EnvoyReport,
+}
+
+/// A certificate that a trust bundle has lost in a rotation, and that is trusted still.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RetainedReport {
+    /// The bundle: `ConfigMap/namespace/name`, or several with `+` between them.
+    pub bundle: String,
+    /// Subject of the certificate.
+    pub subject: String,
+    /// Its serial number in lower-case hexadecimal.
+    pub serial: String,
+    /// End of the trust in it.
+    pub until: Timestamp,
 }
 
 /// One object, or a part of one, that Envoy refuses.

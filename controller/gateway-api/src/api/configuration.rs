@@ -43,6 +43,9 @@ pub struct SesameConfigurationSpec {
     /// Treatment of clients that nobody knows; docs/security.md has the defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<EdgeSettings>,
+    /// Exchange of credentials that are in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<RotationSettings>,
 }
 
 /// Gateways that a controller serves.
@@ -205,6 +208,17 @@ pub struct PortMapping {
     /// The port that hosts open.
     #[schemars(range(min = 1, max = 65535))]
     pub inside: i32,
+}
+
+/// Exchange of credentials that are in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RotationSettings {
+    /// Time for which a certificate of a CA bundle is trusted after it was exchanged for another one: `0s`, the default, to `720h`.
+    /// A change that only removes certificates takes effect at once. `--bundle-overlap-seconds` of a host takes precedence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
+    pub bundle_overlap: Option<String>,
 }
 
 /// Treatment of clients that nobody knows. A time of `0s` is no limit.

@@ -168,6 +168,17 @@ pub struct ConfigMap {
     pub data: BTreeMap<String, String>,
 }
 
+/// `ClusterTrustBundle` of `certificates.k8s.io`.
+pub type ClusterTrustBundle = Object<ClusterTrustBundleSpec>;
+
+/// The specification of a `ClusterTrustBundle`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ClusterTrustBundleSpec {
+    /// Certificates of authorities in PEM.
+    pub trust_bundle: String,
+}
+
 /// `Namespace` v1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]

@@ -23,11 +23,19 @@ const LABEL: Form = Form {
                starting and ending with a letter or digit",
 };
 
+/// The name of a bundle that is linked to a signer starts with the signer's, with colons.
+const SIGNED: Form = Form {
+    holds: |name| name.len() <= 253 && name.split(':').all(is_dns_subdomain),
+    expected: "expected at most 253 lower case letters, digits, `-`, `.` and `:`, \
+               each part starting and ending with a letter or digit",
+};
+
 /// Checks the names in an object: its own, its namespace, and those of its listeners and rules.
 pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
     let metadata = object.metadata();
     let form = match object.kind() {
         Kind::Namespace => LABEL,
+        Kind::ClusterTrustBundle => SIGNED,
         _ => SUBDOMAIN,
     };
     form.check(&metadata.name, || "metadata.name".to_owned())?;
@@ -49,6 +57,7 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
         | AnyObject::EndpointSlice(_)
         | AnyObject::Secret(_)
         | AnyObject::ConfigMap(_)
+        | AnyObject::ClusterTrustBundle(_)
         | AnyObject::Namespace(_)
         | AnyObject::SesameConfiguration(_) => Ok(()),
     }

@@ -34,7 +34,7 @@ fn usable<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Backend, String>
     };
     let bundle = tls.trust_bundle.as_str();
     let key = tls.client_key.as_str();
-    if tls.dns_names.is_empty() && tls.uris.is_empty() {
+    if explained_tls(tls).names.is_empty() {
         return Err("its TLS has no name to verify".to_owned());
     }
     if !bundle.is_empty() && !snapshot.trust_bundles.iter().any(|it| it.name == bundle) {
@@ -115,10 +115,20 @@ fn explained_tls(tls: &BackendTls) -> ExplainedTls {
         dns_names,
         uris,
         client_key: _,
+        dns_suffixes,
+        uri_prefixes,
     } = tls;
+    let suffixes = dns_suffixes.iter().map(|suffix| format!("*{suffix}"));
+    let prefixes = uri_prefixes.iter().map(|prefix| format!("{prefix}*"));
     ExplainedTls {
         sni: sni.clone(),
-        names: dns_names.iter().chain(uris).cloned().collect(),
+        names: dns_names
+            .iter()
+            .chain(uris)
+            .cloned()
+            .chain(suffixes)
+            .chain(prefixes)
+            .collect(),
         authorities: trust_bundle.clone(),
     }
 }

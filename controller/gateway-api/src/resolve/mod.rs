@@ -89,7 +89,9 @@ impl Resolution {
                 .peekable();
             if members.peek().is_none() {
                 let expiries = published.keys.iter().filter_map(Expiry::of);
-                all.insert(name.clone(), expiries.collect());
+                let bundles = published.snapshot.trust_bundles.iter();
+                let authorities = bundles.flat_map(Expiry::of_bundle);
+                all.insert(name.clone(), expiries.chain(authorities).collect());
             }
             for (gateway, MergedGateway { keys, .. }) in members {
                 let own = published.keys.iter().filter(|key| keys.contains(&key.name));

@@ -50,6 +50,7 @@ pub(crate) fn measure(directory: &Path, routes: usize, port: u16) -> anyhow::Res
             ..sesame_render::EndpointRules::default()
         },
         access_log: None,
+        retained: [].into(),
     };
     let mut resolver = Resolver::default();
     let (mut resolve, mut rendered) = (Vec::new(), Vec::new());

@@ -1,27 +1,75 @@
 //! Subject alternative names, of which a backend's certificate must have one (`BackendTLSPolicyValidation`).
 //!
-//! With `subjectAltNames`, the hostname is the server name only, and proves nothing.
+//! With `subjectAltNames`, or patterns in `options`, the hostname is the server name only, and proves nothing.
 
 use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 
 /// The names, in the object's order.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
     pub(crate) dns_names: Vec<String>,
     pub(crate) uris: Vec<String>,
+    /// Ends of DNS names, from their dot.
+    pub(crate) dns_suffixes: Vec<String>,
+    /// Beginnings of URIs, with their slash.
+    pub(crate) uri_prefixes: Vec<String>,
 }
 
-/// Reads the names; the error starts with the field below `validation`.
-pub(crate) fn read(hostname: &str, alt_names: &[SubjectAltName]) -> Result<Names, String> {
+/// The option of a policy that holds patterns of names.
+pub(crate) const PATTERNS: &str = "projectsesame.io/subject-alt-name-patterns";
+
+/// Reads patterns: `*.svc.example.com` for DNS names below that domain, `spiffe://example.com/ns/*` for URIs that begin so.
+/// The error completes the sentence "spec.options x …".
+pub(crate) fn read_patterns(value: &str) -> Result<Names, String> {
+    let patterns: Vec<&str> = value.split(',').map(str::trim).collect();
+    limits::entries("", patterns.len(), 1..=limits::MAX_SUBJECT_ALT_NAMES)
+        .map_err(|why| why.trim_start().to_owned())?;
+    let mut found = Names::default();
+    for pattern in patterns {
+        let quoted: String = pattern.chars().take(limits::MAX_URI).collect();
+        if let Some(suffix) = pattern.strip_prefix('*').filter(|it| it.starts_with('.')) {
+            Hostname::parse(pattern).map_err(|why| format!("holds {quoted:?}: {why}"))?;
+            found.dns_suffixes.push(suffix.to_owned());
+        } else if let Some(prefix) = pattern.strip_suffix('*').filter(|it| is_uri_prefix(it)) {
+            found.uri_prefixes.push(prefix.to_owned());
+        } else {
+            return Err(format!(
+                "holds {quoted:?}; expected patterns such as \"*.svc.example.com\" or \"spiffe://example.com/ns/*\", with \
+                 commas between them"
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns true for a URI with an authority and a path that ends with a slash. Anything less could be the beginning of another
+/// authority's name.
+fn is_uri_prefix(prefix: &str) -> bool {
+    let rest = prefix.split_once("://").map(|(_, rest)| rest);
+    let authority = rest.and_then(|rest| rest.split_once('/'));
+    prefix.ends_with('/')
+        && !prefix.contains('*')
+        && authority.is_some_and(|(authority, _)| !authority.is_empty())
+        && check_uri(prefix).is_ok()
+}
+
+/// Reads the names; the error starts with the field below `validation`. With `patterns`, the hostname need not be in a
+/// certificate.
+pub(crate) fn read(
+    hostname: &str,
+    alt_names: &[SubjectAltName],
+    patterns: Option<Names>,
+) -> Result<Names, String> {
     limits::entries(
         "subjectAltNames",
         alt_names.len(),
         0..=limits::MAX_SUBJECT_ALT_NAMES,
     )?;
-    let mut found = Names::default();
-    if alt_names.is_empty() {
+    let proves = alt_names.is_empty() && patterns.is_none();
+    let mut found = patterns.unwrap_or_default();
+    if proves {
         found.dns_names.push(hostname.to_owned());
     }
     for (i, name) in alt_names.iter().enumerate() {
@@ -88,13 +136,13 @@ mod tests {
 
     #[test]
     fn the_hostname_is_verified_only_without_other_names() {
-        let only = read("a.test", &[]).expect("valid");
+        let only = read("a.test", &[], None).expect("valid");
         assert_eq!(only.dns_names, ["a.test"]);
         let names = [
             name("Hostname", "*.b.test", ""),
             name("URI", "", "spiffe://b/c"),
         ];
-        let read = read("a.test", &names).expect("valid");
+        let read = read("a.test", &names, None).expect("valid");
         assert_eq!(
             (read.dns_names, read.uris),
             (vec!["*.b.test".to_owned()], vec!["spiffe://b/c".to_owned()])
@@ -114,9 +162,42 @@ mod tests {
             name("Email", "a.test", ""),
         ] {
             assert!(
-                read("a.test", std::slice::from_ref(&bad)).is_err(),
+                read("a.test", std::slice::from_ref(&bad), None).is_err(),
                 "{bad:?}"
             );
+        }
+    }
+
+    #[test]
+    fn patterns_are_ends_of_dns_names_and_beginnings_of_uris() {
+        let patterns =
+            read_patterns("*.svc.example.com, spiffe://example.com/ns/*").expect("valid");
+        assert_eq!(patterns.dns_suffixes, [".svc.example.com"]);
+        assert_eq!(patterns.uri_prefixes, ["spiffe://example.com/ns/"]);
+        let with_names = read(
+            "a.test",
+            &[name("URI", "", "spiffe://b/c")],
+            Some(patterns.clone()),
+        );
+        assert_eq!(with_names.expect("valid").uris, ["spiffe://b/c"]);
+        let alone = read("a.test", &[], Some(patterns)).expect("valid");
+        assert!(alone.dns_names.is_empty(), "the hostname proves nothing");
+        for bad in [
+            "",
+            "*",
+            "*.",
+            "a.test",
+            "*svc",
+            "*.A.test",
+            "a.*.test",
+            "spiffe://*",
+            "spiffe:///*",
+            "spiffe://example.com*",
+            "spiffe://example.com/*/sa/*",
+            "spiffe://example.com/ns*",
+            "*.a.test,,*.b.test",
+        ] {
+            assert!(read_patterns(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use sesame_proto::schema::{self, TrustBundle};
 
-use super::subject_alt_names::{self, Names};
+use super::subject_alt_names::{self, Names, PATTERNS};
 use crate::api::{
     BackendTlsPolicy, BackendTlsPolicySpec, BackendTlsValidation, GATEWAY_GROUP, PolicyTargetRef,
     WellKnownCaCertificates,
@@ -177,7 +177,8 @@ fn check<'w>(
 ) -> Policy<'w> {
     let BackendTlsPolicySpec {
         target_refs,
-        validation,
+        // Read with its bundle.
+        validation: _,
         options,
     } = &object.spec;
     let key = Kind::BackendTlsPolicy.named(object.metadata.key());
@@ -192,20 +193,8 @@ fn check<'w>(
     );
     accepted.refuse_if(Reason::Invalid, number.err());
     check_targets(target_refs, &key, &mut accepted, cx);
-    for (name, value) in options {
-        cx.problems.add(
-            key.clone(),
-            format!("spec.options {name:?}: {value:?} is not supported and has no effect"),
-        );
-    }
-    let (tls, bundle) = tls(
-        validation,
-        &object.metadata.namespace,
-        &mut accepted,
-        &mut resolved,
-        bundles,
-        cx,
-    );
+    let patterns = patterns(options, &key, &mut accepted, cx);
+    let (tls, bundle) = tls(object, patterns, &mut accepted, &mut resolved, bundles, cx);
     Policy {
         object,
         tls: accepted.good().then_some(tls),
@@ -213,6 +202,35 @@ fn check<'w>(
         resolved,
         bundle,
     }
+}
+
+/// Reads the options. One of ours that is not understood refuses the policy, because whoever writes it wants to be protected by it.
+fn patterns(
+    options: &BTreeMap<String, String>,
+    policy: &ObjectKey,
+    accepted: &mut Verdict,
+    cx: &mut ResolveContext<'_, '_>,
+) -> Option<Names> {
+    let mut patterns = None;
+    for (name, value) in options {
+        if name == PATTERNS {
+            match subject_alt_names::read_patterns(value) {
+                Ok(names) => patterns = Some(names),
+                Err(why) => {
+                    let message = format!("spec.options {name:?} {why}");
+                    accepted.refuse(Reason::Invalid, message);
+                }
+            }
+        } else if names::is_ours(name) {
+            let message = format!("spec.options {name:?} is unknown; expected {PATTERNS:?}");
+            accepted.refuse(Reason::Invalid, message);
+        } else {
+            let message =
+                format!("spec.options {name:?}: {value:?} is not supported and has no effect");
+            cx.problems.add(policy.clone(), message);
+        }
+    }
+    patterns
 }
 
 /// Checks the targets. A policy that names one twice is refused; a target that is no Service has no effect.
@@ -251,30 +269,36 @@ fn check_targets(
 
 /// Returns the TLS that the validation configures, and its trust bundle; faults go to the verdicts.
 fn tls<'w>(
-    validation: &'w BackendTlsValidation,
-    namespace: &'w str,
+    object: &'w BackendTlsPolicy,
+    patterns: Option<Names>,
     accepted: &mut Verdict,
     resolved: &mut Verdict,
     bundles: &mut CaBundles<'w>,
-    cx: &ResolveContext<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
 ) -> (schema::BackendTls, Option<TrustBundle>) {
     let BackendTlsValidation {
         ca_certificate_refs: _,
         well_known_ca_certificates: _,
         hostname,
         subject_alt_names,
-    } = validation;
+    } = &object.spec.validation;
     if let Err(why) = hostnames::check_precise(hostname) {
         accepted.refuse(Reason::Invalid, format!("spec.validation.hostname {why}"));
     }
-    let Names { dns_names, uris } = match subject_alt_names::read(hostname, subject_alt_names) {
+    let names = subject_alt_names::read(hostname, subject_alt_names, patterns);
+    let Names {
+        dns_names,
+        uris,
+        dns_suffixes,
+        uri_prefixes,
+    } = match names {
         Ok(names) => names,
         Err(why) => {
             accepted.refuse(Reason::Invalid, format!("spec.validation.{why}"));
             Names::default()
         }
     };
-    let bundle = trust_bundle(validation, namespace, accepted, resolved, bundles, cx);
+    let bundle = trust_bundle(object, accepted, resolved, bundles, cx);
     let tls = schema::BackendTls {
         sni: hostname.clone(),
         trust_bundle: bundle
@@ -284,6 +308,8 @@ fn tls<'w>(
         dns_names,
         uris,
         client_key: String::new(),
+        dns_suffixes,
+        uri_prefixes,
     };
     (tls, bundle)
 }
@@ -291,13 +317,13 @@ fn tls<'w>(
 /// Returns the bundle of the CA certificates that the validation names; none if those of the system count. Faults go to the
 /// verdicts.
 fn trust_bundle<'w>(
-    validation: &'w BackendTlsValidation,
-    namespace: &'w str,
+    object: &'w BackendTlsPolicy,
     accepted: &mut Verdict,
     resolved: &mut Verdict,
     bundles: &mut CaBundles<'w>,
-    cx: &ResolveContext<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
 ) -> Option<TrustBundle> {
+    let validation = &object.spec.validation;
     let references = validation.ca_certificate_refs.as_slice();
     let well_known = validation.well_known_ca_certificates.as_ref();
     let well_known = well_known.filter(|value| !value.as_str().is_empty());
@@ -324,10 +350,18 @@ fn trust_bundle<'w>(
     let referrer = Referrer {
         group: GATEWAY_GROUP,
         kind: Kind::BackendTlsPolicy.as_str(),
-        namespace,
+        namespace: &object.metadata.namespace,
     };
-    let Combined { bundle, faults } =
-        bundles.combine(referrer, references, Reach::OwnNamespace, cx);
+    let Combined {
+        bundle,
+        faults,
+        advice,
+    } = bundles.combine(referrer, references, Reach::OwnNamespace, cx);
+    if let Some(advice) = advice {
+        let message = format!("spec.validation.caCertificateRefs: {advice}");
+        let policy = Kind::BackendTlsPolicy.named(object.metadata.key());
+        cx.problems.add(policy, message);
+    }
     for (reason, why) in faults {
         let reason = match reason {
             Reason::InvalidCaCertificateKind => Reason::InvalidKind,

@@ -51,6 +51,12 @@ const fn within(
 pub(crate) const FEATURES: &[Feature] = &[
     always("BackendTLSPolicy", Kind::BackendTlsPolicy),
     always("BackendTLSPolicySANValidation", Kind::BackendTlsPolicy),
+    within(
+        "ClusterTrustBundle",
+        Kind::ClusterTrustBundle,
+        NEVER,
+        7..=LAST,
+    ),
     always("GRPCRoute", Kind::GrpcRoute),
     always("GRPCRouteNamedRouteRule", Kind::GrpcRoute),
     within(

@@ -101,12 +101,15 @@ pub(crate) fn resolve<'w>(
     if listener.spec.protocol == Protocol::Https
         && let Some(port) = listener.port
     {
-        frontend.apply(
+        let advice = frontend.apply(
             port,
             &mut listener.accepted,
             &mut listener.resolved,
             &mut termination,
         );
+        if let Some(message) = advice {
+            advise(owner, listener, message.to_owned(), cx);
+        }
     }
     listener.tls = Some(termination);
 }

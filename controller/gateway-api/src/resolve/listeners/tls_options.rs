@@ -11,10 +11,9 @@ use sesame_proto::tls_parameters::{CIPHER_SUITES, is_application_protocol};
 
 use crate::api::{ListenerTls, Protocol, TlsMode};
 use crate::resolve::syntax::limits;
+use crate::resolve::syntax::names::is_ours;
 use crate::resolve::tls::private_keys::KeyKind;
 
-/// The domain of our keys. One of a domain below it is ours, too.
-const DOMAIN: &str = "projectsesame.io";
 const MIN_VERSION: &str = "projectsesame.io/min-version";
 const MAX_VERSION: &str = "projectsesame.io/max-version";
 const SUITES: &str = "projectsesame.io/cipher-suites";
@@ -150,15 +149,6 @@ impl TlsOptions {
 pub(super) fn of_others(options: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     let all = options.iter().map(|(key, value)| (&**key, &**value));
     all.filter(|(key, _)| !is_ours(key))
-}
-
-/// Returns true for a key under our domain, in whatever case.
-fn is_ours(key: &str) -> bool {
-    let domain = key.split('/').next().unwrap_or_default();
-    let domain = domain.to_ascii_lowercase();
-    domain
-        .strip_suffix(DOMAIN)
-        .is_some_and(|above| above.is_empty() || above.ends_with('.'))
 }
 
 fn version(value: &str) -> Result<Version, String> {

@@ -8,7 +8,7 @@ use super::edge::EdgeDefaults;
 use super::parameters::Scope;
 use super::{fleet, ports};
 use crate::api::{
-    GatewayRef, GatewaySelection, HostRules, Network, PortRules, SelectionMode,
+    GatewayRef, GatewaySelection, HostRules, Network, PortRules, RotationSettings, SelectionMode,
     SesameConfiguration, SesameConfigurationSpec, UnknownField,
 };
 use crate::resolve::syntax::{durations, limits, names};
@@ -19,6 +19,8 @@ const MAX_LISTED: usize = 64;
 const MOST_ENTRIES: usize = 256;
 /// Shortest and longest silence after which a host may be lost, in milliseconds.
 const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
+/// Longest time for which a certificate is trusted that a bundle has lost, in milliseconds.
+const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 
 /// Returns what is wrong with a configuration, each with its field, its value and what is expected; empty if it is valid.
 pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
@@ -29,6 +31,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
         fleet,
         ports,
         edge,
+        rotation,
     } = &configuration.spec;
     let mut found: Vec<String> = configuration
         .metadata
@@ -48,6 +51,9 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     }
     if let Some(ports) = ports {
         faults.ports(ports);
+    }
+    if let Some(rotation) = rotation {
+        faults.rotation(rotation);
     }
     if let Some(fleet) = fleet {
         let wrong = fleet::faults(fleet);
@@ -177,6 +183,21 @@ impl Faults<'_> {
         }
     }
 
+    fn rotation(&mut self, rotation: &RotationSettings) {
+        let RotationSettings { bundle_overlap } = rotation;
+        match bundle_overlap.as_deref().map(durations::milliseconds) {
+            Some(Err(why)) => self.add("rotation.bundleOverlap", why),
+            Some(Ok(time)) if time > BUNDLE_OVERLAP_MS => {
+                let text = bundle_overlap.as_deref().unwrap_or_default();
+                self.add(
+                    "rotation.bundleOverlap",
+                    format!("{text:?}: expected 0s to 720h"),
+                );
+            }
+            _ => {}
+        }
+    }
+
     fn ports(&mut self, ports: &PortRules) {
         let PortRules { map, allowed } = ports;
         let map = map.as_deref().unwrap_or_default();
@@ -256,6 +277,9 @@ mod tests {
                 max_request_headers: Some(0),
                 ..EdgeSettings::default()
             }),
+            rotation: Some(RotationSettings {
+                bundle_overlap: Some("721h".to_owned()),
+            }),
         });
         for words in [
             "spec.gateway.controllerName: \"ours\"",
@@ -271,6 +295,7 @@ mod tests {
             "spec.ports.allowed[0]: \"80-\"",
             "spec.edge.escapedSlashes: \"redirect\" is not one of Redirect,",
             "spec.edge.requestTimeout: \"1d\" is not a duration",
+            "spec.rotation.bundleOverlap: \"721h\": expected 0s to 720h",
             "spec.edge.maxRequestHeaders: \"0\" is not a number from 1 to 10000",
         ] {
             assert!(found.contains(words), "{words}: {found}");

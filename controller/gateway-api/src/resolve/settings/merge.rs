@@ -6,7 +6,7 @@ use super::named;
 use super::ports::PortLimits;
 use crate::api::{
     ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings, PortRules,
-    Publishing, SesameConfiguration, SesameConfigurationSpec, UpstreamSettings,
+    Publishing, RotationSettings, SesameConfiguration, SesameConfigurationSpec, UpstreamSettings,
 };
 
 /// Layers together.
@@ -15,6 +15,7 @@ pub(super) struct Merged {
     pub(super) publishing: Publishing,
     pub(super) fleet: FleetSettings,
     pub(super) edge: EdgeSettings,
+    pub(super) rotation: RotationSettings,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
 }
@@ -43,6 +44,7 @@ impl Merged {
             fleet,
             ports,
             edge,
+            rotation,
         } = &layer.spec;
         if let Some(publishing) = publishing {
             self.publishing(publishing, &source);
@@ -52,6 +54,11 @@ impl Merged {
         }
         if let Some(edge) = edge {
             self.edge(edge, &source);
+        }
+        if let Some(rotation) = rotation {
+            lay! { RotationSettings {} = rotation, over self.rotation, self.sources, &source;
+                bundle_overlap as "spec.rotation.bundleOverlap",
+            }
         }
         if let Some(PortRules { map, allowed }) = ports {
             if let Some(map) = map {

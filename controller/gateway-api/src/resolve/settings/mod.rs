@@ -23,7 +23,7 @@ use self::ports::PortLimits;
 use crate::api::SesameConfigurationSpec;
 use crate::api::{
     FleetGateways, FleetManagement, FleetSettings, FleetWorkload, Labels, Publishing,
-    PublishingType, SesameConfiguration,
+    PublishingType, RotationSettings, SesameConfiguration,
 };
 
 /// Settings of one Gateway, all layers together.
@@ -35,6 +35,8 @@ pub struct GatewaySettings {
     pub fleet: FleetSettings,
     /// Edge settings, if any differs from the defaults.
     pub(crate) edge: Option<schema::Edge>,
+    /// Exchange of credentials, if it differs from the defaults.
+    pub(crate) rotation: Option<schema::Rotation>,
     pub(crate) ports: PortLimits,
     /// Object or annotation that decided about each field that is set.
     pub sources: BTreeMap<String, String>,
@@ -52,6 +54,7 @@ impl GatewaySettings {
             publishing,
             fleet,
             edge: of_layers,
+            rotation,
             ports,
             mut sources,
         } = merged;
@@ -63,6 +66,7 @@ impl GatewaySettings {
             publishing,
             fleet,
             edge: edge.difference(),
+            rotation: of_rotation(&rotation),
             ports,
             sources,
         };
@@ -92,12 +96,14 @@ impl GatewaySettings {
             publishing,
             fleet,
             edge,
+            rotation,
             ports,
             sources,
         } = self;
         let same = *publishing == others.publishing
             && *fleet == others.fleet
             && *edge == others.edge
+            && *rotation == others.rotation
             && ports.maps_as(&others.ports);
         let is_other = |(field, source): &(&String, &String)| {
             others.sources.get(*field) != Some(*source) && *field != "spec.ports.allowed"
@@ -134,6 +140,17 @@ impl GatewaySettings {
     pub fn opened(&self, port: u16) -> u16 {
         self.ports.opened(port)
     }
+}
+
+/// Returns what a snapshot says of the exchange of credentials; none where all is as by default.
+fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
+    let RotationSettings { bundle_overlap } = settings;
+    // It has been checked.
+    let overlap = bundle_overlap.as_deref().and_then(check::milliseconds);
+    let rotation = schema::Rotation {
+        bundle_overlap_ms: overlap.unwrap_or_default(),
+    };
+    (rotation != schema::Rotation::default()).then_some(rotation)
 }
 
 /// Returns the name of a configuration as messages say it.

@@ -88,6 +88,7 @@ pub(crate) fn assemble<'w>(
             backends: upstreams.backends,
             endpoints: upstreams.endpoints,
             edge: gateway.settings.edge,
+            rotation: gateway.settings.rotation,
         },
         gateway: name,
         keys: certificates

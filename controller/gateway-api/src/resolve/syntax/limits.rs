@@ -54,6 +54,9 @@ pub(crate) const MAX_URI: usize = 253;
 /// Bytes of a text with certificates or a key, and certificates in it: more than any real chain or bundle has. Our own.
 pub(crate) const MAX_PEM_BYTES: usize = 512 * 1024;
 pub(crate) const MAX_PEM_CERTIFICATES: usize = 512;
+/// Revocation lists in a text, and certificates that all of them revoke. Our own.
+pub(crate) const MAX_PEM_LISTS: usize = 64;
+pub(crate) const MAX_REVOKED: usize = 10_000;
 
 /// Returns an error unless the list in this field has an allowed number of entries.
 pub(crate) fn entries(

@@ -87,6 +87,18 @@ pub(crate) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }
 
+/// The domain of our keys. One of a domain below it is ours, too.
+const DOMAIN: &str = "projectsesame.io";
+
+/// Returns true for a key under our domain, in whatever case.
+pub(crate) fn is_ours(key: &str) -> bool {
+    let domain = key.split('/').next().unwrap_or_default();
+    let domain = domain.to_ascii_lowercase();
+    domain
+        .strip_suffix(DOMAIN)
+        .is_some_and(|above| above.is_empty() || above.ends_with('.'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

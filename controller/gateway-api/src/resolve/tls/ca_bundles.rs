@@ -1,18 +1,21 @@
-//! CA certificates from ConfigMaps: looked up, permitted, read and checked, each ConfigMap once.
+//! CA certificates and revocation lists from ConfigMaps, and CA certificates from ClusterTrustBundles: looked up, permitted, read
+//! and checked, each object once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustls_pki_types::CertificateDer;
 use sesame_proto::schema::TrustBundle;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::pem;
-use crate::api::{ConfigMap, NamespacedName, ObjectRef};
+use super::revocation_lists::{self, RevocationList};
+use crate::api::{ClusterTrustBundleSpec, ConfigMap, NamespacedName, ObjectRef};
+use crate::certificate_facts::distinguished;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::context::references::Expected;
 use crate::status::{Grounds, Reason};
+use crate::world::Kind;
 
 /// The objects that references to CA certificates name.
 const CONFIG_MAPS: Expected = Expected {
@@ -22,8 +25,26 @@ const CONFIG_MAPS: Expected = Expected {
     wrong_name: Reason::InvalidCaCertificateRef,
 };
 
-/// The certificates, each as canonical PEM, or the fault of the ConfigMap.
-type ParsedConfigMap = Result<Arc<[String]>, String>;
+/// The content of the object, or its fault.
+type ParsedObject = Result<Arc<Authorities>, String>;
+
+/// The content of an object.
+#[derive(Debug)]
+struct Authorities {
+    certificates: Vec<Authority>,
+    /// Revocation lists, each as canonical PEM.
+    crls: Vec<String>,
+}
+
+/// One CA certificate.
+#[derive(Clone, Debug)]
+struct Authority {
+    /// Canonical PEM.
+    pem: String,
+    subject: String,
+    /// True if there is a list of what it has revoked.
+    has_crl: bool,
+}
 
 /// The bundle of several references together.
 #[derive(Debug, Default)]
@@ -32,6 +53,8 @@ pub(crate) struct Combined {
     pub(crate) bundle: Option<TrustBundle>,
     /// Faults of the references that are not valid; each message starts with the reference, as `caCertificateRefs[0]: `.
     pub(crate) faults: Vec<Grounds>,
+    /// What is to be known of the bundle, although it can be used.
+    pub(crate) advice: Option<String>,
 }
 
 /// The namespaces that references may reach.
@@ -45,7 +68,7 @@ pub(crate) enum Reach {
 
 /// The bundles that were read so far.
 #[derive(Default)]
-pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str), ParsedConfigMap>);
+pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str), ParsedObject>);
 
 impl<'w> CaBundles<'w> {
     /// Returns the certificates of all references, each once, in their order. The bundle is named after their sources, so that
@@ -59,10 +82,12 @@ impl<'w> CaBundles<'w> {
     ) -> Combined {
         let mut combined = Combined::default();
         let mut names = Vec::new();
-        let mut certificates: Vec<String> = Vec::new();
+        let mut authorities: Vec<Authority> = Vec::new();
+        let mut crls: Vec<String> = Vec::new();
         for (i, reference) in references.iter().enumerate() {
             let elsewhere = reference.namespace.as_deref().filter(|namespace| {
-                reach == Reach::OwnNamespace && *namespace != referrer.namespace
+                let own = *namespace == referrer.namespace || is_cluster_trust_bundle(reference);
+                reach == Reach::OwnNamespace && !own
             });
             let found = match elsewhere {
                 Some(namespace) => Err((
@@ -79,22 +104,66 @@ impl<'w> CaBundles<'w> {
                     if !names.contains(&name) {
                         names.push(name);
                     }
-                    for certificate in found.iter() {
-                        if !certificates.contains(certificate) {
-                            certificates.push(certificate.clone());
+                    for authority in &found.certificates {
+                        match authorities.iter_mut().find(|it| it.pem == authority.pem) {
+                            Some(known) => known.has_crl |= authority.has_crl,
+                            None => authorities.push(authority.clone()),
                         }
                     }
+                    let more = found.crls.iter().filter(|crl| !crls.contains(crl));
+                    let more: Vec<String> = more.cloned().collect();
+                    crls.extend(more);
                 }
                 Err((reason, why)) => combined
                     .faults
                     .push((reason, format!("caCertificateRefs[{i}]: {why}"))),
             }
         }
-        combined.bundle = (!certificates.is_empty()).then(|| TrustBundle {
+        let unlisted: Vec<&str> = authorities
+            .iter()
+            .filter(|authority| !authority.has_crl && !crls.is_empty())
+            .map(|authority| authority.subject.as_str())
+            .collect();
+        combined.advice = (!unlisted.is_empty()).then(|| {
+            format!(
+                "ca.crl has no list of {}: whatever they have issued themselves is refused, and of other certificates only those \
+                 that are shown are looked up, not the chains behind them",
+                unlisted.join(", ")
+            )
+        });
+        combined.bundle = (!authorities.is_empty()).then(|| TrustBundle {
             name: names.join("+"),
-            pem: certificates.concat(),
+            pem: authorities.iter().map(|it| it.pem.as_str()).collect(),
+            crl: crls.concat(),
+            crl_for_leaf_only: !unlisted.is_empty(),
         });
         combined
+    }
+
+    /// Returns the certificates of a ClusterTrustBundle, and its name. Whoever may write a reference may name any of them.
+    fn cluster_trust_bundle(
+        &mut self,
+        reference: &'w ObjectRef,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<(String, Arc<Authorities>), Grounds> {
+        let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
+        let name = reference.name.as_str();
+        if let Some(namespace) = reference.namespace.as_deref() {
+            return Err(invalid(format!(
+                "namespace {namespace:?} must not be set: a ClusterTrustBundle has none"
+            )));
+        }
+        let Some(bundle) = cx.world.cluster_trust_bundles.get("", name) else {
+            return Err(invalid(format!("ClusterTrustBundle {name} does not exist")));
+        };
+        let ClusterTrustBundleSpec { trust_bundle } = &bundle.spec;
+        let key = ("", bundle.metadata.name.as_str());
+        let parse = || authorities("spec.trustBundle", trust_bundle, Vec::new());
+        let parsed = self.0.entry(key).or_insert_with(parse);
+        let certificates = parsed
+            .clone()
+            .map_err(|why| invalid(format!("ClusterTrustBundle {name} {why}")))?;
+        Ok((format!("ClusterTrustBundle/{name}"), certificates))
     }
 
     /// Returns the certificates that `reference` of `referrer` names, and the name of their source.
@@ -103,7 +172,10 @@ impl<'w> CaBundles<'w> {
         referrer: Referrer<'w>,
         reference: &'w ObjectRef,
         cx: &ResolveContext<'w, '_>,
-    ) -> Result<(String, Arc<[String]>), Grounds> {
+    ) -> Result<(String, Arc<Authorities>), Grounds> {
+        if is_cluster_trust_bundle(reference) {
+            return self.cluster_trust_bundle(reference, cx);
+        }
         let (namespace, name) = CONFIG_MAPS.find(reference.into(), referrer, &cx.grants)?;
         let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
         let key = NamespacedName::new(namespace, name);
@@ -121,17 +193,46 @@ impl<'w> CaBundles<'w> {
     }
 }
 
+fn is_cluster_trust_bundle(reference: &ObjectRef) -> bool {
+    reference.group.as_deref() == Some("certificates.k8s.io")
+        && reference.kind.as_deref() == Some(Kind::ClusterTrustBundle.as_str())
+}
+
 /// Reads and checks one ConfigMap. The error completes the sentence "ConfigMap x ...".
-fn parse(map: &ConfigMap) -> ParsedConfigMap {
-    let text = map.data.get("ca.crt").ok_or("has no key ca.crt")?;
-    let certificates = pem::certificates(text.as_bytes()).map_err(|why| format!("ca.crt {why}"))?;
-    let one = |(i, certificate): (usize, &CertificateDer<'_>)| {
-        let (rest, _) = X509Certificate::from_der(certificate)
-            .map_err(|_| format!("ca.crt certificate {i} is malformed"))?;
+fn parse(map: &ConfigMap) -> ParsedObject {
+    let ConfigMap { metadata: _, data } = map;
+    let text = data.get("ca.crt").ok_or("has no key ca.crt")?;
+    let lists = data.get("ca.crl").map(|text| revocation_lists::read(text));
+    let lists = lists.transpose().map_err(|why| format!("ca.crl {why}"))?;
+    authorities("ca.crt", text, lists.unwrap_or_default())
+}
+
+/// Reads and checks the certificates of the field, whose authorities have issued the lists.
+fn authorities(field: &str, text: &str, lists: Vec<RevocationList>) -> ParsedObject {
+    let mut unused: Vec<bool> = vec![true; lists.len()];
+    let ders = pem::certificates(text.as_bytes()).map_err(|why| format!("{field} {why}"))?;
+    let mut certificates = Vec::new();
+    for (i, der) in ders.iter().enumerate() {
+        let (rest, certificate) = X509Certificate::from_der(der)
+            .map_err(|_| format!("{field} certificate {i} is malformed"))?;
+        let issued = |list: &RevocationList| list.issuer == certificate.subject().as_raw();
+        for (unused, list) in unused.iter_mut().zip(&lists) {
+            *unused &= !issued(list);
+        }
         // Old tools append data to a certificate that is no part of it.
-        let length = certificate.len() - rest.len();
-        let certificate = certificate.get(..length).unwrap_or_default();
-        Ok(pem::encode_certificates(&[certificate.into()]))
-    };
-    certificates.iter().enumerate().map(one).collect()
+        let length = der.len() - rest.len();
+        let whole = der.get(..length).unwrap_or_default();
+        certificates.push(Authority {
+            pem: pem::encode_certificates(&[whole.into()]),
+            subject: distinguished(certificate.subject()),
+            has_crl: lists.iter().any(issued),
+        });
+    }
+    if let Some(i) = unused.iter().position(|unused| *unused) {
+        return Err(format!(
+            "ca.crl list {i} is of no authority of ca.crt; remove it, or add its issuer"
+        ));
+    }
+    let crls = lists.into_iter().map(|list| list.pem).collect();
+    Ok(Arc::new(Authorities { certificates, crls }))
 }

@@ -30,6 +30,7 @@ pub(crate) struct FrontendValidation {
 struct PortValidation {
     unsupported: Option<String>,
     faults: Vec<Grounds>,
+    advice: Option<String>,
     /// None if clients are not validated, or if no reference is valid.
     bundle: Option<TrustBundle>,
     wanted: bool,
@@ -72,17 +73,18 @@ impl FrontendValidation {
         }
     }
 
-    /// Adds the validation on the port to the termination and verdicts of an HTTPS listener.
+    /// Adds the validation on the port to the termination and verdicts of an HTTPS listener. Returns what is to be known of it.
     pub(crate) fn apply(
         &self,
         port: u16,
         accepted: &mut Verdict,
         resolved: &mut Verdict,
         termination: &mut TlsTermination,
-    ) {
+    ) -> Option<&str> {
         let PortValidation {
             unsupported,
             faults,
+            advice,
             bundle,
             wanted,
             insecure_fallback,
@@ -111,6 +113,7 @@ impl FrontendValidation {
             }
             None => {}
         }
+        advice.as_deref()
     }
 
     /// Returns all trust bundles by name.
@@ -162,9 +165,13 @@ impl PortValidation {
             outcome.unsupported = Some(why);
             return outcome;
         }
-        let Combined { bundle, faults } =
-            bundles.combine(referrer, ca_certificate_refs, Reach::Granted, cx);
+        let Combined {
+            bundle,
+            faults,
+            advice,
+        } = bundles.combine(referrer, ca_certificate_refs, Reach::Granted, cx);
         outcome.bundle = bundle;
+        outcome.advice = advice.map(|advice| format!("{at}.caCertificateRefs: {advice}"));
         outcome.faults = faults
             .into_iter()
             .map(|(reason, why)| (reason, format!("{at}.{why}")))

@@ -6,3 +6,4 @@ mod chains;
 pub(crate) mod client_validation;
 pub(crate) mod pem;
 pub(crate) mod private_keys;
+mod revocation_lists;

@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::pem::{Error, PemObject as _};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
-use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES};
+use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PEM_LISTS};
 
 /// Old labels of certificates. The second has more than the certificate, which is cut off when it is read.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
@@ -27,6 +27,8 @@ const NO_CERTIFICATES: [(&str, &str); 3] = [
     ),
     ("PRIVATE KEY-----", ", but a private key"),
 ];
+/// The same for revocation lists.
+const NO_LISTS: [(&str, &str); 1] = [("-----BEGIN CERTIFICATE-----", ", but a certificate")];
 /// The same for keys.
 const NO_KEYS: [(&str, &str); 3] = [
     (
@@ -57,6 +59,28 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
         return Err(format!(
             "holds no PEM certificate{}",
             instead(&pem, &NO_CERTIFICATES)
+        ));
+    }
+    Ok(found)
+}
+
+/// Returns all revocation lists of a PEM text, in order; at least one.
+pub(crate) fn revocation_lists(
+    pem: &[u8],
+) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let pem = text(pem)?;
+    let mut found = Vec::new();
+    for item in CertificateRevocationListDer::pem_slice_iter(&pem) {
+        let list = item.map_err(|why| broken(&why))?;
+        if found.len() == MAX_PEM_LISTS {
+            return Err(format!("holds more than {MAX_PEM_LISTS} revocation lists"));
+        }
+        found.push(list);
+    }
+    if found.is_empty() {
+        return Err(format!(
+            "holds no PEM revocation list (X509 CRL){}",
+            instead(&pem, &NO_LISTS)
         ));
     }
     Ok(found)
@@ -135,6 +159,13 @@ pub(crate) fn encode_certificates(certificates: &[CertificateDer<'_>]) -> String
     for certificate in certificates {
         encode("CERTIFICATE", certificate, &mut text);
     }
+    text
+}
+
+/// Returns a revocation list as PEM.
+pub(crate) fn encode_revocation_list(list: &CertificateRevocationListDer<'_>) -> String {
+    let mut text = String::new();
+    encode("X509 CRL", list, &mut text);
     text
 }
 

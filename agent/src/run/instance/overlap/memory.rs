@@ -1,0 +1,327 @@
+//! The trust bundles of a Gateway as they were declared last, and the certificates that they have lost in a rotation. Pure: the
+//! time is an argument.
+//!
+//! A change that adds certificates and removes others is a rotation: those that it removes are trusted for one overlap more. A
+//! change that only removes is a revocation, and takes effect at once. It must never trust what was not declared before, nor
+//! give a certificate a second overlap because its source goes back and forth.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sesame_gateway_api::certificate_facts::issued_crl;
+use sesame_proto::schema::TrustBundle;
+use sesame_render::RetainedAuthorities;
+
+use crate::run::target::RetainedCertificate;
+
+/// Most lost certificates of one bundle; those that end first are forgotten first.
+const MOST_LOST: usize = 64;
+
+/// The bundles of one Gateway, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct BundleMemory {
+    bundles: BTreeMap<String, RememberedBundle>,
+}
+
+/// One bundle.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RememberedBundle {
+    /// Certificates that are declared, each as PEM.
+    declared: BTreeSet<String>,
+    /// Lists of what they have revoked, each as PEM.
+    crls: BTreeSet<String>,
+    lost: Vec<LostCertificate>,
+}
+
+/// A certificate that a rotation has removed. It may be declared again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LostCertificate {
+    pem: String,
+    #[serde(default)]
+    crls: BTreeSet<String>,
+    /// End of the trust in it.
+    until: Timestamp,
+    /// Time from which on another rotation gives it another overlap.
+    remembered_until: Timestamp,
+}
+
+impl BundleMemory {
+    /// Takes note of the bundles that are declared now.
+    pub(super) fn follow(&mut self, now: &[TrustBundle], overlap: Duration, time: Timestamp) {
+        for (name, before) in &mut self.bundles {
+            if !now.iter().any(|bundle| bundle.name == *name) {
+                // Nothing trusts it now; whoever brings it back does not exchange anything.
+                before.declared.clear();
+                before.crls.clear();
+            }
+        }
+        for TrustBundle { name, pem, crl, .. } in now {
+            let before = self.bundles.entry(name.clone()).or_default();
+            before.follow(sections(pem), sections(crl), overlap, time);
+        }
+        self.look_at_clock(overlap, time);
+    }
+
+    /// Forgets what is over. No trust lasts longer than one overlap from now, whatever has become of clock and setting.
+    pub(super) fn look_at_clock(&mut self, overlap: Duration, time: Timestamp) {
+        let latest = after(time, overlap);
+        let remembered = after(latest, overlap);
+        for bundle in self.bundles.values_mut() {
+            for lost in &mut bundle.lost {
+                lost.until = lost.until.min(latest);
+                lost.remembered_until = lost.remembered_until.min(remembered);
+            }
+            bundle.lost.retain(|lost| lost.remembered_until > time);
+        }
+        self.bundles
+            .retain(|_, bundle| !bundle.declared.is_empty() || !bundle.lost.is_empty());
+    }
+
+    /// Returns what is trusted beside what is declared, by the name of the bundle.
+    pub(super) fn retained(&self, time: Timestamp) -> BTreeMap<String, RetainedAuthorities> {
+        let bundles = self.bundles.iter();
+        let retained = bundles.map(|(name, bundle)| (name.clone(), bundle.retained(time)));
+        retained.filter(|(_, it)| !it.pem.is_empty()).collect()
+    }
+
+    /// Returns the certificates that are trusted beside what is declared, with the end of that.
+    pub(super) fn ends(&self, time: Timestamp) -> Vec<RetainedCertificate> {
+        let bundles = self.bundles.iter();
+        let all = bundles.flat_map(|(name, bundle)| {
+            let trusted = bundle.trusted(time);
+            trusted.map(move |lost| RetainedCertificate {
+                bundle: name.clone(),
+                pem: lost.pem.clone(),
+                until: lost.until,
+            })
+        });
+        all.collect()
+    }
+
+    /// Returns the next time at which something ends or is forgotten.
+    pub(super) fn next(&self, time: Timestamp) -> Option<Timestamp> {
+        let lost = self.bundles.values().flat_map(|bundle| &bundle.lost);
+        let times = lost.flat_map(|lost| [lost.until, lost.remembered_until]);
+        times.filter(|end| *end > time).min()
+    }
+}
+
+impl RememberedBundle {
+    fn follow(
+        &mut self,
+        declared: BTreeSet<String>,
+        crls: BTreeSet<String>,
+        overlap: Duration,
+        time: Timestamp,
+    ) {
+        let rotation = declared.difference(&self.declared).next().is_some();
+        let removed: Vec<String> = self.declared.difference(&declared).cloned().collect();
+        for pem in removed {
+            let known = self.lost.iter_mut().find(|lost| lost.pem == pem);
+            let until = if rotation { after(time, overlap) } else { time };
+            let remembered_until = after(until, overlap);
+            match known {
+                Some(lost) if rotation => lost.remembered_until = remembered_until,
+                Some(lost) => lost.until = lost.until.min(time),
+                None if rotation => {
+                    let issued = |crl: &&String| issued_crl(&pem, crl);
+                    self.lost.push(LostCertificate {
+                        crls: self.crls.iter().filter(issued).cloned().collect(),
+                        pem,
+                        until,
+                        remembered_until,
+                    });
+                }
+                None => {}
+            }
+        }
+        self.lost.sort_by_key(|lost| lost.until);
+        let surplus = self.lost.len().saturating_sub(MOST_LOST);
+        self.lost.drain(..surplus);
+        self.declared = declared;
+        self.crls = crls;
+    }
+
+    /// Returns the lost certificates that are trusted still. Envoy refuses whatever an authority without a list has issued as
+    /// soon as it knows a list of another one: such a certificate would break the new ones, or not be trusted anyway.
+    fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
+        let lost = self.lost.iter();
+        lost.filter(move |lost| {
+            let listed = !lost.crls.is_empty() || self.has_list_of(lost);
+            let trusted = lost.until > time && !self.declared.contains(&lost.pem);
+            trusted && listed != self.crls.is_empty()
+        })
+    }
+
+    fn has_list_of(&self, lost: &LostCertificate) -> bool {
+        self.crls.iter().any(|crl| issued_crl(&lost.pem, crl))
+    }
+
+    fn retained(&self, time: Timestamp) -> RetainedAuthorities {
+        if self.declared.is_empty() {
+            return RetainedAuthorities::default();
+        }
+        let mut retained = RetainedAuthorities::default();
+        let mut crls = BTreeSet::new();
+        for lost in self.trusted(time) {
+            retained.pem.push_str(&lost.pem);
+            // A newer list of the same authority takes the place of its old one.
+            if !self.has_list_of(lost) {
+                crls.extend(&lost.crls);
+            }
+        }
+        retained.crl = crls.into_iter().map(String::as_str).collect();
+        retained
+    }
+}
+
+/// Returns the sections of a PEM text.
+fn sections(pem: &str) -> BTreeSet<String> {
+    let mut sections = BTreeSet::new();
+    let mut section = String::new();
+    for line in pem.lines() {
+        if line.starts_with("-----BEGIN ") {
+            section.clear();
+        }
+        section.push_str(line);
+        section.push('\n');
+        if line.starts_with("-----END ") {
+            sections.insert(std::mem::take(&mut section));
+        }
+    }
+    sections
+}
+
+fn after(time: Timestamp, overlap: Duration) -> Timestamp {
+    time.checked_add(overlap).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OVERLAP: Duration = Duration::from_secs(100);
+
+    fn certificate(name: &str) -> String {
+        format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n")
+    }
+
+    fn bundle(names: &[&str]) -> TrustBundle {
+        TrustBundle {
+            name: "ConfigMap/ns/ca".to_owned(),
+            pem: names.iter().map(|name| certificate(name)).collect(),
+            ..TrustBundle::default()
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + seconds).unwrap()
+    }
+
+    /// Follows each step, and returns what is trusted beside what is declared after it.
+    fn steps(memory: &mut BundleMemory, steps: &[(i64, &[&str])]) -> Vec<String> {
+        let retained = |(seconds, names): &(i64, &[&str])| {
+            memory.follow(&[bundle(names)], OVERLAP, at(*seconds));
+            retained(memory, *seconds)
+        };
+        steps.iter().map(retained).collect()
+    }
+
+    fn retained(memory: &BundleMemory, seconds: i64) -> String {
+        let all = memory.retained(at(seconds)).into_values();
+        let pem: String = all.map(|it| it.pem).collect();
+        pem.lines()
+            .filter(|line| !line.starts_with('-'))
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    #[test]
+    fn what_a_rotation_removes_is_trusted_for_one_overlap_and_each_has_its_own_end() {
+        let mut memory = BundleMemory::default();
+        let found = steps(
+            &mut memory,
+            &[
+                (0, &["a"]),
+                (10, &["b"]),
+                (60, &["c"]),
+                (109, &["c"]),
+                (110, &["c"]),
+                (160, &["c"]),
+            ],
+        );
+        assert_eq!(found, ["", "a", "a b", "a b", "b", ""]);
+        assert_eq!(memory.ends(at(60)).len(), 0, "all is over");
+    }
+
+    #[test]
+    fn a_change_that_only_removes_is_a_revocation() {
+        let mut memory = BundleMemory::default();
+        let found = steps(
+            &mut memory,
+            &[
+                (0, &["a", "b"]),
+                (1, &["a"]),
+                (2, &["a", "c"]),
+                (3, &["d", "c"]),
+                (4, &["d"]),
+            ],
+        );
+        assert_eq!(found, ["", "", "", "a", "a"]);
+        // What was lost, came back and is revoked is not trusted, either.
+        let found = steps(&mut memory, &[(5, &["d", "a"]), (6, &["d"])]);
+        assert_eq!(found, ["", ""]);
+    }
+
+    #[test]
+    fn going_back_and_forth_gives_no_second_overlap() {
+        let mut memory = BundleMemory::default();
+        steps(&mut memory, &[(0, &["a"])]);
+        for turn in 0..40 {
+            let time = 10 + turn * 20;
+            let found = steps(&mut memory, &[(time, &["b"]), (time + 10, &["a"])]);
+            let (a, b) = match turn {
+                0..5 => ("a", "b"),
+                _ => ("", ""),
+            };
+            assert_eq!(found, [a, b], "turn {turn}");
+        }
+        // After it has been quiet for long enough, a rotation is one again.
+        let found = steps(&mut memory, &[(2_000, &["a"]), (2_001, &["b"])]);
+        assert_eq!(found, ["", "a"]);
+    }
+
+    #[test]
+    fn a_shorter_setting_and_a_clock_that_goes_back_shorten_what_is_left() {
+        let mut memory = BundleMemory::default();
+        steps(&mut memory, &[(0, &["a"]), (10, &["b"])]);
+        let mut shorter = memory.clone();
+        shorter.look_at_clock(Duration::from_secs(5), at(20));
+        assert_eq!(retained(&shorter, 24), "a");
+        assert_eq!(retained(&shorter, 25), "");
+        shorter.look_at_clock(Duration::ZERO, at(21));
+        assert_eq!(retained(&shorter, 21), "");
+        memory.look_at_clock(OVERLAP, at(-5_000));
+        assert_eq!(retained(&memory, -4_901), "a");
+        assert_eq!(retained(&memory, -4_900), "");
+    }
+
+    #[test]
+    fn a_bundle_that_was_away_exchanges_nothing_and_without_an_overlap_nothing_is_kept() {
+        let mut memory = BundleMemory::default();
+        steps(&mut memory, &[(0, &["a"])]);
+        memory.follow(&[], OVERLAP, at(1));
+        assert_eq!(steps(&mut memory, &[(2, &["b"])]), [""]);
+        memory.follow(&[bundle(&["c"])], Duration::ZERO, at(3));
+        assert_eq!(retained(&memory, 3), "");
+        assert_eq!(memory.next(at(3)), None);
+        let again: BundleMemory =
+            serde_json::from_str(&serde_json::to_string(&memory).unwrap()).unwrap();
+        assert_eq!(again, memory);
+    }
+}

@@ -1,0 +1,178 @@
+//! Trust bundles in rotation: what a bundle has lost in exchange for something else is trusted for a while more.
+//!
+//! What is trusted still, and until when, is on disk before Envoy gets it, so that neither the death of the agent nor a
+//! reboot prolongs it. It must never change a snapshot: that says what is declared.
+
+mod memory;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use sesame_files::open::{self, Rule};
+use sesame_proto::schema::Snapshot;
+use sesame_render::RetainedAuthorities;
+
+use self::memory::BundleMemory;
+use crate::host::durable::{create_directory, replace_file};
+use crate::host::remove_if_there;
+use crate::run::target::Target;
+
+/// The file in a Gateway's state directory.
+const FILE: &str = "overlap.json";
+/// Longest file that is read: several times as much as all bundles of a Gateway.
+const MAX_BYTES: u64 = 32 << 20;
+/// Time after which the clock is looked at again while something is trusted beside what is declared: it may have been set.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// The overlap of one Gateway.
+pub(super) struct Overlap {
+    path: PathBuf,
+    memory: BundleMemory,
+    /// What is on disk; none if there is no file.
+    stored: Option<BundleMemory>,
+    /// What the host's settings say; none if the configuration decides.
+    setting: Option<Duration>,
+    /// What the newest snapshot says.
+    declared: Duration,
+    /// Target that was followed last, and what was laid over it.
+    last: Option<(Arc<Target>, Arc<Target>)>,
+}
+
+impl Overlap {
+    /// Reads what an earlier agent has left. What cannot be read is not trusted any more.
+    pub(super) fn open(directory: &Path, setting: Option<Duration>) -> Self {
+        let path = directory.join(FILE);
+        let stored = match open::read_text(&path, Rule::Own, MAX_BYTES) {
+            Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
+            Err(error) if !path.exists() => {
+                tracing::debug!(%error, "no trust bundle is in rotation");
+                Ok(None)
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        let stored: Option<BundleMemory> = stored.unwrap_or_else(|error| {
+            tracing::error!(path = %path.display(), error, "what trust bundles had lost in a rotation cannot be read; it is not trusted any more");
+            None
+        });
+        Self {
+            path,
+            memory: stored.clone().unwrap_or_default(),
+            stored,
+            setting,
+            declared: Duration::ZERO,
+            last: None,
+        }
+    }
+
+    /// Returns true if an earlier agent may have left something in Envoy's files that is over by now.
+    pub(super) fn was_there(&self) -> bool {
+        self.stored.is_some()
+    }
+
+    /// Has the host's settings say something else from now on.
+    pub(super) fn set(&mut self, setting: Option<Duration>) {
+        self.setting = setting;
+    }
+
+    /// Takes note of what was accepted before the agent started, where nothing is on disk.
+    pub(super) fn begin_with(&mut self, accepted: &Snapshot) {
+        if self.stored.is_none() {
+            self.memory
+                .follow(&accepted.trust_bundles, Duration::ZERO, Timestamp::now());
+        }
+    }
+
+    /// Returns the target with what is trusted beside it now; the same value as before if that is the same.
+    pub(super) fn lay_over(&mut self, target: &Arc<Target>) -> Arc<Target> {
+        let now = Timestamp::now();
+        let last = self.last.take();
+        self.follow(target, last.as_ref().map(|(before, _)| before), now);
+        self.memory.look_at_clock(self.length(), now);
+        self.store();
+        let retained = self.memory.retained(now);
+        let laid = match last {
+            Some((before, laid))
+                if Arc::ptr_eq(&before, target) && laid.options.retained == retained =>
+            {
+                laid
+            }
+            _ if retained.is_empty() => Arc::clone(target),
+            last => {
+                let before = last.map(|(_, laid)| laid);
+                let told = before.as_ref().map(|before| &before.options.retained);
+                if told != Some(&retained) {
+                    tell(&retained);
+                }
+                let certificates = self.memory.ends(now);
+                Arc::new(target.retaining(retained, certificates, before.as_deref()))
+            }
+        };
+        self.last = Some((Arc::clone(target), Arc::clone(&laid)));
+        laid
+    }
+
+    /// Returns when it is to be laid anew.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let now = Timestamp::now();
+        let left = self.memory.next(now)?.duration_since(now).unsigned_abs();
+        Some(Instant::now() + left.min(LOOK))
+    }
+
+    /// Returns how long a certificate is trusted that a bundle has lost.
+    fn length(&self) -> Duration {
+        self.setting.unwrap_or(self.declared)
+    }
+
+    fn follow(&mut self, target: &Arc<Target>, before: Option<&Arc<Target>>, now: Timestamp) {
+        let is_same = |before: &Arc<Target>| {
+            Arc::ptr_eq(before, target) || target.encoded.unchanged_since(&before.encoded).rest
+        };
+        if before.is_some_and(is_same) {
+            return;
+        }
+        let rotation = target.encoded.rotation();
+        self.declared = Duration::from_millis(rotation.bundle_overlap_ms);
+        let bundles = target.encoded.trust_bundles();
+        self.memory.follow(&bundles, self.length(), now);
+    }
+
+    fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
+        // The first that is stored of a Gateway.
+        self.path.parent().map_or(Ok(()), create_directory)?;
+        replace_file(&self.path, bytes)
+    }
+
+    /// Writes what has changed. Without an overlap there is nothing to keep.
+    fn store(&mut self) {
+        let wanted = (!self.length().is_zero()).then_some(&self.memory);
+        if wanted == self.stored.as_ref() {
+            return;
+        }
+        let written = match wanted.map(serde_json::to_vec).transpose() {
+            Ok(Some(bytes)) => self.write(&bytes),
+            Ok(None) => remove_if_there(&self.path),
+            Err(error) => Err(error.into()),
+        };
+        match written {
+            Ok(()) => self.stored = wanted.cloned(),
+            // Whoever reads nothing trusts nothing longer than declared.
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "what trust bundles have lost in a rotation cannot be stored; after a restart of the agent it is not trusted any more");
+            }
+        }
+    }
+}
+
+fn tell(retained: &BTreeMap<String, RetainedAuthorities>) {
+    for (bundle, RetainedAuthorities { pem, .. }) in retained {
+        let certificates = pem.matches("-----BEGIN ").count();
+        tracing::info!(
+            bundle,
+            certificates,
+            "a trust bundle is in rotation; what it has lost is trusted for a while more"
+        );
+    }
+}

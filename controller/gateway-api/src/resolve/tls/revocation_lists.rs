@@ -1,0 +1,63 @@
+//! Revocation lists (CRLs) beside the CA certificates of a ConfigMap: read and checked.
+//!
+//! A list that is not understood must never be passed over: what it has revoked would be trusted. So its ConfigMap is refused.
+
+use rustls_pki_types::CertificateRevocationListDer;
+use x509_parser::prelude::{CertificateRevocationList, FromDer as _};
+use x509_parser::revocation_list::TbsCertList;
+
+use super::pem;
+use crate::resolve::syntax::limits::MAX_REVOKED;
+
+/// Extensions that make a list a part of one, which Envoy does not put together with the rest.
+const PARTS: [(&str, &str); 2] = [
+    ("2.5.29.27", "a delta of another list"),
+    ("2.5.29.28", "for a part of the certificates only"),
+];
+
+/// A list that can be used.
+pub(super) struct RevocationList {
+    /// Canonical PEM.
+    pub(super) pem: String,
+    /// Issuer, as it is encoded.
+    pub(super) issuer: Vec<u8>,
+}
+
+/// Reads all lists of a text. The error completes the sentence "ConfigMap x ca.crl ...".
+pub(super) fn read(text: &str) -> Result<Vec<RevocationList>, String> {
+    let lists = pem::revocation_lists(text.as_bytes())?;
+    let mut revoked = 0;
+    let mut found = Vec::new();
+    for (i, der) in lists.iter().enumerate() {
+        let (rest, list) = CertificateRevocationList::from_der(der)
+            .map_err(|_| format!("list {i} is malformed"))?;
+        if !rest.is_empty() {
+            return Err(format!("list {i} has {} bytes too many", rest.len()));
+        }
+        check(&list.tbs_cert_list).map_err(|why| format!("list {i} {why}"))?;
+        revoked += list.iter_revoked_certificates().count();
+        if revoked > MAX_REVOKED {
+            return Err(format!("revokes more than {MAX_REVOKED} certificates"));
+        }
+        found.push(RevocationList {
+            pem: pem::encode_revocation_list(&CertificateRevocationListDer::from(der.as_ref())),
+            issuer: list.issuer().as_raw().to_vec(),
+        });
+    }
+    Ok(found)
+}
+
+fn check(list: &TbsCertList<'_>) -> Result<(), String> {
+    for extension in list.extensions() {
+        let id = extension.oid.to_id_string();
+        if let Some((_, what)) = PARTS.iter().find(|(known, _)| *known == id) {
+            return Err(format!("is {what}; expected the whole list of its issuer"));
+        }
+        if extension.critical && id != "2.5.29.20" && id != "2.5.29.35" {
+            return Err(format!(
+                "has the critical extension {id}, which Envoy does not know"
+            ));
+        }
+    }
+    Ok(())
+}

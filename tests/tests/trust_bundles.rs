@@ -1,0 +1,318 @@
+//! Trust bundles that are exchanged while they are used: rotation with overlap, and revocation. Asked of a real agent with a
+//! real Envoy.
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, listener_condition};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::{Authority, Leaf};
+use sesame_tests::client::{Connection, Request};
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{
+    backend_tls_policy, edge, endpoint_slices, http_listener, http_route, https_listener, rule_to,
+    service, verified_by, yaml,
+};
+use sesame_tests::wait::eventually;
+
+const OVERLAP: &str = "--bundle-overlap-seconds=3600";
+const SHORT: &str = "--bundle-overlap-seconds=1";
+
+/// A Gateway whose clients and backends are verified by a ConfigMap each.
+fn objects(servers: &Authority) -> Vec<Value> {
+    // No change takes all listeners of an Envoy away.
+    let mut objects = edge(&[
+        https_listener("https", 443, "", "pair"),
+        http_listener("http", 80, ""),
+    ]);
+    let clients = json!([{"group": "", "kind": "ConfigMap", "name": "clients"}]);
+    let validation = json!({"caCertificateRefs": clients});
+    objects[1]["spec"]["tls"] = json!({"frontend": {"default": {"validation": validation}}});
+    objects.push(servers.issue(&["a.test"]).secret("pair"));
+    for name in ["first", "second", "third"] {
+        objects.extend([
+            service(name, ""),
+            backend_tls_policy(name, &verified_by("backends", "backend.test")),
+            http_route(
+                name,
+                &[],
+                &[rule_to(
+                    name,
+                    &[json!({"path": {"type": "PathPrefix", "value": format!("/{name}")}})],
+                )],
+            ),
+        ]);
+    }
+    objects
+}
+
+/// The bundles for clients and for backends.
+fn bundles(clients: &[&Authority], backends: &[&Authority]) -> String {
+    yaml(&[
+        Authority::config_map("clients", clients),
+        Authority::config_map("backends", backends),
+    ])
+}
+
+/// Waits until a client is not let in any more.
+async fn wait_refused(agent: &AgentUnderTest, request: &Request) {
+    eventually("the client is refused", SOON, async || {
+        match request.send().await {
+            Ok(reply) => Err(format!("status {}\n{}", reply.status, agent.log_tail())),
+            Err(_) => Ok(()),
+        }
+    })
+    .await;
+}
+
+/// Waits until a backend is not trusted any more.
+async fn wait_untrusted(agent: &AgentUnderTest, request: &Request) {
+    agent
+        .wait_served(request, |reply| reply.status == 503)
+        .await;
+}
+
+/// Returns the certificates that are trusted beside what is declared, each as its bundle, subject and end.
+fn retained(status: &Value) -> Vec<String> {
+    let all = status["gateways"][0]["retained"].as_array();
+    let all = all.into_iter().flatten();
+    let one = |it: &Value| format!("{} {} {}", it["bundle"], it["subject"], it["until"]);
+    all.map(one).collect()
+}
+
+async fn wait_retained(agent: &AgentUnderTest, count: usize) -> Vec<String> {
+    let what = format!("{count} certificates are trusted beside what is declared");
+    let status = agent
+        .wait_status(&what, |status| {
+            let applied = status["gateways"][0]["applied"] == status["gateways"][0]["wanted"];
+            applied && retained(status).len() == count
+        })
+        .await;
+    retained(&status)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authority_is_exchanged_under_load_and_the_old_one_has_its_end_over_a_kill() {
+    let servers = Authority::new("servers");
+    let (old, new) = (Authority::new("clients"), Authority::new("clients 2"));
+    let (old_backends, new_backends) = (Authority::new("backends"), Authority::new("backends 2"));
+    let first = Backend::start_tls("first", &old_backends.issue(&["backend.test"])).await;
+    let second = Backend::start_tls("second", &new_backends.issue(&["backend.test"])).await;
+    let mut all = objects(&servers);
+    all.extend(endpoint_slices("first", &[first.address()]));
+    all.extend(endpoint_slices("second", &[second.address()]));
+    // As the first one, but Envoy has no connection to it that would go on.
+    all.extend(endpoint_slices("third", &[first.address()]));
+    let mut agent = Setup::with_ports(&[443, 80]).flag(OVERLAP).start(&[
+        ("all.yaml", &yaml(&all)),
+        ("bundles.yaml", &bundles(&[&old], &[&old_backends])),
+    ]);
+    let (old_client, new_client) = (old.issue(&["client.test"]), new.issue(&["client.test"]));
+    let address = agent.address(443);
+    let request = |path: &str| {
+        let request = Request::get(address, "a.test", path);
+        request.tls("a.test", &servers.trust())
+    };
+    let by_old = request("/first").showing(&old_client);
+    let by_new = request("/second").showing(&new_client);
+    agent.wait_ok(&by_old).await;
+    wait_refused(&agent, &by_new).await;
+    wait_untrusted(&agent, &request("/second").showing(&old_client)).await;
+
+    let old_load = Load::start(&Plan::new(vec![by_old.clone()]));
+    old_load.pass(50).await;
+    agent.write("bundles.yaml", &bundles(&[&new], &[&new_backends]));
+    agent.wait_ok(&by_new).await;
+    let new_load = Load::start(&Plan::new(vec![by_new.clone()]));
+    let before = wait_retained(&agent, 2).await;
+    assert!(
+        before[0].contains("ConfigMap/default/backends"),
+        "{before:?}"
+    );
+    assert!(before[1].contains("CN=clients"), "{before:?}");
+    let certs = agent.command(&[
+        "certs",
+        "--runtime-dir",
+        &agent.runtime().display().to_string(),
+    ]);
+    let certs = String::from_utf8_lossy(&certs.stdout).into_owned();
+    assert_eq!(certs.matches("(authority until ").count(), 2, "{certs}");
+    old_load.pass(50).await;
+    agent.wait_stored().await;
+    agent.restart();
+    // The ends are those of before, and nobody notices.
+    assert_eq!(wait_retained(&agent, 2).await, before);
+    old_load.pass(50).await;
+    old_load
+        .stop()
+        .await
+        .clean("the old authority, in rotation");
+
+    // One overlap after the change is over; here it is short.
+    agent.wait_stored().await;
+    agent.change_flag(OVERLAP, SHORT);
+    agent.restart();
+    wait_refused(&agent, &by_old).await;
+    wait_untrusted(&agent, &request("/third").showing(&new_client)).await;
+    wait_retained(&agent, 0).await;
+    new_load.pass(50).await;
+    new_load.stop().await.clean("the new authority");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_only_removed_is_cut_off_at_once_and_so_is_all_without_an_overlap() {
+    let servers = Authority::new("servers");
+    let (one, other, third) = (
+        Authority::new("one"),
+        Authority::new("other"),
+        Authority::new("third"),
+    );
+    let backend = Backend::start_tls("first", &servers.issue(&["backend.test"])).await;
+    let mut all = objects(&servers);
+    all.extend(endpoint_slices("first", &[backend.address()]));
+    let mut agent = Setup::with_ports(&[443, 80]).flag(OVERLAP).start(&[
+        ("all.yaml", &yaml(&all)),
+        ("bundles.yaml", &bundles(&[&one, &other], &[&servers])),
+    ]);
+    let address = agent.address(443);
+    let request = |client: &Authority| {
+        let request = Request::get(address, "a.test", "/first");
+        let request = request.tls("a.test", &servers.trust());
+        request.showing(&client.issue(&["client.test"]))
+    };
+    let (by_one, by_other, by_third) = (request(&one), request(&other), request(&third));
+    agent.wait_ok(&by_one).await;
+    agent.wait_ok(&by_other).await;
+    agent.write("bundles.yaml", &bundles(&[&one], &[&servers]));
+    wait_refused(&agent, &by_other).await;
+    agent.wait_ok(&by_one).await;
+    wait_retained(&agent, 0).await;
+
+    // The host says that nothing overlaps, from its next start on.
+    agent.write("bundles.yaml", &bundles(&[&third], &[&servers]));
+    agent.wait_ok(&by_third).await;
+    agent.wait_ok(&by_one).await;
+    wait_retained(&agent, 1).await;
+    agent.wait_stored().await;
+    agent.change_flag(OVERLAP, "--bundle-overlap-seconds=0");
+    agent.restart();
+    wait_refused(&agent, &by_one).await;
+    agent.wait_ok(&by_third).await;
+    agent.write("bundles.yaml", &bundles(&[&other], &[&servers]));
+    agent.wait_ok(&by_other).await;
+    wait_refused(&agent, &by_third).await;
+    wait_retained(&agent, 0).await;
+}
+
+/// The ConfigMap of authorities with what they have revoked.
+fn with_lists(name: &str, authorities: &[&Authority], lists: &str) -> Value {
+    let mut map = Authority::config_map(name, authorities);
+    map["data"]["ca.crl"] = json!(lists);
+    map
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_revoked_is_refused_from_the_next_handshake_on() {
+    let servers = Authority::new("servers");
+    let (ours, others) = (Authority::new("clients"), Authority::new("others"));
+    let leaf = servers.issue(&["backend.test"]);
+    let backend = Backend::start_tls("first", &leaf).await;
+    let mut all = objects(&servers);
+    for name in ["first", "second"] {
+        all.extend(endpoint_slices(name, &[backend.address()]));
+    }
+    let agent = Setup::with_ports(&[443, 80]).start(&[
+        ("all.yaml", &yaml(&all)),
+        ("bundles.yaml", &bundles(&[&ours, &others], &[&servers])),
+    ]);
+    let (good, bad) = (ours.issue(&["good.test"]), ours.issue(&["bad.test"]));
+    let other = others.issue(&["other.test"]);
+    let request = |client: &Leaf| {
+        let request = agent.get(443, "a.test", "/first");
+        let request = request.tls("a.test", &servers.trust());
+        request.showing(client)
+    };
+    let (by_good, by_bad, by_other) = (request(&good), request(&bad), request(&other));
+    for request in [&by_good, &by_bad, &by_other] {
+        agent.wait_ok(request).await;
+    }
+    let mut established = Connection::open(&by_bad).await.expect("a connection");
+    let clients = |lists: &str| {
+        agent.write(
+            "bundles.yaml",
+            &yaml(&[
+                with_lists("clients", &[&ours, &others], lists),
+                Authority::config_map("backends", &[&servers]),
+            ]),
+        );
+    };
+    let (of_ours, of_others) = (
+        ours.revocation_list(&[&bad], true),
+        others.revocation_list(&[], true),
+    );
+
+    clients(&format!("{of_ours}{of_others}"));
+    wait_refused(&agent, &by_bad).await;
+    agent.wait_ok(&by_good).await;
+    agent.wait_ok(&by_other).await;
+    // Nobody ends what was agreed on before.
+    let reply = established.send(&by_bad).await.expect("an answer");
+    assert_eq!(reply.status, 200);
+
+    // An authority without a list, where another one has one, is not trusted: Envoy asks for one.
+    clients(&of_ours);
+    wait_refused(&agent, &by_other).await;
+    agent.wait_ok(&by_good).await;
+    let status = agent.status().expect("a status");
+    let told = listener_condition(&status, "https", "ResolvedRefs");
+    let message = told["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("ca.crl has no list of CN=others"),
+        "{told}"
+    );
+
+    // A list that has expired says nothing any more about anybody.
+    clients(&format!(
+        "{}{of_others}",
+        ours.revocation_list(&[&bad], false)
+    ));
+    wait_refused(&agent, &by_good).await;
+    agent.wait_ok(&by_other).await;
+    let expired = |reason: &Value| {
+        let reason = reason.as_str().unwrap_or_default();
+        reason
+            .contains("the revocation list of CN=clients in ConfigMap/default/clients has expired")
+    };
+    agent
+        .wait_status("the expired list is told", |status| {
+            let reasons = status["reasons"].as_array();
+            reasons.into_iter().flatten().any(expired)
+        })
+        .await;
+
+    // What cannot be read protects nobody, and lets nobody in.
+    clients("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
+    wait_refused(&agent, &by_other).await;
+    agent
+        .wait_status("the fault is told", |status| {
+            let told = listener_condition(status, "https", "ResolvedRefs");
+            let message = told["message"].as_str().unwrap_or_default();
+            told["reason"] == "InvalidCACertificateRef"
+                && message.contains("ConfigMap default/clients ca.crl list 0 is malformed")
+        })
+        .await;
+
+    agent.write("bundles.yaml", &bundles(&[&ours], &[&servers]));
+    agent.wait_ok(&by_bad).await;
+    let backends = with_lists(
+        "backends",
+        &[&servers],
+        &servers.revocation_list(&[&leaf], true),
+    );
+    agent.write(
+        "bundles.yaml",
+        &yaml(&[Authority::config_map("clients", &[&ours]), backends]),
+    );
+    // Envoy has no connection to this one that would go on.
+    let other_backend = agent.get(443, "a.test", "/second");
+    let other_backend = other_backend.tls("a.test", &servers.trust());
+    wait_untrusted(&agent, &other_backend.showing(&good)).await;
+}
