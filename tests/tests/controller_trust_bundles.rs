@@ -13,7 +13,10 @@ const API: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default";
 const BUNDLE: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/partners";
 
 fn bundle(authorities: &[&Authority]) -> Value {
-    let pem: String = authorities.iter().map(|authority| authority.pem()).collect();
+    let pem: String = authorities
+        .iter()
+        .map(|authority| authority.pem())
+        .collect();
     json!({
         "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
         "metadata": {"name": "partners"}, "spec": {"trustBundle": pem},
@@ -43,7 +46,10 @@ fn objects(servers: &Authority) -> Vec<Value> {
 
 /// Waits until these authorities are published.
 async fn published(cluster: &TestCluster, authorities: &[&Authority]) {
-    let expected: String = authorities.iter().map(|authority| authority.pem()).collect();
+    let expected: String = authorities
+        .iter()
+        .map(|authority| authority.pem())
+        .collect();
     let lines = |pem: &str| pem.lines().map(str::to_owned).collect::<Vec<_>>();
     eventually("the authorities are published", SOON, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
@@ -51,9 +57,13 @@ async fn published(cluster: &TestCluster, authorities: &[&Authority]) {
         let [bundle] = &bundles[..] else {
             return Err(format!("{bundles:?}"));
         };
-        let same = bundle.name == "ClusterTrustBundle/partners"
-            && lines(&bundle.pem) == lines(&expected);
-        if same { Ok(()) } else { Err(format!("{bundle:?}")) }
+        let same =
+            bundle.name == "ClusterTrustBundle/partners" && lines(&bundle.pem) == lines(&expected);
+        if same {
+            Ok(())
+        } else {
+            Err(format!("{bundle:?}"))
+        }
     })
     .await;
 }
@@ -74,9 +84,9 @@ async fn a_cluster_trust_bundle_is_found_followed_and_missed() {
         let refs = condition(conditions, "ResolvedRefs");
         condition(conditions, "Accepted")["reason"] == "NoValidCACertificate"
             && refs["reason"] == "InvalidCACertificateRef"
-            && refs["message"]
-                .as_str()
-                .is_some_and(|message| message.contains("ClusterTrustBundle partners does not exist"))
+            && refs["message"].as_str().is_some_and(|message| {
+                message.contains("ClusterTrustBundle partners does not exist")
+            })
     };
     cluster.until("it is missed", &policy, missing).await;
 

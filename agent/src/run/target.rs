@@ -1,5 +1,7 @@
 //! The target of each Gateway: the pure step from resolved revisions to Envoy's resources on this host.
 
+mod retaining;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -7,13 +9,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Expiry;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::schema::Transport;
 use sesame_proto::{addresses, digest};
 
+pub(super) use self::retaining::RetainedCertificate;
 use super::addresses::{AddressRequest, Assignment, assign};
 use super::directories::Directories;
 use crate::access_log::AccessLogTo;
@@ -22,7 +24,7 @@ use crate::source::update::GatewayRevision;
 use crate::xds::parse_listener_name;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::limits::Limits;
-use sesame_render::{AccessLogSink, EndpointRules, Rendered, RetainedAuthorities};
+use sesame_render::{AccessLogSink, EndpointRules, Rendered};
 
 /// The settings of this host for all of its Gateways.
 #[derive(Clone, Debug)]
@@ -139,41 +141,6 @@ impl Target {
         }
     }
 
-    /// Renders it with certificates that are trusted beside what its snapshot says; only what differs from `before`, where that is
-    /// possible.
-    pub(super) fn retaining(
-        &self,
-        retained: BTreeMap<String, RetainedAuthorities>,
-        certificates: Vec<RetainedCertificate>,
-        before: Option<&Self>,
-    ) -> Self {
-        let options = sesame_render::RenderOptions {
-            retained,
-            ..self.options.clone()
-        };
-        let offer = self.to_revision(&NamespacedName::default());
-        let mut rendered = before
-            .filter(|before| before.options == options)
-            .and_then(|before| render_difference(before, &offer, &options))
-            .unwrap_or_else(|| {
-                sesame_render::render(&self.encoded.snapshot(), self.encoded.keys(), &options)
-            });
-        rendered.share_with(&self.rendered);
-        Self {
-            rendered,
-            options,
-            encoded: Arc::clone(&self.encoded),
-            assignment: self.assignment.clone(),
-            bootstrap: self.bootstrap.clone(),
-            restored: self.restored,
-            cause: self.cause.clone(),
-            manifest_revision: self.manifest_revision.clone(),
-            retained: certificates,
-            revision: self.revision.clone(),
-            expiries: OnceLock::new(),
-        }
-    }
-
     /// Returns the hex SHA-256 of the snapshot with its endpoints and the digests of its keys. Computed when it is first asked
     /// for: nothing on the way to Envoy needs it.
     pub(super) fn revision(&self) -> &str {
@@ -190,7 +157,8 @@ impl Target {
         }
     }
 
-    /// Returns the times for which its certificates, and the authorities that it trusts, are valid. Read when first asked for, as the revision is.
+    /// Returns the times for which its certificates, and the authorities that it trusts, are valid. Read when first asked for,
+    /// as the revision is.
     pub(super) fn expiries(&self) -> &[Expiry] {
         let read = || {
             let bundles = self.encoded.trust_bundles();
@@ -200,16 +168,6 @@ impl Target {
         };
         self.expiries.get_or_init(read)
     }
-}
-
-/// A certificate that a trust bundle has lost in a rotation, and that is trusted still.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RetainedCertificate {
-    /// Name of the bundle.
-    pub(super) bundle: String,
-    pub(super) pem: String,
-    /// End of the trust in it.
-    pub(super) until: Timestamp,
 }
 
 /// The origin of a revision.

@@ -148,7 +148,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
     }
     let bad_prefix = |prefix: &&String| {
         let authority = prefix.split_once("://").map(|(_, rest)| rest);
-        !authority.is_some_and(|rest| rest.find('/').is_some_and(|at| at > 0))
+        authority.is_none_or(|rest| rest.find('/').is_none_or(|at| at == 0))
     };
     if let Some(prefix) = uri_prefixes.iter().find(bad_prefix) {
         return Err(format!(

@@ -24,9 +24,9 @@ pub(super) struct TargetSelector {
     /// Newest target of the source.
     source: Arc<Target>,
     /// Target that was chosen of all that there are.
-    selected: Arc<Target>,
+    chosen: Arc<Target>,
     /// The same with what is trusted for a while more: Envoy is brought to this.
-    laid: Arc<Target>,
+    selected: Arc<Target>,
     /// Generation that the Gateway was rolled back to.
     pinned: Option<u64>,
     /// Reason for which the newest target of the source is held.
@@ -49,8 +49,8 @@ impl TargetSelector {
             known,
             guard,
             overlap,
+            chosen: Arc::clone(&source),
             selected: Arc::clone(&source),
-            laid: Arc::clone(&source),
             source,
             pinned: None,
             held: None,
@@ -70,7 +70,7 @@ impl TargetSelector {
                     .with(&before, "the configuration that was accepted before"),
             );
             if !selector.is_let_through(Some(&before)) {
-                selector.selected = before;
+                selector.chosen = before;
             }
         }
         selector.lay();
@@ -79,7 +79,7 @@ impl TargetSelector {
 
     /// Returns the target that Envoy is to be brought to.
     pub(super) fn selected(&self) -> &Arc<Target> {
-        &self.laid
+        &self.selected
     }
 
     /// Returns true if Envoy's files may hold something that is trusted no longer.
@@ -141,19 +141,19 @@ impl TargetSelector {
 
     /// Lays over the selected target what is trusted for a while more. Returns whether that is another one than before.
     fn lay(&mut self) -> bool {
-        let laid = self.overlap.lay_over(&self.selected);
-        let other = !Arc::ptr_eq(&laid, &self.laid);
-        self.laid = laid;
+        let laid = self.overlap.lay_over(&self.chosen);
+        let other = !Arc::ptr_eq(&laid, &self.selected);
+        self.selected = laid;
         other
     }
 
     fn follow_source(&mut self) {
-        if self.pinned.is_some() || Arc::ptr_eq(&self.source, &self.selected) {
+        if self.pinned.is_some() || Arc::ptr_eq(&self.source, &self.chosen) {
             return;
         }
-        let selected = Arc::clone(&self.selected);
+        let selected = Arc::clone(&self.chosen);
         if self.is_let_through(Some(&selected)) {
-            self.selected = Arc::clone(&self.source);
+            self.chosen = Arc::clone(&self.source);
         }
     }
 
@@ -178,7 +178,7 @@ impl TargetSelector {
             return "nothing is held";
         }
         self.held = None;
-        self.selected = Arc::clone(&self.source);
+        self.chosen = Arc::clone(&self.source);
         self.lay();
         "the revision that was held is being applied"
     }
@@ -203,7 +203,7 @@ impl TargetSelector {
         }
         self.guard.open();
         self.held = None;
-        self.selected = Arc::clone(&self.source);
+        self.chosen = Arc::clone(&self.source);
         self.lay();
         Ok("following the source again".to_owned())
     }
@@ -211,7 +211,7 @@ impl TargetSelector {
     fn go_back(&mut self, number: u64) -> Result<(), String> {
         let resolved = history::load(&self.directory, number).map_err(|e| format!("{e:#}"))?;
         let cause = format!("a rollback to generation {number}");
-        self.selected = Arc::new(self.source.with(&resolved, &cause));
+        self.chosen = Arc::new(self.source.with(&resolved, &cause));
         self.pinned = Some(number);
         Ok(())
     }

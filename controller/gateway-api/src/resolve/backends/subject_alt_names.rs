@@ -8,7 +8,7 @@ use crate::resolve::syntax::{limits, names};
 
 /// The names, in the object's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Names {
+pub(crate) struct AltNames {
     pub(crate) dns_names: Vec<String>,
     pub(crate) uris: Vec<String>,
     /// Ends of DNS names, from their dot.
@@ -22,11 +22,11 @@ pub(crate) const PATTERNS: &str = "projectsesame.io/subject-alt-name-patterns";
 
 /// Reads patterns: `*.svc.example.com` for DNS names below that domain, `spiffe://example.com/ns/*` for URIs that begin so.
 /// The error completes the sentence "spec.options x …".
-pub(crate) fn read_patterns(value: &str) -> Result<Names, String> {
+pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
     let patterns: Vec<&str> = value.split(',').map(str::trim).collect();
     limits::entries("", patterns.len(), 1..=limits::MAX_SUBJECT_ALT_NAMES)
         .map_err(|why| why.trim_start().to_owned())?;
-    let mut found = Names::default();
+    let mut found = AltNames::default();
     for pattern in patterns {
         let quoted: String = pattern.chars().take(limits::MAX_URI).collect();
         if let Some(suffix) = pattern.strip_prefix('*').filter(|it| it.starts_with('.')) {
@@ -60,8 +60,8 @@ fn is_uri_prefix(prefix: &str) -> bool {
 pub(crate) fn read(
     hostname: &str,
     alt_names: &[SubjectAltName],
-    patterns: Option<Names>,
-) -> Result<Names, String> {
+    patterns: Option<AltNames>,
+) -> Result<AltNames, String> {
     limits::entries(
         "subjectAltNames",
         alt_names.len(),

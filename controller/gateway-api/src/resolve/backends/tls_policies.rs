@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use sesame_proto::schema::{self, TrustBundle};
 
-use super::subject_alt_names::{self, Names, PATTERNS};
+use super::subject_alt_names::{self, AltNames, PATTERNS};
 use crate::api::{
     BackendTlsPolicy, BackendTlsPolicySpec, BackendTlsValidation, GATEWAY_GROUP, PolicyTargetRef,
     WellKnownCaCertificates,
@@ -210,7 +210,7 @@ fn patterns(
     policy: &ObjectKey,
     accepted: &mut Verdict,
     cx: &mut ResolveContext<'_, '_>,
-) -> Option<Names> {
+) -> Option<AltNames> {
     let mut patterns = None;
     for (name, value) in options {
         if name == PATTERNS {
@@ -270,7 +270,7 @@ fn check_targets(
 /// Returns the TLS that the validation configures, and its trust bundle; faults go to the verdicts.
 fn tls<'w>(
     object: &'w BackendTlsPolicy,
-    patterns: Option<Names>,
+    patterns: Option<AltNames>,
     accepted: &mut Verdict,
     resolved: &mut Verdict,
     bundles: &mut CaBundles<'w>,
@@ -286,7 +286,7 @@ fn tls<'w>(
         accepted.refuse(Reason::Invalid, format!("spec.validation.hostname {why}"));
     }
     let names = subject_alt_names::read(hostname, subject_alt_names, patterns);
-    let Names {
+    let AltNames {
         dns_names,
         uris,
         dns_suffixes,
@@ -295,7 +295,7 @@ fn tls<'w>(
         Ok(names) => names,
         Err(why) => {
             accepted.refuse(Reason::Invalid, format!("spec.validation.{why}"));
-            Names::default()
+            AltNames::default()
         }
     };
     let bundle = trust_bundle(object, accepted, resolved, bundles, cx);

@@ -1,0 +1,57 @@
+//! A target with certificates that are trusted beside what its snapshot says. The snapshot stays as it is declared.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_render::RetainedAuthorities;
+
+use super::{Target, render_difference};
+
+/// A certificate that a trust bundle has lost in a rotation, and that is trusted still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::run) struct RetainedCertificate {
+    /// Name of the bundle.
+    pub(in crate::run) bundle: String,
+    pub(in crate::run) pem: String,
+    /// End of the trust in it.
+    pub(in crate::run) until: Timestamp,
+}
+
+impl Target {
+    /// Renders it with certificates that are trusted beside what its snapshot says; only what differs from `before`, where that is
+    /// possible.
+    pub(in crate::run) fn retaining(
+        &self,
+        retained: BTreeMap<String, RetainedAuthorities>,
+        certificates: Vec<RetainedCertificate>,
+        before: Option<&Self>,
+    ) -> Self {
+        let options = sesame_render::RenderOptions {
+            retained,
+            ..self.options.clone()
+        };
+        let offer = self.to_revision(&NamespacedName::default());
+        let mut rendered = before
+            .filter(|before| before.options == options)
+            .and_then(|before| render_difference(before, &offer, &options))
+            .unwrap_or_else(|| {
+                sesame_render::render(&self.encoded.snapshot(), self.encoded.keys(), &options)
+            });
+        rendered.share_with(&self.rendered);
+        Self {
+            rendered,
+            options,
+            encoded: Arc::clone(&self.encoded),
+            assignment: self.assignment.clone(),
+            bootstrap: self.bootstrap.clone(),
+            restored: self.restored,
+            cause: self.cause.clone(),
+            manifest_revision: self.manifest_revision.clone(),
+            retained: certificates,
+            revision: self.revision.clone(),
+            expiries: OnceLock::new(),
+        }
+    }
+}
