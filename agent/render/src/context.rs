@@ -36,7 +36,7 @@ pub struct RenderOptions {
     pub endpoints: EndpointRules,
     /// The place of the access logs; none without them.
     pub access_log: Option<AccessLogSink>,
-    /// What is trusted beside what the snapshot says, by the name of the trust bundle.
+    /// Authorities that are trusted beside those of the snapshot, by the name of the trust bundle.
     pub retained: BTreeMap<String, RetainedAuthorities>,
 }
 

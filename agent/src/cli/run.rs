@@ -147,6 +147,7 @@ pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> 
 }
 
 /// Returns the options that the arguments make.
+// Long: each argument in turn, so that none is forgotten.
 pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     let RunArgs {
         source,

@@ -21,7 +21,7 @@ const WARNING: i64 = 14 * 24 * 60 * 60;
 pub struct Expiry {
     /// The key pair or trust bundle that it belongs to: `Secret/namespace/name`, `ConfigMap/namespace/name`.
     pub name: String,
-    /// What it is of it.
+    /// Part of it that expires.
     pub of: ExpiryOf,
     /// Start of its validity.
     pub not_before: i64,

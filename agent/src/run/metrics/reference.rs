@@ -25,6 +25,7 @@ envoy_server_memory_allocated{} 6075792
 "#;
 
 /// Returns a scrape in which every family has a series, of this many Gateways.
+// Long: one value, which names each field.
 fn scrape(gateways: usize) -> Scrape {
     let names = (0..gateways).map(|number| format!("shop/edge-{number}"));
     let mut counts = ApplyCounts::default();

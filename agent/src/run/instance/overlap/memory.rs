@@ -256,7 +256,7 @@ mod tests {
             ],
         );
         assert_eq!(found, ["", "a", "a b", "a b", "b", ""]);
-        assert_eq!(memory.ends(at(60)).len(), 0, "all is over");
+        assert_eq!(memory.ends(at(160)), [], "all is over");
     }
 
     #[test]

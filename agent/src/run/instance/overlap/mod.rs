@@ -31,11 +31,11 @@ const LOOK: Duration = Duration::from_secs(30);
 pub(super) struct Overlap {
     path: PathBuf,
     memory: BundleMemory,
-    /// What is on disk; none if there is no file.
+    /// Content of the file; none if there is no file.
     stored: Option<BundleMemory>,
-    /// What the host's settings say; none if the configuration decides.
+    /// Length by the host's settings; none if the configuration decides.
     setting: Option<Duration>,
-    /// What the newest snapshot says.
+    /// Length by the newest snapshot.
     declared: Duration,
     /// Target that was followed last, and what was laid over it.
     last: Option<(Arc<Target>, Arc<Target>)>,

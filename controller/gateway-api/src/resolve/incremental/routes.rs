@@ -77,8 +77,8 @@ pub fn resolve(
 }
 
 /// Returns everything that the outcome of the routes depends on, as they were and as they are.
+// Long: each kind of object in turn, so that none is forgotten.
 fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> Option<World> {
-    // Each kind of object in turn, so that none is forgotten.
     let now: Vec<AnyObject> = before
         .keys()
         .map(|key| world.get(key))

@@ -53,7 +53,7 @@ pub(crate) struct Combined {
     pub(crate) bundle: Option<TrustBundle>,
     /// Faults of the references that are not valid; each message starts with the reference, as `caCertificateRefs[0]: `.
     pub(crate) faults: Vec<Grounds>,
-    /// What is to be known of the bundle, although it can be used.
+    /// Message for the owner of the references, although the bundle can be used.
     pub(crate) advice: Option<String>,
 }
 
