@@ -345,6 +345,7 @@ impl Publisher {
                 local: true,
                 ..sesame_render::EndpointRules::default()
             },
+            session_tickets: false,
             access_log: None,
         };
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;

@@ -4,6 +4,8 @@
 //! and tell the outcome. An expired certificate is served like any other: its clients decide if they accept it, and a
 //! closed port would help nobody.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -22,6 +24,22 @@ pub struct Expiry {
     pub not_before: i64,
     /// End of its validity.
     pub not_after: i64,
+}
+
+/// The certificates of listeners: by the object that has the listener, as `Gateway/namespace/name`, and the listener's name.
+pub type ListenerExpiries = BTreeMap<String, BTreeMap<String, Vec<Expiry>>>;
+
+/// The phase of a certificate's life, from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ExpiryPhase {
+    /// Valid, and not to be renewed yet.
+    Fresh,
+    /// Valid, but soon no longer: within 14 days, or in the last third of a life of less than 42 days.
+    ExpiresSoon,
+    /// Valid later: clients refuse it.
+    NotYetValid,
+    /// No longer valid: clients refuse it.
+    Expired,
 }
 
 /// A warning about a certificate.
@@ -45,32 +63,44 @@ impl Expiry {
         })
     }
 
-    /// Returns a warning if the certificate is not valid at this time, or soon will not be. Soon is 14 days, or the last third
-    /// of a shorter life.
-    pub fn warning(&self, now: Timestamp) -> Option<Warning> {
+    /// Returns the phase that it is in at this time. Soon is 14 days, or the last third of a life of less than 42 days.
+    pub fn phase(&self, now: Timestamp) -> ExpiryPhase {
         let Self {
-            name,
+            name: _,
             not_before,
             not_after,
         } = self;
         let now = now.as_second();
         let life = not_after.saturating_sub(*not_before).max(0);
         let from = not_after.saturating_sub(WARNING.min(life / 3));
-        let (start, end) = (time(*not_before), time(*not_after));
-        let (message, refused) = if now > *not_after {
-            (
-                format!("the certificate of {name} has expired at {end}; clients refuse it"),
-                true,
-            )
+        if now > *not_after {
+            ExpiryPhase::Expired
         } else if now < *not_before {
-            (
+            ExpiryPhase::NotYetValid
+        } else if now >= from {
+            ExpiryPhase::ExpiresSoon
+        } else {
+            ExpiryPhase::Fresh
+        }
+    }
+
+    /// Returns a warning if the certificate is not valid at this time, or soon will not be.
+    pub fn warning(&self, now: Timestamp) -> Option<Warning> {
+        let name = &self.name;
+        let (start, end) = (time(self.not_before), time(self.not_after));
+        let (message, refused) = match self.phase(now) {
+            ExpiryPhase::Fresh => return None,
+            ExpiryPhase::ExpiresSoon => {
+                (format!("the certificate of {name} expires at {end}"), false)
+            }
+            ExpiryPhase::NotYetValid => (
                 format!("the certificate of {name} is not valid before {start}; clients refuse it"),
                 true,
-            )
-        } else if now >= from {
-            (format!("the certificate of {name} expires at {end}"), false)
-        } else {
-            return None;
+            ),
+            ExpiryPhase::Expired => (
+                format!("the certificate of {name} has expired at {end}; clients refuse it"),
+                true,
+            ),
         };
         Some(Warning { message, refused })
     }

@@ -5,6 +5,7 @@
 //! never dropped because something new cannot be had.
 
 mod drain;
+mod handshakes;
 mod persister;
 mod publisher;
 mod removal_guard;
@@ -34,6 +35,7 @@ use super::target::Target;
 use crate::access_log::LogRotator;
 use crate::envoy::process::launch::Launcher;
 use crate::host::create_directory;
+use crate::tickets::Tickets;
 
 /// Time until something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -58,6 +60,8 @@ pub(super) struct InstanceSettings {
     pub(super) released: watch::Sender<u64>,
     /// Settings that may change while the agent runs.
     pub(super) live: watch::Receiver<LiveSettings>,
+    /// Keys of session tickets; none where they are left to Envoy.
+    pub(super) tickets: Option<Tickets>,
 }
 
 impl Instance {
@@ -86,6 +90,7 @@ impl Instance {
             self.directories.access_log(),
             self.settings.launcher.clone(),
         );
+        let (layout, tickets) = (self.directories.layout(), self.settings.tickets.clone());
         let started = loop {
             self.note_busy(true);
             // Envoy refuses listeners whose log it cannot open.
@@ -108,13 +113,12 @@ impl Instance {
         };
         let (admin, observed) = (started.supervisor.admin(), self.observed.clone());
         let serving = Serving::new(self, started, selector, stop).run(commands);
-        if !logs.is_wanted() {
-            return serving.await;
-        }
         let tell = |why| observed.send_modify(|observed| observed.unlogged = why);
+        let is_logged = logs.is_wanted();
         tokio::select! {
             () = serving => {}
-            never = logs.run(admin, tell) => match never {},
+            never = logs.run(admin, tell), if is_logged => match never {},
+            never = Tickets::follow(tickets, layout) => match never {},
         }
     }
 
