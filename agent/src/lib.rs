@@ -13,6 +13,7 @@ pub mod cli;
 mod collect;
 pub mod doctor;
 pub mod envoy;
+mod handshake;
 pub mod host;
 #[cfg(feature = "cluster")]
 mod join;
@@ -20,4 +21,5 @@ pub mod publish;
 pub mod quarantine;
 pub mod run;
 pub mod source;
+mod tickets;
 pub mod xds;

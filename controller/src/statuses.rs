@@ -8,11 +8,11 @@ use jiff::Timestamp;
 
 use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::expiry::{Expiry, Warning};
+use sesame_gateway_api::expiry::{Expiry, ListenerExpiries, Warning};
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 use sesame_gateway_api::status::{RouteStatus, Statuses};
-use sesame_gateway_api::world::ObjectKey;
+use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// Gateways with a problem that resolution does not know of, and the reason in words.
 pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
@@ -97,6 +97,8 @@ pub(crate) struct ResolvedStatuses {
     pub(crate) by_service: BTreeSet<NamespacedName>,
     /// Expiry of each Gateway's certificates.
     pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
+    /// The same by listener.
+    pub(crate) listener_expiries: ListenerExpiries,
 }
 
 /// Gateways that are published with others, by the name under which they are.
@@ -144,6 +146,19 @@ impl ResolvedStatuses {
     pub(crate) fn warnings(&self, gateway: &NamespacedName, now: Timestamp) -> Vec<Warning> {
         let expiries = self.expiries.get(gateway).into_iter().flatten();
         expiries.filter_map(|expiry| expiry.warning(now)).collect()
+    }
+
+    /// Returns the warnings about the certificates of a ListenerSet at this time, each once.
+    pub(crate) fn warnings_of_set(&self, set: &NamespacedName, now: Timestamp) -> Vec<Warning> {
+        let key = Kind::ListenerSet.named(set.clone());
+        let of_listeners = self.listener_expiries.get(&key.to_string());
+        let expiries = of_listeners
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .flatten();
+        let warnings: BTreeSet<Warning> =
+            expiries.filter_map(|expiry| expiry.warning(now)).collect();
+        warnings.into_iter().collect()
     }
 }
 

@@ -19,6 +19,7 @@ pub fn options(addresses: Vec<IpAddr>) -> RenderOptions {
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         endpoints: EndpointRules::default(),
+        session_tickets: false,
         access_log: None,
         retained: BTreeMap::new(),
     }

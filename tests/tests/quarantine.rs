@@ -347,6 +347,7 @@ impl Publisher {
                 local: true,
                 ..sesame_render::EndpointRules::default()
             },
+            session_tickets: false,
             access_log: None,
             retained: BTreeMap::new(),
         };

@@ -19,6 +19,8 @@ pub(crate) struct Subscriptions<'a> {
     pub(crate) secrets: Granted<'a>,
     /// Names of clusters, not of endpoint sets: two clusters that share a file are two subscriptions.
     pub(crate) endpoints: BTreeSet<&'a str>,
+    /// True if the keys of session tickets have one, which is for all listeners together.
+    pub(crate) tickets: bool,
 }
 
 /// Names that got a subscription, and names that asked in vain.
@@ -53,39 +55,24 @@ pub(crate) fn plan<'a>(
     backends: &'a [Backend],
     secrets: &[Resource],
     budget: usize,
+    tickets: bool,
 ) -> Subscriptions<'a> {
     // LDS, CDS and RTDS.
     let mut left = budget.saturating_sub(3);
     let mut granted = Subscriptions::default();
+    // Inline, a rotation of them would be a change of every listener.
+    let ends_tls = |port: &Port| port.listeners.iter().any(|listener| listener.tls.is_some());
+    if tickets && left > 0 && ports.iter().any(ends_tls) {
+        granted.tickets = true;
+        left -= 1;
+    }
     let listeners = || ports.iter().flat_map(|port| &port.listeners);
     for Listener { route_table, .. } in listeners() {
         if !route_table.is_empty() {
             granted.route_tables.ask(route_table, &mut left);
         }
     }
-    let of_listeners = listeners().filter_map(|listener| listener.tls.as_ref());
-    let of_listeners = of_listeners.flat_map(|tls| {
-        let TlsTermination {
-            keys,
-            client_trust_bundle,
-            client_insecure_fallback: _,
-            min_version: _,
-            max_version: _,
-            cipher_suites: _,
-            alpn: _,
-        } = tls;
-        keys.iter().chain([client_trust_bundle])
-    });
-    let of_backends = backends.iter().filter_map(|backend| backend.tls.as_ref());
-    let of_backends = of_backends.flat_map(|tls| {
-        let BackendTls {
-            trust_bundle,
-            client_key,
-            ..
-        } = tls;
-        [trust_bundle, client_key]
-    });
-    for name in of_listeners.chain(of_backends) {
+    for name in secrets_of(ports, backends) {
         if find(secrets, name).is_some() {
             granted.secrets.ask(name, &mut left);
         }
@@ -113,6 +100,34 @@ pub(crate) fn plan<'a>(
     granted
 }
 
+/// Returns the names of the secrets that listeners and backends use, in this order.
+fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<Item = &'a String> {
+    let listeners = ports.iter().flat_map(|port| &port.listeners);
+    let of_listeners = listeners.filter_map(|listener| listener.tls.as_ref());
+    let of_listeners = of_listeners.flat_map(|tls| {
+        let TlsTermination {
+            keys,
+            client_trust_bundle,
+            client_insecure_fallback: _,
+            min_version: _,
+            max_version: _,
+            cipher_suites: _,
+            alpn: _,
+        } = tls;
+        keys.iter().chain([client_trust_bundle])
+    });
+    let of_backends = backends.iter().filter_map(|backend| backend.tls.as_ref());
+    let of_backends = of_backends.flat_map(|tls| {
+        let BackendTls {
+            trust_bundle,
+            client_key,
+            ..
+        } = tls;
+        [trust_bundle, client_key]
+    });
+    of_listeners.chain(of_backends)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,8 +145,8 @@ mod tests {
     fn one_more_backend_moves_at_most_one_other_across_the_border() {
         for count in 10..40 {
             let (before, after) = (backends(0..count), backends(0..count + 1));
-            let before = plan(&[], &before, &[], 12).endpoints.clone();
-            let after = plan(&[], &after, &[], 12).endpoints;
+            let before = plan(&[], &before, &[], 12, false).endpoints.clone();
+            let after = plan(&[], &after, &[], 12, false).endpoints;
             assert!(before.difference(&after).count() <= 1, "at {count}");
             assert_eq!(after.len(), 9);
         }
@@ -156,7 +171,7 @@ mod tests {
             bytes: bytes::Bytes::new(),
         }];
         let counts = |budget| {
-            let plan = plan(&ports, &backends, &secrets, budget);
+            let plan = plan(&ports, &backends, &secrets, budget, false);
             (
                 plan.route_tables.files.len(),
                 plan.secrets.files.len(),

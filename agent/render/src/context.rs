@@ -34,6 +34,8 @@ pub struct RenderOptions {
     pub system_ca: PathBuf,
     /// Rules that say which endpoints are served.
     pub endpoints: EndpointRules,
+    /// True if the layout has a file with the keys of session tickets.
+    pub session_tickets: bool,
     /// The place of the access logs; none without them.
     pub access_log: Option<AccessLogSink>,
     /// Authorities that are trusted beside those of the snapshot, by the name of the trust bundle.
@@ -95,7 +97,13 @@ impl<'a> RenderContext<'a> {
             options,
             gateway: &snapshot.gateway,
             edge: snapshot.edge.unwrap_or_default(),
-            subscriptions: budget::plan(&snapshot.ports, &snapshot.backends, secrets, budget),
+            subscriptions: budget::plan(
+                &snapshot.ports,
+                &snapshot.backends,
+                secrets,
+                budget,
+                options.session_tickets,
+            ),
             secrets,
             clusters: &[],
             route_tables: &[],

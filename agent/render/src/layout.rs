@@ -12,7 +12,7 @@ use sesame_proto::digest::sha256;
 ///
 /// ```text
 /// <root>/lds/lds.pb   <root>/rds/<hash>/rds.pb   <root>/sds/<hash>/sds.pb
-/// <root>/cds/cds.pb   <root>/eds/<hash>/eds.pb   <root>/rtds/rtds.pb   <root>/tmp/
+/// <root>/cds/cds.pb   <root>/eds/<hash>/eds.pb   <root>/rtds/rtds.pb   <root>/tickets/tickets.pb   <root>/tmp/
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdsLayout {
@@ -43,6 +43,11 @@ impl XdsLayout {
     /// The shares of listeners and backends.
     pub fn rtds(&self) -> PathBuf {
         self.root.join("rtds/rtds.pb")
+    }
+
+    /// The keys of session tickets.
+    pub fn tickets(&self) -> PathBuf {
+        self.root.join("tickets/tickets.pb")
     }
 
     /// One route table.

@@ -12,7 +12,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use sesame_files::open::{self, Rule};
 
+use super::on_disk::MAX_FILE;
 use crate::host::{
     create_directory, entries, remove_directory_if_there, remove_if_there, replace_file, write_file,
 };
@@ -106,6 +108,16 @@ impl Files {
     /// not seen it.
     pub(crate) fn place(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         replace_file(path, &self.layout.staging().join("new"), bytes)
+    }
+
+    /// Renames a file onto itself, so that Envoy reads it again; nothing if it is not there.
+    pub(crate) fn place_again(&self, subscription: &Subscription) -> io::Result<()> {
+        let path = subscription.path(&self.layout);
+        if !path.try_exists()? {
+            return Ok(());
+        }
+        let bytes = open::read(&path, Rule::Own, MAX_FILE).map_err(io::Error::from)?;
+        self.place(&path, &bytes)
     }
 
     /// Writes the file of the shares, which is in no journal.

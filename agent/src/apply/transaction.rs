@@ -101,6 +101,12 @@ impl Applier {
         written.map_err(|source| self.io("writing the shares", source))
     }
 
+    /// Renames a file onto itself, for an Envoy that has not seen it; a file that is not there is left alone.
+    pub fn place_again(&self, subscription: &Subscription) -> Result<(), ApplyError> {
+        let placed = self.files.place_again(subscription);
+        placed.map_err(|source| self.io("writing a file again", source))
+    }
+
     /// Returns the content of the disk: after a transaction, what Envoy last accepted.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk

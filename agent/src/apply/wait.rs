@@ -6,14 +6,11 @@
 //! version and a complaint in the log are a refusal, and neither is a file not read yet.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::time::{Duration, Instant};
 
-use sesame_files::open::{self, Rule};
 use tokio::time::sleep;
 
 use super::journal::Files;
-use super::on_disk::MAX_FILE;
 use super::plan::Phase;
 use super::report::{ApplyReport, Outcome, Refusal};
 use crate::envoy::admin::{Admin, AdminError, Readiness};
@@ -162,12 +159,9 @@ impl Watcher<'_> {
         let counters = self.attempts(pending).await;
         let Some(before) = again else {
             for expectation in pending {
-                let path = expectation.subscription.path(self.files.layout());
-                let result = open::read(&path, Rule::Own, MAX_FILE)
-                    .map_err(io::Error::from)
-                    .and_then(|bytes| self.files.place(&path, &bytes));
-                if let Err(error) = result {
-                    tracing::warn!(%error, path = %path.display(), "cannot rename again");
+                let subscription = &expectation.subscription;
+                if let Err(error) = self.files.place_again(subscription) {
+                    tracing::warn!(%error, ?subscription, "cannot rename again");
                 }
             }
             *again = Some(Again {

@@ -54,7 +54,8 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
             local: host.allow_local_endpoints,
             ..sesame_render::EndpointRules::default()
         },
-        // Where they go is the running agent's affair.
+        // Which there are, and where access logs go, is the running agent's affair.
+        session_tickets: false,
         access_log: None,
         retained: std::collections::BTreeMap::new(),
     }

@@ -109,6 +109,17 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     bundle_overlap_seconds: Option<u64>,
+    /// Time between two rotations of the keys of session tickets, with which clients resume sessions of TLS after a certificate was
+    /// rotated or Envoy restarted; tickets of the two keys before are taken, too. 0 leaves the keys to Envoy, which forgets them
+    /// then.
+    #[arg(
+        long,
+        env = "SESAME_SESSION_TICKET_HOURS",
+        default_value_t = 12,
+        value_parser = clap::value_parser!(u64).range(0..=168),
+        value_name = "HOURS"
+    )]
+    session_ticket_hours: u64,
     /// Answer /livez and /readyz at this address, too; the agent's socket always answers them.
     #[arg(long, env = "SESAME_HEALTH_ADDRESS", value_name = "IP:PORT")]
     health_address: Option<SocketAddr>,
@@ -166,27 +177,13 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         max_removal_share,
         removal_hold_seconds,
         bundle_overlap_seconds,
+        session_ticket_hours,
         health_address,
         metrics_address,
         takeover_seconds,
         incremental,
     } = args;
-    let mut addresses = host.addresses.clone();
-    if !address_pools.is_empty() {
-        let found = run::in_networks(&address_pools);
-        let pools: Vec<String> = address_pools.iter().map(ToString::to_string).collect();
-        if found.is_empty() {
-            anyhow::bail!(
-                "--address-pool {}: this host has no address in it; see `ip address`",
-                pools.join(",")
-            );
-        }
-        for ip in found {
-            if !addresses.contains(&ip) {
-                addresses.push(ip);
-            }
-        }
-    }
+    let addresses = addresses(&host.addresses, &address_pools)?;
     Ok(RunOptions {
         source: source.source()?,
         resolve: resolve::Options {
@@ -213,8 +210,35 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         most_removed: max_removal_share,
         hold: Duration::from_secs(removal_hold_seconds),
         bundle_overlap: bundle_overlap_seconds.map(Duration::from_secs),
+        session_tickets: hours(session_ticket_hours),
         health_address,
         metrics_address,
         takeover: Duration::from_secs(takeover_seconds),
     })
+}
+
+/// Returns the addresses that were named, and those of this host that are in one of the networks.
+fn addresses(named: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpAddr>> {
+    let mut addresses = named.to_vec();
+    if !pools.is_empty() {
+        let found = run::in_networks(pools);
+        let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
+        if found.is_empty() {
+            anyhow::bail!(
+                "--address-pool {}: this host has no address in it; see `ip address`",
+                pools.join(",")
+            );
+        }
+        for ip in found {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+        }
+    }
+    Ok(addresses)
+}
+
+/// Returns the time of so many hours; none for 0.
+fn hours(hours: u64) -> Option<Duration> {
+    (hours > 0).then(|| Duration::from_secs(hours * 3600))
 }

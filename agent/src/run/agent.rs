@@ -35,6 +35,7 @@ use crate::host::inotify::Budget;
 use crate::host::limits as host_limits;
 use crate::host::lock::Lock;
 use crate::host::service_manager;
+use crate::tickets::{TicketRotator, Tickets, TicketsError};
 
 /// Runs until a signal or a request says to stop.
 pub(super) async fn run(
@@ -134,7 +135,22 @@ async fn instance_settings(
         options: Arc::clone(options),
         released,
         live,
+        tickets: tickets(options, directories)?,
     })
+}
+
+/// Has the keys of session tickets rotated for as long as the agent runs; none if they are left to Envoy.
+fn tickets(
+    options: &RunOptions,
+    directories: &Directories,
+) -> Result<Option<Tickets>, TicketsError> {
+    let Some(period) = options.session_tickets else {
+        return Ok(None);
+    };
+    let rotator = TicketRotator::open(directories.runtime(), period)?;
+    let tickets = rotator.tickets();
+    tokio::spawn(rotator.run());
+    Ok(Some(tickets))
 }
 
 /// Keeps the instances in line with what the source wants, and the service manager informed, until the agent is `told` to end.
@@ -184,6 +200,7 @@ fn host_settings(
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
+        session_tickets: options.session_tickets.is_some(),
         access_log: options.access_log.to,
         allow_local_endpoints: options.resolve.allow_local_endpoints,
         own_addresses: [options.health_address, options.metrics_address]

@@ -114,6 +114,8 @@ pub struct RunOptions {
     pub launcher: bool,
     /// Fate of Envoys at a signal to stop.
     pub on_stop: OnStop,
+    /// Time between two rotations of the keys of session tickets; none leaves them to Envoy.
+    pub session_tickets: Option<Duration>,
     /// Address that answers `/livez` and `/readyz` over TCP.
     pub health_address: Option<SocketAddr>,
     /// Address that answers `/metrics` over TCP.

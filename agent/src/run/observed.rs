@@ -66,6 +66,8 @@ pub(super) struct Observed {
     pub(super) applied_at: Option<Timestamp>,
     /// Parts of it that Envoy refuses, and the objects that this concerns.
     pub(super) affected: Arc<Affected>,
+    /// Listeners that do not show one of their certificates, though it was accepted, and what handshakes with them showed.
+    pub(super) unshown: BTreeMap<String, String>,
     /// Envoy's reasons for refusing the current target as a whole.
     pub(super) refusal: Vec<String>,
     /// Reason other than a refusal for which the target is not served.

@@ -43,6 +43,8 @@ pub(super) struct HostSettings {
     pub(super) trusted_hops: u32,
     /// File of the system's certificate authorities.
     pub(super) system_ca: PathBuf,
+    /// True if Envoys are given keys of session tickets.
+    pub(super) session_tickets: bool,
     /// Place of access logs.
     pub(super) access_log: AccessLogTo,
     /// True if endpoints may be on this host itself.
@@ -272,6 +274,7 @@ fn render_one(
         trusted_hops: host.trusted_hops,
         system_ca: host.system_ca.clone(),
         endpoints,
+        session_tickets: host.session_tickets,
         access_log: match host.access_log {
             AccessLogTo::File => Some(AccessLogSink::File(directories.access_log())),
             AccessLogTo::Stdout => Some(AccessLogSink::Stdout),
@@ -413,6 +416,7 @@ mod tests {
             limits: sesame_render::limits::Limits::default(),
             trusted_hops: 0,
             system_ca: PathBuf::new(),
+            session_tickets: false,
             access_log: AccessLogTo::Off,
             allow_local_endpoints: false,
             own_addresses: vec!["[::]:8000".parse().unwrap()],

@@ -188,6 +188,7 @@ mod tests {
             applied_at: None,
             stored: String::new(),
             refused: Vec::new(),
+            unshown: BTreeMap::new(),
             refusal: Vec::new(),
             retained: Vec::new(),
             draining: None,

@@ -51,7 +51,8 @@ impl CertificateFacts {
             .collect()
     }
 
-    fn of_der(der: &[u8]) -> Option<Self> {
+    /// Reads one certificate; none if it cannot be read.
+    pub fn of_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         Some(Self {
             names: names(&certificate),

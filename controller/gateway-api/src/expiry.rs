@@ -4,6 +4,8 @@
 //! and tell the outcome. An expired certificate is served like any other: its clients decide if they accept it, and a
 //! closed port would help nobody.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -38,6 +40,22 @@ pub enum ExpiryOf {
     Authority(String),
     /// A list of what an authority of a trust bundle has revoked, by its issuer.
     RevocationList(String),
+}
+
+/// The certificates of listeners: by the object that has the listener, as `Gateway/namespace/name`, and the listener's name.
+pub type ListenerExpiries = BTreeMap<String, BTreeMap<String, Vec<Expiry>>>;
+
+/// The phase of a certificate's life, from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ExpiryPhase {
+    /// Valid, and not to be renewed yet.
+    Fresh,
+    /// Valid, but soon no longer: within 14 days, or in the last third of a life of less than 42 days.
+    ExpiresSoon,
+    /// Valid later: clients refuse it.
+    NotYetValid,
+    /// No longer valid: clients refuse it.
+    Expired,
 }
 
 /// A warning about a certificate.
@@ -83,17 +101,33 @@ impl Expiry {
         authorities.chain(lists).collect()
     }
 
-    /// Returns a warning if the certificate is not valid at this time, or soon will not be. Soon is 14 days, or the last third
-    /// of a shorter life.
-    pub fn warning(&self, now: Timestamp) -> Option<Warning> {
+    /// Returns the phase that it is in at this time. Soon is 14 days, or the last third of a life of less than 42 days.
+    pub fn phase(&self, now: Timestamp) -> ExpiryPhase {
         let Self {
-            name,
-            of,
+            name: _,
+            of: _,
             not_before,
             not_after,
         } = self;
+        let now = now.as_second();
+        let life = not_after.saturating_sub(*not_before).max(0);
+        let from = not_after.saturating_sub(WARNING.min(life / 3));
+        if now > *not_after {
+            ExpiryPhase::Expired
+        } else if now < *not_before {
+            ExpiryPhase::NotYetValid
+        } else if now >= from {
+            ExpiryPhase::ExpiresSoon
+        } else {
+            ExpiryPhase::Fresh
+        }
+    }
+
+    /// Returns a warning if the certificate is not valid at this time, or soon will not be.
+    pub fn warning(&self, now: Timestamp) -> Option<Warning> {
+        let name = &self.name;
         // Other authorities of a bundle are as good as before.
-        let (of, effect, is_refused) = match of {
+        let (of, effect, is_refused) = match &self.of {
             ExpiryOf::Leaf => (
                 format!("the certificate of {name}"),
                 "clients refuse it",
@@ -110,21 +144,15 @@ impl Expiry {
                 true,
             ),
         };
-        let now = now.as_second();
-        let life = not_after.saturating_sub(*not_before).max(0);
-        let from = not_after.saturating_sub(WARNING.min(life / 3));
-        let (start, end) = (time(*not_before), time(*not_after));
-        let (message, refused) = if now > *not_after {
-            (format!("{of} has expired at {end}; {effect}"), is_refused)
-        } else if now < *not_before {
-            (
+        let (start, end) = (time(self.not_before), time(self.not_after));
+        let (message, refused) = match self.phase(now) {
+            ExpiryPhase::Fresh => return None,
+            ExpiryPhase::ExpiresSoon => (format!("{of} expires at {end}"), false),
+            ExpiryPhase::NotYetValid => (
                 format!("{of} is not valid before {start}; {effect}"),
                 is_refused,
-            )
-        } else if now >= from {
-            (format!("{of} expires at {end}"), false)
-        } else {
-            return None;
+            ),
+            ExpiryPhase::Expired => (format!("{of} has expired at {end}; {effect}"), is_refused),
         };
         Some(Warning { message, refused })
     }

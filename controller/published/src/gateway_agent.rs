@@ -127,6 +127,10 @@ pub struct GatewayAgentStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub refused_listeners: Vec<RefusedListener>,
+    /// Listeners whose new connections are not shown one of their certificates, though Envoy has accepted it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES))]
+    pub unshown_certificates: Vec<UnshownCertificate>,
     /// Routes of which Envoy refuses something.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
@@ -171,6 +175,17 @@ pub struct RefusedListener {
     #[schemars(length(max = MAX_NAME))]
     pub name: String,
     /// Reason why it is not open.
+    #[schemars(length(max = MAX_TEXT))]
+    pub reason: String,
+}
+
+/// A listener that does not show one of its certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnshownCertificate {
+    /// Name of the listener in the snapshot: `Gateway/namespace/name/listeners/https`.
+    #[schemars(length(max = MAX_NAME))]
+    pub listener: String,
+    /// Outcome of a handshake with it.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
@@ -247,6 +262,7 @@ mod tests {
             "draining",
             "unusableAddresses",
             "refusedListeners",
+            "unshownCertificates",
             "refusedRoutes",
             "refused",
         ];

@@ -16,5 +16,5 @@ pub use self::configuration_definition::configuration_definition;
 pub use self::gateway_agent::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORT_SECONDS,
     MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute,
-    RefusedRule, STATUS_MANAGER, UnusableAddress,
+    RefusedRule, STATUS_MANAGER, UnshownCertificate, UnusableAddress,
 };

@@ -253,6 +253,7 @@ impl Engine {
         let settings = Arc::new(std::mem::take(&mut resolution.settings));
         replace(&self.gateway_settings, Arc::clone(&settings));
         let expiries = resolution.expiries();
+        let listener_expiries = resolution.listener_expiries();
         self.metrics.certificates(&expiries);
         let names = publications::names(&resolution, &unserved, state, &self.settings.options);
         let gateways = std::mem::take(&mut resolution.gateways);
@@ -274,6 +275,7 @@ impl Engine {
             unpublishable,
             by_service,
             expiries,
+            listener_expiries,
         });
         self.desired.send_replace(Some(desired));
         statuses

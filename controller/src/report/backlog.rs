@@ -135,19 +135,23 @@ impl Backlog {
         self.open.extend(keys);
     }
 
-    /// Opens the Gateways whose warnings about certificates have changed.
+    /// Opens the Gateways and ListenerSets whose warnings about certificates have changed.
     pub(super) fn open_expiring(&mut self, now: Timestamp) {
         let Some(resolved) = &self.resolved else {
             return;
         };
-        let expiring: Expiring = resolved
-            .expiries
-            .keys()
-            .map(|gateway| (gateway.clone(), resolved.warnings(gateway, now)))
-            .filter(|(_, warnings)| !warnings.is_empty())
-            .collect();
+        let gateways = resolved.expiries.keys();
+        let gateways =
+            gateways.map(|name| (key_of(Kind::Gateway)(name), resolved.warnings(name, now)));
+        let sets = resolved.statuses.listener_sets.keys();
+        let sets = sets.map(|name| {
+            let warnings = resolved.warnings_of_set(name, now);
+            (key_of(Kind::ListenerSet)(name), warnings)
+        });
+        let all = gateways.chain(sets);
+        let expiring: Expiring = all.filter(|(_, warnings)| !warnings.is_empty()).collect();
         let others = differences(&self.expiring, &expiring);
-        self.open.extend(others.map(key_of(Kind::Gateway)));
+        self.open.extend(others.cloned());
         self.expiring = expiring;
     }
 

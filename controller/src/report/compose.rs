@@ -10,8 +10,8 @@ use crate::statuses::{GatewayProblems, ProvisionReport, ResolvedStatuses, Servic
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::status::{
-    Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
-    ListenerSetStatus, PolicyStatus, Programmed, Reason, RouteStatus, program,
+    self, Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
+    ListenerSetStatus, ListenerStatus, PolicyStatus, Programmed, Reason, RouteStatus, program,
     program_listener_set, refuse_rules,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
@@ -106,6 +106,7 @@ pub(super) fn compose(
             }
             tell_provisioned(&mut status.conditions, provisioned, name);
             tell_expiry(&mut status.conditions, &resolved.warnings(&key.name, now));
+            tell_listeners(key, &mut status.listeners, resolved, now);
             Status::Gateway(status)
         }
         Kind::ListenerSet => {
@@ -113,6 +114,7 @@ pub(super) fn compose(
             if let Some(fleet) = fleets.get(&status.gateway) {
                 program_listener_set(&mut status, &programmed(fleet, key));
             }
+            tell_listeners(key, &mut status.listeners, resolved, now);
             Status::ListenerSet(status)
         }
         Kind::BackendTlsPolicy => Status::Policy(all.backend_tls_policies.get(&key.name)?.clone()),
@@ -213,6 +215,18 @@ fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
             condition.message.push_str("; ");
             condition.message.push_str(&warning.message);
         }
+    }
+}
+
+/// Adds what there is to say of the certificates of an object's listeners.
+fn tell_listeners(
+    key: &ObjectKey,
+    listeners: &mut [ListenerStatus],
+    resolved: &ResolvedStatuses,
+    now: Timestamp,
+) {
+    if let Some(expiries) = resolved.listener_expiries.get(&key.to_string()) {
+        status::tell_expiry(listeners, expiries, now);
     }
 }
 

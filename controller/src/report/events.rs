@@ -36,8 +36,8 @@ pub(crate) const MAX_UNTOLD: usize = 1000;
 /// Largest number of characters of an Event's text (the API's limit is a kilobyte).
 const MAX_NOTE: usize = 900;
 
-/// Warnings about the certificates of each Gateway.
-pub(crate) type Expiring = BTreeMap<NamespacedName, Vec<Warning>>;
+/// Warnings about the certificates of each Gateway and ListenerSet.
+pub(crate) type Expiring = BTreeMap<ObjectKey, Vec<Warning>>;
 
 /// Everything the task of events owns.
 pub(crate) struct Events {
@@ -52,7 +52,7 @@ pub(crate) struct Events {
 /// Everything that was told.
 #[derive(Default)]
 struct Told {
-    certificates: BTreeSet<(NamespacedName, Warning)>,
+    certificates: BTreeSet<(ObjectKey, Warning)>,
     hosts: AllPresences,
     /// Times at which Events about a Gateway's hosts were written last.
     hosts_at: BTreeMap<NamespacedName, Instant>,
@@ -113,16 +113,19 @@ impl Events {
 
     /// Writes the Events about certificates; returns false if some are left.
     async fn tell_certificates(&self, expiring: &Expiring, told: &mut Told) -> bool {
-        let is_so = |(gateway, warning): &(NamespacedName, Warning)| {
-            let all = expiring.get(gateway);
+        let is_so = |(object, warning): &(ObjectKey, Warning)| {
+            let all = expiring.get(object);
             all.is_some_and(|all| all.contains(warning))
         };
         told.certificates.retain(is_so);
-        for (gateway, warning) in untold(expiring, &told.certificates) {
-            if !self.tell_gateway(&gateway, &of_certificate(&warning)).await {
+        for (object, warning) in untold(expiring, &told.certificates) {
+            if !self
+                .tell(&object, API_VERSION, &of_certificate(&warning))
+                .await
+            {
                 return false;
             }
-            told.certificates.insert((gateway, warning));
+            told.certificates.insert((object, warning));
         }
         true
     }
@@ -272,13 +275,10 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
 }
 
 /// Returns the warnings that have not been told, in order.
-fn untold(
-    expiring: &Expiring,
-    told: &BTreeSet<(NamespacedName, Warning)>,
-) -> Vec<(NamespacedName, Warning)> {
-    let all = expiring.iter().flat_map(|(gateway, warnings)| {
-        let of_gateway = |warning: &Warning| (gateway.clone(), warning.clone());
-        warnings.iter().map(of_gateway)
+fn untold(expiring: &Expiring, told: &BTreeSet<(ObjectKey, Warning)>) -> Vec<(ObjectKey, Warning)> {
+    let all = expiring.iter().flat_map(|(object, warnings)| {
+        let of_object = |warning: &Warning| (object.clone(), warning.clone());
+        warnings.iter().map(of_object)
     });
     all.filter(|one| !told.contains(one)).collect()
 }
@@ -293,7 +293,7 @@ mod tests {
             message: message.to_owned(),
             refused: false,
         };
-        let gateway = NamespacedName::new("default", "edge");
+        let gateway = Kind::Gateway.named(NamespacedName::new("default", "edge"));
         let expiring = Expiring::from([(gateway.clone(), vec![warning("a"), warning("b")])]);
         let told = BTreeSet::from([(gateway.clone(), warning("a"))]);
         assert_eq!(untold(&expiring, &told), [(gateway, warning("b"))]);

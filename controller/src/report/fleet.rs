@@ -89,6 +89,7 @@ pub(super) fn summarize<'a>(
     };
     let mut addresses: Vec<Vec<IpAddr>> = Vec::new();
     let mut listeners: Reasons<'_, String> = Reasons::default();
+    let mut unshown: Reasons<'_, String> = Reasons::default();
     let mut unusable: Reasons<'_, String> = Reasons::default();
     let mut routes: BTreeMap<&str, Refusals> = BTreeMap::new();
     let mut heard = 0_u32;
@@ -122,6 +123,9 @@ pub(super) fn summarize<'a>(
             all.foreign_addresses
                 .extend(foreign.take(MAX_FOREIGN - all.foreign_addresses.len()));
         }
+        for one in &status.unshown_certificates {
+            unshown.note(one.listener.clone(), &one.reason, host);
+        }
         note(status, host, &mut listeners, &mut unusable, &mut routes);
     }
     all.programmed.addresses = shared_out(&addresses)
@@ -129,6 +133,7 @@ pub(super) fn summarize<'a>(
         .map(|address| address.to_string())
         .collect();
     all.programmed.refused_listeners = listeners.describe(heard);
+    all.programmed.unshown_certificates = unshown.describe(heard);
     // An address that one host lacks may be another's.
     unusable
         .0

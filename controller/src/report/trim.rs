@@ -104,6 +104,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
         draining,
         unusable_addresses,
         refused_listeners,
+        unshown_certificates,
         refused_routes,
         refused: _,
         next_certificate_expiry: _,
@@ -137,6 +138,13 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
                 refused
             })
             .take_while(|refused| fits(refused.name.len() + refused.reason.len()))
+            .collect(),
+        unshown_certificates: few(unshown_certificates, MAX_ENTRIES)
+            .map(|mut unshown| {
+                unshown.reason = short(&unshown.reason, MAX_TEXT);
+                unshown
+            })
+            .take_while(|unshown| fits(unshown.listener.len() + unshown.reason.len()))
             .collect(),
         refused_routes: few(refused_routes, MAX_ENTRIES)
             .map(|mut refused| {

@@ -214,6 +214,7 @@ fn runtime_directory() {
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         endpoints: sesame_render::EndpointRules::default(),
+        session_tickets: false,
         access_log: None,
         retained: BTreeMap::new(),
     };

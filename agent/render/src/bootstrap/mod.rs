@@ -41,6 +41,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
         admin_socket,
         trusted_hops: _,
         system_ca: _,
+        session_tickets: _,
         access_log: _,
         retained: _,
     } = options;

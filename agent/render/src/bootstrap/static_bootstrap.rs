@@ -125,6 +125,8 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
         Ok(())
     };
     change(config, |tls: &mut DownstreamTlsContext| {
+        // They are the host's: nothing that is to be judged.
+        tls.session_ticket_keys_type = None;
         without_files(&mut tls.common_tls_context)
     })?;
     change(config, |tls: &mut UpstreamTlsContext| {

@@ -26,6 +26,7 @@ pub(crate) fn options() -> RenderOptions {
             local: true,
             ..EndpointRules::default()
         },
+        session_tickets: false,
         access_log: None,
         retained: BTreeMap::new(),
     }

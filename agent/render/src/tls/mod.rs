@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     SubjectAltNameMatcher, TlsCertificate, TlsParameters, UpstreamTlsContext,
     certificate_validation_context::TrustChainVerification,
     common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
+    downstream_tls_context::SessionTicketKeysType,
     secret::Type,
     subject_alt_name_matcher::SanType,
     tls_parameters::TlsProtocol,
@@ -68,6 +69,12 @@ pub(crate) fn downstream(
             alpn_protocols,
             validation_context_type: validation,
             ..Default::default()
+        }),
+        session_ticket_keys_type: context.subscriptions.tickets.then(|| {
+            SessionTicketKeysType::SessionTicketKeysSdsSecretConfig(SdsSecretConfig {
+                name: secrets::SESSION_TICKET_KEYS.to_owned(),
+                sds_config: Some(config_sources::file(&context.options.layout.tickets())),
+            })
         }),
         // Said where a client is asked: Envoy's default is about to change.
         require_client_certificate: wrappers::boolean(!client_insecure_fallback).filter(|_| asks),

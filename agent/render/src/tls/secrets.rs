@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, Secret, TlsCertificate, secret,
+    CertificateValidationContext, Secret, TlsCertificate, TlsSessionTicketKeys, secret,
 };
 use prost::Message as _;
 use sesame_proto::keys::KeyPair;
@@ -104,6 +104,19 @@ fn joined<'a>(pem: &'a str, more: &str) -> Cow<'a, str> {
         (pem, more) if pem.is_empty() || pem.ends_with('\n') => format!("{pem}{more}").into(),
         (pem, more) => format!("{pem}\n{more}").into(),
     }
+}
+
+/// Number of bytes of one key of session tickets.
+pub const TICKET_KEY_BYTES: usize = 80;
+/// Name of the secret with the keys of session tickets that are the host's.
+pub(crate) const SESSION_TICKET_KEYS: &str = "session-ticket-keys";
+
+/// Returns the secret with the keys of session tickets, newest first; each has [`TICKET_KEY_BYTES`].
+pub fn session_ticket_keys<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Resource {
+    let keys = TlsSessionTicketKeys {
+        keys: keys.map(inline).collect(),
+    };
+    encode(SESSION_TICKET_KEYS, secret::Type::SessionTicketKeys(keys))
 }
 
 fn inline(bytes: &[u8]) -> DataSource {

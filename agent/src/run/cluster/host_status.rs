@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use sesame_gateway_api::status::AgentState;
 use sesame_published::{
     GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener,
-    RefusedObject, RefusedRoute, RefusedRule, UnusableAddress,
+    RefusedObject, RefusedRoute, RefusedRule, UnshownCertificate, UnusableAddress,
 };
 
 use crate::quarantine::{AffectedRoute, Refused};
@@ -53,6 +53,7 @@ pub(super) fn host_status(
         stored: _,
         // Reported below, by its place in the snapshot.
         refused: _,
+        unshown: _,
         refusal: _,
         // Told on the host.
         retained: _,
@@ -89,6 +90,10 @@ pub(super) fn host_status(
         }),
         refused_listeners: bounded(&affected.listeners, |(name, reason)| RefusedListener {
             name: name.clone(),
+            reason: text(reason),
+        }),
+        unshown_certificates: bounded(&observed.unshown, |(listener, reason)| UnshownCertificate {
+            listener: listener.clone(),
             reason: text(reason),
         }),
         refused_routes: bounded(&affected.routes, refused_route),

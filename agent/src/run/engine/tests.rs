@@ -168,6 +168,7 @@ impl Fixture {
                 budget_each: None,
                 trusted_hops: 0,
                 system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+                session_tickets: false,
                 access_log: crate::access_log::AccessLogTo::Off,
                 allow_local_endpoints: false,
                 own_addresses: Vec::new(),

@@ -5,6 +5,7 @@
 //! never dropped because something new cannot be had.
 
 mod drain;
+mod handshakes;
 mod overlap;
 mod persister;
 mod publisher;
@@ -36,6 +37,7 @@ use super::target::Target;
 use crate::access_log::LogRotator;
 use crate::envoy::process::launch::Launcher;
 use crate::host::create_directory;
+use crate::tickets::Tickets;
 
 /// Time until something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -60,6 +62,8 @@ pub(super) struct InstanceSettings {
     pub(super) released: watch::Sender<u64>,
     /// Settings that may change while the agent runs.
     pub(super) live: watch::Receiver<LiveSettings>,
+    /// Keys of session tickets; none where they are left to Envoy.
+    pub(super) tickets: Option<Tickets>,
 }
 
 impl Instance {
@@ -93,6 +97,7 @@ impl Instance {
             self.directories.access_log(),
             self.settings.launcher.clone(),
         );
+        let (layout, tickets) = (self.directories.layout(), self.settings.tickets.clone());
         let started = loop {
             self.note_busy(true);
             // Envoy refuses listeners whose log it cannot open.
@@ -115,13 +120,12 @@ impl Instance {
         };
         let (admin, observed) = (started.supervisor.admin(), self.observed.clone());
         let serving = Serving::new(self, started, selector, stop).run(commands);
-        if !logs.is_wanted() {
-            return serving.await;
-        }
         let tell = |why| observed.send_modify(|observed| observed.unlogged = why);
+        let is_logged = logs.is_wanted();
         tokio::select! {
             () = serving => {}
-            never = logs.run(admin, tell) => match never {},
+            never = logs.run(admin, tell), if is_logged => match never {},
+            never = Tickets::follow(tickets, layout) => match never {},
         }
     }
 

@@ -3,21 +3,24 @@
 //! Parts that Envoy refuses are left to the quarantine. A target that cannot be published at all leaves the last accepted state as
 //! it is, on disk and in Envoy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::Instance;
+use super::handshakes::Handshakes;
 use super::persister::Persister;
 use crate::apply::{self, Applier, ApplyError};
 use crate::envoy::{Admin, State};
+use crate::handshake::Unproven;
 use crate::publish::{Published, publish};
 use crate::quarantine::{self, Affected, Quarantine, Reduced, affected};
 use crate::run::metrics::ApplyOutcome;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
+use crate::xds::{Subscription, XdsKind};
 
 /// Time between the steps of a change while an earlier Envoy still drains, in which it gets as far as the one that is
 /// asked.
@@ -30,6 +33,7 @@ pub(super) struct Publisher {
     admin: Admin,
     keeper: Persister,
     pub(super) quarantine: Quarantine,
+    pub(super) handshakes: Handshakes,
     /// Target that was reduced last, and what is served of it.
     reduced: Option<(Arc<Target>, Arc<Target>)>,
     /// Process id of the Envoy that was live last.
@@ -38,7 +42,12 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// Makes one. `first` is what an earlier agent had accepted, or what the source wants.
-    pub(super) fn new(instance: &Instance, applier: Applier, admin: Admin, first: &Target) -> Self {
+    pub(super) fn new(
+        instance: &Instance,
+        applier: Applier,
+        admin: Admin,
+        first: &Arc<Target>,
+    ) -> Self {
         let directories = &instance.directories;
         Self {
             keeper: Persister::start(directories.state.clone(), instance.observed.clone()),
@@ -47,6 +56,7 @@ impl Publisher {
                 directories.runtime.join("validate"),
             )
             .with_last_good_keys(first.restored.then(|| Arc::clone(&first.encoded))),
+            handshakes: Handshakes::new(first),
             observed: instance.observed.clone(),
             applier,
             admin,
@@ -238,5 +248,30 @@ impl Publisher {
         self.observed
             .send_modify(|observed| observed.note_accepted(wanted, served, affected, report));
         self.keeper.keep(served);
+        if self.observed.borrow().draining.is_none() {
+            self.handshakes.begin(served);
+        }
+    }
+
+    /// Takes the outcome of handshakes: what was not proven is written once more, so that Envoy reads it again.
+    pub(super) fn take_handshakes(&mut self, unproven: &[Unproven]) {
+        let keys: BTreeSet<&str> = unproven.iter().map(|it| it.proof.key.as_str()).collect();
+        for key in keys {
+            let secret = Subscription::new(XdsKind::Secret, key);
+            if let Err(error) = self.applier.place_again(&secret) {
+                tracing::warn!(%error, key, "the file of a key pair cannot be written again");
+            }
+        }
+        let told = self.handshakes.take(unproven);
+        self.observed.send_if_modified(|observed| {
+            let changed = observed.unshown != told;
+            if changed {
+                for (listener, why) in &told {
+                    tracing::error!(listener, "{why}");
+                }
+                observed.unshown = told;
+            }
+            changed
+        });
     }
 }

@@ -166,6 +166,7 @@ impl Serving {
     ) -> InstanceEvent {
         let replace = self.replacement.next(&self.state, self.selector.selected());
         let recheck = self.selector.next();
+        let probe = self.publisher.quarantine.next_probe();
         self.unpublished |= tokio::select! {
             Some(command) = commands.recv() => return InstanceEvent::Command(command),
             () = until(replace) => false,
@@ -178,7 +179,11 @@ impl Serving {
             () = until(recheck) => self.selector.recheck(),
             _ = self.stop.wait_for(Option::is_some) => return InstanceEvent::Stop,
             () = tokio::time::sleep(RETRY), if retry => false,
-            () = until(self.publisher.quarantine.next_probe()) => self.publisher.quarantine.probe(),
+            unproven = self.publisher.handshakes.finished() => {
+                self.publisher.take_handshakes(&unproven);
+                false
+            }
+            () = until(probe) => self.publisher.quarantine.probe(),
         };
         InstanceEvent::Round
     }

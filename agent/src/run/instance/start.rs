@@ -28,6 +28,10 @@ pub(super) struct Started {
 impl Instance {
     /// Starts once; what fails may be tried again.
     pub(super) async fn start(&self, first: &Arc<Target>) -> anyhow::Result<Started> {
+        // Envoy refuses listeners whose keys it cannot open.
+        if let Some(tickets) = &self.settings.tickets {
+            tickets.clone().place(&self.directories.layout())?;
+        }
         let config = self.supervisor_config(first);
         let running = Supervisor::finds_running(&config)?;
         let (mut applier, opened) =

@@ -97,6 +97,10 @@ impl Scrape {
         self.each(families, "gateway_refused_parts", help, |gateway| {
             number(gateway.refused.len())
         })?;
+        let help = "Listeners whose new connections are not shown the newest certificate, though Envoy has accepted it";
+        self.each(families, "gateway_listeners_unshown", help, |gateway| {
+            number(gateway.unshown.len())
+        })?;
         let refused = self.report.gateways.iter().flat_map(|gateway| {
             gateway.refused.iter().take(MOST_REFUSED).map(|refused| {
                 let mut labels = of_gateway(&gateway.gateway);

@@ -24,6 +24,18 @@ envoy_listener_no_filter_chain_match{envoy_listener_address="192.0.2.1_443"} 4
 envoy_server_memory_allocated{} 6075792
 "#;
 
+fn refused() -> RefusedReport {
+    RefusedReport {
+        kind: "HTTPRoute".to_owned(),
+        namespace: "shop".to_owned(),
+        name: "a".to_owned(),
+        section: String::new(),
+        effect: String::new(),
+        envoy_words: String::new(),
+        since: Timestamp::UNIX_EPOCH,
+    }
+}
+
 /// Returns a scrape in which every family has a series, of this many Gateways.
 // Long: one value, which names each field.
 fn scrape(gateways: usize) -> Scrape {
@@ -44,15 +56,6 @@ fn scrape(gateways: usize) -> Scrape {
             (name, facts)
         })
         .collect();
-    let refused = RefusedReport {
-        kind: "HTTPRoute".to_owned(),
-        namespace: "shop".to_owned(),
-        name: "a".to_owned(),
-        section: String::new(),
-        effect: String::new(),
-        envoy_words: String::new(),
-        since: Timestamp::UNIX_EPOCH,
-    };
     let reports = all.keys().map(|name| GatewayReport {
         gateway: name.clone(),
         state: sesame_gateway_api::status::AgentState::Degraded,
@@ -64,7 +67,8 @@ fn scrape(gateways: usize) -> Scrape {
         applied_revision: String::new(),
         applied_at: Some(Timestamp::UNIX_EPOCH),
         stored: "1".to_owned(),
-        refused: vec![refused.clone(); 500],
+        refused: vec![refused(); 500],
+        unshown: BTreeMap::new(),
         refusal: Vec::new(),
         retained: Vec::new(),
         draining: None,

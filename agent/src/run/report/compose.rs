@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::certificate_facts::CertificateFacts;
 use sesame_gateway_api::expiry::Warning;
-use sesame_gateway_api::resolve::Resolution;
-use sesame_gateway_api::status::{AgentState, Statuses};
+use sesame_gateway_api::resolve::{Resolution, resolve};
+use sesame_gateway_api::status::{self, AgentState, Statuses};
+use sesame_gateway_api::world::Kind;
 
 use super::expiry;
 use super::inputs;
@@ -53,7 +54,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         agent,
         source,
         known,
-        resolve,
+        resolve: options,
         observed,
         host_addresses,
         hints: hints_on_settings,
@@ -90,7 +91,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     let Resolution {
         statuses, merged, ..
     } = match &known.world {
-        Some(world) if with_objects => sesame_gateway_api::resolve::resolve(world, resolve),
+        Some(world) if with_objects => with_expiry(resolve(world, options), *now),
         _ => Resolution::default(),
     };
     let programmed = verdicts::with_hosts(statuses, &merged, observed, host_addresses);
@@ -158,6 +159,21 @@ fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
     }
 }
 
+/// Adds to the statuses which certificates of their listeners expire.
+fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
+    let expiries = resolution.listener_expiries();
+    let gateways = resolution.statuses.gateways.iter_mut();
+    let gateways = gateways.map(|(name, status)| (Kind::Gateway, name, &mut status.listeners));
+    let sets = resolution.statuses.listener_sets.iter_mut();
+    let sets = sets.map(|(name, status)| (Kind::ListenerSet, name, &mut status.listeners));
+    for (kind, name, listeners) in gateways.chain(sets) {
+        if let Some(own) = expiries.get(&kind.named(name.clone()).to_string()) {
+            status::tell_expiry(listeners, own, now);
+        }
+    }
+    resolution
+}
+
 fn expiry_message((name, warning): (NamespacedName, Warning)) -> String {
     format!("Gateway {name}: {}", warning.message)
 }
@@ -177,6 +193,10 @@ fn gateway_reasons(
         }
     }
     for (name, observed) in observed {
+        let unshown = observed.unshown.iter();
+        reasons.extend(unshown.map(|(listener, why)| {
+            format!("Gateway {name}: {listener} does not show its newest certificate: {why}")
+        }));
         if let Some(why) = &observed.outdated {
             reasons.push(format!("Gateway {name}: {why}"));
         }
@@ -256,6 +276,7 @@ pub(in crate::run) fn gateway_report(
         applied_at: observed.applied_at,
         stored: observed.stored.clone(),
         refused,
+        unshown: observed.unshown.clone(),
         refusal: observed.refusal.clone(),
         retained: retained(observed),
         draining: observed.draining.clone(),

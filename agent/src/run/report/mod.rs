@@ -8,6 +8,7 @@ mod objects;
 pub(super) mod transitions;
 mod verdicts;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -174,6 +175,9 @@ pub struct GatewayReport {
     /// Parts that are not served because Envoy refuses them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedReport>,
+    /// Listeners that do not show one of their certificates, by name, and what handshakes with them showed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unshown: BTreeMap<String, String>,
     /// Envoy's reasons for refusing the newest change as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusal: Vec<String>,

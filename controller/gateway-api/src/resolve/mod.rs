@@ -47,8 +47,10 @@ use self::tables::Findings;
 use self::tables::shadowed::{Hidden, Shadowed};
 use self::tls::ca_bundles::CaBundles;
 use self::tls::certificates::{CertificateCache, Certificates};
+use sesame_proto::provenance::Provenance;
+
 use crate::api::NamespacedName;
-use crate::expiry::Expiry;
+use crate::expiry::{Expiry, ListenerExpiries};
 use crate::status::Statuses;
 use crate::world::{LastGoodKeys, ServedTogether, World};
 
@@ -96,6 +98,39 @@ impl Resolution {
             for (gateway, MergedGateway { keys, .. }) in members {
                 let own = published.keys.iter().filter(|key| keys.contains(&key.name));
                 all.insert(gateway.clone(), own.filter_map(Expiry::of).collect());
+            }
+        }
+        all
+    }
+}
+
+impl Resolution {
+    /// Returns when the certificates of each listener expire: by the object that has it, as `Gateway/namespace/name`, and its
+    /// name.
+    pub fn listener_expiries(&self) -> ListenerExpiries {
+        let mut all = ListenerExpiries::new();
+        for published in &self.gateways {
+            let pairs = published.keys.iter();
+            let pairs: BTreeMap<&str, Expiry> = pairs
+                .filter_map(|pair| Some((pair.name.as_str(), Expiry::of(pair)?)))
+                .collect();
+            let listeners = published
+                .snapshot
+                .ports
+                .iter()
+                .flat_map(|port| &port.listeners);
+            for listener in listeners {
+                let keys = listener.tls.iter().flat_map(|tls| &tls.keys);
+                let expiries: Vec<Expiry> = keys
+                    .filter_map(|key| pairs.get(key.as_str()).cloned())
+                    .collect();
+                let Ok(provenance) = Provenance::parse(&listener.name) else {
+                    continue;
+                };
+                if let (Some(name), false) = (provenance.listener(), expiries.is_empty()) {
+                    let of_object = all.entry(provenance.object().to_string()).or_default();
+                    of_object.insert(name.to_owned(), expiries);
+                }
             }
         }
         all

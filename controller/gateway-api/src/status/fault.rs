@@ -17,6 +17,8 @@ impl ConditionType {
             Self::Accepted
             | Self::Programmed
             | Self::ResolvedRefs
+            | Self::CertificatesValid
+            | Self::CertificatesShown
             | Self::GatewayService
             | Self::GatewayFleet
             | Self::SupportedVersion => status != ConditionStatus::True,

@@ -7,6 +7,7 @@
 //! the callers that have a clock add the outcome to the statuses.
 
 mod agent_state;
+mod certificates;
 mod condition;
 mod fault;
 mod merge;
@@ -25,6 +26,7 @@ use crate::api::{AddressType, NamespacedName, ParentRef, RouteGroupKind};
 use crate::world::ObjectKey;
 
 pub use self::agent_state::AgentState;
+pub use self::certificates::tell_expiry;
 pub use self::condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use self::merge::{TimedCondition, merge};
 pub use self::program::{Programmed, program, program_listener_set};
@@ -124,7 +126,8 @@ pub struct ListenerStatus {
     pub supported_kinds: Vec<RouteGroupKind>,
     /// Number of accepted routes that attach to it, whether or not it is accepted itself.
     pub attached_routes: i32,
-    /// Accepted, Programmed, ResolvedRefs, Conflicted, and OverlappingTLSConfig when it is so.
+    /// Accepted, Programmed, ResolvedRefs, Conflicted, and OverlappingTLSConfig, CertificatesValid and CertificatesShown when there is
+    /// something to say.
     pub conditions: Vec<Condition>,
 }
 

@@ -7,7 +7,7 @@ use sesame_proto::provenance::Provenance;
 
 use super::{
     Condition, ConditionStatus, ConditionType, GatewayStatus, GatewayStatusAddress, Grounds,
-    ListenerSetStatus, ListenerStatus, Reason,
+    ListenerSetStatus, ListenerStatus, Reason, certificates,
 };
 use crate::api::AddressType;
 use crate::world::ObjectKey;
@@ -23,6 +23,8 @@ pub struct Programmed {
     pub hosts: u32,
     /// Listeners that hosts could not open, with the reason in words: by provenance, or of one object by name.
     pub refused_listeners: BTreeMap<String, String>,
+    /// Listeners that do not show one of their certificates, with the reason in words: named as those before.
+    pub unshown_certificates: BTreeMap<String, String>,
     /// Addresses of the specification that no host has, with the reason in words.
     pub unusable_addresses: BTreeMap<String, String>,
     /// Reason in words why there is no address yet, where that is not because hosts report none.
@@ -42,9 +44,10 @@ impl Programmed {
             let listener = provenance.listener()?.to_owned();
             (provenance.object().to_string() == object).then(|| (listener, why.clone()))
         };
-        let listeners = self.refused_listeners.iter();
+        let of_object = |all: &BTreeMap<String, String>| all.iter().filter_map(of_object).collect();
         Self {
-            refused_listeners: listeners.filter_map(of_object).collect(),
+            refused_listeners: of_object(&self.refused_listeners),
+            unshown_certificates: of_object(&self.unshown_certificates),
             ..self.clone()
         }
     }
@@ -59,6 +62,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
         hosts_ready,
         hosts: _,
         refused_listeners: _,
+        unshown_certificates: _,
         unusable_addresses,
         awaited,
         notes: _,
@@ -145,6 +149,7 @@ fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Progra
 
 /// Sets the condition Programmed of each listener, and returns the number of those that are open.
 fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) -> usize {
+    certificates::tell_unshown(listeners, &programmed.unshown_certificates);
     let progress = progress(programmed);
     let mut open = 0_usize;
     for listener in listeners {

@@ -49,6 +49,7 @@ pub(crate) fn measure(directory: &Path, routes: usize, port: u16) -> anyhow::Res
             local: true,
             ..sesame_render::EndpointRules::default()
         },
+        session_tickets: false,
         access_log: None,
         retained: [].into(),
     };

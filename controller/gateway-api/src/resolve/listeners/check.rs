@@ -99,6 +99,7 @@ fn check_one<'w>(
         resolved,
         overlaps: Vec::new(),
         tls: None,
+        certificate_names: Vec::new(),
         lacks_certificate: false,
         advice: Vec::new(),
     }

@@ -95,6 +95,8 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) overlaps: Vec<String>,
     /// TLS termination, for protocols that have it.
     pub(crate) tls: Option<schema::TlsTermination>,
+    /// DNS names of its certificates, sorted.
+    pub(crate) certificate_names: Vec<String>,
     /// True if the listener terminates TLS but has no usable certificate.
     pub(crate) lacks_certificate: bool,
     /// Sentences on certificates with which something is wrong, though they are served.

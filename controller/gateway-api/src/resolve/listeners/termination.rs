@@ -1,5 +1,7 @@
 //! TLS of a listener: the fields that may be set, its certificates, and the validation of its clients.
 
+use std::collections::BTreeSet;
+
 use sesame_proto::schema;
 
 use super::listener::{CheckedListener, ListenerOwner};
@@ -7,7 +9,7 @@ use super::tls_options::{self, TlsOptions};
 use crate::api::{ListenerTls, ObjectRef, Protocol, TlsMode};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
-use crate::resolve::tls::certificates::{Certificates, Usable};
+use crate::resolve::tls::certificates::{Certificate, Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
 
 /// Returns what is wrong with `tls` of a listener: what the API's schema would refuse, and options of ours that are not understood.
@@ -98,6 +100,10 @@ pub(crate) fn resolve<'w>(
     }
     options.apply(&mut termination);
     listener.lacks_certificate = termination.keys.is_empty();
+    let shown = termination.keys.iter();
+    let shown = shown.filter_map(|name| certificates.named(name));
+    let names: BTreeSet<&str> = shown.flat_map(Certificate::dns_names).collect();
+    listener.certificate_names = names.into_iter().map(str::to_owned).collect();
     if listener.spec.protocol == Protocol::Https
         && let Some(port) = listener.port
     {

@@ -9,9 +9,9 @@ use super::names::is_field_value;
 
 /// Listeners of a Gateway, and of a ListenerSet.
 pub(crate) const MAX_LISTENERS: usize = 64;
-/// Listeners of a Gateway together with its ListenerSets. Each HTTPS listener has a virtual host for every other one of
-/// its port, so that they grow with the square. Our own.
-pub(crate) const MAX_ATTACHED_LISTENERS: usize = 512;
+/// Listeners of a Gateway together with its ListenerSets. Each HTTPS listener is a chain with a connection manager of its own in
+/// Envoy. Our own.
+pub(crate) const MAX_ATTACHED_LISTENERS: usize = 2048;
 /// Addresses of a Gateway.
 pub(crate) const MAX_ADDRESSES: usize = 16;
 /// Entries of `spec.tls.frontend.perPort`.

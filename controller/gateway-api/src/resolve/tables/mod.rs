@@ -30,6 +30,10 @@ use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
+/// Number of HTTPS and TLS listeners of a port up to which each HTTPS listener answers 421 for all others: virtual hosts grow with
+/// the square. Beyond it, it answers so for those that its certificates are for, since no other is a client led to it for.
+const MAX_EACH_BESIDE: usize = 128;
+
 /// The ports and route tables of Gateways that are served together. Backends that a key is shown to are named with it
 /// (`shown_key`).
 pub(crate) struct Tables {
@@ -119,7 +123,11 @@ pub(crate) fn build<'a>(
         for listener in of(&[schema::Protocol::Https]) {
             let mut hosts = VirtualHosts::default();
             hosts.add_listener(listener, &owners, routes, findings);
-            hosts.add_misdirected(listener, &by_server_name);
+            if by_server_name.len() > MAX_EACH_BESIDE {
+                hosts.add_misdirected_by_certificate(listener, &by_server_name, &owners);
+            } else {
+                hosts.add_misdirected(listener, &by_server_name);
+            }
             tables
                 .route_tables
                 .push(hosts.into_table(listener.route_table()));

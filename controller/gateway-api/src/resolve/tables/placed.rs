@@ -65,6 +65,13 @@ impl<'a> HostnameOwners<'a> {
         )
     }
 
+    /// Returns true if the host belongs to another listener than this one.
+    pub(crate) fn has_another(&self, listener: &Hostname, host: &Hostname) -> bool {
+        let mut keys = host.covering_keys();
+        let owner = keys.find(|key| self.0.contains(key));
+        owner.is_some_and(|owner| owner != listener.key())
+    }
+
     /// Returns true if all hosts of `domain` that no narrower listener has belong to `listener`.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
         // A hostname that is alone has all that it covers.

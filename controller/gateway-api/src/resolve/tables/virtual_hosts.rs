@@ -128,6 +128,35 @@ impl VirtualHosts {
         }
     }
 
+    /// The same for the names of the listener's certificates alone: a client that was shown them may use the connection for any of
+    /// these. A wildcard stands for all hosts below it.
+    pub(crate) fn add_misdirected_by_certificate(
+        &mut self,
+        listener: &PlacedListener<'_>,
+        all: &[&PlacedListener<'_>],
+        owners: &HostnameOwners<'_>,
+    ) {
+        for name in &listener.listener.certificate_names {
+            let Ok(name) = Hostname::parse(name) else {
+                continue;
+            };
+            if name.is_exact() {
+                if owners.has_another(listener.hostname, &name) {
+                    self.insert(&name, vec![misdirected(listener)]);
+                }
+            } else if listener.hostname.covers(&name) {
+                let below = all.iter().filter(|other| {
+                    name.covers(other.hostname) && other.hostname != listener.hostname
+                });
+                for other in below {
+                    self.insert(other.hostname, vec![misdirected(other)]);
+                }
+            } else {
+                self.insert(&name, vec![misdirected(listener)]);
+            }
+        }
+    }
+
     pub(crate) fn into_table(self, name: String) -> schema::RouteTable {
         schema::RouteTable {
             name,

@@ -276,14 +276,16 @@ fn more_listeners_than_a_gateway_may_have_are_refused_one_by_one() {
         let one = |i| format!("{{name: l{i}, port: {}, protocol: HTTP}}", 1000 + from + i);
         (0..64).map(one).collect::<Vec<_>>().join(", ")
     };
-    let sets: String = (0..9)
+    let sets: String = (0..33)
         .map(|i| set("web", &format!("s{i}"), &listeners(i * 64)))
         .collect();
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &sets));
     let ports = resolution.gateways[0].snapshot.ports.len();
-    assert_eq!(ports, 512);
-    assert_eq!(says(&resolution, "s7").0, Holds::True);
-    let last = &status(&resolution, "web", "s8").listeners[0].conditions;
+    assert_eq!(ports, 2048);
+    assert_eq!(says(&resolution, "s8").0, Holds::True);
+    // By their names, that is the last.
+    let last = status(&resolution, "web", "s9").listeners.last();
+    let last = &last.expect("a listener").conditions;
     assert_eq!(
         holds(last, ConditionType::Accepted),
         Holds::False(Reason::TooManyListeners)
@@ -297,22 +299,22 @@ fn a_namespace_with_many_listeners_takes_none_from_one_with_few() {
         (0..count).map(one).collect::<Vec<_>>().join(", ")
     };
     // By their names, those of the greedy namespace are first.
-    let greedy: String = (0..9)
-        .map(|i| set("greedy", &format!("a{i}"), &listeners(i * 64, 64)))
+    let greedy: String = (0..33)
+        .map(|i| set("greedy", &format!("a{i:02}"), &listeners(i * 64, 64)))
         .collect();
-    let modest = set("modest", "b0", &listeners(2000, 3));
+    let modest = set("modest", "b0", &listeners(20000, 3));
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &greedy + &modest));
     let modest = &status(&resolution, "modest", "b0").conditions;
     assert_eq!(holds(modest, ConditionType::Accepted), Holds::True);
-    assert_eq!(resolution.gateways[0].snapshot.ports.len(), 512);
-    let last = &status(&resolution, "greedy", "a8").listeners[0].conditions;
+    assert_eq!(resolution.gateways[0].snapshot.ports.len(), 2048);
+    let last = &status(&resolution, "greedy", "a32").listeners[0].conditions;
     let refused = last
         .iter()
         .find(|condition| condition.type_ == ConditionType::Accepted)
         .expect("it is judged");
     assert_eq!(refused.reason, Reason::TooManyListeners);
     assert!(
-        refused.message.contains("508 listeners"),
+        refused.message.contains("2044 listeners"),
         "{}",
         refused.message
     );

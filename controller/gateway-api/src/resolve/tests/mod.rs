@@ -6,6 +6,7 @@ mod gateways_of_a_class;
 mod incremental;
 mod last_good;
 mod listener_sets;
+mod many_listeners;
 mod policies;
 mod properties;
 mod router;
@@ -15,6 +16,7 @@ mod served_together;
 mod services;
 mod statuses;
 mod tls;
+mod tls_overrides;
 
 use std::sync::Arc;
 

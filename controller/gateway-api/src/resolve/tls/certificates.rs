@@ -58,6 +58,11 @@ impl Certificate {
             })
     }
 
+    /// Returns the DNS names of the leaf, lower case.
+    pub(crate) fn dns_names(&self) -> impl Iterator<Item = &str> {
+        self.dns_names.iter().map(String::as_str)
+    }
+
     /// Returns true if no client is ever shown the other one where both are.
     pub(crate) fn stands_for(&self, other: &Self) -> bool {
         self.kind == other.kind

@@ -1,0 +1,167 @@
+//! The handshakes that prove a change of certificates: with whom, by which name, and what they should show. Pure.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use sesame_gateway_api::certificate_facts::CertificateFacts;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::tls_termination::Version;
+use sesame_proto::schema::{Listener, Port, Protocol, Snapshot, TlsTermination, Transport};
+use sesame_render::RenderOptions;
+
+use super::{CertificateProof, ShownKind};
+
+/// Largest number of handshakes for one change. Of the rest, the serial numbers that Envoy reports are the proof.
+const MAX_PROOFS: usize = 256;
+/// Label of a host below a wildcard that nobody serves by name.
+const BELOW_WILDCARD: &str = "certificate-proof";
+/// Part of the names of cipher suites that our client has for TLS 1.2.
+const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
+
+/// Names of key pairs that are to be proven.
+pub(crate) type ChangedKeys = std::collections::BTreeSet<String>;
+
+/// Returns the handshakes for the key pairs that have changed: one for each HTTPS listener that shows one of them. A TLS listener
+/// would open a connection to a backend for each handshake; of those, the serial numbers are the proof.
+pub(crate) fn proofs(
+    snapshot: &Snapshot,
+    keys: &[KeyPair],
+    changed: &ChangedKeys,
+    options: &RenderOptions,
+) -> Vec<CertificateProof> {
+    let Some(ip) = options.addresses.first().copied().map(reachable) else {
+        return Vec::new();
+    };
+    let leaves: BTreeMap<&str, Leaf> = keys
+        .iter()
+        .filter_map(|pair| Some((pair.name.as_str(), Leaf::of(pair)?)))
+        .collect();
+    let mut all = Vec::new();
+    for port in &snapshot.ports {
+        let mapped = options.port_map.get(&port.port).copied();
+        let Ok(bound) = u16::try_from(mapped.unwrap_or_else(|| port.opened())) else {
+            continue;
+        };
+        if port.transport() != Transport::Tcp {
+            continue;
+        }
+        let address = SocketAddr::new(ip, bound);
+        for listener in &port.listeners {
+            let of_listener = of_listener(listener, port, &leaves, changed);
+            all.extend(of_listener.map(|proof| CertificateProof { address, ..proof }));
+            if all.len() >= MAX_PROOFS {
+                all.truncate(MAX_PROOFS);
+                return all;
+            }
+        }
+    }
+    all
+}
+
+/// The leaf of a key pair.
+struct Leaf {
+    der: CertificateDer<'static>,
+    names: Vec<String>,
+    kind: ShownKind,
+}
+
+impl Leaf {
+    fn of(pair: &KeyPair) -> Option<Self> {
+        let der = CertificateDer::from_pem_slice(&pair.certificate_chain).ok()?;
+        let facts = CertificateFacts::of_pem(&pair.certificate_chain);
+        let CertificateFacts { names, key, .. } = facts.into_iter().next()?;
+        Some(Self {
+            der,
+            names,
+            kind: match key.starts_with("RSA") {
+                true => ShownKind::Rsa,
+                false => ShownKind::Other,
+            },
+        })
+    }
+}
+
+/// Returns the handshakes with one listener, without the address.
+fn of_listener<'a>(
+    listener: &'a Listener,
+    port: &'a Port,
+    leaves: &'a BTreeMap<&str, Leaf>,
+    changed: &'a ChangedKeys,
+) -> impl Iterator<Item = CertificateProof> + 'a {
+    let https = listener.protocol() == Protocol::Https;
+    let tls = listener.tls.as_ref().filter(|tls| https && can_speak(tls));
+    let keys = tls.into_iter().flat_map(|tls| &tls.keys);
+    let shown: Vec<CertificateDer<'static>> = keys
+        .clone()
+        .filter_map(|key| Some(leaves.get(key.as_str())?.der.clone()))
+        .collect();
+    keys.filter(|key| changed.contains(*key))
+        .filter_map(move |key| {
+            let leaf = leaves.get(key.as_str())?;
+            Some(CertificateProof {
+                listener: listener.name.clone(),
+                key: key.clone(),
+                address: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+                server_name: server_name(listener, port, leaf)?,
+                kind: leaf.kind,
+                leaves: shown.clone(),
+            })
+        })
+}
+
+/// Returns true if our client has something in common with the listener: of the old suites of TLS 1.2 it knows none.
+fn can_speak(tls: &TlsTermination) -> bool {
+    let is_known = |suite: &String| OFFERED.iter().any(|known| suite.contains(known));
+    tls.max_version != i32::from(Version::Tls12)
+        || tls.cipher_suites.is_empty()
+        || tls.cipher_suites.iter().any(is_known)
+}
+
+/// Returns a name that leads a client to this listener, and to this leaf if it can; none if there is none.
+fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> {
+    let hostname = listener.hostname.as_str();
+    let of_leaf = leaf.names.iter().map(|name| concrete(name));
+    let own = (!hostname.is_empty()).then(|| concrete(hostname));
+    let exact = own.clone().filter(|_| !hostname.starts_with('*'));
+    let mut candidates = exact.into_iter().chain(of_leaf).chain(own);
+    candidates.find(|name| owner(name, port) == Some(hostname))
+}
+
+/// Returns the hostname itself, or a host below a wildcard.
+fn concrete(hostname: &str) -> String {
+    let hostname = hostname.to_ascii_lowercase();
+    match hostname.strip_prefix('*') {
+        Some(parent) => format!("{BELOW_WILDCARD}{parent}"),
+        None => hostname,
+    }
+}
+
+/// Returns the hostname of the listener that a server name leads to: the most specific one that covers it.
+fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
+    let covers = |hostname: &str| match hostname.strip_prefix('*') {
+        Some(parent) => name.len() > parent.len() && name.ends_with(parent),
+        None => hostname.is_empty() || hostname == name,
+    };
+    let all = port
+        .listeners
+        .iter()
+        .filter(|listener| listener.tls.is_some() || listener.protocol() == Protocol::Tls);
+    let hostnames = all.map(|listener| listener.hostname.as_str());
+    hostnames
+        .filter(|hostname| covers(hostname))
+        .max_by_key(|hostname| {
+            let is_exact = !hostname.is_empty() && !hostname.starts_with('*');
+            (is_exact, hostname.len())
+        })
+}
+
+/// Returns an address of this host for one that stands for all of them.
+fn reachable(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}

@@ -1,0 +1,123 @@
+//! Proofs of changed certificates, beside everything else that an instance does: begun when a change was accepted, repeated
+//! while they fail, and said when they go on to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sesame_proto::keys::KeyPair;
+use tokio::task::JoinHandle;
+
+use crate::handshake::{CertificateProof, ChangedKeys, Unproven, proofs, prove};
+use crate::run::target::Target;
+
+/// Number of times that a proof fails before that is said.
+const QUIET: u32 = 3;
+/// Longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The proofs of one instance.
+pub(super) struct Handshakes {
+    /// Target whose certificates are known to be shown, or were when the agent started; none before the first.
+    known: Option<Arc<Target>>,
+    /// Key pairs of which this is not known.
+    open: ChangedKeys,
+    failures: u32,
+    task: Option<JoinHandle<Vec<Unproven>>>,
+}
+
+impl Handshakes {
+    /// Makes one. `first` is what an earlier agent had accepted, or what the source wants.
+    pub(super) fn new(first: &Arc<Target>) -> Self {
+        Self {
+            known: first.restored.then(|| Arc::clone(first)),
+            open: ChangedKeys::new(),
+            failures: 0,
+            task: None,
+        }
+    }
+
+    /// Begins to prove what differs from what was served before.
+    pub(super) fn begin(&mut self, served: &Arc<Target>) {
+        let Some(before) = self.known.replace(Arc::clone(served)) else {
+            // All of it is new, and the serial numbers have shown.
+            return;
+        };
+        if before.encoded.keys() == served.encoded.keys() {
+            // Other listeners may show them now.
+            if !self.open.is_empty() {
+                self.start(served, Duration::ZERO);
+            }
+            return;
+        }
+        let by_name = |pairs: &[KeyPair]| -> BTreeMap<String, KeyPair> {
+            let named = pairs.iter().map(|pair| (pair.name.clone(), pair.clone()));
+            named.collect()
+        };
+        let before = by_name(before.encoded.keys());
+        let now = served.encoded.keys().iter();
+        let changed = now
+            .clone()
+            .filter(|pair| before.get(&pair.name) != Some(pair));
+        self.open.extend(changed.map(|pair| pair.name.clone()));
+        let there: ChangedKeys = now.map(|pair| pair.name.clone()).collect();
+        self.open.retain(|name| there.contains(name));
+        self.failures = 0;
+        self.start(served, Duration::ZERO);
+    }
+
+    /// Waits until all handshakes of a try are over, and returns those that failed; for ever if there are none.
+    pub(super) async fn finished(&mut self) -> Vec<Unproven> {
+        let Some(task) = &mut self.task else {
+            return std::future::pending().await;
+        };
+        let outcome = task.await;
+        self.task = None;
+        outcome.unwrap_or_else(|error| {
+            tracing::error!(%error, "handshakes with this host's listeners have ended early");
+            Vec::new()
+        })
+    }
+
+    /// Takes the outcome of a try, and begins the next one if it failed. Returns what is to be said of listeners that go on to
+    /// fail, by name.
+    pub(super) fn take(&mut self, unproven: &[Unproven]) -> BTreeMap<String, String> {
+        self.open = unproven.iter().map(|it| it.proof.key.clone()).collect();
+        if unproven.is_empty() {
+            self.failures = 0;
+            return BTreeMap::new();
+        }
+        self.failures = self.failures.saturating_add(1);
+        if let Some(served) = self.known.clone() {
+            let pause = Duration::from_millis(250) * 2_u32.saturating_pow(self.failures.min(10));
+            self.start(&served, pause.min(LONGEST_PAUSE));
+        }
+        if self.failures < QUIET {
+            return BTreeMap::new();
+        }
+        let told = unproven.iter();
+        told.map(|it| (it.proof.listener.clone(), it.why.clone()))
+            .collect()
+    }
+
+    fn start(&mut self, served: &Target, pause: Duration) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+        let snapshot = served.encoded.without_route_tables();
+        let keys = served.encoded.keys();
+        let wanted: Vec<CertificateProof> = proofs(&snapshot, keys, &self.open, &served.options);
+        self.task = Some(tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            prove(wanted).await
+        }));
+    }
+}
+
+impl Drop for Handshakes {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Keeps the keys of a host in one file, and places them where each Envoy reads them.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sesame_files::open::{self, Rule};
+use sesame_files::random;
+use sesame_render::layout::XdsLayout;
+use sesame_render::{TICKET_KEY_BYTES, session_ticket_keys};
+use tokio::sync::watch;
+
+use super::keys::TicketKeys;
+use crate::host::{create_directory, replace_file};
+use crate::xds::{XdsKind, response};
+
+/// Name of the file in the runtime directory, which a reboot empties.
+const FILE: &str = "session-ticket-keys";
+/// Largest size of the file.
+const MAX_FILE: u64 = 4096;
+/// Longest time between two looks at the clock, which may be set.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Error of keys that cannot be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: the keys of session tickets cannot be kept: {source}", path = .path.display())]
+pub(crate) struct TicketsError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Rotator of the keys of a host.
+#[derive(Debug)]
+pub(crate) struct TicketRotator {
+    path: PathBuf,
+    period: Duration,
+    newest: watch::Sender<TicketKeys>,
+}
+
+/// The newest keys, for one Envoy.
+#[derive(Clone, Debug)]
+pub(crate) struct Tickets(watch::Receiver<TicketKeys>);
+
+impl TicketRotator {
+    /// Reads the keys of the runtime directory, or makes the first ones.
+    pub(crate) fn open(runtime: &Path, period: Duration) -> Result<Self, TicketsError> {
+        let path = runtime.join(FILE);
+        let found = match open::read(&path, Rule::Own, MAX_FILE) {
+            Ok(bytes) => TicketKeys::decode(&bytes),
+            Err(error) => {
+                tracing::debug!(%error, "there are no keys of session tickets yet");
+                None
+            }
+        };
+        let is_new = found.is_none();
+        let made = found.map_or_else(
+            || Ok(TicketKeys::first(Timestamp::now(), fresh()?)),
+            Ok::<_, io::Error>,
+        );
+        let at = |source| TicketsError {
+            path: path.clone(),
+            source,
+        };
+        let newest = watch::Sender::new(made.map_err(at)?);
+        let rotator = Self {
+            path: path.clone(),
+            period,
+            newest,
+        };
+        if is_new {
+            rotator.store(&rotator.newest.borrow()).map_err(at)?;
+        }
+        Ok(rotator)
+    }
+
+    /// Returns the keys for one Envoy.
+    pub(crate) fn tickets(&self) -> Tickets {
+        Tickets(self.newest.subscribe())
+    }
+
+    /// Rotates the keys whenever it is time.
+    pub(crate) async fn run(self) {
+        loop {
+            let rests = self.newest.borrow().rests(Timestamp::now(), self.period);
+            if rests.is_zero() {
+                match self.rotate() {
+                    Ok(()) => tracing::info!("the keys of session tickets were rotated"),
+                    Err(error) => {
+                        let path = self.path.display();
+                        tracing::error!(%error, "{path}: the keys of session tickets stay as they are");
+                    }
+                }
+            }
+            let pause = rests.clamp(Duration::from_secs(1), LOOK);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Makes a new key the first. It is stored before it is used, so that a restart of the agent keeps it.
+    fn rotate(&self) -> io::Result<()> {
+        let next = {
+            let now = self.newest.borrow();
+            now.rotated(Timestamp::now(), fresh()?)
+        };
+        self.store(&next)?;
+        self.newest.send_replace(next);
+        Ok(())
+    }
+
+    fn store(&self, keys: &TicketKeys) -> io::Result<()> {
+        let staged = self.path.with_extension("new");
+        replace_file(&self.path, &staged, &keys.encode())
+    }
+}
+
+impl Tickets {
+    /// Places the newest keys where an Envoy of this layout reads them.
+    pub(crate) fn place(&mut self, layout: &XdsLayout) -> Result<(), TicketsError> {
+        let path = layout.tickets();
+        let mut place = || {
+            let directories = [Some(layout.root()), path.parent(), Some(&layout.staging())];
+            for directory in directories.into_iter().flatten() {
+                create_directory(directory)?;
+            }
+            let secret = {
+                let keys = self.0.borrow_and_update();
+                session_ticket_keys(keys.keys())
+            };
+            let file = response::encode(XdsKind::Secret, &[secret]);
+            replace_file(&path, &layout.staging().join("tickets"), &file.bytes)
+        };
+        let placed: io::Result<()> = place();
+        placed.map_err(|source| TicketsError { path, source })
+    }
+
+    /// Places the keys whenever they are rotated, if there are any.
+    pub(crate) async fn follow(tickets: Option<Self>, layout: XdsLayout) -> Infallible {
+        let Some(mut tickets) = tickets else {
+            return std::future::pending().await;
+        };
+        loop {
+            if tickets.0.changed().await.is_err() {
+                // The agent is about to end.
+                return std::future::pending().await;
+            }
+            if let Err(error) = tickets.place(&layout) {
+                tracing::error!("{error}; Envoy keeps those that it has");
+            }
+        }
+    }
+}
+
+fn fresh() -> io::Result<[u8; TICKET_KEY_BYTES]> {
+    let mut key = [0; TICKET_KEY_BYTES];
+    random::fill(&mut key)?;
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn the_next_agent_has_the_same_keys_and_others_cannot_read_them() {
+        let runtime = tempfile::tempdir().expect("a directory");
+        let rotator = TicketRotator::open(runtime.path(), HOUR).expect("keys");
+        rotator.rotate().expect("rotated");
+        let keys = rotator.newest.borrow().clone();
+        drop(rotator);
+        let next = TicketRotator::open(runtime.path(), HOUR).expect("keys");
+        assert_eq!(*next.newest.borrow(), keys);
+        let layout = XdsLayout::new(runtime.path().join("xds"));
+        next.tickets().place(&layout).expect("placed");
+        for path in [runtime.path().join(FILE), layout.tickets()] {
+            let mode = std::fs::metadata(&path)
+                .expect("a file")
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o777, 0o600, "{path:?}");
+        }
+        std::fs::write(runtime.path().join(FILE), "x").expect("damaged");
+        let other = TicketRotator::open(runtime.path(), HOUR).expect("keys");
+        assert_ne!(*other.newest.borrow(), keys);
+    }
+}

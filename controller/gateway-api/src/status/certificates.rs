@@ -1,0 +1,132 @@
+//! Conditions of listeners about their certificates: valid for how long, and shown by the hosts. Told the time.
+//!
+//! Neither changes what is served, nor the conditions of the specification: a certificate that is about to expire works.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason};
+use crate::expiry::{Expiry, ExpiryPhase};
+
+/// Number of certificates that a condition names: its message has an end, and nobody reads more.
+const MAX_TOLD: usize = 20;
+
+/// Adds the condition CertificatesValid to each listener one of whose certificates expires soon, has expired, or is not valid
+/// yet: by the worst of them. `expiries` are those of an object's listeners, by name.
+pub fn tell_expiry(
+    listeners: &mut [ListenerStatus],
+    expiries: &BTreeMap<String, Vec<Expiry>>,
+    now: Timestamp,
+) {
+    for listener in listeners {
+        let own = expiries.get(&listener.name).into_iter().flatten();
+        let mut told: Vec<(ExpiryPhase, String)> = own
+            .filter_map(|expiry| Some((expiry.phase(now), expiry.warning(now)?.message)))
+            .collect();
+        told.sort();
+        told.dedup();
+        let Some((worst, _)) = told.last() else {
+            continue;
+        };
+        let (status, reason) = match worst {
+            ExpiryPhase::Fresh => continue,
+            ExpiryPhase::ExpiresSoon => (ConditionStatus::True, Reason::CertificateExpiresSoon),
+            ExpiryPhase::NotYetValid => (ConditionStatus::False, Reason::CertificateNotYetValid),
+            ExpiryPhase::Expired => (ConditionStatus::False, Reason::CertificateExpired),
+        };
+        let messages: Vec<&str> = told
+            .iter()
+            .rev()
+            .take(MAX_TOLD)
+            .map(|(_, message)| message.as_str())
+            .collect();
+        let message = messages.join("; ");
+        add(
+            listener,
+            ConditionType::CertificatesValid,
+            status,
+            reason,
+            &message,
+        );
+    }
+}
+
+/// Adds the condition CertificatesShown to each listener that does not show one of its certificates, with the reason in words
+/// by the listener's name.
+pub(super) fn tell_unshown(listeners: &mut [ListenerStatus], unshown: &BTreeMap<String, String>) {
+    for listener in listeners {
+        if let Some(why) = unshown.get(&listener.name) {
+            add(
+                listener,
+                ConditionType::CertificatesShown,
+                ConditionStatus::False,
+                Reason::CertificateNotShown,
+                why,
+            );
+        }
+    }
+}
+
+fn add(
+    listener: &mut ListenerStatus,
+    type_: ConditionType,
+    status: ConditionStatus,
+    reason: Reason,
+    message: &str,
+) {
+    let first = listener.conditions.first();
+    let generation = first.map_or(0, |first| first.observed_generation);
+    let condition = Condition::new(type_, status, reason, message, generation);
+    listener.conditions.push(condition);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expiry::ExpiryOf;
+
+    const DAY: i64 = 24 * 60 * 60;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).expect("a time")
+    }
+
+    fn told(ends: &[i64]) -> Option<(ConditionStatus, Reason, String)> {
+        let expiry = |(place, end): (usize, &i64)| Expiry {
+            name: format!("Secret/ns/{place}"),
+            of: ExpiryOf::Leaf,
+            not_before: -365 * DAY,
+            not_after: *end,
+        };
+        let expiries = ends.iter().enumerate().map(expiry).collect();
+        let mut listeners = ["https", "other"].map(|name| ListenerStatus {
+            name: name.to_owned(),
+            ..ListenerStatus::default()
+        });
+        let by_name = BTreeMap::from([("https".to_owned(), expiries)]);
+        tell_expiry(&mut listeners, &by_name, at(0));
+        assert!(listeners[1].conditions.is_empty());
+        let condition = listeners[0].conditions.pop()?;
+        assert_eq!(condition.type_, ConditionType::CertificatesValid);
+        Some((condition.status, condition.reason, condition.message))
+    }
+
+    #[test]
+    fn the_worst_certificate_decides_and_comes_first() {
+        assert_eq!(told(&[15 * DAY]), None);
+        let (status, reason, _) = told(&[15 * DAY, 14 * DAY]).expect("a condition");
+        let soon = (ConditionStatus::True, Reason::CertificateExpiresSoon);
+        assert_eq!((status, reason), soon);
+        let (status, reason, message) = told(&[DAY, -1, 90 * DAY]).expect("a condition");
+        let expired = (ConditionStatus::False, Reason::CertificateExpired);
+        assert_eq!((status, reason), expired);
+        let place = |words: &str| message.find(words);
+        assert!(place("Secret/ns/1 has expired").is_some(), "{message}");
+        assert!(
+            place("Secret/ns/1") < place("Secret/ns/0 expires"),
+            "{message}"
+        );
+        assert!(place("Secret/ns/2").is_none(), "{message}");
+    }
+}

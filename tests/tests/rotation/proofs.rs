@@ -1,0 +1,161 @@
+//! Handshakes prove what was accepted: with every kind of listener. Where they fail, that is said until it heals.
+
+use std::net::SocketAddr;
+
+use nix::sys::socket::sockopt::ReusePort;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
+};
+use serde_json::{Value, json};
+use sesame_tests::agent::{SOON, Setup, listener_condition};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::{Authority, Leaf};
+use sesame_tests::manifests::{edge, https_listener, yaml};
+use sesame_tests::wait::{eventually, holds};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::site::{Site, admin};
+
+/// So many sockets of another process take nearly every connection to a port.
+const SOCKETS: usize = 100;
+const SHOWN: &str = "projectsesame.io/CertificatesShown";
+
+/// Sockets beside those of Envoy, on the same port, that show another certificate.
+fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
+    let mut all = JoinSet::new();
+    for _ in 0..SOCKETS {
+        let kind = (
+            AddressFamily::Inet,
+            SockType::Stream,
+            SockFlag::SOCK_NONBLOCK,
+        );
+        let socket = socket(kind.0, kind.1, kind.2, None).expect("a socket");
+        setsockopt(&socket, ReusePort, &true).expect("an option");
+        let at = SockaddrStorage::from(address);
+        bind(std::os::fd::AsRawFd::as_raw_fd(&socket), &at).expect("Envoy shares its port");
+        listen(&socket, Backlog::new(64).expect("a backlog")).expect("listening");
+        let listener = std::net::TcpListener::from(socket);
+        let listener = TcpListener::from_std(listener).expect("a listener");
+        let acceptor = leaf.acceptor();
+        all.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                // Whoever comes is shown the certificate, and may leave.
+                let _ = acceptor.accept(stream).await;
+            }
+        });
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_is_not_shown_is_said_until_it_is() {
+    let backend = Backend::start("app").await;
+    let site = Site::of(1);
+    let setup = Setup::with_ports(&[443]);
+    let agent = site.start(setup, backend.address(), |it| it).await;
+    let old = site.issue(0);
+    let beside = stand_beside(agent.address(443), &old);
+    Site::write(&agent, 0, &site.issue(0));
+    let of_listener = |status: &Value| {
+        let unshown = &status["gateways"][0]["unshown"];
+        unshown["Gateway/default/edge/listeners/l0"].clone()
+    };
+    let status = agent
+        .wait_status("the listener is named", |status| {
+            let why = of_listener(status).to_string();
+            why.contains("shows the certificate with serial number")
+                && why.contains("and not the one of Secret/default/pair-0")
+                && listener_condition(status, "l0", SHOWN)["status"] == "False"
+        })
+        .await;
+    assert_eq!(status["healthy"], false);
+    let programmed = listener_condition(&status, "l0", "Programmed");
+    assert_eq!(programmed["status"], "True", "it is served all the same");
+    let reasons = status["reasons"].to_string();
+    assert!(
+        reasons.contains("does not show its newest certificate"),
+        "{reasons}"
+    );
+    drop(beside);
+    let status = agent.wait_healthy().await;
+    assert_eq!(of_listener(&status), Value::Null);
+    assert_eq!(listener_condition(&status, "l0", SHOWN), &Value::Null);
+}
+
+/// A listener of every kind that there is, by name, each with the Secret of its name.
+fn every_kind() -> Vec<Value> {
+    let with = |name: &str, options: &Value| {
+        let hostname = format!("{name}.test");
+        let mut listener = https_listener(name, 443, &hostname, name);
+        listener["tls"]["options"] = options.clone();
+        listener
+    };
+    vec![
+        with("plain", &json!({})),
+        with("old", &json!({"projectsesame.io/max-version": "1.2"})),
+        with("new", &json!({"projectsesame.io/min-version": "1.3"})),
+        with("one", &json!({"projectsesame.io/alpn": "h2"})),
+        https_listener("wild", 443, "*.wild.test", "wild"),
+        https_listener("rest", 443, "", "rest"),
+        // Another port, whose clients show a certificate.
+        https_listener("closed", 444, "closed.test", "closed"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_listener_is_asked_for_its_new_certificate() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let listeners = every_kind();
+    let names: Vec<String> = listeners
+        .iter()
+        .map(|listener| listener["name"].as_str().expect("a name").to_owned())
+        .collect();
+    let mut objects = edge(&listeners);
+    objects[1]["spec"]["tls"] = json!({"frontend": {
+        "default": {},
+        "perPort": [{"port": 444, "tls": {"validation": {
+            "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "clients"}],
+        }}}],
+    }});
+    objects.push(Authority::config_map("clients", &[&clients]));
+    let mut agent = Setup::with_ports(&[443, 444]).prepare();
+    agent.write("site.yaml", &yaml(&objects));
+    let secrets = || {
+        let hostname = |name: &String| match name.as_str() {
+            "wild" => "*.wild.test".to_owned(),
+            name => format!("{name}.test"),
+        };
+        let all: Vec<Value> = names
+            .iter()
+            .map(|name| servers.issue(&[&hostname(name)]).secret(name))
+            .collect();
+        yaml(&all)
+    };
+    agent.write("secrets.yaml", &secrets());
+    agent.restart();
+    agent.wait_healthy().await;
+    let admin = admin(&agent).await;
+    let asked = async || {
+        let filter = r"^listener\..*\.ssl\.(handshake|fail_verify_no_cert|connection_error)$";
+        let counters = admin.counters(filter).await.map_err(|e| e.to_string())?;
+        let of = |end: &str| -> u64 {
+            let own = counters.iter().filter(|(name, _)| name.ends_with(end));
+            own.map(|(_, value)| value).sum()
+        };
+        Ok::<_, String>((of("ssl.handshake"), of("no_cert"), of("connection_error")))
+    };
+    assert_eq!(asked().await, Ok((0, 0, 0)), "nobody has asked yet");
+    for round in 1..=3 {
+        agent.write("secrets.yaml", &secrets());
+        // One of them gets no further than to be shown the certificate.
+        let expected = (round * (names.len() as u64 - 1), round, 0);
+        eventually("all of them are asked", SOON, async || {
+            let found = asked().await?;
+            holds(found == expected, || format!("{found:?}"))
+        })
+        .await;
+        let status = agent.wait_healthy().await;
+        assert_eq!(status["gateways"][0]["unshown"], Value::Null);
+    }
+}
