@@ -14,6 +14,7 @@ use super::Cli;
 use super::access_log::AccessLogArgs;
 use super::envoy::EnvoyArgs;
 use super::host::HostArgs;
+use super::seal::SealArgs;
 use super::settings;
 use super::settings::effective::effective;
 use super::settings::reader::SettingsReader;
@@ -60,6 +61,8 @@ pub(crate) struct RunArgs {
     /// Directory that keeps the accepted configuration over reboots. Holds private keys.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
+    #[command(flatten)]
+    seal: SealArgs,
     #[command(flatten)]
     access_log: AccessLogArgs,
     #[command(flatten)]
@@ -145,6 +148,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         report_addresses,
         report_seconds,
         state_dir,
+        seal,
         access_log,
         envoy,
         concurrency,
@@ -188,6 +192,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         report_every: Duration::from_secs(report_seconds),
         trusted_hops: host.trusted_hops,
         access_log: access_log.settings(&state_dir),
+        seal: seal.settings(&state_dir),
         state_dir,
         drain: envoy.drain(),
         lame_duck: envoy.lame_duck(),

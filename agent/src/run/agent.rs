@@ -35,6 +35,7 @@ use crate::host::inotify::Budget;
 use crate::host::limits as host_limits;
 use crate::host::lock::Lock;
 use crate::host::service_manager;
+use crate::seal::SealingKeys;
 
 /// Runs until a signal or a request says to stop.
 pub(super) async fn run(
@@ -52,11 +53,17 @@ pub(super) async fn run(
     let _state_lock = Lock::acquire(directories.state())?;
     let _runtime_lock = Lock::acquire(directories.runtime())?;
     let (released, accepts) = watch::channel(0);
-    let settings = instance_settings(&options, &directories, released, live.subscribe()).await?;
+    let sealing = Arc::new(SealingKeys::prepare(&options.seal).await);
+    tell_sealing(&sealing);
+    accepted::seal_anew(&directories, &sealing);
+    let settings = InstanceSettings {
+        sealing: Arc::clone(&sealing),
+        ..instance_settings(&options, &directories, released, live.subscribe()).await?
+    };
     let launcher = settings.launcher.clone();
     shutdown::await_launcher(&launcher).await;
 
-    let (accepted, held) = accepted::load_all(&directories);
+    let (accepted, held) = accepted::load_all(&directories, &sealing);
     let (known_sender, known) = watch::channel(SourceState::default());
     let patience = live.subscribe();
     let clients = options.source.start(source::EngineInputs {
@@ -65,6 +72,7 @@ pub(super) async fn run(
         host: host_settings(&options, &directories, held)?,
         known: known_sender,
         accepted,
+        sealing: Arc::clone(&sealing),
         withdrawal: Withdrawal::new(move || patience.borrow().patience(), accepts),
     })?;
 
@@ -79,6 +87,7 @@ pub(super) async fn run(
         stops,
         reloads,
         live: live.subscribe(),
+        sealing: Arc::clone(&sealing),
         clients,
     };
     let services = Services::start(&options, &directories, inputs).await?;
@@ -117,6 +126,17 @@ fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     }
 }
 
+/// Logs what private keys on disk are sealed with, and what is wrong about that.
+fn tell_sealing(sealing: &SealingKeys) {
+    match sealing.place() {
+        "off" => tracing::warn!("private keys are on disk in clear, because of --seal=off"),
+        place => tracing::info!(by = place, "private keys on disk are sealed"),
+    }
+    for problem in sealing.problems() {
+        tracing::error!("{problem}");
+    }
+}
+
 /// Returns what is the same for all instances; fails if there is no Envoy to run.
 async fn instance_settings(
     options: &Arc<RunOptions>,
@@ -134,6 +154,7 @@ async fn instance_settings(
         options: Arc::clone(options),
         released,
         live,
+        sealing: Arc::default(),
     })
 }
 

@@ -34,6 +34,7 @@ use super::target::Target;
 use crate::access_log::LogRotator;
 use crate::envoy::process::launch::Launcher;
 use crate::host::create_directory;
+use crate::seal::SealingKeys;
 
 /// Time until something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -58,6 +59,8 @@ pub(super) struct InstanceSettings {
     pub(super) released: watch::Sender<u64>,
     /// Settings that may change while the agent runs.
     pub(super) live: watch::Receiver<LiveSettings>,
+    /// Keys that the stored private keys are sealed with.
+    pub(super) sealing: Arc<SealingKeys>,
 }
 
 impl Instance {
@@ -78,6 +81,7 @@ impl Instance {
             known,
             first,
             self.directories.state.clone(),
+            Arc::clone(&self.settings.sealing),
             guard,
         );
         let mut logs = LogRotator::new(

@@ -85,6 +85,7 @@ fn scrape(gateways: usize) -> Scrape {
                 pid: 1,
                 started: Timestamp::UNIX_EPOCH,
                 stopping: false,
+                keys_at_rest: String::new(),
             },
             source: SourceReport::default(),
             gateways: reports.collect(),

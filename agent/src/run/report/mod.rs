@@ -68,6 +68,9 @@ pub struct AgentReport {
     /// True once it was told to stop.
     #[serde(default)]
     pub stopping: bool,
+    /// Place of the key that private keys in the state directory are sealed with; `off` where they are in clear.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub keys_at_rest: String,
 }
 
 /// The source of configuration.
