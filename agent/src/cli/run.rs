@@ -163,22 +163,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         takeover_seconds,
         incremental,
     } = args;
-    let mut addresses = host.addresses.clone();
-    if !address_pools.is_empty() {
-        let found = run::in_networks(&address_pools);
-        let pools: Vec<String> = address_pools.iter().map(ToString::to_string).collect();
-        if found.is_empty() {
-            anyhow::bail!(
-                "--address-pool {}: this host has no address in it; see `ip address`",
-                pools.join(",")
-            );
-        }
-        for ip in found {
-            if !addresses.contains(&ip) {
-                addresses.push(ip);
-            }
-        }
-    }
+    let addresses = with_pools(&host.addresses, &address_pools)?;
     Ok(RunOptions {
         source: source.source()?,
         resolve: resolve::Options {
@@ -209,4 +194,23 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         metrics_address,
         takeover: Duration::from_secs(takeover_seconds),
     })
+}
+
+/// Returns these addresses, and those of this host that are in the networks.
+fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpAddr>> {
+    let mut addresses = addresses.to_vec();
+    let found = run::in_networks(pools);
+    if found.is_empty() && !pools.is_empty() {
+        let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
+        anyhow::bail!(
+            "--address-pool {}: this host has no address in it; see `ip address`",
+            pools.join(",")
+        );
+    }
+    for ip in found {
+        if !addresses.contains(&ip) {
+            addresses.push(ip);
+        }
+    }
+    Ok(addresses)
 }

@@ -50,16 +50,12 @@ pub(super) async fn run(
     let started = settings;
     let options = Arc::new(options);
     let directories = Directories::create(&options.state_dir, &options.runtime_dir)?;
-    let _state_lock = Lock::acquire(directories.state())?;
-    let _runtime_lock = Lock::acquire(directories.runtime())?;
+    let _locks = locked(&directories)?;
     let (released, accepts) = watch::channel(0);
-    let sealing = Arc::new(SealingKeys::prepare(&options.seal).await);
-    tell_sealing(&sealing);
-    accepted::seal_anew(&directories, &sealing);
-    let settings = InstanceSettings {
-        sealing: Arc::clone(&sealing),
-        ..instance_settings(&options, &directories, released, live.subscribe()).await?
-    };
+    let sealing = prepare_sealing(&options, &directories).await;
+    let mut settings =
+        instance_settings(&options, &directories, released, live.subscribe()).await?;
+    settings.sealing = Arc::clone(&sealing);
     let launcher = settings.launcher.clone();
     shutdown::await_launcher(&launcher).await;
 
@@ -126,8 +122,17 @@ fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     }
 }
 
-/// Logs what private keys on disk are sealed with, and what is wrong about that.
-fn tell_sealing(sealing: &SealingKeys) {
+/// Keeps other agents away from both directories.
+fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
+    Ok([
+        Lock::acquire(directories.state())?,
+        Lock::acquire(directories.runtime())?,
+    ])
+}
+
+/// Returns the keys that private keys on disk are sealed with from now on; says which, and what is wrong about that.
+async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc<SealingKeys> {
+    let sealing = SealingKeys::prepare(&options.seal).await;
     match sealing.place() {
         "off" => tracing::warn!("private keys are on disk in clear, because of --seal=off"),
         place => tracing::info!(by = place, "private keys on disk are sealed"),
@@ -135,6 +140,8 @@ fn tell_sealing(sealing: &SealingKeys) {
     for problem in sealing.problems() {
         tracing::error!("{problem}");
     }
+    accepted::seal_anew(directories, &sealing);
+    Arc::new(sealing)
 }
 
 /// Returns what is the same for all instances; fails if there is no Envoy to run.

@@ -50,7 +50,7 @@ pub enum SealingError {
     /// There is no random number.
     #[error("the kernel gives no random numbers: {0}")]
     Random(String),
-    /// What is sealed cannot be read.
+    /// Sealed content cannot be read.
     #[error(transparent)]
     AtRest(#[from] AtRestError),
 }
@@ -107,7 +107,7 @@ impl SealingKeys {
         let made = match method {
             SealMethod::Off => return keys,
             SealMethod::Auto | SealMethod::SystemdCreds if by_systemd.is_some() => Ok(by_systemd),
-            // What it seals would be lost with it if it were replaced.
+            // All that it has sealed would be lost with it if it were replaced.
             SealMethod::SystemdCreds if lost => Err(format!(
                 "{} cannot be read; mend that, or remove it to have a new one made",
                 directory.join(systemd_creds::FILE).display()

@@ -83,9 +83,7 @@ fn scrape(gateways: usize) -> Scrape {
             agent: AgentReport {
                 version: "0.1.0".to_owned(),
                 pid: 1,
-                started: Timestamp::UNIX_EPOCH,
-                stopping: false,
-                keys_at_rest: String::new(),
+                ..AgentReport::default()
             },
             source: SourceReport::default(),
             gateways: reports.collect(),

@@ -56,7 +56,7 @@ pub struct Report {
 pub(super) type ReportSource = Arc<dyn Fn(bool) -> Report + Send + Sync>;
 
 /// The agent's process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentReport {
     /// Version of the program.
