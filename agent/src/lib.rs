@@ -5,6 +5,7 @@
 //! that publishes the rest.
 //! `run` ties them together, `doctor` and `collect` look at a host, `cli` is what people call. Imports go one way: `host` ←
 //! `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`; `source` imports `host` alone.
+//! `seal` keeps private keys on disk from who has only the disk.
 //! `join` is apart: it makes a host one of a cluster's.
 
 pub mod access_log;
@@ -20,6 +21,7 @@ mod join;
 pub mod publish;
 pub mod quarantine;
 pub mod run;
+pub mod seal;
 pub mod source;
 mod tickets;
 pub mod xds;

@@ -13,7 +13,7 @@ use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::wire;
 
 /// Bytes of memory that decoded key pairs may take at most: those of all the Secrets that one Gateway may have.
-const MAX_DECODED_BYTES: u64 = 16 * 1024 * 1024;
+pub(crate) const MAX_DECODED_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A certificate chain and its private key.
 #[derive(Clone, PartialEq, Eq, Message)]

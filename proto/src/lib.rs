@@ -5,6 +5,7 @@
 //! - `digest` tells that two snapshots are the same; `delta` is the difference of their route tables.
 //! - `shard` splits a snapshot into pieces that can be stored; `encoded` keeps one in memory; `json` prints one.
 //! - `keys` carries private keys beside a snapshot, never in it; `signature` signs what is published.
+//! - `at_rest` is how a host keeps private keys on its disk.
 //! - `bundle` is all of it as one signed file, for hosts that are connected to nothing.
 //! - `bounds` refuses messages that would take too much memory, before they are decoded.
 //! - `field_names`, `expressions`, `addresses` and `tls_parameters` are the limits of what a snapshot may say. Resolution
@@ -13,6 +14,7 @@
 //! This crate must never know Kubernetes or Envoy, open a file or read a clock.
 
 pub mod addresses;
+pub mod at_rest;
 pub mod bounds;
 pub mod bundle;
 pub mod delta;

@@ -8,6 +8,8 @@
 //! start from. Whatever write a power cut hits, the last accepted generation or the one before it is
 //! found whole, and damage is told. Snapshots and keys are opaque here.
 
+mod keys;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -261,15 +263,13 @@ impl StateDir {
         };
         let meta = self.meta(number)?;
         let snapshot = read(SNAPSHOT, MAX_SNAPSHOT)?;
-        let keys = read(KEYS, MAX_KEYS)?;
-        for (name, bytes, expected) in [
-            (SNAPSHOT, &snapshot, &meta.snapshot_sha256),
-            (KEYS, &keys, &meta.keys_sha256),
-        ] {
-            if sha256(bytes) != *expected {
-                return Err(damaged(format!("{name}: its SHA-256 is not {expected}")));
-            }
+        let expected = &meta.snapshot_sha256;
+        if sha256(&snapshot) != *expected {
+            return Err(damaged(format!(
+                "{SNAPSHOT}: its SHA-256 is not {expected}"
+            )));
         }
+        let keys = self.read_keys(&meta)?;
         Ok(Generation {
             meta,
             snapshot: snapshot.into(),
@@ -336,7 +336,8 @@ impl StateDir {
         self.directory.join("generations")
     }
 
-    fn numbers(&self) -> Result<BTreeSet<u64>, StateError> {
+    /// Returns the numbers of the generations that are kept.
+    pub fn numbers(&self) -> Result<BTreeSet<u64>, StateError> {
         let generations = self.generations();
         let paths = entries(&generations).map_err(PathError::at(&generations))?;
         Ok(paths.iter().filter_map(|path| number_of(path)).collect())

@@ -36,6 +36,7 @@ mod reload;
 mod render;
 mod restart;
 mod run;
+mod seal;
 mod settings;
 mod source;
 mod status;
@@ -144,6 +145,9 @@ enum Command {
     Launcher(launcher::LauncherArgs),
     /// Give directories to the user that the agent runs as, where something else has made them for root.
     Own(own::OwnArgs),
+    /// Make a key for private keys at rest, which systemd encrypts for this host and hands to the agent.
+    #[command(hide = true)]
+    SealKey(seal::SealKeyArgs),
     /// Start an Envoy that outlives the agent.
     #[command(hide = true)]
     LaunchEnvoy(launch::LaunchArgs),
@@ -258,6 +262,7 @@ fn execute(
         Command::Apply(args) => apply::main(&agent, &args),
         Command::Bundle(command) => bundle::main(&command),
         Command::Identity(args) => identity::main(&args),
+        Command::SealKey(args) => seal::main(&args),
         Command::Trust(command) => trust::main(&command),
         Command::Version(args) => version::main(&args, version),
         Command::Launcher(args) => launcher::main(&args),

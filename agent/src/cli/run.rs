@@ -14,6 +14,7 @@ use super::Cli;
 use super::access_log::AccessLogArgs;
 use super::envoy::EnvoyArgs;
 use super::host::HostArgs;
+use super::seal::SealArgs;
 use super::settings;
 use super::settings::effective::effective;
 use super::settings::reader::SettingsReader;
@@ -60,6 +61,8 @@ pub(crate) struct RunArgs {
     /// Directory that keeps the accepted configuration over reboots. Holds private keys.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
+    #[command(flatten)]
+    seal: SealArgs,
     #[command(flatten)]
     access_log: AccessLogArgs,
     #[command(flatten)]
@@ -167,6 +170,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         report_addresses,
         report_seconds,
         state_dir,
+        seal,
         access_log,
         envoy,
         concurrency,
@@ -183,7 +187,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         takeover_seconds,
         incremental,
     } = args;
-    let addresses = addresses(&host.addresses, &address_pools)?;
+    let addresses = with_pools(&host.addresses, &address_pools)?;
     Ok(RunOptions {
         source: source.source()?,
         resolve: resolve::Options {
@@ -197,6 +201,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         report_every: Duration::from_secs(report_seconds),
         trusted_hops: host.trusted_hops,
         access_log: access_log.settings(&state_dir),
+        seal: seal.settings(&state_dir),
         state_dir,
         drain: envoy.drain(),
         lame_duck: envoy.lame_duck(),
@@ -217,22 +222,20 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     })
 }
 
-/// Returns the addresses that were named, and those of this host that are in one of the networks.
-fn addresses(named: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpAddr>> {
-    let mut addresses = named.to_vec();
-    if !pools.is_empty() {
-        let found = run::in_networks(pools);
+/// Returns these addresses, and those of this host that are in the networks.
+fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpAddr>> {
+    let mut addresses = addresses.to_vec();
+    let found = run::in_networks(pools);
+    if found.is_empty() && !pools.is_empty() {
         let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
-        if found.is_empty() {
-            anyhow::bail!(
-                "--address-pool {}: this host has no address in it; see `ip address`",
-                pools.join(",")
-            );
-        }
-        for ip in found {
-            if !addresses.contains(&ip) {
-                addresses.push(ip);
-            }
+        anyhow::bail!(
+            "--address-pool {}: this host has no address in it; see `ip address`",
+            pools.join(",")
+        );
+    }
+    for ip in found {
+        if !addresses.contains(&ip) {
+            addresses.push(ip);
         }
     }
     Ok(addresses)

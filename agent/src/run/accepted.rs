@@ -11,13 +11,16 @@ use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_gateway_api::world::{Kind, ObjectKey};
-use sesame_proto::{bounds, keys};
+use sesame_proto::bounds;
+use sesame_proto::schema::Snapshot;
 
 use super::directories::Directories;
+use super::kept_keys;
 use super::target::Target;
 use crate::apply::state::{Accepted, Generation, StateDir};
 use crate::host::durable::replace_file;
 use crate::host::{create_directory, remove_directory_if_there, remove_if_there};
+use crate::seal::SealingKeys;
 
 /// File in the state of a withdrawn Gateway that holds its name.
 const WITHDRAWN: &str = "withdrawn";
@@ -27,25 +30,52 @@ const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
 /// Stores `wanted` for the next cold start. `config` is the digest of all but its endpoints.
-pub(super) fn save(directory: &Path, wanted: &Target, config: &str) -> anyhow::Result<()> {
+pub(super) fn save(
+    directory: &Path,
+    wanted: &Target,
+    config: &str,
+    sealing: &SealingKeys,
+) -> anyhow::Result<()> {
+    let state = StateDir::open(directory, StateDir::KEEP)?;
+    let named = wanted.encoded.without_route_tables().keys;
+    let keys = kept_keys::encode(wanted.encoded.keys(), &named, &state, sealing)?;
     let snapshot = zstd::bulk::compress(&wanted.encoded.bytes(), 1)
         .context("the snapshot cannot be compressed")?;
-    StateDir::open(directory, StateDir::KEEP)?.accept(Accepted {
+    state.accept(Accepted {
         revision: wanted.revision(),
         config,
         cause: &wanted.cause,
         time: Timestamp::now(),
         snapshot: &snapshot,
-        keys: &keys::encode(wanted.encoded.keys()),
+        keys: &keys,
         addresses: &wanted.assignment.addresses,
     })?;
     Ok(())
+}
+
+/// Removes the keys from older generations that `wanted`, which is stored, does not have.
+pub(super) fn revoke_others(directory: &Path, wanted: &Target) -> anyhow::Result<()> {
+    let state = StateDir::open(directory, StateDir::KEEP)?;
+    kept_keys::revoke_others(&state, &wanted.encoded.without_route_tables().keys)
+        .context("keys that were withdrawn or replaced cannot be removed from older generations")
+}
+
+/// Seals the keys of all Gateways as they are to be sealed now.
+pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
+    for directory in directories.gateway_states() {
+        let sealed = StateDir::open(&directory, StateDir::KEEP)
+            .and_then(|state| kept_keys::seal_anew(&state, sealing));
+        if let Err(error) = sealed {
+            tracing::warn!(directory = %directory.display(), "the keys of accepted configurations cannot be sealed anew: {error}");
+        }
+    }
 }
 
 /// Returns the accepted state of every Gateway, and the addresses where it was served. Gateways whose state cannot be read are
 /// logged and left out; withdrawn ones are left out.
 pub(super) fn load_all(
     directories: &Directories,
+    sealing: &SealingKeys,
 ) -> (Vec<ResolvedGateway>, BTreeMap<NamespacedName, Vec<IpAddr>>) {
     let mut gateways = Vec::new();
     let mut addresses = BTreeMap::new();
@@ -54,7 +84,13 @@ pub(super) fn load_all(
             continue;
         }
         let loaded = generation(&directory).and_then(|generation| {
-            let read = |generation: Generation| Ok((read(&generation)?, generation.meta.addresses));
+            let state = StateDir::view(&directory);
+            let read = |generation: Generation| {
+                Ok((
+                    read(&state, &generation, sealing)?,
+                    generation.meta.addresses,
+                ))
+            };
             generation.map(read).transpose()
         });
         match loaded {
@@ -127,9 +163,28 @@ pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
 }
 
 /// Returns the last accepted state of the Gateway of a directory.
-pub(super) fn load(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
+pub(super) fn load(
+    directory: &Path,
+    sealing: &SealingKeys,
+) -> anyhow::Result<Option<ResolvedGateway>> {
+    let state = StateDir::view(directory);
     let generation = generation(directory)?;
-    generation.map(|generation| read(&generation)).transpose()
+    let read = generation.map(|generation| read(&state, &generation, sealing));
+    read.transpose()
+}
+
+/// Returns the last accepted state of the Gateway of a directory, without private keys.
+pub(super) fn load_public(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
+    let Some(generation) = generation(directory)? else {
+        return Ok(None);
+    };
+    let (gateway, snapshot) = read_snapshot(&generation)?;
+    let keys = kept_keys::public(&generation.keys).context("the keys")?;
+    Ok(Some(ResolvedGateway {
+        gateway,
+        snapshot,
+        keys,
+    }))
 }
 
 fn generation(directory: &Path) -> anyhow::Result<Option<Generation>> {
@@ -140,8 +195,28 @@ fn generation(directory: &Path) -> anyhow::Result<Option<Generation>> {
     Ok(loaded.generation)
 }
 
-/// Decodes a generation.
-pub(super) fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
+/// Decodes a generation with its keys. One that there is no more, or that cannot be read, is left out, and logged.
+pub(super) fn read(
+    state: &StateDir,
+    generation: &Generation,
+    sealing: &SealingKeys,
+) -> anyhow::Result<ResolvedGateway> {
+    let (gateway, mut snapshot) = read_snapshot(generation)?;
+    let found = kept_keys::find(&mut snapshot, &generation.keys, state, sealing);
+    let (keys, problems) = found.context("the keys")?;
+    for problem in problems {
+        let number = generation.meta.number;
+        tracing::warn!(%gateway, generation = number, "{problem}; what needs it is not served until the source has it again");
+    }
+    Ok(ResolvedGateway {
+        gateway,
+        snapshot,
+        keys,
+    })
+}
+
+/// Decodes the snapshot of a generation.
+pub(super) fn read_snapshot(generation: &Generation) -> anyhow::Result<(NamespacedName, Snapshot)> {
     let mut bytes = Vec::new();
     zstd::stream::read::Decoder::new(generation.snapshot.as_ref())?
         .take(MAX_SNAPSHOT_BYTES + 1)
@@ -157,11 +232,7 @@ pub(super) fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
             snapshot.gateway
         )
     })?;
-    Ok(ResolvedGateway {
-        gateway,
-        keys: keys::decode(&generation.keys).context("the keys")?,
-        snapshot,
-    })
+    Ok((gateway, snapshot))
 }
 
 #[cfg(test)]
@@ -183,7 +254,7 @@ mod tests {
             cause: "test",
             time: Timestamp::UNIX_EPOCH,
             snapshot: &zstd::bulk::compress(&snapshot.encode_to_vec(), 1).unwrap(),
-            keys: &keys::encode(&[]),
+            keys: &[],
             addresses: &[IpAddr::from([127, 0, 0, 9])],
         };
         state.accept(accepted).unwrap();
@@ -196,7 +267,7 @@ mod tests {
         let directories = Directories::create(&state, &runtime).unwrap();
         let [kept, gone] = ["kept", "gone"].map(|name| NamespacedName::new("default", name));
         let loaded = || -> Vec<NamespacedName> {
-            let (gateways, _) = load_all(&directories);
+            let (gateways, _) = load_all(&directories, &SealingKeys::clear());
             gateways.into_iter().map(|found| found.gateway).collect()
         };
         for gateway in [&kept, &gone] {

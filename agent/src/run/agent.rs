@@ -35,6 +35,7 @@ use crate::host::inotify::Budget;
 use crate::host::limits as host_limits;
 use crate::host::lock::Lock;
 use crate::host::service_manager;
+use crate::seal::SealingKeys;
 use crate::tickets::{TicketRotator, Tickets, TicketsError};
 
 /// Runs until a signal or a request says to stop.
@@ -50,14 +51,16 @@ pub(super) async fn run(
     let started = settings;
     let options = Arc::new(options);
     let directories = Directories::create(&options.state_dir, &options.runtime_dir)?;
-    let _state_lock = Lock::acquire(directories.state())?;
-    let _runtime_lock = Lock::acquire(directories.runtime())?;
+    let _locks = locked(&directories)?;
     let (released, accepts) = watch::channel(0);
-    let settings = instance_settings(&options, &directories, released, live.subscribe()).await?;
+    let sealing = prepare_sealing(&options, &directories).await;
+    let mut settings =
+        instance_settings(&options, &directories, released, live.subscribe()).await?;
+    settings.sealing = Arc::clone(&sealing);
     let launcher = settings.launcher.clone();
     shutdown::await_launcher(&launcher).await;
 
-    let (accepted, held) = accepted::load_all(&directories);
+    let (accepted, held) = accepted::load_all(&directories, &sealing);
     let (known_sender, known) = watch::channel(SourceState::default());
     let patience = live.subscribe();
     let clients = options.source.start(source::EngineInputs {
@@ -66,6 +69,7 @@ pub(super) async fn run(
         host: host_settings(&options, &directories, held)?,
         known: known_sender,
         accepted,
+        sealing: Arc::clone(&sealing),
         withdrawal: Withdrawal::new(move || patience.borrow().patience(), accepts),
     })?;
 
@@ -80,6 +84,7 @@ pub(super) async fn run(
         stops,
         reloads,
         live: live.subscribe(),
+        sealing: Arc::clone(&sealing),
         clients,
     };
     let services = Services::start(&options, &directories, inputs).await?;
@@ -118,6 +123,28 @@ fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     }
 }
 
+/// Keeps other agents away from both directories.
+fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
+    Ok([
+        Lock::acquire(directories.state())?,
+        Lock::acquire(directories.runtime())?,
+    ])
+}
+
+/// Returns the keys that private keys on disk are sealed with from now on; says which, and what is wrong about that.
+async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc<SealingKeys> {
+    let sealing = SealingKeys::prepare(&options.seal).await;
+    match sealing.place() {
+        "off" => tracing::warn!("private keys are on disk in clear, because of --seal=off"),
+        place => tracing::info!(by = place, "private keys on disk are sealed"),
+    }
+    for problem in sealing.problems() {
+        tracing::error!("{problem}");
+    }
+    accepted::seal_anew(directories, &sealing);
+    Arc::new(sealing)
+}
+
 /// Returns what is the same for all instances; fails if there is no Envoy to run.
 async fn instance_settings(
     options: &Arc<RunOptions>,
@@ -136,6 +163,7 @@ async fn instance_settings(
         released,
         live,
         tickets: tickets(options, directories)?,
+        sealing: Arc::default(),
     })
 }
 

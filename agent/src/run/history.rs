@@ -21,6 +21,7 @@ use crate::apply::state::StateDir;
 use crate::host::durable::replace_file;
 use crate::host::remove_if_there;
 use crate::quarantine::digests;
+use crate::seal::SealingKeys;
 
 const PINNED: &str = "pinned";
 
@@ -78,7 +79,7 @@ impl History {
     pub fn accepted_last(&self) -> anyhow::Result<Snapshot> {
         let number = self.state.accepted();
         let number = number.context("nothing was accepted yet")?;
-        Ok(accepted::read(&self.state.load(number)?)?.snapshot)
+        Ok(accepted::read_snapshot(&self.state.load(number)?)?.1)
     }
 
     /// Returns the generations, oldest first.
@@ -99,8 +100,8 @@ impl History {
 
     /// Returns how two generations differ, object by object.
     pub fn difference(&self, from: u64, to: u64) -> anyhow::Result<Difference> {
-        let old = accepted::read(&self.state.load(from)?)?;
-        let new = accepted::read(&self.state.load(to)?)?;
+        let (_, old) = accepted::read_snapshot(&self.state.load(from)?)?;
+        let (_, new) = accepted::read_snapshot(&self.state.load(to)?)?;
         Ok(difference(&old, &new))
     }
 }
@@ -153,9 +154,14 @@ pub struct AcceptedGeneration {
     pub rolled_back_to: bool,
 }
 
-/// Loads a generation from a Gateway's own directory.
-pub(super) fn load(directory: &Path, number: u64) -> anyhow::Result<ResolvedGateway> {
-    accepted::read(&StateDir::view(directory).load(number)?)
+/// Loads a generation from a Gateway's own directory, with the present keys of its Secrets.
+pub(super) fn load(
+    directory: &Path,
+    number: u64,
+    sealing: &SealingKeys,
+) -> anyhow::Result<ResolvedGateway> {
+    let state = StateDir::view(directory);
+    accepted::read(&state, &state.load(number)?, sealing)
 }
 
 /// The objects, and parts of objects, by which two generations differ.
@@ -169,7 +175,7 @@ pub struct Difference {
     pub changed: Vec<String>,
 }
 
-fn difference(old: &ResolvedGateway, new: &ResolvedGateway) -> Difference {
+fn difference(old: &Snapshot, new: &Snapshot) -> Difference {
     let (old, new) = (named(old), named(new));
     let mut difference = Difference::default();
     for pair in old
@@ -189,8 +195,8 @@ fn difference(old: &ResolvedGateway, new: &ResolvedGateway) -> Difference {
     difference
 }
 
-fn named(gateway: &ResolvedGateway) -> BTreeMap<String, [u8; 32]> {
-    digests(&gateway.snapshot)
+fn named(snapshot: &Snapshot) -> BTreeMap<String, [u8; 32]> {
+    digests(snapshot)
         .into_iter()
         .map(|(piece, digest)| (format!("{} {piece}", piece.kind()), digest))
         .collect()

@@ -63,7 +63,7 @@ pub(crate) fn accepted(state: &Path) -> Vec<InspectedGateway> {
     let mut found: Vec<InspectedGateway> = Directories::states_below(state)
         .iter()
         .filter_map(|directory| {
-            let loaded = accepted::load(directory);
+            let loaded = accepted::load_public(directory);
             let resolved = loaded
                 .inspect_err(|error| {
                     tracing::warn!(directory = %directory.display(), "the accepted configuration cannot be read: {error:#}");

@@ -10,7 +10,7 @@
 //! - `services` answer and report: `server` on the agent's socket, `cluster` in the cluster, both from a `report`.
 //! - `reload` reads the settings again while the agent runs.
 //! - `unit` tells a service manager whether the agent is ready and alive.
-//! - `accepted`, `history` and `directories` are what is on disk; `shutdown` is the end.
+//! - `accepted` with its `kept_keys`, `history` and `directories` are what is on disk; `shutdown` is the end.
 
 mod accepted;
 mod addresses;
@@ -30,6 +30,7 @@ mod gateways;
 pub mod history;
 pub(crate) mod inspect;
 mod instance;
+mod kept_keys;
 mod lifecycle;
 mod metrics;
 mod observed;
@@ -58,6 +59,7 @@ pub use self::shutdown::OnStop;
 pub use self::source::Source;
 
 use crate::access_log::AccessLogSettings;
+use crate::seal::SealSettings;
 use crate::source::manifests::ReadLimits;
 
 /// The agent's socket in the runtime directory.
@@ -90,6 +92,8 @@ pub struct RunOptions {
     pub access_log: AccessLogSettings,
     /// State directory, which survives reboots.
     pub state_dir: PathBuf,
+    /// Sealing of the private keys in it.
+    pub seal: SealSettings,
     /// Runtime directory, with the sockets and Envoy's files.
     pub runtime_dir: PathBuf,
     /// Envoy to run; the one on the PATH if none.

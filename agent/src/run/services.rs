@@ -27,6 +27,7 @@ use super::report::{AgentReport, Report, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
 use super::{AGENT_SOCKET, RunOptions, Source};
 use crate::envoy::restart;
+use crate::seal::SealingKeys;
 
 /// The newest values that services answer from.
 pub(super) struct ServiceInputs {
@@ -40,6 +41,8 @@ pub(super) struct ServiceInputs {
     /// Takes requests to read the settings again.
     pub(super) reloads: mpsc::Sender<ReloadRequest>,
     pub(super) live: watch::Receiver<LiveSettings>,
+    /// Keys that private keys on disk are sealed with.
+    pub(super) sealing: Arc<SealingKeys>,
     /// Ways to the API server, where the source is a cluster.
     pub(super) clients: Option<Clients>,
 }
@@ -67,6 +70,7 @@ impl Services {
             stops,
             reloads,
             live,
+            sealing,
             clients,
         } = inputs;
         let mut tasks = JoinSet::new();
@@ -79,6 +83,7 @@ impl Services {
             observed.clone(),
             stopping,
             live.clone(),
+            sealing,
         );
         if let Some(address) = options.health_address {
             let listener = TcpListener::bind(address)
@@ -144,12 +149,14 @@ fn reports(
     observed: watch::Receiver<AllObserved>,
     stopping: Arc<AtomicBool>,
     live: watch::Receiver<LiveSettings>,
+    sealing: Arc<SealingKeys>,
 ) -> ReportSource {
     let agent = AgentReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         started: Timestamp::now(),
         stopping: false,
+        keys_at_rest: sealing.place().to_owned(),
     };
     let source = options.source.report();
     let resolve = options.resolve.clone();
@@ -177,7 +184,7 @@ fn reports(
                 observed: &observed,
                 host_addresses: changed.as_ref().unwrap_or(&host_addresses),
                 hints: live.hints(),
-                warnings: live.warnings(),
+                warnings: [live.warnings(), sealing.problems().to_vec()].concat(),
                 moves_connections: restart::moves_connections(),
                 now: Timestamp::now(),
             },

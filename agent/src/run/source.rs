@@ -1,6 +1,7 @@
 //! The source of configuration, and the thread of its engine.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use sesame_gateway_api::resolve::{ResolvedGateway, Resolver};
@@ -13,6 +14,7 @@ use super::report::SourceReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::target::HostSettings;
 use super::withdrawal::Withdrawal;
+use crate::seal::SealingKeys;
 use crate::source::bundles::BundleSettings;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::{Manifests, ReadLimits, tree};
@@ -42,6 +44,8 @@ pub(super) struct EngineInputs {
     pub(super) known: watch::Sender<SourceState>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
+    /// Keys that manifests on disk are sealed with.
+    pub(super) sealing: Arc<SealingKeys>,
     /// Decision on Gateways that may have gone by mistake.
     pub(super) withdrawal: Withdrawal,
 }
@@ -94,8 +98,13 @@ impl Source {
 }
 
 fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
-    let EngineInputs { limits, host, .. } = inputs;
-    let last_good = LastGood::new(host.directories.last_good());
+    let EngineInputs {
+        limits,
+        host,
+        sealing,
+        ..
+    } = inputs;
+    let last_good = LastGood::new(host.directories.last_good()).sealed_with(sealing);
     let engine = Engine {
         manifests: Manifests::with_limits(dir, last_good, limits),
         resolver: Resolver::default(),

@@ -208,6 +208,7 @@ mod tests {
                 pid: 1,
                 started: Timestamp::UNIX_EPOCH,
                 stopping: false,
+                keys_at_rest: String::new(),
             },
             source: SourceReport {
                 available: true,

@@ -1,23 +1,26 @@
 //! The last good text of each manifest, so that a file that is broken when the agent starts does not take
 //! down what it served before.
 //!
-//! Texts are written after a change is served, never before. Files are private because manifests may hold Secrets, and
+//! Texts are written after a change is served, never before. Files are private and sealed because manifests may hold Secrets, and
 //! named by digest, because a name is never used as a path.
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
 
 use crate::host::{create_directory, entries, remove_if_there, replace_file};
+use crate::seal::SealingKeys;
 
 /// A directory of last good texts, or no directory.
 #[derive(Debug)]
 pub struct LastGood {
     dir: Option<PathBuf>,
+    sealing: Arc<SealingKeys>,
 }
 
 /// Start of every stored text, before its digest: a torn file (no `fsync` is done) is not believed.
@@ -28,20 +31,37 @@ impl LastGood {
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: Some(dir.into()),
+            sealing: Arc::default(),
         }
+    }
+
+    /// Seals texts with these keys.
+    #[must_use]
+    pub fn sealed_with(mut self, sealing: Arc<SealingKeys>) -> Self {
+        self.sealing = sealing;
+        self
     }
 
     /// Stores nothing.
     pub fn none() -> Self {
-        Self { dir: None }
+        Self {
+            dir: None,
+            sealing: Arc::default(),
+        }
     }
 
-    /// Returns the text stored for the manifest, if it is whole.
+    /// Returns the text stored for the manifest, if it is whole and can be read.
     pub fn load(&self, manifest: &Path, limit: u64) -> Option<String> {
+        self.read(manifest, limit).map(|(text, _)| text)
+    }
+
+    /// Returns the stored text, and true if it is sealed as it would be now.
+    fn read(&self, manifest: &Path, limit: u64) -> Option<(String, bool)> {
         let path = self.dir.as_ref()?.join(name(manifest));
-        let stored = open::read_text(&path, Rule::Own, limit.saturating_add(256)).ok()?;
+        let stored = open::read(&path, Rule::Own, limit.saturating_add(512)).ok()?;
+        let (stored, current) = self.sealing.open_text(stored, manifest)?;
         let (digest, text) = stored.strip_prefix(HEADER)?.split_once('\n')?;
-        (digest == sha256(text.as_bytes())).then(|| text.to_owned())
+        (digest == sha256(text.as_bytes())).then(|| (text.to_owned(), current))
     }
 
     /// Stores the text for the manifest, unless it is already stored.
@@ -49,14 +69,17 @@ impl LastGood {
         let Some(dir) = &self.dir else {
             return Ok(());
         };
-        let header = format!("{HEADER}{}\n", sha256(text.as_bytes()));
-        let path = dir.join(name(manifest));
-        if starts_with(&path, &header) {
+        let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        let stored = self.read(manifest, length);
+        if stored.is_some_and(|(stored, current)| current && stored == text) {
             return Ok(());
         }
+        let header = format!("{HEADER}{}\n", sha256(text.as_bytes()));
+        let sealed = self.sealing.seal_text(&[&header, text].concat(), manifest);
         create_directory(dir)?;
         let temporary = dir.join(format!(".{}", name(manifest)));
-        replace_file(&path, &temporary, [&header, text].concat().as_bytes())
+        let path = dir.join(name(manifest));
+        replace_file(&path, &temporary, &sealed.map_err(io::Error::other)?)
     }
 
     /// Removes the text of the manifest.
@@ -83,14 +106,6 @@ impl LastGood {
     }
 }
 
-/// Returns whether the file starts with the header, which holds the digest of the rest.
-fn starts_with(path: &Path, header: &str) -> bool {
-    let mut start = vec![0; header.len()];
-    let opened = open::open(path, Rule::Own);
-    let read = opened.is_ok_and(|(mut file, _)| file.read_exact(&mut start).is_ok());
-    read && start == header.as_bytes()
-}
-
 fn name(manifest: &Path) -> String {
     sha256(manifest.as_os_str().as_encoded_bytes())
 }
@@ -98,6 +113,8 @@ fn name(manifest: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+
+    use sesame_proto::at_rest::SealingKey;
 
     use super::*;
 
@@ -126,6 +143,28 @@ mod tests {
             .retain([Path::new("b.yaml")].into_iter())
             .expect("retained");
         assert_eq!(store.load(manifest, 100), None);
+    }
+
+    #[test]
+    fn a_text_is_sealed_again_when_the_key_is_another() {
+        let dir = tempfile::tempdir().expect("directory");
+        let manifest = Path::new("a.yaml");
+        let path = dir.path().join(name(manifest));
+        let with = |sealing: SealingKeys| LastGood::new(dir.path()).sealed_with(Arc::new(sealing));
+        let key = SealingKey::from_random([1; 32]);
+        let (clear, sealed) = (
+            LastGood::new(dir.path()),
+            with(SealingKeys::with(key, "a test")),
+        );
+        clear.save(manifest, "secret: 1\n").expect("saved");
+        assert_eq!(sealed.load(manifest, 100).as_deref(), Some("secret: 1\n"));
+        sealed.save(manifest, "secret: 1\n").expect("saved");
+        let stored = fs::read(&path).expect("read");
+        assert!(!stored.windows(9).any(|part| part == b"secret: 1"));
+        assert_eq!(clear.load(manifest, 100), None);
+        sealed.save(manifest, "secret: 1\n").expect("saved again");
+        assert_eq!(fs::read(&path).expect("read"), stored, "nothing to do");
+        assert_eq!(sealed.load(manifest, 100).as_deref(), Some("secret: 1\n"));
     }
 
     #[test]

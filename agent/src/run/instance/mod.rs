@@ -37,6 +37,7 @@ use super::target::Target;
 use crate::access_log::LogRotator;
 use crate::envoy::process::launch::Launcher;
 use crate::host::create_directory;
+use crate::seal::SealingKeys;
 use crate::tickets::Tickets;
 
 /// Time until something that failed for no lasting reason is tried again.
@@ -64,6 +65,8 @@ pub(super) struct InstanceSettings {
     pub(super) live: watch::Receiver<LiveSettings>,
     /// Keys of session tickets; none where they are left to Envoy.
     pub(super) tickets: Option<Tickets>,
+    /// Keys that the stored private keys are sealed with.
+    pub(super) sealing: Arc<SealingKeys>,
 }
 
 impl Instance {
@@ -88,6 +91,7 @@ impl Instance {
             known,
             first,
             self.directories.state.clone(),
+            Arc::clone(&self.settings.sealing),
             guard,
             overlap,
         );

@@ -15,6 +15,7 @@ use tracing::Instrument as _;
 use crate::run::accepted;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
+use crate::seal::SealingKeys;
 
 /// Time until a disk that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -30,9 +31,13 @@ pub(super) struct Persister {
 
 impl Persister {
     /// Starts with nothing to store.
-    pub(super) fn start(directory: PathBuf, observed: watch::Sender<Observed>) -> Self {
+    pub(super) fn start(
+        directory: PathBuf,
+        sealing: Arc<SealingKeys>,
+        observed: watch::Sender<Observed>,
+    ) -> Self {
         let (newest, wanted) = watch::channel(None);
-        let task = tokio::spawn(run(directory, observed, wanted).in_current_span());
+        let task = tokio::spawn(run(directory, sealing, observed, wanted).in_current_span());
         Self { newest, task }
     }
 
@@ -51,10 +56,12 @@ impl Persister {
 
 async fn run(
     directory: PathBuf,
+    sealing: Arc<SealingKeys>,
     observed: watch::Sender<Observed>,
     mut newest: watch::Receiver<Option<Arc<Target>>>,
 ) {
-    let mut kept = String::new();
+    // Revision that was stored last, and the number of its keys that there were.
+    let mut kept = (String::new(), 0);
     // Digest of the last stored target without its endpoints, and the time at which it was stored.
     let mut last: Option<(String, Instant)> = None;
     let mut failed = false;
@@ -72,26 +79,30 @@ async fn run(
         };
         let (wanted, config) = gathered(&mut newest, wanted, last.as_ref()).await;
         let (directory, before) = (directory.clone(), kept.clone());
+        let sealing = Arc::clone(&sealing);
         let done = tokio::task::spawn_blocking(move || {
-            let revision = wanted.revision().to_owned();
-            if revision != before {
-                accepted::save(&directory, &wanted, &config)?;
+            let stored = (wanted.revision().to_owned(), wanted.encoded.keys().len());
+            let mut revoked = Ok(());
+            if stored != before {
+                accepted::save(&directory, &wanted, &config, &sealing)?;
+                revoked = accepted::revoke_others(&directory, &wanted);
             }
-            Ok::<_, anyhow::Error>((revision, config))
+            Ok::<_, anyhow::Error>((stored, config, revoked))
         });
         let error = match done.await {
-            Ok(Ok((revision, config))) => {
-                kept = revision;
+            Ok(Ok((stored, config, revoked))) => {
+                // What is still to be removed is removed with the next try.
+                kept = if revoked.is_ok() { stored } else { kept };
                 last = Some((config, Instant::now()));
-                None
+                revoked.err().map(|error| format!("{error:#}"))
             }
             Ok(Err(error)) => Some(format!("{error:#}")),
             Err(error) => Some(error.to_string()),
         };
         failed = error.is_some();
         observed.send_if_modified(|observed| {
-            let is_stored = observed.stored == kept;
-            observed.stored.clone_from(&kept);
+            let is_stored = observed.stored == kept.0;
+            observed.stored.clone_from(&kept.0);
             let new = observed.unkept != error;
             if new {
                 if let Some(error) = &error {

@@ -50,7 +50,11 @@ impl Publisher {
     ) -> Self {
         let directories = &instance.directories;
         Self {
-            keeper: Persister::start(directories.state.clone(), instance.observed.clone()),
+            keeper: Persister::start(
+                directories.state.clone(),
+                Arc::clone(&instance.settings.sealing),
+                instance.observed.clone(),
+            ),
             quarantine: Quarantine::new(
                 instance.settings.binary.clone(),
                 directories.runtime.join("validate"),

@@ -12,13 +12,15 @@ use super::overlap::Overlap;
 use super::removal_guard::RemovalGuard;
 use crate::run::engine::SourceState;
 use crate::run::target::Target;
-use crate::run::{accepted, history};
+use crate::run::{accepted, history, kept_keys};
+use crate::seal::SealingKeys;
 
 /// The selection for one Gateway, and the reason for it.
 pub(super) struct TargetSelector {
     gateway: NamespacedName,
     known: watch::Receiver<SourceState>,
     directory: PathBuf,
+    sealing: Arc<SealingKeys>,
     guard: RemovalGuard,
     overlap: Overlap,
     /// Newest target of the source.
@@ -41,6 +43,7 @@ impl TargetSelector {
         known: watch::Receiver<SourceState>,
         source: Arc<Target>,
         directory: PathBuf,
+        sealing: Arc<SealingKeys>,
         guard: RemovalGuard,
         overlap: Overlap,
     ) -> Self {
@@ -55,13 +58,14 @@ impl TargetSelector {
             pinned: None,
             held: None,
             directory,
+            sealing,
         };
         if let Some(number) = history::pinned(&selector.directory) {
             if let Err(error) = selector.go_back(number) {
                 tracing::error!("{error}");
             }
         } else if !selector.source.restored
-            && let Ok(Some(before)) = accepted::load(&selector.directory)
+            && let Ok(Some(before)) = accepted::load(&selector.directory, &selector.sealing)
         {
             selector.overlap.begin_with(&before.snapshot);
             let before = Arc::new(
@@ -209,7 +213,11 @@ impl TargetSelector {
     }
 
     fn go_back(&mut self, number: u64) -> Result<(), String> {
-        let resolved = history::load(&self.directory, number).map_err(|e| format!("{e:#}"))?;
+        let resolved = history::load(&self.directory, number, &self.sealing);
+        let mut resolved = resolved.map_err(|error| format!("{error:#}"))?;
+        // Routes and listeners are those of then, keys those of now: an older one may have been replaced because it is known.
+        let present = self.source.encoded.keys();
+        kept_keys::replace(&mut resolved.snapshot, &mut resolved.keys, present);
         let cause = format!("a rollback to generation {number}");
         self.chosen = Arc::new(self.source.with(&resolved, &cause));
         self.pinned = Some(number);

@@ -90,8 +90,7 @@ fn scrape(gateways: usize) -> Scrape {
             agent: AgentReport {
                 version: "0.1.0".to_owned(),
                 pid: 1,
-                started: Timestamp::UNIX_EPOCH,
-                stopping: false,
+                ..AgentReport::default()
             },
             source: SourceReport::default(),
             gateways: reports.collect(),

@@ -70,6 +70,7 @@ mod tests {
                 pid: 7,
                 started: Timestamp::UNIX_EPOCH,
                 stopping: false,
+                keys_at_rest: String::new(),
             },
             source: SourceReport::default(),
             known,

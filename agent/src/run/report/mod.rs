@@ -57,7 +57,7 @@ pub struct Report {
 pub(super) type ReportSource = Arc<dyn Fn(bool) -> Report + Send + Sync>;
 
 /// The agent's process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentReport {
     /// Version of the program.
@@ -69,6 +69,9 @@ pub struct AgentReport {
     /// True once it was told to stop.
     #[serde(default)]
     pub stopping: bool,
+    /// Place of the key that private keys in the state directory are sealed with; `off` where they are in clear.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub keys_at_rest: String,
 }
 
 /// The source of configuration.

@@ -1,0 +1,70 @@
+//! The keys of a generation by themselves: they are read without its snapshot, and replaced when some of them are revoked or are to be
+//! sealed in another way.
+//!
+//! Wherever the power is cut, the keys that the description names are there: the new ones lie beside the old ones before it names
+//! them.
+
+use super::{
+    KEYS, MAX_KEYS, META, Meta, PathBuf, PathError, StateDir, StateError, durable, io,
+    read_bounded, sha256,
+};
+
+/// Keys that are about to take the place of others.
+const NEXT: &str = "keys.next";
+
+impl StateDir {
+    /// Reads the keys of a generation and checks their digest.
+    pub fn load_keys(&self, number: u64) -> Result<Vec<u8>, StateError> {
+        let meta = self.meta(number)?;
+        self.read_keys(&meta)
+    }
+
+    pub(super) fn read_keys(&self, meta: &Meta) -> Result<Vec<u8>, StateError> {
+        let directory = self.of_generation(meta.number);
+        let read = |name: &str| read_bounded(&directory.join(name), MAX_KEYS);
+        let is_named = |bytes: &Vec<u8>| sha256(bytes) == meta.keys_sha256;
+        let reason = match read(KEYS) {
+            Ok(keys) if is_named(&keys) => return Ok(keys),
+            Ok(_) => format!("{KEYS}: its SHA-256 is not {}", meta.keys_sha256),
+            Err(error) => format!("{KEYS}: {error}"),
+        };
+        let number = meta.number;
+        let beside = read(NEXT).ok().filter(is_named);
+        beside.ok_or(StateError::Damaged { number, reason })
+    }
+
+    /// Puts other keys in the place of those of a generation.
+    pub fn replace_keys(&self, number: u64, keys: &[u8]) -> Result<(), StateError> {
+        self.settle_keys(number)?;
+        let directory = self.of_generation(number);
+        let [now, next, description] = [KEYS, NEXT, META].map(|name| directory.join(name));
+        let meta = Meta {
+            keys_sha256: sha256(keys),
+            ..self.meta(number)?
+        };
+        let text = serde_json::to_vec_pretty(&meta)
+            .map_err(|error| PathError::at(&description)(io::Error::other(error)))?;
+        durable::write_file(&next, keys).map_err(PathError::at(&next))?;
+        durable::sync_directory(&directory).map_err(PathError::at(&directory))?;
+        durable::replace_file(&description, &text).map_err(PathError::at(&description))?;
+        Ok(durable::rename(&next, &now).map_err(PathError::at(&now))?)
+    }
+
+    /// Completes a replacement that was interrupted, so that nothing is left of what it replaced.
+    pub fn settle_keys(&self, number: u64) -> Result<(), StateError> {
+        let directory = self.of_generation(number);
+        let [now, next] = [KEYS, NEXT].map(|name| directory.join(name));
+        let Ok(beside) = read_bounded(&next, MAX_KEYS) else {
+            return Ok(());
+        };
+        let meta = self.meta(number);
+        if meta.is_ok_and(|meta| sha256(&beside) == meta.keys_sha256) {
+            durable::rename(&next, &now).map_err(PathError::at(&now))?;
+        }
+        Ok(())
+    }
+
+    fn of_generation(&self, number: u64) -> PathBuf {
+        self.generations().join(number.to_string())
+    }
+}

@@ -1,0 +1,240 @@
+//! The sealing of private keys that the agent keeps on disk: with a key of the host, which is read once, when the agent starts.
+//!
+//! The key is what the service manager hands over, or in a file that `systemd-creds` has encrypted for this host (with its TPM where
+//! there is one), or in a file of its own. What was sealed with any of them is read; the best of them seals. Must never print
+//! a key, nor give up one that may be needed: a file that cannot be read now is left as it is.
+
+mod key_file;
+mod systemd_creds;
+
+use std::path::{Path, PathBuf};
+
+use sesame_files::random;
+use sesame_proto::at_rest::{self, AtRestError, SealingKey, StoredPair};
+use sesame_proto::keys::KeyPair;
+
+pub use self::systemd_creds::make_credential;
+
+/// Name of the credential that holds the key.
+pub const CREDENTIAL: &str = "sesame-seal-key";
+
+/// Way in which the keys at rest are sealed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum SealMethod {
+    /// With `systemd-creds` where it works, else with a key file.
+    #[default]
+    Auto,
+    /// With a key that `systemd-creds` encrypts for this host; nothing is kept where it does not work.
+    SystemdCreds,
+    /// With a key in a file of its own, of mode 0600.
+    KeyFile,
+    /// Not at all: private keys are on disk in clear, in files of mode 0600.
+    Off,
+}
+
+/// Settings of sealing.
+#[derive(Clone, Debug)]
+pub struct SealSettings {
+    /// Way to seal.
+    pub method: SealMethod,
+    /// Directory of the key file.
+    pub directory: PathBuf,
+}
+
+/// Reasons for which keys cannot be sealed or read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SealingError {
+    /// There is no key to seal with, and they are not to be kept in clear.
+    #[error("private keys cannot be sealed, and are not kept in clear: {0}")]
+    NoKey(String),
+    /// There is no random number.
+    #[error("the kernel gives no random numbers: {0}")]
+    Random(String),
+    /// Sealed content cannot be read.
+    #[error(transparent)]
+    AtRest(#[from] AtRestError),
+}
+
+/// The keys of this host.
+#[derive(Clone, Debug)]
+pub struct SealingKeys {
+    /// Key that seals; none where nothing is to be sealed.
+    current: Result<Option<SealingKey>, String>,
+    /// Keys that something may have been sealed with.
+    known: Vec<SealingKey>,
+    /// Place of the key that seals, for people.
+    place: String,
+    /// Everything that is not as it should be, one sentence each.
+    problems: Vec<String>,
+}
+
+impl Default for SealingKeys {
+    fn default() -> Self {
+        Self::clear()
+    }
+}
+
+impl SealingKeys {
+    /// Seals nothing, and reads what is in clear.
+    pub fn clear() -> Self {
+        Self {
+            current: Ok(None),
+            known: Vec::new(),
+            place: "off".to_owned(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Seals with this key.
+    pub fn with(key: SealingKey, place: &str) -> Self {
+        Self {
+            current: Ok(Some(key.clone())),
+            known: vec![key],
+            place: place.to_owned(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Reads the keys of the host, and makes one if it has none and one is needed.
+    pub async fn prepare(settings: &SealSettings) -> Self {
+        let SealSettings { method, directory } = settings;
+        let mut keys = Self::clear();
+        let handed = keys.take(systemd_creds::handed_over().transpose());
+        let credential = keys.take(systemd_creds::read(directory).await.transpose());
+        let lost = directory.join(systemd_creds::FILE).exists() && credential.is_none();
+        let file = keys.take(key_file::read(directory).transpose());
+        let by_systemd = handed.or(credential);
+        let made = match method {
+            SealMethod::Off => return keys,
+            SealMethod::Auto | SealMethod::SystemdCreds if by_systemd.is_some() => Ok(by_systemd),
+            // All that it has sealed would be lost with it if it were replaced.
+            SealMethod::SystemdCreds if lost => Err(format!(
+                "{} cannot be read; mend that, or remove it to have a new one made",
+                directory.join(systemd_creds::FILE).display()
+            )),
+            SealMethod::SystemdCreds => systemd_creds::create(directory).await.map(Some),
+            SealMethod::Auto if lost || file.is_some() => Ok(None),
+            SealMethod::Auto => Ok(systemd_creds::create(directory).await.ok()),
+            SealMethod::KeyFile => Ok(None),
+        };
+        let found = match (made, file) {
+            (Ok(Some(found)), _) => Ok(found),
+            (Ok(None), Some(file)) => Ok(file),
+            (Ok(None), None) => key_file::create(directory),
+            (Err(why), _) => Err(why),
+        };
+        match found {
+            Ok((key, place)) => {
+                if !keys.known.contains(&key) {
+                    keys.known.push(key.clone());
+                }
+                keys.current = Ok(Some(key));
+                keys.place = place;
+            }
+            Err(why) => {
+                "nowhere".clone_into(&mut keys.place);
+                keys.problems.push(format!(
+                    "private keys are not kept for the next start, because they cannot be sealed: {why}"
+                ));
+                keys.current = Err(why);
+            }
+        }
+        keys
+    }
+
+    /// Adds a key that was found, or the reason for which it cannot be read.
+    fn take(&mut self, found: Option<Result<Found, String>>) -> Option<Found> {
+        match found? {
+            Ok(found) => {
+                self.known.push(found.0.clone());
+                Some(found)
+            }
+            Err(why) => {
+                self.problems
+                    .push(format!("a sealing key of this host cannot be read: {why}"));
+                None
+            }
+        }
+    }
+
+    /// Returns the place of the key that seals, for people.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Returns what is not as it should be.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    fn key(&self) -> Result<Option<&SealingKey>, SealingError> {
+        let current = self.current.as_ref();
+        current
+            .map(Option::as_ref)
+            .map_err(|why| SealingError::NoKey(why.clone()))
+    }
+
+    /// Returns a pair as it is to be stored.
+    pub fn seal_pair(&self, pair: &KeyPair) -> Result<StoredPair, SealingError> {
+        match self.key()? {
+            Some(key) => Ok(StoredPair::sealed(pair, key, salt()?)?),
+            None => Ok(StoredPair::clear(pair.clone())),
+        }
+    }
+
+    /// Returns a pair that was stored.
+    pub fn open_pair(&self, stored: &StoredPair) -> Result<KeyPair, SealingError> {
+        Ok(stored.open(&self.known)?)
+    }
+
+    /// Returns true if the pair is stored as it would be now.
+    pub fn is_current(&self, stored: &StoredPair) -> bool {
+        match &self.current {
+            Ok(key) => stored.is_sealed_with(key.as_ref()),
+            // It could be stored in no other way.
+            Err(_) => true,
+        }
+    }
+
+    /// Returns a text as it is to be stored at this place.
+    pub fn seal_text(&self, text: &str, place: &Path) -> Result<Vec<u8>, SealingError> {
+        let place = place.as_os_str().as_encoded_bytes();
+        match self.key()? {
+            Some(key) => Ok(key.seal(text.as_bytes(), place, salt()?)?),
+            None => Ok(text.as_bytes().to_vec()),
+        }
+    }
+
+    /// Returns a text that was stored at this place, and true if it is stored as it would be now.
+    pub fn open_text(&self, stored: Vec<u8>, place: &Path) -> Option<(String, bool)> {
+        if !at_rest::is_sealed(&stored) {
+            return Some((String::from_utf8(stored).ok()?, self.current == Ok(None)));
+        }
+        let current = match &self.current {
+            Ok(Some(key)) => at_rest::is_sealed_with(&stored, key),
+            Ok(None) => false,
+            Err(_) => true,
+        };
+        let place = place.as_os_str().as_encoded_bytes();
+        let text = at_rest::open(&stored, place, &self.known).ok()?;
+        Some((String::from_utf8(text).ok()?, current))
+    }
+}
+
+/// A key, and its place for people.
+type Found = (SealingKey, String);
+
+fn salt() -> Result<[u8; 32], SealingError> {
+    let mut salt = [0; 32];
+    random::fill(&mut salt).map_err(|error| SealingError::Random(error.to_string()))?;
+    Ok(salt)
+}
+
+/// Makes a key.
+fn new_key() -> Result<SealingKey, String> {
+    let bytes = salt().map_err(|error| error.to_string())?;
+    Ok(SealingKey::from_random(bytes))
+}
+
+#[cfg(test)]
+mod tests;

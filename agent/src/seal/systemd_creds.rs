@@ -1,0 +1,131 @@
+//! Sealing keys that systemd encrypts for this host, with its TPM or a key of its own.
+//!
+//! A unit hands one over decrypted; otherwise `systemd-creds` is asked, once when the agent starts. It must never wait for ever for a
+//! TPM, nor replace a file that somebody else has made.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use sesame_files::open::{self, Rule};
+use sesame_proto::at_rest::SealingKey;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::{CREDENTIAL, Found, new_key};
+use crate::host::credentials;
+use crate::host::durable::{create_directory, replace_file};
+
+/// The file, as `systemd-creds` has encrypted it.
+pub(super) const FILE: &str = "systemd.cred";
+const MAX_BYTES: u64 = 64 << 10;
+/// Time that a TPM may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+const PROGRAM: &str = "systemd-creds";
+
+/// Returns the key that the service manager has handed over; none if it has not.
+pub(super) fn handed_over() -> Result<Option<Found>, String> {
+    let Ok(path) = credentials::resolve(format!("%d/{CREDENTIAL}").into()) else {
+        return Ok(None);
+    };
+    let text = match open::read_text(&path, Rule::Named, MAX_BYTES) {
+        Ok(text) => text,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let key = SealingKey::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(Some((key, "a credential of systemd".to_owned())))
+}
+
+/// Returns the key of the file in this directory; none if there is no file.
+pub(super) async fn read(directory: &Path) -> Result<Option<Found>, String> {
+    let path = directory.join(FILE);
+    let encrypted = match open::read(&path, Rule::Own, MAX_BYTES) {
+        Ok(encrypted) => encrypted,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let at = |why: String| format!("{}: {why}", path.display());
+    let key = decrypt(&encrypted).await.map_err(at)?;
+    Ok(Some((key, place(&path))))
+}
+
+/// Makes a key and its file.
+pub(super) async fn create(directory: &Path) -> Result<Found, String> {
+    let path = directory.join(FILE);
+    let (key, encrypted) = new_credential().await?;
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    create_directory(directory).map_err(failed)?;
+    replace_file(&path, &encrypted).map_err(failed)?;
+    Ok((key, place(&path)))
+}
+
+/// Makes a key and writes it, encrypted, to a file that does not exist yet: for a unit that loads it with
+/// `LoadCredentialEncrypted=`.
+pub async fn make_credential(path: &Path) -> Result<(), String> {
+    let (_, encrypted) = new_credential().await?;
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    if let Some(parent) = path.parent()
+        && !parent.is_dir()
+    {
+        create_directory(parent).map_err(failed)?;
+    }
+    if path.symlink_metadata().is_ok() {
+        return Err(format!(
+            "{}: exists; what was sealed with it could not be read without it",
+            path.display()
+        ));
+    }
+    replace_file(path, &encrypted).map_err(failed)
+}
+
+/// Makes a key and encrypts it; what can be encrypted and not decrypted is no key.
+async fn new_credential() -> Result<(SealingKey, Vec<u8>), String> {
+    let key = new_key()?;
+    let encrypted = ask("encrypt", key.stored().as_bytes()).await?;
+    if decrypt(&encrypted).await? != key {
+        return Err(format!("{PROGRAM} does not return what it has encrypted"));
+    }
+    Ok((key, encrypted))
+}
+
+async fn decrypt(encrypted: &[u8]) -> Result<SealingKey, String> {
+    let text = ask("decrypt", encrypted).await?;
+    let text = String::from_utf8(text).map_err(|_| "holds no text".to_owned())?;
+    SealingKey::parse(&text).map_err(|error| error.to_string())
+}
+
+fn place(path: &Path) -> String {
+    format!("{PROGRAM} ({})", path.display())
+}
+
+/// Has `systemd-creds` encrypt or decrypt. Nothing secret is on its command line, or in an error.
+async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
+    let mut child = Command::new(PROGRAM)
+        .args([verb, &format!("--name={CREDENTIAL}"), "-", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("{PROGRAM} cannot be run: {error}"))?;
+    let mut stdin = child.stdin.take();
+    let answer = async {
+        if let Some(mut stdin) = stdin.take() {
+            // One that does not read to the end has said why.
+            let _ = stdin.write_all(input).await;
+        }
+        child.wait_with_output().await
+    };
+    let output = timeout(PATIENCE, answer)
+        .await
+        .map_err(|_| format!("{PROGRAM} {verb} did not end within {PATIENCE:?}"))?
+        .map_err(|error| format!("{PROGRAM} {verb}: {error}"))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().last().unwrap_or_default();
+    Err(format!("{PROGRAM} {verb} fails: {last}"))
+}

@@ -1,0 +1,117 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+fn pair() -> KeyPair {
+    KeyPair {
+        name: "Secret/default/cert".to_owned(),
+        certificate_chain: b"public".to_vec(),
+        private_key: b"very private".to_vec(),
+    }
+}
+
+async fn prepared(method: SealMethod, directory: &Path) -> SealingKeys {
+    let directory = directory.to_owned();
+    SealingKeys::prepare(&SealSettings { method, directory }).await
+}
+
+#[tokio::test]
+async fn a_key_file_is_made_once_and_read_by_whatever_comes_later() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("seal");
+    let first = prepared(SealMethod::KeyFile, &directory).await;
+    assert_eq!(first.problems(), [""; 0]);
+    let stored = first.seal_pair(&pair()).unwrap();
+    let modes = [directory.clone(), directory.join("host.key")]
+        .map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777);
+    assert_eq!(modes, [0o700, 0o600]);
+    for method in [SealMethod::KeyFile, SealMethod::Auto, SealMethod::Off] {
+        let later = prepared(method, &directory).await;
+        assert_eq!(later.open_pair(&stored), Ok(pair()), "{method:?}");
+        assert_eq!(later.is_current(&stored), method != SealMethod::Off);
+    }
+    let off = prepared(SealMethod::Off, &directory).await;
+    let clear = off.seal_pair(&pair()).unwrap();
+    assert!(off.is_current(&clear) && !first.is_current(&clear));
+    assert_eq!(first.open_pair(&clear), Ok(pair()));
+}
+
+#[tokio::test]
+async fn a_damaged_key_file_is_told_and_never_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("seal");
+    let first = prepared(SealMethod::KeyFile, &directory).await;
+    let stored = first.seal_pair(&pair()).unwrap();
+    let file = directory.join("host.key");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..20]).unwrap();
+    let damaged = prepared(SealMethod::KeyFile, &directory).await;
+    assert!(damaged.problems()[0].contains("host.key"), "{damaged:?}");
+    assert!(matches!(
+        damaged.seal_pair(&pair()),
+        Err(SealingError::NoKey(_))
+    ));
+    let error = damaged.open_pair(&stored).unwrap_err().to_string();
+    assert!(error.contains("this host does not have"), "{error}");
+    fs::write(&file, &whole).unwrap();
+    let mended = prepared(SealMethod::KeyFile, &directory).await;
+    assert_eq!(mended.open_pair(&stored), Ok(pair()));
+}
+
+#[test]
+fn a_text_is_bound_to_its_place_and_one_in_clear_is_read() {
+    let key = SealingKey::from_random([3; 32]);
+    let (sealed, clear) = (SealingKeys::with(key, "a test"), SealingKeys::clear());
+    let [here, there] = ["a", "b"].map(Path::new);
+    let stored = sealed.seal_text("text", here).unwrap();
+    assert_eq!(
+        sealed.open_text(stored.clone(), here),
+        Some(("text".to_owned(), true))
+    );
+    assert_eq!(sealed.open_text(stored.clone(), there), None);
+    assert_eq!(clear.open_text(stored, here), None);
+    let stored = clear.seal_text("text", here).unwrap();
+    assert_eq!(
+        sealed.open_text(stored, here),
+        Some(("text".to_owned(), false))
+    );
+}
+
+/// With the real program, where this machine has it and lets this user use it.
+#[tokio::test]
+async fn systemd_creds_keeps_a_key_that_only_this_host_can_read() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("seal");
+    let first = prepared(SealMethod::Auto, &directory).await;
+    assert_eq!(first.problems(), [""; 0]);
+    let stored = first.seal_pair(&pair()).unwrap();
+    let file = directory.join("systemd.cred");
+    let Ok(encrypted) = fs::read(&file) else {
+        assert!(first.place().starts_with("the key file"), "{first:?}");
+        return;
+    };
+    assert!(!directory.join("host.key").exists());
+    let again = prepared(SealMethod::SystemdCreds, &directory).await;
+    assert_eq!(again.open_pair(&stored), Ok(pair()));
+    assert!(again.is_current(&stored));
+
+    // A file of another host: what is stored is sealed with a key file until that is settled.
+    let mut damaged = encrypted.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] = if damaged[middle] == b'A' { b'B' } else { b'A' };
+    fs::write(&file, &damaged).unwrap();
+    let other = prepared(SealMethod::Auto, &directory).await;
+    assert!(other.problems()[0].contains("systemd.cred"), "{other:?}");
+    assert!(other.open_pair(&stored).is_err());
+    let meanwhile = other.seal_pair(&pair()).unwrap();
+    let strict = prepared(SealMethod::SystemdCreds, &directory).await;
+    assert!(strict.seal_pair(&pair()).is_err(), "{strict:?}");
+    assert_eq!(fs::read(&file).unwrap(), damaged);
+    fs::write(&file, &encrypted).unwrap();
+    let both = prepared(SealMethod::Auto, &directory).await;
+    for stored in [&stored, &meanwhile] {
+        assert_eq!(both.open_pair(stored), Ok(pair()));
+    }
+    assert!(both.is_current(&stored) && !both.is_current(&meanwhile));
+}

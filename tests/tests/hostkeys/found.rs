@@ -1,0 +1,84 @@
+//! Searches for private keys where none may be.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sesame_tests::certs::Leaf;
+
+/// Forms in which the bytes of a private key may be found.
+pub(crate) struct Traces(Vec<Vec<u8>>);
+
+impl Traces {
+    /// Returns the forms of one key: DER, its text in PEM, and that text encoded once more, as Secrets have it.
+    pub(crate) fn of(leaf: &Leaf) -> Self {
+        let der = leaf.key().expect("a key").secret_der().to_vec();
+        // The beginning is the same for all keys of a kind.
+        let middle = der.len() / 3;
+        let der = der[middle..middle + 32].to_vec();
+        let lines = leaf.key_pem.lines().filter(|line| !line.starts_with('-'));
+        let mut traces: Vec<Vec<u8>> = lines
+            .skip(1)
+            .take(1)
+            .map(|line| line.as_bytes().to_vec())
+            .collect();
+        for shift in 0..3 {
+            // Wherever the text begins in what is encoded, one of three forms is in it.
+            let text = leaf.key_pem.get(90 + shift..140).unwrap_or_default();
+            let encoded = STANDARD.encode(&text[..text.len() / 3 * 3]);
+            traces.push(encoded.into_bytes());
+        }
+        traces.push(der);
+        Self(traces)
+    }
+
+    /// Returns true if the bytes have any of the forms.
+    pub(crate) fn are_in(&self, bytes: &[u8]) -> bool {
+        let has = |trace: &Vec<u8>| {
+            let first = trace[0];
+            let mut rest = bytes;
+            while let Some(place) = rest.iter().position(|byte| *byte == first) {
+                if rest[place..].starts_with(trace) {
+                    return true;
+                }
+                rest = &rest[place + 1..];
+            }
+            false
+        };
+        self.0.iter().any(has)
+    }
+
+    /// Returns the files below a directory in which they are.
+    pub(crate) fn files(&self, root: &Path) -> Vec<PathBuf> {
+        let all = files(root).into_iter();
+        all.filter(|path| std::fs::read(path).is_ok_and(|bytes| self.are_in(&bytes)))
+            .collect()
+    }
+}
+
+/// Returns all regular files below a directory.
+pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let kind = entry.file_type().expect("a type");
+        if kind.is_dir() {
+            found.extend(files(&path));
+        } else if kind.is_file() {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn every_form_of_a_key_is_found() {
+    let leaf = sesame_tests::certs::Authority::new("a").issue(&["a.test"]);
+    let traces = Traces::of(&leaf);
+    let der = leaf.key().expect("a key").secret_der().to_vec();
+    let secret = leaf.secret("a").to_string();
+    for form in [leaf.key_pem.as_bytes(), &der, secret.as_bytes()] {
+        assert!(traces.are_in(form));
+    }
+    assert!(!traces.are_in(leaf.certificate_pem.as_bytes()));
+}

@@ -1,0 +1,4 @@
+//! Private keys on a host: sealed on its disks, and gone from them when they are revoked.
+
+mod found;
+mod sealed;
