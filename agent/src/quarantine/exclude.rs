@@ -76,6 +76,7 @@ impl<'a> Gone<'a> {
             dns_names: _,
             uris: _,
             client_key: _,
+            mesh: _,
         }) = tls
         {
             causes.push(Piece::TrustBundle(trust_bundle.clone()));

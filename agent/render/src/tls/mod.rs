@@ -86,9 +86,21 @@ pub(crate) fn upstream(
         dns_names,
         uris,
         client_key,
+        mesh,
     } = tls;
+    if *mesh && (client_key.is_empty() || trust_bundle.is_empty()) {
+        return Err(
+            "a backend of a mesh has no client_key to show or no trust_bundle to verify it with"
+                .to_owned(),
+        );
+    }
+    let any_name = *mesh && dns_names.is_empty() && uris.is_empty();
     let mut validation = CertificateValidationContext {
-        match_typed_subject_alt_names: expected_names(dns_names, uris)?,
+        match_typed_subject_alt_names: if any_name {
+            Vec::new()
+        } else {
+            expected_names(dns_names, uris)?
+        },
         ..Default::default()
     };
     let validation = if trust_bundle.is_empty() {

@@ -34,7 +34,7 @@ fn usable<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Backend, String>
     };
     let bundle = tls.trust_bundle.as_str();
     let key = tls.client_key.as_str();
-    if tls.dns_names.is_empty() && tls.uris.is_empty() {
+    if tls.dns_names.is_empty() && tls.uris.is_empty() && !tls.mesh {
         return Err("its TLS has no name to verify".to_owned());
     }
     if !bundle.is_empty() && !snapshot.trust_bundles.iter().any(|it| it.name == bundle) {
@@ -115,6 +115,7 @@ fn explained_tls(tls: &BackendTls) -> ExplainedTls {
         dns_names,
         uris,
         client_key: _,
+        mesh: _,
     } = tls;
     ExplainedTls {
         sni: sni.clone(),

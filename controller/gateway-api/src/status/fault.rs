@@ -19,6 +19,7 @@ impl ConditionType {
             | Self::ResolvedRefs
             | Self::GatewayService
             | Self::GatewayFleet
+            | Self::Meshed
             | Self::SupportedVersion => status != ConditionStatus::True,
             Self::Conflicted | Self::PartiallyInvalid | Self::Displaced => {
                 status == ConditionStatus::True

@@ -284,6 +284,7 @@ fn tls<'w>(
         dns_names,
         uris,
         client_key: String::new(),
+        mesh: false,
     };
     (tls, bundle)
 }

@@ -22,6 +22,9 @@ const CONFIG_MAPS: Expected = Expected {
     wrong_name: Reason::InvalidCaCertificateRef,
 };
 
+/// Key of a ConfigMap that references to it mean.
+const DEFAULT_KEY: &str = "ca.crt";
+
 /// The certificates, each as canonical PEM, or the fault of the ConfigMap.
 type ParsedConfigMap = Result<Arc<[String]>, String>;
 
@@ -45,7 +48,7 @@ pub(crate) enum Reach {
 
 /// The bundles that were read so far.
 #[derive(Default)]
-pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str), ParsedConfigMap>);
+pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str, &'w str), ParsedConfigMap>);
 
 impl<'w> CaBundles<'w> {
     /// Returns the certificates of all references, each once, in their order. The bundle is named after their sources, so that
@@ -106,28 +109,53 @@ impl<'w> CaBundles<'w> {
     ) -> Result<(String, Arc<[String]>), Grounds> {
         let (namespace, name) = CONFIG_MAPS.find(reference.into(), referrer, &cx.grants)?;
         let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
-        let key = NamespacedName::new(namespace, name);
+        let certificates = self
+            .read(namespace, name, DEFAULT_KEY, cx)
+            .map_err(invalid)?;
+        Ok((format!("ConfigMap/{namespace}/{name}"), certificates))
+    }
+
+    /// Returns the bundle in a key of a ConfigMap, wherever that is. The error is a sentence.
+    pub(crate) fn in_key(
+        &mut self,
+        namespace: &'w str,
+        name: &'w str,
+        key: &'w str,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<TrustBundle, String> {
+        let certificates = self.read(namespace, name, key, cx)?;
+        Ok(TrustBundle {
+            name: format!("ConfigMap/{namespace}/{name}/{key}"),
+            pem: certificates.concat(),
+        })
+    }
+
+    fn read(
+        &mut self,
+        namespace: &'w str,
+        name: &'w str,
+        key: &'w str,
+        cx: &ResolveContext<'w, '_>,
+    ) -> ParsedConfigMap {
+        let object = NamespacedName::new(namespace, name);
         let Some(map) = cx.world.config_maps.get(namespace, name) else {
-            return Err(invalid(format!("ConfigMap {key} does not exist")));
+            return Err(format!("ConfigMap {object} does not exist"));
         };
-        let parsed = self
-            .0
-            .entry((&map.metadata.namespace, &map.metadata.name))
-            .or_insert_with(|| parse(map));
-        let certificates = parsed
+        let parsed = self.0.entry((namespace, name, key));
+        let parsed = parsed.or_insert_with(|| parse(map, key));
+        parsed
             .clone()
-            .map_err(|why| invalid(format!("ConfigMap {key} {why}")))?;
-        Ok((format!("ConfigMap/{key}"), certificates))
+            .map_err(|why| format!("ConfigMap {object} {why}"))
     }
 }
 
 /// Reads and checks one ConfigMap. The error completes the sentence "ConfigMap x ...".
-fn parse(map: &ConfigMap) -> ParsedConfigMap {
-    let text = map.data.get("ca.crt").ok_or("has no key ca.crt")?;
-    let certificates = pem::certificates(text.as_bytes()).map_err(|why| format!("ca.crt {why}"))?;
+fn parse(map: &ConfigMap, key: &str) -> ParsedConfigMap {
+    let text = map.data.get(key).ok_or(format!("has no key {key}"))?;
+    let certificates = pem::certificates(text.as_bytes()).map_err(|why| format!("{key} {why}"))?;
     let one = |(i, certificate): (usize, &CertificateDer<'_>)| {
         let (rest, _) = X509Certificate::from_der(certificate)
-            .map_err(|_| format!("ca.crt certificate {i} is malformed"))?;
+            .map_err(|_| format!("{key} certificate {i} is malformed"))?;
         // Old tools append data to a certificate that is no part of it.
         let length = certificate.len() - rest.len();
         let certificate = certificate.get(..length).unwrap_or_default();
