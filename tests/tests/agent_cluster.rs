@@ -359,6 +359,7 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
     let may = cluster.client(&user).await;
     may.wait_allowed(false, "list", "configmaps", publications::NAMESPACE)
         .await;
+    agent.wait_stored().await;
     agent.restart();
     agent
         .wait_status("the refusal is said", |status| {

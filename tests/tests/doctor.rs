@@ -199,6 +199,7 @@ async fn what_is_collected_says_all_and_has_no_key_and_no_token() {
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
+    agent.wait_stored().await;
 
     // Somebody has made Envoy log it.
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).unwrap();

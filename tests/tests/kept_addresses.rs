@@ -67,6 +67,7 @@ async fn a_gateway_keeps_its_address_whoever_comes_and_goes_and_over_a_restart()
     wait_addresses(&agent, &three).await;
     agent.remove("z.yaml");
     wait_addresses(&agent, &three[..2]).await;
+    agent.wait_stored().await;
     agent.kill9();
     agent.restart();
     wait_addresses(&agent, &three[..2]).await;
