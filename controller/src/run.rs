@@ -82,7 +82,7 @@ enum End {
     Told,
     /// Address or credentials of the API server have changed: everything begins anew.
     Outdated,
-    /// The controller has another name: everything begins anew.
+    /// The controller has another name, or follows other kinds: everything begins anew.
     Renamed,
 }
 
@@ -148,7 +148,7 @@ async fn controller(
         let _ = stopping.wait_for(|stopping| *stopping).await;
     });
     let mut election = std::pin::pin!(election);
-    let mut name: Option<String> = None;
+    let mut name: Option<(String, bool)> = None;
     let end = loop {
         tokio::select! {
             () = &mut election => anyhow::bail!("the election ended by itself"),
@@ -163,13 +163,14 @@ async fn controller(
         let Ok(settings) = current.borrow_and_update().clone() else {
             continue;
         };
-        let now = &settings.options.controller_name;
+        let options = &settings.options;
+        let now = &(options.controller_name.clone(), options.extra_minimal_ocg);
         match &name {
             Some(before) if before != now => break End::Renamed,
             Some(_) => {}
             None => {
                 name = Some(now.clone());
-                replica.controller_name.clone_from(now);
+                replica.controller_name.clone_from(&now.0);
                 let outcomes = start_resolution(&replica, settings, &current, &mut tasks)?;
                 let _ = readiness.send(Some(outcomes.progress.clone()));
                 start_writers(
@@ -247,6 +248,7 @@ fn start_resolution(
     let (services, requested) = watch::channel(ServiceRequests::default());
     let mut settings = settings;
     settings.options.namespace.clone_from(&replica.namespace);
+    let extra_minimal_ocg = settings.options.extra_minimal_ocg;
     let engine = Engine {
         inputs: engine_inputs,
         settings,
@@ -269,6 +271,7 @@ fn start_resolution(
         inputs: inputs.clone(),
         touched: touch,
         awaited,
+        extra_minimal_ocg,
     };
     watches.spawn(tasks);
     let definitions = DefinitionReader {

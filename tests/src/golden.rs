@@ -40,6 +40,9 @@ const WITHOUT: &str = "# Without: ";
 /// Line that names the place to which a case writes access logs.
 const ACCESS_LOG: &str = "# Access log: ";
 
+/// Line of a case in which Gateways outside the cluster are heeded.
+const EXTRA_MINIMAL_OCG: &str = "# Extra minimal OCG: on";
+
 /// The one case that shows `supportedFeatures`, so that a new feature changes one file.
 const SHOWS_FEATURES: &str = "gatewayclass-ours";
 
@@ -129,6 +132,15 @@ impl Case {
         Ok(text)
     }
 
+    /// Returns the options of resolution.
+    fn options(&self) -> Options {
+        let own = self.committed(INPUT).unwrap_or_default();
+        Options {
+            extra_minimal_ocg: own.lines().any(|line| line == EXTRA_MINIMAL_OCG),
+            ..Options::default()
+        }
+    }
+
     /// Returns the host of the case.
     fn host(&self, gateway: &ResolvedGateway) -> Result<RenderOptions> {
         let own = self.committed(INPUT).unwrap_or_default();
@@ -147,7 +159,7 @@ impl Case {
     /// Runs the case.
     pub fn run(&self) -> Result<Outcome> {
         let (world, refused) = read(&self.input()?);
-        let resolution = resolve(&world, &Options::default());
+        let resolution = resolve(&world, &self.options());
 
         let mut conditions = serde_json::to_value(&resolution.statuses)?;
         if self.name != SHOWS_FEATURES {

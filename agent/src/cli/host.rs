@@ -34,6 +34,10 @@ pub(crate) struct HostArgs {
     /// Allow endpoints on this host itself, on link-local and on metadata addresses.
     #[arg(long, env = "SESAME_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
+    /// Heed GatewayMeshPolicies, by which Gateways speak mTLS to the mesh of a cluster that they are outside of (for manifests;
+    /// experimental).
+    #[arg(long, env = "SESAME_EXTRA_MINIMAL_OCG")]
+    pub(crate) extra_minimal_ocg: bool,
     /// Follow symbolic links that lead out of the directory of manifests.
     #[arg(long, env = "SESAME_FOLLOW_LINKS")]
     pub(crate) follow_links: bool,
@@ -53,6 +57,7 @@ impl HostArgs {
         resolve::Options {
             controller_name: self.controller_name.clone(),
             allow_local_endpoints: self.allow_local_endpoints,
+            extra_minimal_ocg: self.extra_minimal_ocg,
             ..resolve::Options::default()
         }
     }

@@ -22,6 +22,7 @@ fn options(address: &str) -> RenderOptions {
         trusted_hops: 0,
         system_ca: PathBuf::new(),
         endpoints: EndpointRules::default(),
+        retained: std::collections::BTreeMap::new(),
         session_tickets: false,
         access_log: None,
     }

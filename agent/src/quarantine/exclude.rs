@@ -78,6 +78,7 @@ impl<'a> Gone<'a> {
             client_key: _,
             dns_suffixes: _,
             uri_prefixes: _,
+            mesh: _,
         }) = tls
         {
             causes.push(Piece::TrustBundle(trust_bundle.clone()));

@@ -15,8 +15,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 
 use crate::api::{
     BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
-    GrpcRoute, HttpRoute, ListenerSet, Metadata, Namespace, NamespacedName, ReferenceGrant, Secret,
-    Service, SesameConfiguration, TcpRoute, TlsRoute, UdpRoute,
+    GatewayMeshPolicy, GrpcRoute, HttpRoute, ListenerSet, Metadata, Namespace, NamespacedName,
+    ReferenceGrant, Secret, Service, SesameConfiguration, TcpRoute, TlsRoute, UdpRoute,
 };
 
 pub use definitions::{
@@ -208,6 +208,7 @@ kinds! {
     UdpRoute(UdpRoute) in udp_routes, "UDPRoute", GATEWAY_V1, false;
     ReferenceGrant(ReferenceGrant) in reference_grants, "ReferenceGrant", GATEWAY_V1_BETA, false;
     BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy", GATEWAY_TLS_POLICY, false;
+    GatewayMeshPolicy(GatewayMeshPolicy) in gateway_mesh_policies, "GatewayMeshPolicy", SESAME, false;
     Service(Service) in services, "Service", CORE, false;
     EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice", &["discovery.k8s.io/v1"], false;
     Secret(Secret) in secrets, "Secret", CORE, false;
@@ -233,7 +234,12 @@ impl Kind {
 
     /// Returns true for kinds whose fields are all modelled.
     pub fn is_modelled(self) -> bool {
-        self.is_gateway_api() || self == Self::SesameConfiguration
+        self.is_gateway_api() || self.is_own()
+    }
+
+    /// Returns true for Sesame's own kinds.
+    pub fn is_own(self) -> bool {
+        self.api_versions() == SESAME
     }
 
     /// Returns true for kinds of the Gateway API.

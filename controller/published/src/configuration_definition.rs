@@ -4,10 +4,10 @@
 //! schema can say it, so that most mistakes are refused when they are written.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
-use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::{SESAME_GROUP, SesameConfigurationSpec};
+
+use crate::definition_schema;
 
 /// Field of the specification, and the rules that its value has to keep, each with the message for one that does not.
 const RULES: &[(&str, &[(&str, &str)])] = &[
@@ -155,20 +155,7 @@ fn columns() -> Value {
 }
 
 fn specification() -> Value {
-    let settings = SchemaSettings::openapi3().with(|settings| {
-        settings.inline_subschemas = true;
-        settings.meta_schema = None;
-    });
-    let settings = settings
-        .with_transform(StructuralSchemaRewriter)
-        .with_transform(OptionalEnum);
-    let mut schema = settings
-        .into_generator()
-        .into_root_schema_for::<SesameConfigurationSpec>()
-        .to_value();
-    if let Some(fields) = schema.as_object_mut() {
-        fields.remove("title");
-    }
+    let mut schema = definition_schema::of::<SesameConfigurationSpec>();
     for (field, rules) in RULES {
         let rules: Vec<Value> = rules
             .iter()
@@ -180,28 +167,11 @@ fn specification() -> Value {
 }
 
 fn status() -> Value {
-    let text = |description: &str, most: u32| json!({"type": "string", "description": description, "maxLength": most});
     json!({
         "type": "object",
         "description": "Judgement of the controller that reads it.",
-        "properties": {"conditions": {
-            "type": "array",
-            "description": "Accepted: true if the controller can use it.",
-            "maxItems": 8,
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-            "items": {
-                "type": "object",
-                "required": ["type", "status", "reason", "message", "lastTransitionTime"],
-                "properties": {
-                    "type": text("Aspect that is judged.", 316),
-                    "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Judgement."},
-                    "reason": text("Reason for programs.", 1024),
-                    "message": text("Reason for people.", 32768),
-                    "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0, "description": "Generation that was judged."},
-                    "lastTransitionTime": {"type": "string", "format": "date-time", "description": "Time of the last change of the judgement."},
-                },
-            },
-        }},
+        "properties": {
+            "conditions": definition_schema::conditions("Accepted: true if the controller can use it."),
+        },
     })
 }

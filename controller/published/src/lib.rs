@@ -6,10 +6,12 @@
 
 mod configuration_definition;
 pub mod credential;
+mod definition_schema;
 mod gateway_agent;
 pub mod host_access;
 pub mod join_token;
 pub mod kubeconfig;
+mod mesh_policy_definition;
 pub mod names;
 
 pub use self::configuration_definition::configuration_definition;
@@ -18,3 +20,4 @@ pub use self::gateway_agent::{
     MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute,
     RefusedRule, STATUS_MANAGER, UnshownCertificate, UnusableAddress,
 };
+pub use self::mesh_policy_definition::mesh_policy_definition;

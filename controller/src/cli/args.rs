@@ -193,6 +193,7 @@ impl RunArgs {
                 }),
                 gateway_ref: None,
                 allow_local_endpoints,
+                extra_minimal_ocg: None,
             }),
             hosts: Some(HostRules {
                 addresses: host_addresses,

@@ -3,12 +3,16 @@
 use anyhow::Result;
 use kube::CustomResourceExt as _;
 
-use sesame_published::{GatewayAgent, configuration_definition};
+use sesame_published::{GatewayAgent, configuration_definition, mesh_policy_definition};
 
 /// Returns all definitions as YAML.
 pub(super) fn yaml() -> Result<String> {
     let mut text = "# Made by `sesame-controller crds`; do not edit.\n".to_owned();
-    let definitions = [GatewayAgent::crd(), configuration_definition()?];
+    let definitions = [
+        GatewayAgent::crd(),
+        configuration_definition()?,
+        mesh_policy_definition()?,
+    ];
     for (index, definition) in definitions.iter().enumerate() {
         if index > 0 {
             text.push_str("---\n");

@@ -57,6 +57,7 @@ pub(crate) fn settings(
         mode,
         gateway_ref,
         allow_local_endpoints,
+        extra_minimal_ocg,
     } = whole.spec.gateway.clone().unwrap_or_default();
     let HostRules {
         addresses,
@@ -78,6 +79,7 @@ pub(crate) fn settings(
         options: Options {
             controller_name: controller_name.unwrap_or(defaults.controller_name),
             allow_local_endpoints: allow_local_endpoints.unwrap_or(false),
+            extra_minimal_ocg: extra_minimal_ocg.unwrap_or(false),
             incremental,
             namespace: defaults.namespace,
             configuration: Some(Arc::new(whole)),
@@ -102,6 +104,8 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         mode,
         gateway_ref,
         allow_local_endpoints,
+        // There is no flag for it.
+        extra_minimal_ocg: _,
     }) = gateway
     {
         let under = spec.gateway.get_or_insert_default();

@@ -119,6 +119,9 @@ impl Backlog {
         let policies = differences(&before.backend_tls_policies, &after.backend_tls_policies);
         self.open
             .extend(policies.map(key_of(Kind::BackendTlsPolicy)));
+        let policies = differences(&before.gateway_mesh_policies, &after.gateway_mesh_policies);
+        self.open
+            .extend(policies.map(key_of(Kind::GatewayMeshPolicy)));
         let merged = differences(&old.merged, &new.merged);
         self.open.extend(merged.map(key_of(Kind::Gateway)));
         let unpublishable = differences(&old.unpublishable, &new.unpublishable);

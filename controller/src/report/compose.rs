@@ -118,6 +118,9 @@ pub(super) fn compose(
             Status::ListenerSet(status)
         }
         Kind::BackendTlsPolicy => Status::Policy(all.backend_tls_policies.get(&key.name)?.clone()),
+        Kind::GatewayMeshPolicy => {
+            Status::Policy(all.gateway_mesh_policies.get(&key.name)?.clone())
+        }
         _ => {
             let mut status = all.routes.get(key)?.clone();
             let name = key.to_string();

@@ -54,6 +54,8 @@ pub(crate) struct Watches {
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
     pub(crate) awaited: watch::Sender<AwaitedKinds>,
+    /// Follows the kinds that say which mesh a Gateway outside the cluster sends to.
+    pub(crate) extra_minimal_ocg: bool,
 }
 
 impl Watches {
@@ -61,6 +63,11 @@ impl Watches {
     pub(crate) fn spawn(&self, tasks: &mut JoinSet<()>) {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
+            if kind == Kind::GatewayMeshPolicy && !self.extra_minimal_ocg {
+                // Whether the engine is still there is for the other watches to find out.
+                self.pass_on(kind, WatchEvent::Listed(Vec::new()));
+                continue;
+            }
             let task = match kind {
                 Kind::Secret => async move { watches.metadata::<Secret>(kind).await }.boxed(),
                 Kind::ConfigMap => async move { watches.metadata::<ConfigMap>(kind).await }.boxed(),
@@ -181,9 +188,10 @@ impl Watches {
         let resource = ApiResource::from_gvk(&resource);
         let definitions: Api<Received> = Api::all_with(self.replica.client.clone(), &resource);
         let plural = api_resource(kind, "").plural;
-        let group = match kind {
-            Kind::SesameConfiguration => SESAME_GROUP,
-            _ => GATEWAY_GROUP,
+        let group = if kind.is_own() {
+            SESAME_GROUP
+        } else {
+            GATEWAY_GROUP
         };
         let name = format!("{plural}.{group}");
         let mut pauses = Pauses::of_reads();

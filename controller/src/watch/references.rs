@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use sesame_gateway_api::api::{
-    FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef,
+    FrontendTls, Gateway, GatewayMesh, GatewayTls, Listener, NamespacedName, ObjectRef,
+    TrustBundleRef,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
@@ -43,6 +44,9 @@ pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<Objec
             found.reference(&policy.metadata.namespace, reference);
         }
     }
+    for policy in &world.gateway_mesh_policies {
+        found.trust_bundle(&policy.metadata.namespace, &policy.spec.mesh);
+    }
     found.0
 }
 
@@ -53,6 +57,9 @@ impl Referenced {
     fn gateway(&mut self, gateway: &Gateway) {
         let namespace = &gateway.metadata.namespace;
         self.listeners(namespace, &gateway.spec.listeners);
+        if let Some(mesh) = &gateway.spec.mesh {
+            self.trust_bundle(namespace, mesh);
+        }
         let Some(GatewayTls { backend, frontend }) = &gateway.spec.tls else {
             return;
         };
@@ -70,6 +77,22 @@ impl Referenced {
                 }
             }
         }
+    }
+
+    /// Adds the ConfigMap of a mesh.
+    fn trust_bundle(&mut self, from: &str, mesh: &GatewayMesh) {
+        let TrustBundleRef {
+            name,
+            namespace,
+            bundle_key: _,
+        } = &mesh.trust_bundle;
+        let reference = ObjectRef {
+            group: None,
+            kind: None,
+            name: name.clone(),
+            namespace: namespace.clone(),
+        };
+        self.add(Kind::ConfigMap.as_str(), from, &reference);
     }
 
     fn listeners(&mut self, namespace: &str, listeners: &[Listener]) {

@@ -91,14 +91,29 @@ pub(crate) fn upstream(
     let BackendTls {
         sni,
         trust_bundle,
-        dns_names: _,
-        uris: _,
+        dns_names,
+        uris,
         client_key,
-        dns_suffixes: _,
-        uri_prefixes: _,
+        dns_suffixes,
+        uri_prefixes,
+        mesh,
     } = tls;
+    if *mesh && (client_key.is_empty() || trust_bundle.is_empty()) {
+        return Err(
+            "a backend of a mesh has no client_key to show or no trust_bundle to verify it with"
+                .to_owned(),
+        );
+    }
+    let any_name = *mesh
+        && [dns_names, uris, dns_suffixes, uri_prefixes]
+            .iter()
+            .all(|names| names.is_empty());
     let mut validation = CertificateValidationContext {
-        match_typed_subject_alt_names: expected_names(tls)?,
+        match_typed_subject_alt_names: if any_name {
+            Vec::new()
+        } else {
+            expected_names(tls)?
+        },
         ..Default::default()
     };
     let validation = if trust_bundle.is_empty() {
@@ -148,6 +163,8 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         client_key: _,
         dns_suffixes,
         uri_prefixes,
+        // Its caller asks for no names where any will do.
+        mesh: _,
     } = tls;
     let bad_suffix = |suffix: &&String| !suffix.starts_with('.') || suffix.len() < 2;
     if let Some(suffix) = dns_suffixes.iter().find(bad_suffix) {

@@ -11,13 +11,14 @@ use super::arguments::{AcceptedSetting, options};
 use crate::cli::options::WITHOUT_AGENT;
 
 /// Settings that mean the same to every command that has an option of the name.
-const SHARED: [&str; 15] = [
+const SHARED: [&str; 16] = [
     "address",
     "allow-local-endpoints",
     "bundle-dir",
     "controller-name",
     "drain-seconds",
     "envoy",
+    "extra-minimal-ocg",
     "follow-links",
     "kubeconfig",
     "log",

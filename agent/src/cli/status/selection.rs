@@ -7,7 +7,7 @@ use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
 /// The kinds that have a status.
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -17,6 +17,7 @@ const KINDS: [Kind; 9] = [
     Kind::TcpRoute,
     Kind::UdpRoute,
     Kind::BackendTlsPolicy,
+    Kind::GatewayMeshPolicy,
 ];
 
 /// The objects that are shown, and how much of them.

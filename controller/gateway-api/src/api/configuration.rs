@@ -65,6 +65,9 @@ pub struct GatewaySelection {
     /// Allows endpoints on loopback, link-local and metadata addresses, which are refused by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_local_endpoints: Option<bool>,
+    /// Heeds GatewayMeshPolicies, by which Gateways outside the cluster speak mTLS to its mesh. Experimental, and off by default.
+    #[serde(rename = "extraMinimalOCG", skip_serializing_if = "Option::is_none")]
+    pub extra_minimal_ocg: Option<bool>,
 }
 
 /// Namespace and name of a Gateway.

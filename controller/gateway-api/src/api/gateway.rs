@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AddressType, FromNamespaces, FrontendValidationMode, LabelSelector, Object, Protocol, TlsMode,
+    AddressType, FromNamespaces, FrontendValidationMode, GatewayMesh, LabelSelector, Object,
+    Protocol, TlsMode,
 };
 
 /// `GatewayClass` v1.
@@ -44,6 +45,8 @@ pub struct GatewaySpec {
     pub allowed_listeners: Option<AllowedListeners>,
     /// TLS towards backends and the validation of clients.
     pub tls: Option<GatewayTls>,
+    /// GEP-3951: the mesh that a Gateway outside the cluster sends to.
+    pub mesh: Option<GatewayMesh>,
     /// Experimental: the scope in which routes attach to this Gateway by default.
     pub default_scope: Option<String>,
 }

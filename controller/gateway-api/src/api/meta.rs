@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{Labels, UnknownFields};
 
@@ -104,24 +105,28 @@ pub struct Object<S> {
 }
 
 /// `metav1.LabelSelector`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LabelSelector {
     /// Labels that must all be equal.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
     /// Expressions that must all hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
 
-/// One requirement of a [`LabelSelector`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+/// Requirement of a label selector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LabelSelectorRequirement {
     /// The label's key.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
     /// The values for `In` and `NotIn`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     pub values: Vec<String>,
 }
 

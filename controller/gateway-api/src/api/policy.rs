@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{Object, ObjectRef, SubjectAltNameType, WellKnownCaCertificates};
 
@@ -89,17 +90,19 @@ pub struct BackendTlsValidation {
     pub subject_alt_names: Vec<SubjectAltName>,
 }
 
-/// `SubjectAltName`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// Name in a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectAltName {
     /// The member below that is set.
     #[serde(rename = "type")]
     pub type_: SubjectAltNameType,
     /// For Hostname.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253))]
     pub hostname: String,
     /// For URI.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253))]
     pub uri: String,
 }

@@ -53,6 +53,7 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
         AnyObject::GatewayClass(_)
         | AnyObject::ReferenceGrant(_)
         | AnyObject::BackendTlsPolicy(_)
+        | AnyObject::GatewayMeshPolicy(_)
         | AnyObject::Service(_)
         | AnyObject::EndpointSlice(_)
         | AnyObject::Secret(_)

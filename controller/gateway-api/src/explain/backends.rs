@@ -38,7 +38,7 @@ fn usable<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Backend, String>
     };
     let bundle = tls.trust_bundle.as_str();
     let key = tls.client_key.as_str();
-    if explained_tls(tls).names.is_empty() {
+    if explained_tls(tls).names.is_empty() && !tls.mesh {
         return Err("its TLS has no name to verify".to_owned());
     }
     if !bundle.is_empty() && !snapshot.trust_bundles.iter().any(|it| it.name == bundle) {
@@ -124,6 +124,7 @@ fn explained_tls(tls: &BackendTls) -> ExplainedTls {
         client_key: _,
         dns_suffixes,
         uri_prefixes,
+        mesh: _,
     } = tls;
     let suffixes = dns_suffixes.iter().map(|suffix| format!("*{suffix}"));
     let prefixes = uri_prefixes.iter().map(|prefix| format!("{prefix}*"));

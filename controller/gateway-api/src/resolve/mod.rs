@@ -40,6 +40,7 @@ use self::backends::Backends;
 use self::backends::tls_policies::Policies;
 use self::context::ResolveContext;
 use self::gateways::classes::Classes;
+use self::gateways::mesh_policies::MeshPolicies;
 use self::gateways::{CheckedGateway, ReferencedObjects};
 use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
@@ -170,9 +171,11 @@ impl Resolver {
         let classes = Classes::check(world, options);
         let unserved = gateways::single::unserved(&classes, world);
         let policies = Policies::check_all(&mut cx, &mut ca_bundles);
+        let mesh_policies = MeshPolicies::check_all(&mut cx);
         let mut references = ReferencedObjects {
             certificates: &mut certificates,
             ca_bundles: &mut ca_bundles,
+            mesh_policies: &mesh_policies,
         };
         let checked = gateways::check_all(&classes, &unserved, &mut cx, &mut references);
         let mut backends = Backends::new(world, policies);
@@ -216,6 +219,11 @@ impl Resolver {
                 &routes,
                 backends.policies(),
                 &mut cx,
+            ),
+            gateway_mesh_policies: conditions::mesh_policies::statuses(
+                &checked,
+                &mesh_policies,
+                controller_name,
             ),
         };
         let (settings, services) = publishing(&checked, &classes, options);

@@ -86,6 +86,7 @@ words! {
         GatewayFleet = "projectsesame.io/Fleet",
         FleetReleased = "projectsesame.io/Released",
         Displaced = "projectsesame.io/Displaced",
+        Meshed = "projectsesame.io/Meshed",
     }
 }
 
@@ -114,8 +115,10 @@ words! {
         InvalidKind = "InvalidKind",
         InvalidParameters = "InvalidParameters",
         InvalidRouteKinds = "InvalidRouteKinds",
+        InvalidTrustBundle = "InvalidTrustBundle",
         ListenersNotResolved = "ListenersNotResolved",
         ListenersNotValid = "ListenersNotValid",
+        Meshed = "Meshed",
         NameTaken = "NameTaken",
         NoConflicts = "NoConflicts",
         NoMatchingListenerHostname = "NoMatchingListenerHostname",

@@ -57,6 +57,9 @@ pub struct Statuses {
         serialize_with = "by_text"
     )]
     pub backend_tls_policies: BTreeMap<NamespacedName, PolicyStatus>,
+    /// Statuses of the GatewayMeshPolicies for such Gateways; only the entries that are ours.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
+    pub gateway_mesh_policies: BTreeMap<NamespacedName, PolicyStatus>,
 }
 
 /// `GatewayClassStatus`.

@@ -29,7 +29,7 @@ pub enum ObjectStatus<'a> {
     ListenerSet(&'a ListenerSetStatus),
     /// Status of a route of any kind.
     Route(&'a RouteStatus),
-    /// Status of a BackendTLSPolicy.
+    /// Status of a BackendTLSPolicy or GatewayMeshPolicy.
     Policy(&'a PolicyStatus),
 }
 
@@ -70,6 +70,7 @@ impl Statuses {
             listener_sets,
             routes,
             backend_tls_policies,
+            gateway_mesh_policies,
         } = self;
         let classes = gateway_classes
             .iter()
@@ -86,10 +87,14 @@ impl Statuses {
         let policies = backend_tls_policies
             .iter()
             .map(|(name, status)| (Kind::BackendTlsPolicy, name, ObjectStatus::Policy(status)));
+        let mesh_policies = gateway_mesh_policies
+            .iter()
+            .map(|(name, status)| (Kind::GatewayMeshPolicy, name, ObjectStatus::Policy(status)));
         classes
             .chain(gateways)
             .chain(sets)
             .chain(routes)
             .chain(policies)
+            .chain(mesh_policies)
     }
 }

@@ -76,6 +76,12 @@ impl Verdict {
         self.condition(ConditionType::ResolvedRefs, good, generation)
     }
 
+    /// Returns the condition Meshed: True with this message, or False with the fault.
+    pub(crate) fn meshed(&self, message: &str, generation: i64) -> Condition {
+        let good = (Reason::Meshed, message);
+        self.condition(ConditionType::Meshed, good, generation)
+    }
+
     fn condition(&self, type_: ConditionType, good: (Reason, &str), generation: i64) -> Condition {
         let (status, (reason, message)) = match self.fault() {
             None => (ConditionStatus::True, good),

@@ -74,17 +74,27 @@ fn distinct_name(port: &str, backend: &Backend) -> String {
     format!("{port}/{}", digest::backend(backend))
 }
 
-/// Returns the Backend as a Gateway reaches it that shows this key to backends; none if it speaks no TLS.
-pub(crate) fn showing_key(backend: &Backend, client_key: &str) -> Option<Backend> {
-    let tls = backend.tls.as_ref()?;
-    let mut shown = Backend {
-        tls: Some(BackendTls {
-            client_key: client_key.to_owned(),
-            ..tls.clone()
-        }),
-        ..backend.clone()
-    };
+/// Returns the Backend as a Gateway reaches it: one that speaks TLS is shown the key, and `mesh` has the TLS where the route is
+/// meshed, or nothing if the traffic is refused. A Backend that a policy protects is reached as that policy says.
+pub(crate) fn reached_by(
+    backend: &Backend,
+    client_key: Option<&str>,
+    mesh: Option<Option<&BackendTls>>,
+) -> Backend {
+    let mut reached = backend.clone();
+    match (&mut reached.tls, mesh) {
+        (None, None) => return reached,
+        (Some(tls), _) => match client_key {
+            Some(key) => key.clone_into(&mut tls.client_key),
+            None => return reached,
+        },
+        (None, Some(Some(tls))) if backend.protocol() != AppProtocol::UdpDatagrams => {
+            reached.tls = Some(tls.clone());
+        }
+        // There is no TLS for datagrams. Without endpoints nothing is sent at all.
+        (None, Some(_)) => reached.endpoints.clear(),
+    }
     // Only ports have TLS, so that the set of their endpoints has the port's name.
-    shown.name = distinct_name(&shown.endpoints, &shown);
-    Some(shown)
+    reached.name = distinct_name(&backend.endpoints, &reached);
+    reached
 }

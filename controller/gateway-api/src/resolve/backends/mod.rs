@@ -7,7 +7,7 @@ mod app_protocols;
 mod backend;
 pub(crate) mod endpoints;
 mod references;
-mod subject_alt_names;
+pub(crate) mod subject_alt_names;
 pub(crate) mod tls_policies;
 mod traffic;
 
@@ -17,7 +17,7 @@ use sesame_proto::schema::{Backend, EndpointSet};
 use sha2::{Digest as _, Sha256};
 
 use self::backend::backend;
-pub(crate) use self::backend::showing_key;
+pub(crate) use self::backend::reached_by;
 use self::endpoints::Slices;
 use self::references::{SERVICES, service_port};
 use self::tls_policies::{Applied, Policies, ServiceName};

@@ -310,6 +310,7 @@ fn tls<'w>(
         client_key: String::new(),
         dns_suffixes,
         uri_prefixes,
+        mesh: false,
     };
     (tls, bundle)
 }

@@ -2,6 +2,7 @@
 
 use super::{listener_sets, listeners};
 use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::gateways::mesh::CheckedMesh;
 use crate::resolve::listeners::{CheckedListener, invalid};
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{
@@ -37,6 +38,7 @@ pub(crate) fn status(attached: &AttachedGateway<'_, '_>) -> GatewayStatus {
             generation,
         ));
     }
+    conditions.extend(gateway.mesh.as_ref().map(|mesh| meshed(mesh, generation)));
     let unserved = unserved(gateway);
     GatewayStatus {
         addresses: Vec::new(),
@@ -84,6 +86,14 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
         ),
         _ => verdict.accepted(&beside("the Gateway is valid"), generation),
     }
+}
+
+fn meshed(mesh: &CheckedMesh<'_>, generation: i64) -> Condition {
+    let message = format!(
+        "the backends of meshed routes are reached over mTLS, as {} says",
+        mesh.source
+    );
+    mesh.verdict().meshed(&message, generation)
 }
 
 /// Returns the reason why no host can serve the Gateway.

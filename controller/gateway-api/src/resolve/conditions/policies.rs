@@ -8,7 +8,7 @@ use crate::resolve::backends::tls_policies::ServiceName;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
-use crate::status::{PolicyAncestorStatus, PolicyStatus, Verdict};
+use crate::status::{Condition, PolicyAncestorStatus, PolicyStatus, Verdict};
 use crate::world::Kind;
 
 /// Most ancestors that the API's schema allows. The writer of a status leaves out those that are not in it yet.
@@ -44,20 +44,13 @@ pub(crate) fn statuses(
             let metadata = &policy.object.metadata;
             let generation = metadata.generation;
             let message = metadata.unknown.beside("the policy applies", "", None);
-            status.ancestors.push(PolicyAncestorStatus {
-                ancestor_ref: ParentRef {
-                    group: Some(GATEWAY_GROUP.to_owned()),
-                    kind: Some(Kind::Gateway.as_str().to_owned()),
-                    namespace: Some(gateway.gateway.owner.namespace.to_owned()),
-                    name: gateway.gateway.owner.name.to_owned(),
-                    ..ParentRef::default()
-                },
-                controller_name: cx.options.controller_name.clone(),
-                conditions: vec![
-                    accepted.accepted(&message, generation),
-                    policy.resolved.resolved_refs(generation),
-                ],
-            });
+            let conditions = vec![
+                accepted.accepted(&message, generation),
+                policy.resolved.resolved_refs(generation),
+            ];
+            let controller_name = &cx.options.controller_name;
+            let ancestor = ancestor(&gateway.gateway.name(), controller_name, conditions);
+            status.ancestors.push(ancestor);
         }
     }
     for (name, status) in &statuses {
@@ -72,6 +65,26 @@ pub(crate) fn statuses(
         }
     }
     statuses
+}
+
+/// Returns the entry of a Gateway in the status of a policy.
+pub(super) fn ancestor(
+    gateway: &NamespacedName,
+    controller_name: &str,
+    conditions: Vec<Condition>,
+) -> PolicyAncestorStatus {
+    let NamespacedName { namespace, name } = gateway.clone();
+    PolicyAncestorStatus {
+        ancestor_ref: ParentRef {
+            group: Some(GATEWAY_GROUP.to_owned()),
+            kind: Some(Kind::Gateway.as_str().to_owned()),
+            namespace: Some(namespace),
+            name,
+            ..ParentRef::default()
+        },
+        controller_name: controller_name.to_owned(),
+        conditions,
+    }
 }
 
 /// Returns the Services with policies that routes of the Gateway send to.

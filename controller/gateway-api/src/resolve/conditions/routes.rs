@@ -7,10 +7,10 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::parents::RouteParent;
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::status::{
-    Condition, ConditionStatus, ConditionType, GOOD, Grounds, RouteParentStatus, RouteStatus,
-    Verdict,
+    Condition, ConditionStatus, ConditionType, GOOD, Grounds, Reason, RouteParentStatus,
+    RouteStatus, Verdict,
 };
-use crate::world::ObjectKey;
+use crate::world::{Kind, ObjectKey};
 
 /// Returns the statuses of all routes. `displaced` has, by place of the route and of the parent, what the route loses to
 /// others there.
@@ -66,6 +66,19 @@ fn conditions(
     }
     if let Some(displaced) = displaced {
         add(ConditionType::Displaced, displaced);
+    }
+    let mesh = gateway.mesh.as_ref().filter(|_| accepted.good());
+    if let Some(mesh) = mesh.filter(|mesh| mesh.selects(route.metadata)) {
+        let mut verdict = mesh.verdict();
+        if route.object.kind == Kind::UdpRoute {
+            let why = "there is no mTLS for datagrams, so that none is sent";
+            verdict.refuse(Reason::UnsupportedProtocol, why);
+        }
+        let message = format!(
+            "its backends are reached over mTLS, as {} says",
+            mesh.source
+        );
+        conditions.push(verdict.meshed(&message, generation));
     }
     conditions
 }

@@ -17,6 +17,8 @@ pub struct Options {
     pub controller_name: String,
     /// Allows endpoints on loopback, link-local and unspecified addresses, which are refused otherwise.
     pub allow_local_endpoints: bool,
+    /// Heeds what is said of Gateways outside the cluster and its mesh; otherwise what it is said of is refused.
+    pub extra_minimal_ocg: bool,
     /// Resolves a few changes by themselves; otherwise the whole world is resolved for every change.
     pub incremental: bool,
     /// Namespace of the controller, in which Gateways that are served together have the name of their class.
@@ -30,6 +32,7 @@ impl Default for Options {
         Self {
             controller_name: "projectsesame.io/gateway-controller".to_owned(),
             allow_local_endpoints: false,
+            extra_minimal_ocg: false,
             incremental: true,
             namespace: "sesame-system".to_owned(),
             configuration: None,

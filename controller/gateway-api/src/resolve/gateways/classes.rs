@@ -38,6 +38,7 @@ impl CheckedClass<'_> {
 pub(crate) struct Classes<'w> {
     all: BTreeMap<&'w str, CheckedClass<'w>>,
     definitions: &'w Definitions,
+    extra_minimal_ocg: bool,
 }
 
 impl<'w> Classes<'w> {
@@ -72,6 +73,7 @@ impl<'w> Classes<'w> {
         Self {
             all: all.collect(),
             definitions: &world.definitions,
+            extra_minimal_ocg: options.extra_minimal_ocg,
         }
     }
 
@@ -97,7 +99,8 @@ impl<'w> Classes<'w> {
                 verdict.accepted(message, generation),
                 self.version(generation),
             ],
-            supported_features: features::claimed(self.definitions)
+            supported_features: features::claimed(self.definitions, self.extra_minimal_ocg)
+                .into_iter()
                 .map(|name| SupportedFeature { name })
                 .collect(),
         };

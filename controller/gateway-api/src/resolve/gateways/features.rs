@@ -146,14 +146,18 @@ pub(crate) const FEATURES: &[Feature] = &[
     within("UDPRoute", Kind::UdpRoute, 6..=LAST, 6..=LAST),
 ];
 
+/// The feature of Gateways outside the cluster, whose fields are in a kind of our own. It is claimed where it is on.
+const EXTRA_MINIMAL_OCG: &str = "GatewayExtraMinimalOCG";
+
 /// Release whose words are used where no definitions are installed.
 const OWN: (ApiRelease, ReleaseChannel) = (
     ApiRelease { major: 1, minor: 6 },
     ReleaseChannel::Experimental,
 );
 
-/// Returns the names of the features that can be asked for with these definitions, in order.
-pub(crate) fn claimed(definitions: &Definitions) -> impl Iterator<Item = &'static str> {
+/// Returns the names of the features that can be asked for with these definitions, in order; with that of Gateways outside the
+/// cluster, where that is on.
+pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec<&'static str> {
     let is_claimed = move |feature: &&Feature| {
         let found = match definitions {
             Definitions::OwnTypes => Some(OWN),
@@ -170,10 +174,11 @@ pub(crate) fn claimed(definitions: &Definitions) -> impl Iterator<Item = &'stati
             release.major == 1 && releases.contains(&release.minor)
         })
     };
-    FEATURES
-        .iter()
-        .filter(is_claimed)
-        .map(|feature| feature.name)
+    let features = FEATURES.iter().filter(is_claimed);
+    let mut names: Vec<&str> = features.map(|feature| feature.name).collect();
+    names.extend(extra_minimal_ocg.then_some(EXTRA_MINIMAL_OCG));
+    names.sort_unstable();
+    names
 }
 
 /// Returns the reason why these definitions are not supported; none if they are. Objects are served all the same, as far as they
@@ -250,9 +255,8 @@ mod tests {
 
     #[test]
     fn a_feature_is_claimed_only_of_definitions_that_have_its_fields() {
-        let claims = |definitions: &Definitions, name: &str| {
-            claimed(definitions).any(|claimed| claimed == name)
-        };
+        let claims =
+            |definitions: &Definitions, name: &str| claimed(definitions, false).contains(&name);
         for (minor, channel, retry, connection_error, tcp) in [
             (5, Standard, false, false, false),
             (5, Experimental, false, false, false),

@@ -5,7 +5,10 @@ pub(crate) mod addresses;
 pub(crate) mod classes;
 mod features;
 pub(crate) mod merged;
+pub(crate) mod mesh;
+pub(crate) mod mesh_policies;
 mod own_settings;
+mod parent_listeners;
 pub(crate) mod service_request;
 pub(crate) mod single;
 
@@ -13,7 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::addresses::GatewayAddresses;
 use self::classes::{CheckedClass, Classes};
+use self::mesh::CheckedMesh;
+use self::mesh_policies::MeshPolicies;
 use self::own_settings::OwnSettings;
+pub(crate) use self::parent_listeners::ParentListeners;
 use crate::api::{
     Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, ListenerSet, Metadata, NamespacedName,
     PublishingType,
@@ -54,6 +60,8 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) frontend: FrontendValidation,
     /// Name of the key that it shows to backends.
     pub(crate) client_key: Option<String>,
+    /// The mesh that it sends to.
+    pub(crate) mesh: Option<CheckedMesh<'w>>,
     pub(crate) settings: GatewaySettings,
     /// True if the settings lack parameters that are wrong.
     pub(crate) parameters_refused: bool,
@@ -63,26 +71,11 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) passed_over: Verdict,
 }
 
-/// The listeners of one parent of routes: of a Gateway itself or of one of its ListenerSets.
-pub(crate) struct ParentListeners<'g, 'w> {
-    pub(crate) owner: &'g ListenerOwner<'w>,
-    /// The reason why the parent has no listeners on the Gateway, if that is so.
-    pub(crate) refused: &'g Verdict,
-    start: usize,
-    listeners: &'g [CheckedListener<'w>],
-}
-
-impl<'g, 'w> ParentListeners<'g, 'w> {
-    /// Returns the listeners with their places among all of the Gateway.
-    pub(crate) fn enumerate(&self) -> impl Iterator<Item = (usize, &'g CheckedListener<'w>)> {
-        (self.start..).zip(self.listeners)
-    }
-}
-
-/// The objects that Gateways refer to, each read once.
+/// The objects that Gateways refer to, each read once, and the policies that refer to Gateways.
 pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) certificates: &'a mut Certificates<'w, 'c>,
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
+    pub(crate) mesh_policies: &'a MeshPolicies<'w>,
 }
 
 /// Checks all Gateways of our classes but the `unserved`, in the order of their names.
@@ -170,6 +163,8 @@ fn check<'w>(
         infrastructure: _,
         allowed_listeners,
         tls,
+        // It is checked with the policies that say the same.
+        mesh: _,
         default_scope,
     } = &gateway.spec;
     let owner = ListenerOwner::of(Kind::Gateway, &gateway.metadata);
@@ -210,6 +205,13 @@ fn check<'w>(
     let mut resolved = Verdict::default();
     let GatewayTls { backend, frontend } = tls.as_ref().unwrap_or(&NO_TLS);
     let client_key = client_key(&owner, backend.as_ref(), &mut resolved, cx, references);
+    let mesh = mesh::check(
+        gateway,
+        client_key.as_deref(),
+        references.mesh_policies,
+        references.ca_bundles,
+        cx,
+    );
     let number = frontend
         .as_ref()
         .map_or(0, |frontend| frontend.per_port.len());
@@ -242,6 +244,7 @@ fn check<'w>(
         load_balancer_addresses,
         frontend,
         client_key,
+        mesh,
         settings,
         parameters_refused,
         not_understood,

@@ -114,6 +114,7 @@ fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> O
         udp_routes: _,
         reference_grants,
         backend_tls_policies,
+        gateway_mesh_policies,
         services,
         // No table depends on them.
         endpoint_slices: _,
@@ -134,6 +135,7 @@ fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> O
         grpc_routes: only(grpc_routes, |route| is_near(&route.spec, near))?,
         reference_grants: reference_grants.clone(),
         backend_tls_policies: backend_tls_policies.clone(),
+        gateway_mesh_policies: gateway_mesh_policies.clone(),
         services: services.clone(),
         secrets: secrets.clone(),
         config_maps: config_maps.clone(),
@@ -217,12 +219,14 @@ fn differences(
         listener_sets,
         routes,
         backend_tls_policies,
+        gateway_mesh_policies,
     } = statuses;
     let mut before = then.statuses;
     if gateway_classes != before.gateway_classes
         || of_gateways != before.gateways
         || listener_sets != before.listener_sets
         || backend_tls_policies != before.backend_tls_policies
+        || gateway_mesh_policies != before.gateway_mesh_policies
         || !routes.keys().eq(before.routes.keys())
         || gateways.len() != then.gateways.len()
         || problems != then.problems

@@ -11,6 +11,7 @@ mod conflicts;
 mod listener;
 pub(crate) mod namespaces;
 pub(crate) mod protocols;
+pub(crate) mod selectors;
 pub(crate) mod sets;
 pub(crate) mod termination;
 mod tls_options;

@@ -28,6 +28,8 @@ pub(crate) struct Attachment<'a> {
     /// Place among the route's parents of the one through which it attaches.
     pub(crate) parent: usize,
     pub(crate) hosts: &'a [CommonHostname],
+    /// Name of the Gateway, if the route is meshed there.
+    pub(crate) mesh: Option<&'a str>,
 }
 
 /// Attaches the accepted routes to the listeners that match their parentRefs.
@@ -55,6 +57,9 @@ pub(crate) fn attach<'a, 'w>(
             let Some(gateway) = attached.get_mut(gateway) else {
                 continue;
             };
+            let mesh = gateway.gateway.mesh.as_ref();
+            let mesh = mesh.filter(|mesh| mesh.selects(route.metadata));
+            let mesh = mesh.map(|mesh| mesh.gateway.as_str());
             for (listener, hosts) in listeners {
                 let Some(listener) = gateway.listeners.get_mut(*listener) else {
                     continue;
@@ -69,6 +74,7 @@ pub(crate) fn attach<'a, 'w>(
                         route: place,
                         parent,
                         hosts,
+                        mesh,
                     });
                 }
             }

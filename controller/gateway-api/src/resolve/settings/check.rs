@@ -150,6 +150,7 @@ impl Faults<'_> {
             mode,
             gateway_ref,
             allow_local_endpoints: _,
+            extra_minimal_ocg: _,
         } = gateway;
         let bad_name = |name: &&String| !name.contains('/') || name.len() > 253;
         if let Some(name) = controller_name.as_ref().filter(bad_name) {
@@ -252,6 +253,7 @@ mod tests {
                     name: "edge".to_owned(),
                 }),
                 allow_local_endpoints: None,
+                extra_minimal_ocg: None,
             }),
             hosts: Some(HostRules {
                 addresses: Some(vec!["192.0.2.1".to_owned()]),

@@ -46,7 +46,9 @@ pub(crate) fn assemble<'w>(
     let gateway = served.first()?.gateway;
     let listeners = served.iter().flat_map(|it| &it.listeners);
     let mut tables = tables::build(listeners, routes, findings);
-    let upstreams = upstreams::find(&mut tables, backends, cx);
+    let meshes = || served.iter().filter_map(|it| it.gateway.mesh.as_ref());
+    let tls = meshes().map(|it| (it.gateway.as_str(), it.tls())).collect();
+    let upstreams = upstreams::find(&mut tables, backends, &tls, cx);
     let Tables {
         mut ports,
         route_tables,
@@ -67,6 +69,8 @@ pub(crate) fn assemble<'w>(
     // Bundles of the same references are the same.
     let mut bundles = backends.policies().bundles();
     bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
+    let of_meshes = meshes().filter_map(|it| it.bundle.as_ref());
+    bundles.extend(of_meshes.map(|bundle| (bundle.name.as_str(), bundle)));
     let trust_bundles = bundle_names(terminations(), originations())
         .into_iter()
         .filter_map(|name| bundles.get(name))

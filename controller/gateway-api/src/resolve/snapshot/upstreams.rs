@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action};
+use sesame_proto::schema::{Backend, BackendTls, EndpointSet, WeightedBackend, route::Action};
 
 use crate::resolve::backends::{self, Backends};
 use crate::resolve::context::ResolveContext;
-use crate::resolve::tables::{Tables, backends_of, session_backends_of, shown_key};
+use crate::resolve::tables::reached_by::ReachedBy;
+use crate::resolve::tables::{Tables, backends_of, session_backends_of};
 
 /// The Backends of one snapshot and their endpoints.
 pub(crate) struct Upstreams {
@@ -16,11 +17,15 @@ pub(crate) struct Upstreams {
     pub(crate) endpoints: Vec<EndpointSet>,
 }
 
-/// Finds the Backends that the tables name. Those that speak TLS are shown the key that is noted beside their names; they have
-/// names of their own then, which replace those in the tables.
+/// TLS to the mesh of each Gateway that has one, by the Gateway's name; none where traffic to it is refused.
+pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
+
+/// Finds the Backends that the tables name. Those beside whose names a key or a mesh is noted have names of their own, which
+/// replace those in the tables.
 pub(crate) fn find<'w>(
     tables: &mut Tables,
     all: &mut Backends<'w>,
+    meshes: &MeshTls<'_>,
     cx: &mut ResolveContext<'w, '_>,
 ) -> Upstreams {
     let mut found: BTreeMap<String, Backend> = BTreeMap::new();
@@ -28,13 +33,17 @@ pub(crate) fn find<'w>(
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
     let (names, with_sessions) = names(tables);
     for noted in names {
-        let (name, key) = shown_key::split(noted);
+        let (name, ReachedBy { client_key, mesh }) = ReachedBy::split(noted);
+        // A mesh that is not there refuses, too.
+        let tls = mesh.map(|mesh| meshes.get(mesh).copied().flatten());
         let backend = all.named(name, cx).map(|(backend, set)| {
-            endpoints.push(set.clone());
-            let shown = key.and_then(|key| backends::showing_key(backend, key));
-            shown.unwrap_or_else(|| backend.clone())
+            let reached = backends::reached_by(backend, client_key, tls);
+            if !reached.endpoints.is_empty() {
+                endpoints.push(set.clone());
+            }
+            reached
         });
-        if key.is_some() {
+        if name != noted {
             let new = backend.as_ref().map_or(name, |backend| &backend.name);
             renamed.insert(noted.to_owned(), new.to_owned());
         }

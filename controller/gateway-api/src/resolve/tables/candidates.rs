@@ -21,8 +21,13 @@ pub(crate) struct MatchCandidate<'a> {
 }
 
 impl MatchCandidate<'_> {
-    /// Returns the route of the snapshot; `match_` is the place of the match in its rule.
-    pub(super) fn to_schema(self, match_: usize, listener: &PlacedListener<'_>) -> schema::Route {
+    /// Returns the route of the snapshot.
+    pub(super) fn to_schema(
+        self,
+        place: MatchPlace,
+        listener: &PlacedListener<'_>,
+    ) -> schema::Route {
+        let match_ = place.match_;
         let RouteMatch {
             path,
             method,
@@ -49,7 +54,8 @@ impl MatchCandidate<'_> {
             query_params: query_params.clone(),
             action: Some(match action {
                 Action::Forward(forward) => {
-                    RouteAction::Forward(listener.shown_key().forward(forward.clone()))
+                    let reached_by = listener.reached_by(place.route);
+                    RouteAction::Forward(reached_by.forward(forward.clone()))
                 }
                 Action::Redirect(redirect) => {
                     RouteAction::Redirect(redirect.on(listener.scheme(), listener.port))

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use sesame_proto::schema;
 
 use super::displaced::{self, Displaced};
+use super::placed::PlacedListener;
 use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::Attachment;
@@ -20,13 +21,14 @@ use crate::status::Reason;
 /// Returns the routes by TLS server name. `terminates` is true if the listener terminates TLS; `owns` says that a hostname
 /// belongs to the listener.
 pub(crate) fn by_server_name(
-    attachments: &[Attachment<'_>],
+    listener: &PlacedListener<'_>,
     routes: &Routes<'_>,
     terminates: bool,
     owns: impl Fn(&Hostname) -> bool,
     displaced: &mut Displaced,
 ) -> Vec<schema::L4Route> {
-    let mut hosts: Vec<(&Attachment<'_>, &CommonHostname)> = attachments
+    let mut hosts: Vec<(&Attachment<'_>, &CommonHostname)> = listener
+        .attachments
         .iter()
         .flat_map(|attachment| attachment.hosts.iter().map(move |host| (attachment, host)))
         .filter(|(_, host)| owns(&host.domain))
@@ -59,17 +61,18 @@ pub(crate) fn by_server_name(
         .filter_map(|(route, mut hostnames)| {
             hostnames.sort_unstable();
             let hostnames = hostnames.iter().map(|name| name.domain().to_owned());
-            to_schema(route, hostnames.collect(), routes, terminates)
+            to_schema(route, hostnames.collect(), listener, routes, terminates)
         })
         .collect()
 }
 
 /// Returns the oldest route, which gets everything.
 pub(crate) fn oldest(
-    attachments: &[Attachment<'_>],
+    listener: &PlacedListener<'_>,
     routes: &Routes<'_>,
     displaced: &mut Displaced,
 ) -> Vec<schema::L4Route> {
+    let attachments = listener.attachments;
     let first = attachments.first();
     for loser in attachments.iter().skip(1) {
         let winner = first.map_or(loser.route, |winner| winner.route);
@@ -84,29 +87,31 @@ pub(crate) fn oldest(
         );
     }
     first
-        .and_then(|attachment| to_schema(attachment.route, Vec::new(), routes, false))
+        .and_then(|attachment| to_schema(attachment.route, Vec::new(), listener, routes, false))
         .into_iter()
         .collect()
 }
 
 fn to_schema(
-    route: usize,
+    place: usize,
     hostnames: Vec<String>,
+    listener: &PlacedListener<'_>,
     routes: &Routes<'_>,
     terminated: bool,
 ) -> Option<schema::L4Route> {
-    let route = routes.get(route)?;
+    let route = routes.get(place)?;
     let Rules::Connections(shares) = &route.rules else {
         return None;
     };
-    let backends = if terminated {
-        &shares.terminated.as_ref()?.backends
+    let mut backends = if terminated {
+        shares.terminated.as_ref()?.backends.clone()
     } else {
-        &shares.passed
+        shares.passed.clone()
     };
+    listener.reached_by(place).note_in(&mut backends);
     Some(schema::L4Route {
         name: format!("{}/rules/0", route.provenance),
         hostnames,
-        backends: backends.clone(),
+        backends,
     })
 }

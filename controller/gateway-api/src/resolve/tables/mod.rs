@@ -9,8 +9,8 @@ mod candidates;
 pub(crate) mod displaced;
 mod l4_routes;
 mod placed;
+pub(crate) mod reached_by;
 pub(crate) mod shadowed;
-pub(crate) mod shown_key;
 mod taken_hostnames;
 mod virtual_hosts;
 
@@ -34,8 +34,8 @@ use crate::status::Grounds;
 /// the square. Beyond it, it answers so for those that its certificates are for, since no other is a client led to it for.
 const MAX_EACH_BESIDE: usize = 128;
 
-/// The ports and route tables of Gateways that are served together. Backends that a key is shown to are named with it
-/// (`shown_key`).
+/// The ports and route tables of Gateways that are served together. Beside the names of Backends stands how they are reached
+/// (`reached_by`).
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
@@ -187,20 +187,17 @@ fn to_schema(
     routes: &Routes<'_>,
     displaced: &mut Displaced,
 ) -> schema::Listener {
-    let mut l4_routes = match placed.protocol {
+    let l4_routes = match placed.protocol {
         schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
         schema::Protocol::Tls => {
             let terminates = placed.listener.tls.is_some();
             let owns = |domain: &Hostname| owners.owns(placed.hostname, domain);
-            l4_routes::by_server_name(placed.attachments, routes, terminates, owns, displaced)
+            l4_routes::by_server_name(placed, routes, terminates, owns, displaced)
         }
         schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
-            l4_routes::oldest(placed.attachments, routes, displaced)
+            l4_routes::oldest(placed, routes, displaced)
         }
     };
-    for route in &mut l4_routes {
-        placed.shown_key().note_in(&mut route.backends);
-    }
     schema::Listener {
         name: placed.listener.provenance.clone(),
         protocol: placed.protocol.into(),

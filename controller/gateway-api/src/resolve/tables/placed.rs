@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use sesame_proto::schema;
 
-use super::shown_key::ShownKey;
+use super::reached_by::ReachedBy;
 use crate::resolve::listeners::CheckedListener;
 use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::syntax::hostnames::Hostname;
@@ -32,9 +32,15 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns the key that its Gateway shows to backends.
-    pub(crate) fn shown_key(&self) -> ShownKey<'_> {
-        ShownKey(self.client_key)
+    /// Returns how its Gateway reaches the backends of the route at this place.
+    pub(crate) fn reached_by(&self, route: usize) -> ReachedBy<'_> {
+        let attachments = self.attachments;
+        let found = attachments.binary_search_by_key(&route, |attachment| attachment.route);
+        let attachment = found.ok().and_then(|place| attachments.get(place));
+        ReachedBy {
+            client_key: self.client_key,
+            mesh: attachment.and_then(|attachment| attachment.mesh),
+        }
     }
 
     /// Returns the scheme of its requests.

@@ -90,7 +90,7 @@ impl VirtualHosts {
             let reachable = shadowed::reachable(candidates, &mut findings.shadowed);
             let routes = reachable
                 .iter()
-                .map(|(order, candidate)| candidate.to_schema(order.place.match_, listener))
+                .map(|(order, candidate)| candidate.to_schema(order.place, listener))
                 .collect();
             self.insert(domain, routes);
         }

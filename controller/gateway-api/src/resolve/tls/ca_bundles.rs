@@ -25,6 +25,9 @@ const CONFIG_MAPS: Expected = Expected {
     wrong_name: Reason::InvalidCaCertificateRef,
 };
 
+/// Key of a ConfigMap that references to it mean.
+const DEFAULT_KEY: &str = "ca.crt";
+
 /// The content of the object, or its fault.
 type ParsedObject = Result<Arc<Authorities>, String>;
 
@@ -68,7 +71,7 @@ pub(crate) enum Reach {
 
 /// The bundles that were read so far.
 #[derive(Default)]
-pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str), ParsedObject>);
+pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str, &'w str), ParsedObject>);
 
 impl<'w> CaBundles<'w> {
     /// Returns the certificates of all references, each once, in their order. The bundle is named after their sources, so that
@@ -157,7 +160,7 @@ impl<'w> CaBundles<'w> {
             return Err(invalid(format!("ClusterTrustBundle {name} does not exist")));
         };
         let ClusterTrustBundleSpec { trust_bundle } = &bundle.spec;
-        let key = ("", bundle.metadata.name.as_str());
+        let key = ("", bundle.metadata.name.as_str(), "");
         let parse = || authorities("spec.trustBundle", trust_bundle, Vec::new());
         let parsed = self.0.entry(key).or_insert_with(parse);
         let certificates = parsed
@@ -178,18 +181,46 @@ impl<'w> CaBundles<'w> {
         }
         let (namespace, name) = CONFIG_MAPS.find(reference.into(), referrer, &cx.grants)?;
         let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
-        let key = NamespacedName::new(namespace, name);
+        let certificates = self
+            .read(namespace, name, DEFAULT_KEY, cx)
+            .map_err(invalid)?;
+        Ok((format!("ConfigMap/{namespace}/{name}"), certificates))
+    }
+
+    /// Returns the bundle in a key of a ConfigMap, wherever that is. The error is a sentence.
+    pub(crate) fn in_key(
+        &mut self,
+        namespace: &'w str,
+        name: &'w str,
+        key: &'w str,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<TrustBundle, String> {
+        let found = self.read(namespace, name, key, cx)?;
+        let Authorities { certificates, crls } = &*found;
+        Ok(TrustBundle {
+            name: format!("ConfigMap/{namespace}/{name}/{key}"),
+            pem: certificates.iter().map(|it| it.pem.as_str()).collect(),
+            crl: crls.concat(),
+            crl_for_leaf_only: !crls.is_empty() && certificates.iter().any(|it| !it.has_crl),
+        })
+    }
+
+    fn read(
+        &mut self,
+        namespace: &'w str,
+        name: &'w str,
+        key: &'w str,
+        cx: &ResolveContext<'w, '_>,
+    ) -> ParsedObject {
+        let object = NamespacedName::new(namespace, name);
         let Some(map) = cx.world.config_maps.get(namespace, name) else {
-            return Err(invalid(format!("ConfigMap {key} does not exist")));
+            return Err(format!("ConfigMap {object} does not exist"));
         };
-        let parsed = self
-            .0
-            .entry((&map.metadata.namespace, &map.metadata.name))
-            .or_insert_with(|| parse(map));
-        let certificates = parsed
+        let parsed = self.0.entry((namespace, name, key));
+        let parsed = parsed.or_insert_with(|| parse(map, key));
+        parsed
             .clone()
-            .map_err(|why| invalid(format!("ConfigMap {key} {why}")))?;
-        Ok((format!("ConfigMap/{key}"), certificates))
+            .map_err(|why| format!("ConfigMap {object} {why}"))
     }
 }
 
@@ -199,12 +230,12 @@ fn is_cluster_trust_bundle(reference: &ObjectRef) -> bool {
 }
 
 /// Reads and checks one ConfigMap. The error completes the sentence "ConfigMap x ...".
-fn parse(map: &ConfigMap) -> ParsedObject {
+fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     let ConfigMap { metadata: _, data } = map;
-    let text = data.get("ca.crt").ok_or("has no key ca.crt")?;
+    let text = data.get(key).ok_or(format!("has no key {key}"))?;
     let lists = data.get("ca.crl").map(|text| revocation_lists::read(text));
     let lists = lists.transpose().map_err(|why| format!("ca.crl {why}"))?;
-    authorities("ca.crt", text, lists.unwrap_or_default())
+    authorities(key, text, lists.unwrap_or_default())
 }
 
 /// Reads and checks the certificates of the field, whose authorities have issued the lists.
@@ -230,7 +261,7 @@ fn authorities(field: &str, text: &str, lists: Vec<RevocationList>) -> ParsedObj
     }
     if let Some(i) = unused.iter().position(|unused| *unused) {
         return Err(format!(
-            "ca.crl list {i} is of no authority of ca.crt; remove it, or add its issuer"
+            "ca.crl list {i} is of no authority of {field}; remove it, or add its issuer"
         ));
     }
     let crls = lists.into_iter().map(|list| list.pem).collect();

@@ -1,0 +1,48 @@
+//! Conditions of GatewayMeshPolicies: an entry for each Gateway that the policy is for.
+
+use std::collections::BTreeMap;
+
+use super::policies::ancestor;
+use crate::api::NamespacedName;
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::gateways::mesh_policies::MeshPolicies;
+use crate::status::{PolicyStatus, Reason, Verdict};
+
+/// Returns the statuses of all policies for a Gateway of ours.
+pub(crate) fn statuses(
+    gateways: &[CheckedGateway<'_>],
+    policies: &MeshPolicies<'_>,
+    controller_name: &str,
+) -> BTreeMap<NamespacedName, PolicyStatus> {
+    let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
+    // The Gateways are in the order of their names.
+    for gateway in gateways {
+        let Some(mesh) = &gateway.mesh else {
+            continue;
+        };
+        for policy in policies.of(gateway.metadata) {
+            let metadata = &policy.object.metadata;
+            let generation = metadata.generation;
+            let conditions = if mesh.is_of(policy) {
+                let message = metadata.unknown.beside("the policy applies", "", None);
+                vec![
+                    mesh.accepted.accepted(&message, generation),
+                    mesh.resolved.resolved_refs(generation),
+                ]
+            } else {
+                let mut verdict = Verdict::default();
+                let why = format!(
+                    "Gateway {} has a mesh already, as {} says",
+                    gateway.name(),
+                    mesh.source
+                );
+                verdict.refuse(Reason::Conflicted, why);
+                vec![verdict.accepted("", generation)]
+            };
+            let status = statuses.entry(metadata.key()).or_default();
+            let ancestor = ancestor(&gateway.name(), controller_name, conditions);
+            status.ancestors.push(ancestor);
+        }
+    }
+    statuses
+}

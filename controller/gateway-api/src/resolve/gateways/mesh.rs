@@ -1,0 +1,223 @@
+//! The mesh that a Gateway outside the cluster sends to: which routes are meshed, and the TLS to their backends.
+//!
+//! What is said of a mesh and cannot be kept refuses the traffic of all routes that it is said of. It is never sent in plain
+//! text, nor to a peer that was not verified.
+
+use sesame_proto::schema::{BackendTls, TrustBundle};
+
+use super::mesh_policies::{MeshPolicies, MeshPolicy};
+use crate::api::{Gateway, GatewayMesh, LabelSelector, Metadata, TrustBundleRef};
+use crate::resolve::backends::subject_alt_names::{self, AltNames};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::listeners::selectors;
+use crate::resolve::syntax::names;
+use crate::resolve::tls::ca_bundles::CaBundles;
+use crate::status::{Reason, Verdict};
+use crate::world::{Kind, World};
+
+/// Key of a ConfigMap that a trust bundle is in where none is named.
+const BUNDLE_KEY: &str = "ca-bundle.crt";
+
+/// Message for whoever names a mesh while the feature is off.
+const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
+                   extra-minimal-ocg on a host";
+
+/// The mesh of one Gateway.
+pub(crate) struct CheckedMesh<'w> {
+    world: &'w World,
+    /// Name of the Gateway.
+    pub(crate) gateway: String,
+    /// None if nobody knows which routes are meant: then all are.
+    selector: Option<&'w LabelSelector>,
+    /// Metadata of the policy that says it; none if the Gateway does.
+    policy: Option<&'w Metadata>,
+    /// Object or field that says it.
+    pub(crate) source: String,
+    /// Verdict on what is said, and on what it refers to.
+    pub(crate) accepted: Verdict,
+    pub(crate) resolved: Verdict,
+    tls: BackendTls,
+    pub(crate) bundle: Option<TrustBundle>,
+}
+
+impl CheckedMesh<'_> {
+    /// Returns true if a route with this metadata is meshed.
+    pub(crate) fn selects(&self, route: &Metadata) -> bool {
+        self.selector.is_none_or(|selector| {
+            selectors::selects_labels(selector, &route.labels)
+                || selectors::selects_namespace(selector, &route.namespace, self.world)
+        })
+    }
+
+    /// Returns the TLS to backends of meshed routes; none if their traffic is refused.
+    pub(crate) fn tls(&self) -> Option<&BackendTls> {
+        (self.accepted.good() && self.resolved.good()).then_some(&self.tls)
+    }
+
+    /// Returns true if this policy says it.
+    pub(crate) fn is_of(&self, policy: &MeshPolicy<'_>) -> bool {
+        self.policy == Some(&policy.object.metadata)
+    }
+
+    /// Returns the verdict as a whole, for the Gateway and its routes.
+    pub(crate) fn verdict(&self) -> Verdict {
+        let mut verdict = Verdict::default();
+        for part in [&self.accepted, &self.resolved] {
+            if let Some((reason, why)) = part.fault() {
+                match self.policy {
+                    Some(_) => verdict.refuse(reason, format!("{}: {why}", self.source)),
+                    None => verdict.refuse(reason, why),
+                }
+            }
+        }
+        verdict
+    }
+}
+
+/// Returns the mesh of a Gateway; none if it has none. What the Gateway says itself takes precedence over its policies, of which the
+/// oldest counts.
+pub(super) fn check<'w>(
+    gateway: &'w Gateway,
+    client_key: Option<&str>,
+    policies: &MeshPolicies<'w>,
+    bundles: &mut CaBundles<'w>,
+    cx: &ResolveContext<'w, '_>,
+) -> Option<CheckedMesh<'w>> {
+    let Said {
+        source,
+        policy,
+        mesh,
+        mut accepted,
+    } = Said::find(gateway, policies)?;
+    let mut resolved = Verdict::default();
+    let GatewayMesh {
+        trust_bundle,
+        label_selector,
+        subject_alt_names,
+    } = mesh;
+    if !cx.options.extra_minimal_ocg {
+        accepted.refuse(Reason::UnsupportedValue, format!("spec.mesh {OFF}"));
+    }
+    let selector = checked_selector(label_selector.as_ref(), &mut accepted);
+    // Without names any certificate of the bundle will do.
+    let names = subject_alt_names::read("", subject_alt_names, Some(AltNames::default()));
+    let AltNames {
+        dns_names,
+        uris,
+        dns_suffixes,
+        uri_prefixes,
+    } = names.unwrap_or_else(|why| {
+        accepted.refuse(Reason::Invalid, format!("spec.mesh.{why}"));
+        AltNames::default()
+    });
+    let bundle = find_bundle(trust_bundle, &gateway.metadata.namespace, bundles, cx);
+    if let Err(why) = &bundle {
+        let why = format!("spec.mesh.trustBundle: {why}");
+        resolved.refuse(Reason::InvalidTrustBundle, why);
+    }
+    let bundle = bundle.ok();
+    if client_key.is_none() {
+        let why = "the Gateway has no certificate that it could show to the mesh; set its \
+                   spec.tls.backend.clientCertificateRef to a Secret with one";
+        resolved.refuse(Reason::InvalidClientCertificateRef, why);
+    }
+    Some(CheckedMesh {
+        world: cx.world,
+        gateway: gateway.metadata.key().to_string(),
+        selector,
+        policy,
+        source,
+        accepted,
+        resolved,
+        tls: BackendTls {
+            // The peer is whatever the endpoint is: which name it is asked for, nobody has agreed on.
+            sni: String::new(),
+            trust_bundle: bundle
+                .as_ref()
+                .map(|it| it.name.clone())
+                .unwrap_or_default(),
+            dns_names,
+            uris,
+            client_key: client_key.unwrap_or_default().to_owned(),
+            dns_suffixes,
+            uri_prefixes,
+            mesh: true,
+        },
+        bundle,
+    })
+}
+
+/// What is said of the mesh of a Gateway.
+struct Said<'w> {
+    source: String,
+    policy: Option<&'w Metadata>,
+    mesh: &'w GatewayMesh,
+    accepted: Verdict,
+}
+
+impl<'w> Said<'w> {
+    fn find(gateway: &'w Gateway, policies: &MeshPolicies<'w>) -> Option<Self> {
+        if let Some(mesh) = &gateway.spec.mesh {
+            return Some(Self {
+                source: "spec.mesh".to_owned(),
+                policy: None,
+                mesh,
+                accepted: Verdict::default(),
+            });
+        }
+        let oldest = policies.of(&gateway.metadata);
+        let MeshPolicy { object, accepted } = oldest.first()?;
+        let metadata = &object.metadata;
+        Some(Self {
+            source: Kind::GatewayMeshPolicy.named(metadata.key()).to_string(),
+            policy: Some(metadata),
+            mesh: &object.spec.mesh,
+            accepted: accepted.clone(),
+        })
+    }
+}
+
+/// Returns the selector, if it can be kept to.
+fn checked_selector<'w>(
+    selector: Option<&'w LabelSelector>,
+    accepted: &mut Verdict,
+) -> Option<&'w LabelSelector> {
+    let all = "so that all routes count as meshed, and are refused";
+    let Some(selector) = selector else {
+        let why =
+            format!("spec.mesh.labelSelector is missing, {all}; name the labels of meshed routes");
+        accepted.refuse(Reason::Invalid, why);
+        return None;
+    };
+    match selectors::check("spec.mesh.labelSelector", selector) {
+        Ok(()) => Some(selector),
+        Err(why) => {
+            accepted.refuse(Reason::Invalid, format!("{why}, {all}"));
+            None
+        }
+    }
+}
+
+/// Returns the bundle that a reference names. It may be in any namespace, because a bundle is public.
+fn find_bundle<'w>(
+    reference: &'w TrustBundleRef,
+    own: &'w str,
+    bundles: &mut CaBundles<'w>,
+    cx: &ResolveContext<'w, '_>,
+) -> Result<TrustBundle, String> {
+    let TrustBundleRef {
+        name,
+        namespace,
+        bundle_key,
+    } = reference;
+    let namespace = namespace.as_deref().unwrap_or(own);
+    let key = bundle_key.as_deref().unwrap_or(BUNDLE_KEY);
+    names::check_object(namespace, name)?;
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    if key.is_empty() || key.len() > 253 || !key.bytes().all(allowed) {
+        return Err(format!(
+            "bundleKey {key:?} is no key of a ConfigMap; expected letters, digits, `-`, `_` and `.`, as in {BUNDLE_KEY}"
+        ));
+    }
+    bundles.in_key(namespace, name, key, cx)
+}

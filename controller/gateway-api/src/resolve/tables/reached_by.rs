@@ -1,0 +1,58 @@
+//! How a Gateway reaches Backends, noted beside their names in tables.
+//!
+//! Tables may hold routes of several Gateways, each with a key and a mesh of its own. Which Backend shows a key or speaks TLS to a
+//! mesh is only known where Backends are looked up, in `snapshot`; until then its name and the note stand together.
+
+use sesame_proto::schema::{Forward, WeightedBackend};
+
+/// Separator that no name has.
+const SEPARATOR: char = '\n';
+
+/// How the backends of a route are reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReachedBy<'a> {
+    /// Name of the key that the Gateway shows to backends, if it shows any.
+    pub(crate) client_key: Option<&'a str>,
+    /// Name of the Gateway, if the route is meshed there.
+    pub(crate) mesh: Option<&'a str>,
+}
+
+impl<'a> ReachedBy<'a> {
+    /// Notes it in the names of the Backends of a route.
+    pub(super) fn forward(self, mut forward: Forward) -> Forward {
+        self.note_in(&mut forward.backends);
+        for mirror in &mut forward.mirrors {
+            self.note(&mut mirror.backend);
+        }
+        forward
+    }
+
+    /// Notes it in the names of these Backends.
+    pub(super) fn note_in(self, shares: &mut [WeightedBackend]) {
+        for share in shares {
+            self.note(&mut share.backend);
+        }
+    }
+
+    fn note(self, name: &mut String) {
+        if name.is_empty() || self == Self::default() {
+            return;
+        }
+        for part in [self.client_key, self.mesh] {
+            name.push(SEPARATOR);
+            name.push_str(part.unwrap_or_default());
+        }
+    }
+
+    /// Returns the name of the Backend, and how it is reached.
+    pub(crate) fn split(noted: &'a str) -> (&'a str, Self) {
+        let mut parts = noted.split(SEPARATOR);
+        let name = parts.next().unwrap_or_default();
+        let mut part = || parts.next().filter(|part| !part.is_empty());
+        let reached_by = Self {
+            client_key: part(),
+            mesh: part(),
+        };
+        (name, reached_by)
+    }
+}

@@ -1,0 +1,53 @@
+//! Parts of the definitions of our own kinds: the schema of a Rust type, and that of conditions.
+
+use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Value, json};
+
+/// Returns the schema of a type, as definitions have it.
+pub(crate) fn of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::openapi3().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let settings = settings
+        .with_transform(StructuralSchemaRewriter)
+        .with_transform(OptionalEnum);
+    let mut schema = settings
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value();
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("title");
+    }
+    schema
+}
+
+/// Returns the schema of a list of conditions.
+pub(crate) fn conditions(description: &str) -> Value {
+    json!({
+        "type": "array",
+        "description": description,
+        "maxItems": 8,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+            "properties": {
+                "type": text("Aspect that is judged.", 316),
+                "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Judgement."},
+                "reason": text("Reason for programs.", 1024),
+                "message": text("Reason for people.", 32768),
+                "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0, "description": "Generation that was judged."},
+                "lastTransitionTime": {"type": "string", "format": "date-time", "description": "Time of the last change of the judgement."},
+            },
+        },
+    })
+}
+
+/// Returns the schema of a text of this length at most.
+pub(crate) fn text(description: &str, most: u32) -> Value {
+    json!({"type": "string", "description": description, "maxLength": most})
+}
