@@ -1,11 +1,11 @@
 //! The target of each Gateway: the pure step from resolved revisions to Envoy's resources on this host.
 
+mod host_settings;
 mod retaining;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -15,49 +15,15 @@ use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::schema::Transport;
 use sesame_proto::{addresses, digest};
 
+pub(super) use self::host_settings::HostSettings;
 pub(super) use self::retaining::RetainedCertificate;
 use super::addresses::{AddressRequest, Assignment, assign};
-use super::directories::Directories;
 use crate::access_log::AccessLogTo;
 use crate::quarantine::Reduced;
 use crate::source::update::GatewayRevision;
 use crate::xds::parse_listener_name;
 use sesame_proto::encoded::EncodedSnapshot;
-use sesame_render::limits::Limits;
 use sesame_render::{AccessLogSink, EndpointRules, Rendered};
-
-/// The settings of this host for all of its Gateways.
-#[derive(Clone, Debug)]
-pub(super) struct HostSettings {
-    /// Addresses that Gateways share.
-    pub(super) pool: Vec<IpAddr>,
-    /// Bound ports by outside port.
-    pub(super) port_map: BTreeMap<u32, u32>,
-    /// Number of files that all Envoys together may watch.
-    pub(super) subscription_budget: usize,
-    /// Limits of each Envoy.
-    pub(super) limits: Limits,
-    /// Number of files that each Envoy may watch, where an option says so.
-    pub(super) budget_each: Option<usize>,
-    /// Number of proxies in front of Envoy.
-    pub(super) trusted_hops: u32,
-    /// File of the system's certificate authorities.
-    pub(super) system_ca: PathBuf,
-    /// True if Envoys are given keys of session tickets.
-    pub(super) session_tickets: bool,
-    /// Place of access logs.
-    pub(super) access_log: AccessLogTo,
-    /// True if endpoints may be on this host itself.
-    pub(super) allow_local_endpoints: bool,
-    /// Addresses where the agent itself listens.
-    pub(super) own_addresses: Vec<SocketAddr>,
-    /// Returns the addresses that this host has now.
-    pub(super) interfaces: fn() -> Vec<IpAddr>,
-    /// Addresses where Gateways were served before the agent started.
-    pub(super) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// Directories of the agent.
-    pub(super) directories: Directories,
-}
 
 /// One revision of a Gateway, rendered for this host: what its Envoy is brought to.
 #[derive(Debug)]
@@ -403,6 +369,8 @@ fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> Addres
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::directories::Directories;
+    use std::path::PathBuf;
 
     #[test]
     fn a_host_knows_its_own_sockets_under_every_address_that_it_has() {

@@ -162,18 +162,12 @@ pub(crate) fn read_backend(
         let is_first = match (type_, rewrites) {
             (FilterType::RequestHeaderModifier, _) => {
                 let spec = filter.request_header_modifier.as_deref();
-                let headers = spec
-                    .map(|spec| headers::read(spec))
-                    .transpose()
-                    .map_err(below)?;
+                let headers = spec.map(headers::read).transpose().map_err(below)?;
                 replace(&mut found.request_headers, headers)
             }
             (FilterType::ResponseHeaderModifier, _) => {
                 let spec = filter.response_header_modifier.as_deref();
-                let headers = spec
-                    .map(|spec| headers::read(spec))
-                    .transpose()
-                    .map_err(below)?;
+                let headers = spec.map(headers::read).transpose().map_err(below)?;
                 replace(&mut found.response_headers, headers)
             }
             (FilterType::UrlRewrite, BackendRewrites::Supported { one_prefix }) => {

@@ -1,0 +1,44 @@
+//! The settings of this host for all of its Gateways. They hold no state of any of them.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_render::limits::Limits;
+
+use crate::access_log::AccessLogTo;
+use crate::run::directories::Directories;
+
+/// The settings of a host.
+#[derive(Clone, Debug)]
+pub(in crate::run) struct HostSettings {
+    /// Addresses that Gateways share.
+    pub(in crate::run) pool: Vec<IpAddr>,
+    /// Bound ports by outside port.
+    pub(in crate::run) port_map: BTreeMap<u32, u32>,
+    /// Number of files that all Envoys together may watch.
+    pub(in crate::run) subscription_budget: usize,
+    /// Limits of each Envoy.
+    pub(in crate::run) limits: Limits,
+    /// Number of files that each Envoy may watch, where an option says so.
+    pub(in crate::run) budget_each: Option<usize>,
+    /// Number of proxies in front of Envoy.
+    pub(in crate::run) trusted_hops: u32,
+    /// File of the system's certificate authorities.
+    pub(in crate::run) system_ca: PathBuf,
+    /// True if Envoys are given keys of session tickets.
+    pub(in crate::run) session_tickets: bool,
+    /// Place of access logs.
+    pub(in crate::run) access_log: AccessLogTo,
+    /// True if endpoints may be on this host itself.
+    pub(in crate::run) allow_local_endpoints: bool,
+    /// Addresses where the agent itself listens.
+    pub(in crate::run) own_addresses: Vec<SocketAddr>,
+    /// Returns the addresses that this host has now.
+    pub(in crate::run) interfaces: fn() -> Vec<IpAddr>,
+    /// Addresses where Gateways were served before the agent started.
+    pub(in crate::run) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
+    /// Directories of the agent.
+    pub(in crate::run) directories: Directories,
+}
