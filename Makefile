@@ -116,7 +116,7 @@ bench: $(ENVOY) ## The measurements; each is printed beside the floor of the sam
 
 # Tests that repeat restarts, crashes, changes and shortages under load. `make test` runs fewer repetitions of each.
 SOAK := switches stop apart parked restart_hot restart_streams restart_faults restart_drain restart_history \
-  restart_resources survival addresses budget bind_conflict bad_manifests low_ports hostile_callers inotify_used_up
+  restart_resources survival rotation addresses budget bind_conflict bad_manifests low_ports hostile_callers inotify_used_up
 FIGURES := $(CURDIR)/target/soak.md
 
 .PHONY: soak

@@ -75,9 +75,10 @@ impl Leaf {
         Some(Self {
             der,
             names,
-            kind: match key.starts_with("RSA") {
-                true => ShownKind::Rsa,
-                false => ShownKind::Other,
+            kind: if key.starts_with("RSA") {
+                ShownKind::Rsa
+            } else {
+                ShownKind::Other
             },
         })
     }

@@ -87,9 +87,10 @@ fn a_set_overrides_the_gateway_for_its_own_names_where_it_is_allowed_to() {
         (false, ALLOWED, NONE, NARROWER, NOBODY),
         (false, SAME_NAMESPACE, OWN, NARROWER, SET),
     ] {
-        let listeners = match gateway_has_tls {
-            true => format!("{HTTP}\n{of_gateway}"),
-            false => HTTP.to_owned(),
+        let listeners = if gateway_has_tls {
+            format!("{HTTP}\n{of_gateway}")
+        } else {
+            HTTP.to_owned()
         };
         let gateway = gateway(&listeners).replace("spec:\n", &format!("spec:\n  {allowed}\n"));
         let set = format!(
