@@ -63,7 +63,13 @@ async fn wait_refused(agent: &AgentUnderTest, request: &Request) {
     .await;
 }
 
-/// Waits until a backend is not trusted any more.
+/// Returns the revision that Envoy has accepted.
+fn applied(status: &Value) -> String {
+    let applied = status["gateways"][0]["applied"].as_str();
+    applied.unwrap_or_default().to_owned()
+}
+
+/// Checks that a backend is not trusted. Envoy must have no connection to it: that would go on.
 async fn wait_untrusted(agent: &AgentUnderTest, request: &Request) {
     agent
         .wait_served(request, |reply| reply.status == 503)
@@ -151,8 +157,8 @@ async fn an_authority_is_exchanged_under_load_and_the_old_one_has_its_end_over_a
     agent.change_flag(OVERLAP, SHORT);
     agent.restart();
     wait_refused(&agent, &by_old).await;
-    wait_untrusted(&agent, &request("/third").showing(&new_client)).await;
     wait_retained(&agent, 0).await;
+    wait_untrusted(&agent, &request("/third").showing(&new_client)).await;
     new_load.pass(50).await;
     new_load.stop().await.clean("the new authority");
 }
@@ -307,10 +313,17 @@ async fn who_is_revoked_is_refused_from_the_next_handshake_on() {
         &[&servers],
         &servers.revocation_list(&[&leaf], true),
     );
+    let before = applied(&agent.wait_healthy().await);
     agent.write(
         "bundles.yaml",
         &yaml(&[Authority::config_map("clients", &[&ours]), backends]),
     );
+    agent
+        .wait_status("the list is applied", |status| {
+            let now = applied(status);
+            now != before && status["gateways"][0]["wanted"] == now.as_str()
+        })
+        .await;
     // Envoy has no connection to this one that would go on.
     let other_backend = agent.get(443, "a.test", "/second");
     let other_backend = other_backend.tls("a.test", &servers.trust());

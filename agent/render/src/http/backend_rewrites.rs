@@ -10,10 +10,10 @@ const MILLION: u128 = 1_000_000;
 
 /// The requests that a route is for, of those that no route before it has taken: all, or those whose number is below a bound.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Part(pub(super) Option<RuntimeFractionalPercent>);
+pub(super) struct RequestPart(pub(super) Option<RuntimeFractionalPercent>);
 
 /// Returns what each backend of positive weight gets, in their order. Empty if none of them rewrites requests.
-pub(super) fn parts(forward: &Forward) -> Vec<(Part, Forward)> {
+pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let weighted = || forward.backends.iter().filter(|it| it.weight > 0);
     if weighted().all(|it| it.rewrite.is_none()) {
         return Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn parts(forward: &Forward) -> Vec<(Part, Forward)> {
             rewrite: merged(forward.rewrite.as_ref(), backend.rewrite.as_ref()),
             ..forward.clone()
         };
-        (Part(below), forward)
+        (RequestPart(below), forward)
     };
     weighted().enumerate().map(part).collect()
 }
@@ -97,7 +97,7 @@ mod tests {
         ]);
         let found: Vec<_> = parts(&several)
             .into_iter()
-            .map(|(Part(below), forward)| {
+            .map(|(RequestPart(below), forward)| {
                 let below = below.and_then(|it| it.default_value).map(|it| it.numerator);
                 let host = forward.rewrite.map(|it| it.host).unwrap_or_default();
                 (below, forward.backends[0].backend.clone(), host)

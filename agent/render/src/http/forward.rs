@@ -10,7 +10,7 @@ use sesame_proto::schema::{
 };
 
 use super::answers::{GRPC_REFUSAL, HTTP_REFUSAL, RefusalAnswer, answer};
-use super::backend_rewrites::{self, Part};
+use super::backend_rewrites::{self, RequestPart};
 use super::headers::{self, HeaderChanges};
 use super::{hcm, mirrors, paths, retries, sessions};
 use crate::context::RenderContext;
@@ -27,11 +27,11 @@ pub(super) fn render_all(
     rule_request: &HeaderChanges,
     context: &RenderContext<'_>,
     problems: &mut RenderProblems,
-) -> Result<Vec<(Part, route::Action)>, String> {
+) -> Result<Vec<(RequestPart, route::Action)>, String> {
     let parts = backend_rewrites::parts(forward);
     let mut render = |forward: &Forward| render(route, forward, rule_request, context, problems);
     if parts.is_empty() {
-        return Ok(vec![(Part::default(), render(forward)?)]);
+        return Ok(vec![(RequestPart::default(), render(forward)?)]);
     }
     let actions = parts
         .into_iter()

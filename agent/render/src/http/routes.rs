@@ -11,7 +11,7 @@ use sesame_proto::refusal;
 use sesame_proto::schema::{Cors, DirectResponse, Route, SessionPersistence, route::Action};
 
 use super::answers::answer;
-use super::backend_rewrites::Part;
+use super::backend_rewrites::RequestPart;
 use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
 use super::sessions::{self, SessionParts};
@@ -104,7 +104,7 @@ impl RouteFrame<'_> {
             Some(Action::Forward(forward)) => {
                 let actions = forward::render_all(route, forward, rule_request, context, problems)?;
                 let session = forward.session.as_ref();
-                let parts = actions.into_iter().map(|(Part(below), action)| {
+                let parts = actions.into_iter().map(|(RequestPart(below), action)| {
                     let mut rendered = self.with_session(action, session, problems);
                     if let Some(route_match) = &mut rendered.route.r#match {
                         route_match.runtime_fraction = below;

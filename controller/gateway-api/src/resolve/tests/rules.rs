@@ -75,7 +75,7 @@ fn an_invalid_backend_keeps_its_weight_as_500() {
 
 #[test]
 fn an_unsupported_filter_of_a_backend_is_no_reference_and_costs_its_share() {
-    let filter = "filters: [{type: URLRewrite, urlRewrite: {hostname: x.com}}]";
+    let filter = "filters: [{type: RequestRedirect, requestRedirect: {hostname: x.com}}]";
     let bad = format!("{{name: a, port: 80, weight: 3, {filter}}}");
     let resolution = with_rules(&format!("- backendRefs: [{{name: b, port: 80}}, {bad}]"));
     assert_eq!(answer_to(&resolution, "/"), "1xweb/b/80 3x500");
