@@ -257,6 +257,7 @@ fn refuse_shares(backends: &mut [WeightedBackend], gone: &Gone<'_>) {
                 weight: share.weight,
                 request_headers: None,
                 response_headers: None,
+                rewrite: None,
             };
         }
     }

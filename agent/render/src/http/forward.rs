@@ -10,6 +10,7 @@ use sesame_proto::schema::{
 };
 
 use super::answers::{GRPC_REFUSAL, HTTP_REFUSAL, RefusalAnswer, answer};
+use super::backend_rewrites::{self, Part};
 use super::headers::{self, HeaderChanges};
 use super::{hcm, mirrors, paths, retries, sessions};
 use crate::context::RenderContext;
@@ -17,9 +18,29 @@ use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Returns the action that forwards requests of `route`. `rule_request` are the changes of the rule that every backend with
-/// changes of its own makes first.
-pub(super) fn render(
+/// Returns the actions that forward requests of `route`, each with the part of the requests it is for. Mostly there is one; where
+/// backends rewrite requests, which shares of one action cannot, each backend has its own. `rule_request` are the changes of
+/// the rule that every backend with changes of its own makes first.
+pub(super) fn render_all(
+    route: &Route,
+    forward: &Forward,
+    rule_request: &HeaderChanges,
+    context: &RenderContext<'_>,
+    problems: &mut RenderProblems,
+) -> Result<Vec<(Part, route::Action)>, String> {
+    let parts = backend_rewrites::parts(forward);
+    let mut render = |forward: &Forward| render(route, forward, rule_request, context, problems);
+    if parts.is_empty() {
+        return Ok(vec![(Part::default(), render(forward)?)]);
+    }
+    let actions = parts
+        .into_iter()
+        .map(|(part, forward)| Ok((part, render(&forward)?)));
+    actions.collect()
+}
+
+/// Returns the action that forwards requests of `route`; no backend has a rewrite of its own.
+fn render(
     route: &Route,
     forward: &Forward,
     rule_request: &HeaderChanges,
@@ -93,7 +114,10 @@ fn clusters(
     problems: &mut RenderProblems,
 ) -> ClusterSpecifier {
     match shares {
-        [only] if !changes_headers(only.backend) => ClusterSpecifier::Cluster(cluster(only)),
+        // The rule's own changes are here only if some backend has more.
+        [only] if rule_request.is_empty() && !changes_headers(only.backend) => {
+            ClusterSpecifier::Cluster(cluster(only))
+        }
         shares => ClusterSpecifier::WeightedClusters(WeightedCluster {
             clusters: shares
                 .iter()
@@ -158,6 +182,8 @@ fn weighted(
         weight: _,
         request_headers,
         response_headers,
+        // It has an action of its own.
+        rewrite: _,
     } = share.backend;
     let request = rule_request.then(&headers::changes(name, request_headers.as_ref(), problems));
     let response = headers::changes(name, response_headers.as_ref(), problems);

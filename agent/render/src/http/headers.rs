@@ -56,6 +56,11 @@ pub(crate) fn changes(
 }
 
 impl HeaderChanges {
+    /// Returns true if nothing changes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.add.is_empty() && self.remove.is_empty()
+    }
+
     /// Returns these changes and later ones in one.
     pub(crate) fn then(&self, later: &Self) -> Self {
         let overwritten = |name: &str| {

@@ -11,6 +11,7 @@ use sesame_proto::refusal;
 use sesame_proto::schema::{Cors, DirectResponse, Route, SessionPersistence, route::Action};
 
 use super::answers::answer;
+use super::backend_rewrites::Part;
 use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
 use super::sessions::{self, SessionParts};
@@ -101,9 +102,16 @@ impl RouteFrame<'_> {
         let route = self.route;
         match &route.action {
             Some(Action::Forward(forward)) => {
-                let action = forward::render(route, forward, rule_request, context, problems)?;
+                let actions = forward::render_all(route, forward, rule_request, context, problems)?;
                 let session = forward.session.as_ref();
-                Ok(vec![self.with_session(action, session, problems)])
+                let parts = actions.into_iter().map(|(Part(below), action)| {
+                    let mut rendered = self.with_session(action, session, problems);
+                    if let Some(route_match) = &mut rendered.route.r#match {
+                        route_match.runtime_fraction = below;
+                    }
+                    rendered
+                });
+                Ok(parts.collect())
             }
             Some(Action::Redirect(redirect)) => {
                 let action = redirects::render(redirect, route.path.as_ref())?;

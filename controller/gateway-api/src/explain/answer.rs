@@ -135,7 +135,9 @@ fn forward(
     } else {
         refusal::HTTP
     };
-    let backends = explained_backends(snapshot, backends, &status.to_string());
+    let backends = explained_backends(snapshot, backends, &status.to_string(), |rewrite| {
+        Some(effects::rewritten(rewrite, route, request))
+    });
     if backends.is_empty() {
         return Err("no backend has weight".to_owned());
     }

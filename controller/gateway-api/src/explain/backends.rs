@@ -1,19 +1,23 @@
 //! Backends of a route: their shares, endpoints and TLS.
 
-use sesame_proto::schema::{AppProtocol, Backend, BackendTls, Snapshot, WeightedBackend};
+use sesame_proto::schema::{
+    AppProtocol, Backend, BackendTls, Snapshot, UrlRewrite, WeightedBackend,
+};
 
 use super::effects::{request_changes, response_changes};
-use super::outcome::{ExplainedBackend, ExplainedTls};
+use super::outcome::{ExplainedBackend, ExplainedFilter, ExplainedTls};
 
-/// Returns the backends of positive weight. `refusal` is the answer to the share of one that is invalid.
+/// Returns the backends of positive weight. `refusal` is the answer to the share of one that is invalid; `rewritten` tells the effect
+/// of a rewrite.
 pub(super) fn explained_backends(
     snapshot: &Snapshot,
     backends: &[WeightedBackend],
     refusal: &str,
+    rewritten: impl Fn(&UrlRewrite) -> Option<ExplainedFilter>,
 ) -> Vec<ExplainedBackend> {
     let weighted = backends.iter().filter(|it| it.weight > 0);
     weighted
-        .map(|it| explained_backend(snapshot, it, refusal))
+        .map(|it| explained_backend(snapshot, it, refusal, &rewritten))
         .collect()
 }
 
@@ -50,15 +54,18 @@ fn explained_backend(
     snapshot: &Snapshot,
     weighted: &WeightedBackend,
     refusal: &str,
+    rewritten: impl Fn(&UrlRewrite) -> Option<ExplainedFilter>,
 ) -> ExplainedBackend {
     let WeightedBackend {
         backend: name,
         weight,
         request_headers,
         response_headers,
+        rewrite,
     } = weighted;
     let changes = [
         request_changes(request_headers.as_ref(), None),
+        rewrite.as_ref().and_then(rewritten),
         response_changes(response_headers.as_ref()),
     ];
     let explained = ExplainedBackend {

@@ -17,7 +17,7 @@ pub(super) fn explain(snapshot: &Snapshot, route: Option<&L4Route>, explanation:
         return;
     };
     explanation.route = ExplainedRoute::of(&route.name, false);
-    let backends = explained_backends(snapshot, &route.backends, CLOSED);
+    let backends = explained_backends(snapshot, &route.backends, CLOSED, |_| None);
     explanation.outcome = if backends.iter().all(|it| it.refused.is_some()) {
         ExplainedOutcome::Refused {
             reason: "the route has no valid backend: the connection is closed".to_owned(),

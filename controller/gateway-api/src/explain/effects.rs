@@ -35,10 +35,7 @@ pub(super) fn of(
     ));
     if let Some(forward) = forward {
         if let Some(rewrite) = &forward.rewrite {
-            filters.push(filter(
-                "URLRewrite",
-                rewrite_effect(rewrite, route, request),
-            ));
+            filters.push(rewritten(rewrite, route, request));
         }
         let mirrors = forward.mirrors.iter();
         filters.extend(mirrors.map(|mirror| filter("RequestMirror", mirror_effect(mirror))));
@@ -103,7 +100,12 @@ fn session_effect(session: &SessionPersistence) -> String {
     }
 }
 
-fn rewrite_effect(rewrite: &UrlRewrite, route: &Route, request: &Compared) -> String {
+/// Returns the effect of a rewrite, of a rule or of one of its backends.
+pub(super) fn rewritten(
+    rewrite: &UrlRewrite,
+    route: &Route,
+    request: &Compared,
+) -> ExplainedFilter {
     let UrlRewrite { host, path } = rewrite;
     let mut parts = Vec::new();
     if !host.is_empty() {
@@ -117,7 +119,7 @@ fn rewrite_effect(rewrite: &UrlRewrite, route: &Route, request: &Compared) -> St
             },
         );
     }
-    parts.join(", ")
+    filter("URLRewrite", parts.join(", "))
 }
 
 fn mirror_effect(mirror: &Mirror) -> String {

@@ -9,7 +9,7 @@ pub(crate) mod rewrites;
 
 use sesame_proto::{refusal, schema};
 
-use self::rewrites::RedirectTo;
+use self::rewrites::{BackendRewrites, RedirectTo};
 use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, unsupported};
@@ -139,51 +139,81 @@ pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'
     Ok(found)
 }
 
-/// Header modifiers of a backend, for the request and the response.
-type BackendModifiers = (
-    Option<schema::HeaderModifier>,
-    Option<schema::HeaderModifier>,
-);
+/// All filters of one backend.
+#[derive(Debug, Default)]
+pub(crate) struct BackendFilters {
+    pub(crate) request_headers: Option<schema::HeaderModifier>,
+    pub(crate) response_headers: Option<schema::HeaderModifier>,
+    pub(crate) rewrite: Option<schema::UrlRewrite>,
+}
 
-/// Reads the filters of one backend reference; only header modifiers are served there.
-pub(crate) fn read_backend(filters: &[Filter]) -> Result<BackendModifiers, Grounds> {
-    let mut modifiers: BackendModifiers = (None, None);
+/// Reads the filters of one backend reference; only header modifiers and rewrites are served there.
+pub(crate) fn read_backend(
+    filters: &[Filter],
+    rewrites: BackendRewrites,
+) -> Result<BackendFilters, Grounds> {
+    let mut found = BackendFilters::default();
     limits::entries("filters", filters.len(), 0..=limits::MAX_FILTERS).map_err(unsupported)?;
     for (i, filter) in filters.iter().enumerate() {
         let at = |why: String| unsupported(format!("filters[{i}].{why}"));
         check_union(filter).map_err(at)?;
         let type_ = &filter.type_;
-        let (slot, spec) = match type_ {
-            FilterType::RequestHeaderModifier => {
-                (&mut modifiers.0, &filter.request_header_modifier)
+        let below = |why: String| at(format!("{}.{why}", member(type_).unwrap_or_default()));
+        let is_first = match (type_, rewrites) {
+            (FilterType::RequestHeaderModifier, _) => {
+                let spec = filter.request_header_modifier.as_deref();
+                let headers = spec
+                    .map(|spec| headers::read(spec))
+                    .transpose()
+                    .map_err(below)?;
+                replace(&mut found.request_headers, headers)
             }
-            FilterType::ResponseHeaderModifier => {
-                (&mut modifiers.1, &filter.response_header_modifier)
+            (FilterType::ResponseHeaderModifier, _) => {
+                let spec = filter.response_header_modifier.as_deref();
+                let headers = spec
+                    .map(|spec| headers::read(spec))
+                    .transpose()
+                    .map_err(below)?;
+                replace(&mut found.response_headers, headers)
             }
-            FilterType::ExtensionRef => {
+            (FilterType::UrlRewrite, BackendRewrites::Supported { one_prefix }) => {
+                let spec = filter.url_rewrite.as_ref();
+                let rewrite = spec.map(|spec| rewrites::read_rewrite(spec, one_prefix));
+                replace(&mut found.rewrite, rewrite.transpose().map_err(below)?)
+            }
+            (FilterType::ExtensionRef, _) => {
                 let message =
                     format!("filters[{i}].extensionRef is not a filter that is supported");
                 return Err((Reason::InvalidKind, message));
             }
-            other => {
+            (other, _) => {
+                let expected = match rewrites {
+                    BackendRewrites::Unsupported => {
+                        "RequestHeaderModifier or ResponseHeaderModifier"
+                    }
+                    BackendRewrites::Supported { .. } => {
+                        "RequestHeaderModifier, ResponseHeaderModifier or URLRewrite"
+                    }
+                };
                 return Err(at(format!(
-                    "type {:?} is not supported on a backend; expected RequestHeaderModifier or \
-                     ResponseHeaderModifier",
+                    "type {:?} is not supported on a backend; expected {expected}",
                     other.as_str()
                 )));
             }
         };
-        if slot.is_some() {
+        if !is_first {
             return Err(incompatible(format!(
                 "filters[{i}]: {type_} is there twice"
             )));
         }
-        if let Some(spec) = spec {
-            let below = |why: String| at(format!("{}.{why}", member(type_).unwrap_or_default()));
-            *slot = Some(headers::read(spec).map_err(below)?);
-        }
     }
-    Ok(modifiers)
+    Ok(found)
+}
+
+/// Sets what is new; false if something was there.
+fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
+    let before = std::mem::replace(slot, new);
+    before.is_none()
 }
 
 /// Returns the name of the member that filters of a type set; none for a type that this version does not know.

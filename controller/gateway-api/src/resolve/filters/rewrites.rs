@@ -91,6 +91,15 @@ pub(crate) fn read_redirect(
     })
 }
 
+/// Rewrites that the backends of a rule may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BackendRewrites {
+    /// None: GRPCRoutes have no rewrites.
+    Unsupported,
+    /// Those that the rule itself may ask for.
+    Supported { one_prefix: bool },
+}
+
 /// Reads a rewrite; the error names the field below it.
 pub(crate) fn read_rewrite(
     spec: &UrlRewrite,

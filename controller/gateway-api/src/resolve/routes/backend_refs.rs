@@ -5,7 +5,8 @@ use sesame_proto::schema;
 use super::rules::{RuleContext, RuleReferences};
 use crate::api::BackendRef;
 use crate::resolve::backends::{BackendTarget, ResolvedRef, Traffic};
-use crate::resolve::filters;
+use crate::resolve::filters::rewrites::BackendRewrites;
+use crate::resolve::filters::{self, BackendFilters};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason};
 
@@ -27,6 +28,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         references: &'w [BackendRef],
         weights: &[u32],
         traffic: Traffic,
+        rewrites: BackendRewrites,
     ) -> BackendShares<'w> {
         let mut shares = BackendShares {
             backends: Vec::with_capacity(references.len()),
@@ -35,15 +37,15 @@ impl<'w> RuleContext<'_, 'w, '_> {
         for (i, (reference, weight)) in references.iter().zip(weights).enumerate() {
             let at = || format!("rules[{index}].backendRefs[{i}]");
             let resolved = self.reach(at, reference, traffic, &mut shares.references);
-            let modifiers = filters::read_backend(&reference.filters);
-            let (backend, modifiers) = match (resolved, modifiers) {
-                (Ok(Some(backend)), Ok(modifiers)) => (backend, modifiers),
-                (resolved, modifiers) => {
+            let filters = filters::read_backend(&reference.filters, rewrites);
+            let (backend, filters) = match (resolved, filters) {
+                (Ok(Some(backend)), Ok(filters)) => (backend, filters),
+                (resolved, filters) => {
                     let faults = &mut shares.references.faults;
                     if let Err((reason, why)) = resolved {
                         faults.push((reason, format!("{}: {why}", at())));
                     }
-                    match modifiers {
+                    match filters {
                         Ok(_) => {}
                         // An extensionRef is a reference, unlike the other filters.
                         Err((Reason::InvalidKind, message)) => faults.push((
@@ -61,15 +63,20 @@ impl<'w> RuleContext<'_, 'w, '_> {
                     if *weight == 0 {
                         continue;
                     }
-                    (String::new(), (None, None))
+                    (String::new(), BackendFilters::default())
                 }
             };
-            let (request_headers, response_headers) = modifiers;
+            let BackendFilters {
+                request_headers,
+                response_headers,
+                rewrite,
+            } = filters;
             shares.backends.push(schema::WeightedBackend {
                 backend,
                 weight: *weight,
                 request_headers,
                 response_headers,
+                rewrite,
             });
         }
         shares

@@ -9,6 +9,7 @@ use super::matches::{self, Grpc, RouteMatch};
 use super::request_rules::{Forwarding, RequestRule, RequestTimeouts};
 use super::rules::{CheckedRule, RouteRule, RuleContext, RuleOutcome, Rules};
 use crate::api::{Filter, FilterType, GrpcMatch, GrpcMethodMatch, GrpcRule, StringMatchType};
+use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::resolve::filters::{self, Unserved};
 use crate::resolve::syntax::limits;
 use crate::resolve::syntax::regexes::Regexes;
@@ -64,6 +65,7 @@ impl RouteRule for GrpcRule {
             unknown,
             forwarding: Forwarding {
                 backend_refs,
+                backend_rewrites: BackendRewrites::Unsupported,
                 session_persistence: session_persistence.as_deref(),
                 // Clients set a deadline of their own.
                 timeouts: RequestTimeouts::default(),

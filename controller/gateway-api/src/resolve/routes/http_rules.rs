@@ -8,6 +8,7 @@ use super::request_rules::{Forwarding, RequestRule, RequestTimeouts};
 use super::rules::{CheckedRule, RouteRule, RuleContext, RuleOutcome, Rules};
 use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
 use crate::resolve::filters;
+use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::resolve::syntax::durations;
 use crate::status::{Grounds, unsupported};
 use crate::world::Kind;
@@ -81,6 +82,7 @@ impl RouteRule for HttpRule {
             unknown,
             forwarding: Forwarding {
                 backend_refs,
+                backend_rewrites: BackendRewrites::Supported { one_prefix },
                 session_persistence: session_persistence.as_deref(),
                 timeouts,
                 retry,

@@ -6,6 +6,7 @@ use super::backend_refs::read_weights;
 use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Shares, Terminated};
 use crate::api::L4Rule;
 use crate::resolve::backends::Traffic;
+use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::status::{Grounds, unsupported};
 
 /// The problem of a UDPRoute with several backends.
@@ -47,14 +48,26 @@ impl RouteRule for L4Rule {
         }
         let weights = read_weights(backend_refs).map_err(unsupported)?;
         // Where no reference is valid, or there is none, everything is refused.
-        let passed = cx.shares(index, backend_refs, &weights, cx.traffic);
+        let passed = cx.shares(
+            index,
+            backend_refs,
+            &weights,
+            cx.traffic,
+            BackendRewrites::Unsupported,
+        );
         let mut references = passed.references;
         let used = passed.backends.iter().filter(|share| share.weight > 0);
         if cx.traffic == Traffic::Datagrams && used.count() > 1 {
             cx.cx.problems.add(cx.object.clone(), UNCOVERED.to_owned());
         }
         let terminated = cx.terminates_tls.then(|| {
-            let shares = cx.shares(index, backend_refs, &weights, Traffic::Terminated);
+            let shares = cx.shares(
+                index,
+                backend_refs,
+                &weights,
+                Traffic::Terminated,
+                BackendRewrites::Unsupported,
+            );
             let resolved = shares.references.verdict();
             references.policed.extend(shares.references.policed);
             Terminated {

@@ -8,6 +8,7 @@ use super::rules::{Action, CheckedRule, RuleContext, RuleOutcome, RuleReferences
 use super::sessions;
 use crate::api::{BackendRef, SessionPersistence};
 use crate::resolve::backends::Traffic;
+use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
 use crate::status::{Grounds, Reason, unsupported};
 
@@ -24,6 +25,7 @@ pub(crate) struct RequestRule<'w> {
 /// The parts of a rule that say where requests go.
 pub(crate) struct Forwarding<'w> {
     pub(crate) backend_refs: &'w [BackendRef],
+    pub(crate) backend_rewrites: BackendRewrites,
     pub(crate) session_persistence: Option<&'w SessionPersistence>,
     pub(crate) timeouts: RequestTimeouts,
     pub(crate) retry: Option<schema::Retry>,
@@ -113,6 +115,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
     ) -> Result<Forwarded<'w>, Grounds> {
         let Forwarding {
             backend_refs,
+            backend_rewrites,
             session_persistence,
             timeouts,
             retry,
@@ -133,7 +136,13 @@ impl<'w> RuleContext<'_, 'w, '_> {
             backends,
             mut references,
             unsupported,
-        } = self.shares(index, backend_refs, &weights, self.traffic);
+        } = self.shares(
+            index,
+            backend_refs,
+            &weights,
+            self.traffic,
+            backend_rewrites,
+        );
         let mirrors = self.mirrors(index, mirrors, &mut references);
         let RequestTimeouts {
             request_ms,

@@ -1,0 +1,116 @@
+//! Backends that rewrite requests. Shares of one Envoy route cannot, so each backend becomes a route of its own, and the requests
+//! are parted by the number that Envoy draws for each of them: it is the same in every route that the request meets.
+
+use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
+use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
+use sesame_proto::schema::{Forward, UrlRewrite, WeightedBackend};
+
+/// The number of parts in which requests can be counted.
+const MILLION: u128 = 1_000_000;
+
+/// The requests that a route is for, of those that no route before it has taken: all, or those whose number is below a bound.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Part(pub(super) Option<RuntimeFractionalPercent>);
+
+/// Returns what each backend of positive weight gets, in their order. Empty if none of them rewrites requests.
+pub(super) fn parts(forward: &Forward) -> Vec<(Part, Forward)> {
+    let weighted = || forward.backends.iter().filter(|it| it.weight > 0);
+    if weighted().all(|it| it.rewrite.is_none()) {
+        return Vec::new();
+    }
+    let total: u128 = weighted().map(|it| u128::from(it.weight)).sum();
+    let last = weighted().count() - 1;
+    let mut before = 0;
+    let part = |(i, backend): (usize, &WeightedBackend)| {
+        before += u128::from(backend.weight);
+        // The last one gets what is left.
+        let below = (i < last).then(|| share(before, total));
+        let forward = Forward {
+            backends: vec![WeightedBackend {
+                weight: 1,
+                rewrite: None,
+                ..backend.clone()
+            }],
+            rewrite: merged(forward.rewrite.as_ref(), backend.rewrite.as_ref()),
+            ..forward.clone()
+        };
+        (Part(below), forward)
+    };
+    weighted().enumerate().map(part).collect()
+}
+
+fn share(part: u128, total: u128) -> RuntimeFractionalPercent {
+    let numerator = u32::try_from(part * MILLION / total).unwrap_or(u32::MAX);
+    RuntimeFractionalPercent {
+        default_value: Some(FractionalPercent {
+            numerator,
+            denominator: DenominatorType::Million.into(),
+        }),
+        ..Default::default()
+    }
+}
+
+/// Returns the rewrite of a backend: what it does not set is that of its rule.
+fn merged(rule: Option<&UrlRewrite>, backend: Option<&UrlRewrite>) -> Option<UrlRewrite> {
+    let (Some(UrlRewrite { host, path }), Some(rule)) = (backend, rule) else {
+        return backend.or(rule).cloned();
+    };
+    Some(UrlRewrite {
+        host: if host.is_empty() { &rule.host } else { host }.clone(),
+        path: path.clone().or_else(|| rule.path.clone()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backend(name: &str, weight: u32, host: Option<&str>) -> WeightedBackend {
+        WeightedBackend {
+            backend: name.to_owned(),
+            weight,
+            rewrite: host.map(|host| UrlRewrite {
+                host: host.to_owned(),
+                path: None,
+            }),
+            ..WeightedBackend::default()
+        }
+    }
+
+    #[test]
+    fn each_backend_gets_its_share_of_the_requests_and_its_rewrite() {
+        let forward = |backends| Forward {
+            backends,
+            rewrite: Some(UrlRewrite {
+                host: "rule.test".to_owned(),
+                path: None,
+            }),
+            ..Forward::default()
+        };
+        let plain = forward(vec![backend("a", 1, None), backend("b", 0, Some("b.test"))]);
+        assert_eq!(parts(&plain), []);
+        let several = forward(vec![
+            backend("a", 1, None),
+            backend("none", 0, None),
+            backend("b", 2, Some("b.test")),
+            backend("c", 1, None),
+        ]);
+        let found: Vec<_> = parts(&several)
+            .into_iter()
+            .map(|(Part(below), forward)| {
+                let below = below.and_then(|it| it.default_value).map(|it| it.numerator);
+                let host = forward.rewrite.map(|it| it.host).unwrap_or_default();
+                (below, forward.backends[0].backend.clone(), host)
+            })
+            .collect();
+        let of = |below, name: &str, host: &str| (below, name.to_owned(), host.to_owned());
+        assert_eq!(
+            found,
+            [
+                of(Some(250_000), "a", "rule.test"),
+                of(Some(750_000), "b", "b.test"),
+                of(None, "c", "rule.test"),
+            ]
+        );
+    }
+}
