@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// What of a process's memory goes into a core dump. Children inherit it, over the execution of other programs too.
+/// Parts of a process's memory that go into a core dump. Children inherit the setting, over the execution of other programs too.
 const FILTER: &str = "/proc/self/coredump_filter";
 
 /// Keeps this process from being dumped and from being traced by other processes of its user, and keeps memory out of the dumps of the
