@@ -14,7 +14,7 @@ use crate::envoy::locate;
 use crate::envoy::process::identity::Executable;
 use crate::envoy::process::launcher::Server;
 use crate::envoy::process::succession;
-use crate::host::{create_directory, service_manager};
+use crate::host::{core_dumps, create_directory, service_manager};
 use crate::run::shutdown::{any_left, end_all, end_own};
 
 #[derive(Debug, Args)]
@@ -62,6 +62,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
             1
         }));
     }
+    core_dumps::prevent();
     let own = Executable::at(&binary).with_context(|| binary.display().to_string())?;
     // Where the next version will be: the file itself may be another one by then.
     let program = std::env::current_exe().context("the launcher's own file")?;

@@ -4,6 +4,7 @@
 
 mod bind_check;
 mod clock;
+pub(crate) mod core_dumps;
 pub(crate) mod credentials;
 pub(crate) mod durable;
 mod files;

@@ -59,6 +59,7 @@ pub use self::shutdown::OnStop;
 pub use self::source::Source;
 
 use crate::access_log::AccessLogSettings;
+use crate::host::core_dumps;
 use crate::seal::SealSettings;
 use crate::source::manifests::ReadLimits;
 
@@ -131,6 +132,7 @@ pub struct RunOptions {
 /// Serves until it is told to stop. Envoys keep serving, unless they are to be drained and ended. Settings are read again by
 /// `reader`.
 pub fn run(reading: SettingsReading, reader: Arc<dyn ReadSettings>) -> anyhow::Result<()> {
+    core_dumps::prevent();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -1,4 +1,5 @@
 //! Private keys on a host: sealed on its disks, and gone from them when they are revoked.
 
 mod found;
+mod memory;
 mod sealed;
