@@ -174,6 +174,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                     dns_names: vec!["api.internal".into()],
                     uris: vec!["spiffe://cluster.local/ns/ns/sa/api".into()],
                     client_key: "Secret/ns/a".into(),
+                    mesh: false,
                 }),
                 ..backend(API, "Service/ns/api/80", AppProtocol::Http2)
             },
