@@ -135,18 +135,17 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     }
     checks.finish();
 
-    // A certificate that the mesh does not know.
+    // A certificate that the mesh does not know. Other names mean new connections, which show the newest key.
     let unknown = stranger.issue(&["gateway.test"]);
     agent.write("gateway.yaml", &yaml(&gateway(&unknown)));
+    agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
     answered(&agent, "labelled", 503).await;
     agent.write("gateway.yaml", &yaml(&gateway(&client)));
     answered(&agent, "labelled", 200).await;
 
     // A peer of the mesh that has none of the names.
-    agent.write(
-        "policy.yaml",
-        &yaml(&[policy(&["spiffe://mesh.test/other"])]),
-    );
+    let other = "spiffe://mesh.test/other";
+    agent.write("policy.yaml", &yaml(&[policy(&[other])]));
     answered(&agent, "labelled", 503).await;
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
     answered(&agent, "labelled", 200).await;
@@ -173,7 +172,7 @@ async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Bac
 }
 
 /// The condition of the only Gateway in the status of the policy; null if there is none yet.
-fn said<'p>(policy: &'p Value, type_: &str) -> &'p Value {
+fn of_gateway<'p>(policy: &'p Value, type_: &str) -> &'p Value {
     let conditions = policy["status"]["ancestors"][0]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
     let found = conditions.find(|condition| condition["type"] == type_);
@@ -241,17 +240,21 @@ async fn a_mesh_in_a_cluster_is_followed_where_the_feature_is_on() {
     cluster.until("the feature is claimed", CLASS, claims).await;
     let policy = cluster
         .until("the bundle is missing", POLICY, |policy| {
-            said(policy, "ResolvedRefs")["reason"] == "InvalidTrustBundle"
+            of_gateway(policy, "ResolvedRefs")["reason"] == "InvalidTrustBundle"
         })
         .await;
-    assert_eq!(said(&policy, "Accepted")["status"], "True", "{policy:#}");
+    assert_eq!(
+        of_gateway(&policy, "Accepted")["status"],
+        "True",
+        "{policy:#}"
+    );
     meshed(&cluster, "the Gateway says it", GATEWAY, "False").await;
     meshed(&cluster, "the route says it", ROUTE, "False").await;
 
     cluster.apply_all(&[bundle(&[&of_mesh])]).await;
     cluster
         .until("the bundle is found", POLICY, |policy| {
-            said(policy, "ResolvedRefs")["status"] == "True"
+            of_gateway(policy, "ResolvedRefs")["status"] == "True"
         })
         .await;
     meshed(&cluster, "the Gateway is meshed", GATEWAY, "True").await;

@@ -176,6 +176,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                     client_key: "Secret/ns/a".into(),
                     dns_suffixes: vec![".internal".into()],
                     uri_prefixes: vec!["spiffe://cluster.local/ns/api/".into()],
+                    mesh: false,
                 }),
                 ..backend(API, "Service/ns/api/80", AppProtocol::Http2)
             },

@@ -78,6 +78,7 @@ fn weighted(names: Vec<String>) -> impl Strategy<Value = WeightedBackend> {
         prop::option::of(modifier()),
     )
         .prop_map(|(backend, weight, headers)| WeightedBackend {
+            rewrite: None,
             backend,
             weight,
             request_headers: headers.clone(),

@@ -83,12 +83,12 @@ pub(super) fn check<'w>(
     bundles: &mut CaBundles<'w>,
     cx: &ResolveContext<'w, '_>,
 ) -> Option<CheckedMesh<'w>> {
-    let Said {
+    let NamedMesh {
         source,
         policy,
         mesh,
         mut accepted,
-    } = Said::find(gateway, policies)?;
+    } = NamedMesh::find(gateway, policies)?;
     let mut resolved = Verdict::default();
     let GatewayMesh {
         trust_bundle,
@@ -147,15 +147,15 @@ pub(super) fn check<'w>(
     })
 }
 
-/// What is said of the mesh of a Gateway.
-struct Said<'w> {
+/// Mesh of a Gateway, as itself or a policy names it.
+struct NamedMesh<'w> {
     source: String,
     policy: Option<&'w Metadata>,
     mesh: &'w GatewayMesh,
     accepted: Verdict,
 }
 
-impl<'w> Said<'w> {
+impl<'w> NamedMesh<'w> {
     fn find(gateway: &'w Gateway, policies: &MeshPolicies<'w>) -> Option<Self> {
         if let Some(mesh) = &gateway.spec.mesh {
             return Some(Self {

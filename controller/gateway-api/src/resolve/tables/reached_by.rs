@@ -1,4 +1,4 @@
-//! How a Gateway reaches Backends, noted beside their names in tables.
+//! Ways in which Gateways reach Backends, noted beside their names in tables.
 //!
 //! Tables may hold routes of several Gateways, each with a key and a mesh of its own. Which Backend shows a key or speaks TLS to a
 //! mesh is only known where Backends are looked up, in `snapshot`; until then its name and the note stand together.
@@ -8,7 +8,7 @@ use sesame_proto::schema::{Forward, WeightedBackend};
 /// Separator that no name has.
 const SEPARATOR: char = '\n';
 
-/// How the backends of a route are reached.
+/// Way in which the backends of a route are reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReachedBy<'a> {
     /// Name of the key that the Gateway shows to backends, if it shows any.
