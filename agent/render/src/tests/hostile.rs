@@ -83,7 +83,6 @@ fn weighted(names: Vec<String>) -> impl Strategy<Value = WeightedBackend> {
             weight,
             request_headers: headers.clone(),
             response_headers: headers,
-            rewrite: None,
         })
 }
 

@@ -74,25 +74,36 @@ fn distinct_name(port: &str, backend: &Backend) -> String {
     format!("{port}/{}", digest::backend(backend))
 }
 
-/// Returns the Backend as a Gateway reaches it: one that speaks TLS is shown the key, and `mesh` has the TLS where the route is
-/// meshed, or nothing if the traffic is refused. A Backend that a policy protects is reached as that policy says.
+/// Way to a Backend that no policy protects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MeshTransport<'a> {
+    /// As its port says.
+    Plain,
+    /// TLS to a mesh.
+    Mesh(&'a BackendTls),
+    /// None: the mesh refuses the traffic.
+    Refused,
+}
+
+/// Returns the Backend as a Gateway reaches it: one that speaks TLS is shown the key. A Backend that a policy protects is reached as
+/// that policy says, and not by `transport`.
 pub(crate) fn reached_by(
     backend: &Backend,
     client_key: Option<&str>,
-    mesh: Option<Option<&BackendTls>>,
+    transport: MeshTransport<'_>,
 ) -> Backend {
     let mut reached = backend.clone();
-    match (&mut reached.tls, mesh) {
-        (None, None) => return reached,
+    match (&mut reached.tls, transport) {
+        (None, MeshTransport::Plain) => return reached,
         (Some(tls), _) => match client_key {
             Some(key) => key.clone_into(&mut tls.client_key),
             None => return reached,
         },
-        (None, Some(Some(tls))) if backend.protocol() != AppProtocol::UdpDatagrams => {
+        (None, MeshTransport::Mesh(tls)) if backend.protocol() != AppProtocol::UdpDatagrams => {
             reached.tls = Some(tls.clone());
         }
         // There is no TLS for datagrams. Without endpoints nothing is sent at all.
-        (None, Some(_)) => reached.endpoints.clear(),
+        (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),
     }
     // Only ports have TLS, so that the set of their endpoints has the port's name.
     reached.name = distinct_name(&backend.endpoints, &reached);

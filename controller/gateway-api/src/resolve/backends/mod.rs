@@ -17,7 +17,7 @@ use sesame_proto::schema::{Backend, EndpointSet};
 use sha2::{Digest as _, Sha256};
 
 use self::backend::backend;
-pub(crate) use self::backend::reached_by;
+pub(crate) use self::backend::{MeshTransport, reached_by};
 use self::endpoints::Slices;
 use self::references::{SERVICES, service_port};
 use self::tls_policies::{Applied, Policies, ServiceName};

@@ -104,7 +104,6 @@ mod tests {
                 labels: [("team", "a")].into_iter().collect(),
                 ..Metadata::default()
             },
-            ..Namespace::default()
         };
         world.insert(AnyObject::Namespace(Arc::new(namespace)));
         for (selector, expected) in [

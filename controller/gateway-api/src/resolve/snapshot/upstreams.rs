@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::{Backend, BackendTls, EndpointSet, WeightedBackend, route::Action};
 
-use crate::resolve::backends::{self, Backends};
+use crate::resolve::backends::{self, Backends, MeshTransport};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::tables::reached_by::ReachedBy;
 use crate::resolve::tables::{Tables, backends_of, session_backends_of};
@@ -35,9 +35,13 @@ pub(crate) fn find<'w>(
     for noted in names {
         let (name, ReachedBy { client_key, mesh }) = ReachedBy::split(noted);
         // A mesh that is not there refuses, too.
-        let tls = mesh.map(|mesh| meshes.get(mesh).copied().flatten());
+        let transport = match mesh.map(|mesh| meshes.get(mesh).copied().flatten()) {
+            None => MeshTransport::Plain,
+            Some(Some(tls)) => MeshTransport::Mesh(tls),
+            Some(None) => MeshTransport::Refused,
+        };
         let backend = all.named(name, cx).map(|(backend, set)| {
-            let reached = backends::reached_by(backend, client_key, tls);
+            let reached = backends::reached_by(backend, client_key, transport);
             if !reached.endpoints.is_empty() {
                 endpoints.push(set.clone());
             }
