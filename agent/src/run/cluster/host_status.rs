@@ -33,6 +33,7 @@ pub(super) struct HostInventory {
 }
 
 /// Returns the status, without the time at which it is written. `before` is the one that was written last.
+// Long: it names each field of the report and of the status.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,

@@ -6,7 +6,7 @@
 use sesame_proto::schema::{BackendTls, TrustBundle};
 
 use super::mesh_policies::{MeshPolicies, MeshPolicy};
-use crate::api::{Gateway, GatewayMesh, LabelSelector, Metadata, TrustBundleRef};
+use crate::api::{Gateway, GatewayMesh, LabelSelector, Metadata, SubjectAltName, TrustBundleRef};
 use crate::resolve::backends::subject_alt_names::{self, AltNames};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::selectors;
@@ -99,17 +99,12 @@ pub(super) fn check<'w>(
         accepted.refuse(Reason::UnsupportedValue, format!("spec.mesh {OFF}"));
     }
     let selector = checked_selector(label_selector.as_ref(), &mut accepted);
-    // Without names any certificate of the bundle will do.
-    let names = subject_alt_names::read("", subject_alt_names, Some(AltNames::default()));
     let AltNames {
         dns_names,
         uris,
         dns_suffixes,
         uri_prefixes,
-    } = names.unwrap_or_else(|why| {
-        accepted.refuse(Reason::Invalid, format!("spec.mesh.{why}"));
-        AltNames::default()
-    });
+    } = checked_names(subject_alt_names, &mut accepted);
     let bundle = find_bundle(trust_bundle, &gateway.metadata.namespace, bundles, cx);
     if let Err(why) = &bundle {
         let why = format!("spec.mesh.trustBundle: {why}");
@@ -144,6 +139,15 @@ pub(super) fn check<'w>(
             mesh: true,
         },
         bundle,
+    })
+}
+
+/// Returns the names of which a peer's certificate must have one. Without names any certificate of the bundle will do.
+fn checked_names(names: &[SubjectAltName], accepted: &mut Verdict) -> AltNames {
+    let names = subject_alt_names::read("", names, Some(AltNames::default()));
+    names.unwrap_or_else(|why| {
+        accepted.refuse(Reason::Invalid, format!("spec.mesh.{why}"));
+        AltNames::default()
     })
 }
 

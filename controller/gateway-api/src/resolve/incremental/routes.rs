@@ -78,6 +78,7 @@ pub fn resolve(
 
 /// Returns everything that the outcome of the routes depends on, as they were and as they are.
 // Long: each kind of object in turn, so that none is forgotten.
+// Long: it names each kind of object.
 fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> Option<World> {
     let now: Vec<AnyObject> = before
         .keys()

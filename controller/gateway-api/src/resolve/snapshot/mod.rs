@@ -29,6 +29,7 @@ pub struct ResolvedGateway {
 
 /// Returns the snapshot of Gateways that are served together, and its keys; none if no Gateway is accepted and has an address to be
 /// served on.
+// Long: one value after the other, each from those before.
 pub(crate) fn assemble<'w>(
     together: &[&AttachedGateway<'_, 'w>],
     routes: &Routes<'w>,
@@ -37,7 +38,6 @@ pub(crate) fn assemble<'w>(
     findings: &mut Findings,
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
-    // One value after the other, each from those before: the parts have no life of their own.
     let is_served = |it: &&&AttachedGateway<'_, '_>| {
         it.gateway.verdict().good() && !it.gateway.addresses.nowhere()
     };
