@@ -53,7 +53,8 @@ impl LogRotator {
             launcher,
             unwritable: None,
             asked: false,
-            untold: false,
+            // An agent may have been killed after it began a file and before it told Envoy, which then writes to the one before.
+            untold: true,
             told: None,
         }
     }
