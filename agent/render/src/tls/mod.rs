@@ -91,11 +91,11 @@ pub(crate) fn upstream(
     let BackendTls {
         sni,
         trust_bundle,
-        dns_names,
-        uris,
+        dns_names: _,
+        uris: _,
         client_key,
-        dns_suffixes,
-        uri_prefixes,
+        dns_suffixes: _,
+        uri_prefixes: _,
         mesh,
     } = tls;
     if *mesh && (client_key.is_empty() || trust_bundle.is_empty()) {
@@ -104,16 +104,8 @@ pub(crate) fn upstream(
                 .to_owned(),
         );
     }
-    let any_name = *mesh
-        && [dns_names, uris, dns_suffixes, uri_prefixes]
-            .iter()
-            .all(|names| names.is_empty());
     let mut validation = CertificateValidationContext {
-        match_typed_subject_alt_names: if any_name {
-            Vec::new()
-        } else {
-            expected_names(tls)?
-        },
+        match_typed_subject_alt_names: expected_names(tls)?,
         ..Default::default()
     };
     let validation = if trust_bundle.is_empty() {
@@ -153,7 +145,8 @@ pub(crate) fn upstream(
     }))
 }
 
-/// Returns the names of which a backend's certificate must have one; an error if there are none, or if one would be any.
+/// Returns the names of which a backend's certificate must have one. Where there are none, any will do in a mesh; elsewhere that is
+/// an error, as a name that would be any.
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,
@@ -163,8 +156,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         client_key: _,
         dns_suffixes,
         uri_prefixes,
-        // Its caller asks for no names where any will do.
-        mesh: _,
+        mesh,
     } = tls;
     let bad_suffix = |suffix: &&String| !suffix.starts_with('.') || suffix.len() < 2;
     if let Some(suffix) = dns_suffixes.iter().find(bad_suffix) {
@@ -197,7 +189,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         .map(|prefix| matcher(SanType::Uri, MatchPattern::Prefix(prefix.clone())));
     let names = dns_names.chain(uris).chain(suffixes).chain(prefixes);
     let names: Vec<SubjectAltNameMatcher> = names.collect();
-    if names.is_empty() {
+    if names.is_empty() && !mesh {
         // Without a name, any certificate of the authority would do.
         return Err(
             "TLS to the backend has none of dns_names, uris, dns_suffixes and uri_prefixes to verify; at least one is needed"
