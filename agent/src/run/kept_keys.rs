@@ -131,7 +131,7 @@ pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), Sta
 }
 
 /// Seals what is in clear or was sealed with another key than the present one, and the other way round where nothing is to be sealed.
-/// What cannot be read stays as it is.
+/// Pairs that cannot be read stay as they are.
 pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), StateError> {
     rewrite(state, |pairs| {
         let mut changed = false;

@@ -61,16 +61,17 @@ impl AgentUnderTest {
         self.wait_status("all is well", healthy).await
     }
 
-    /// Waits until what Envoy has accepted is stored. An agent that is killed before knows nothing of it when it starts again.
+    /// Waits until Envoy has accepted the newest change, as far as it does, and that is stored. An agent that is killed before knows
+    /// nothing of it when it starts again.
     pub async fn wait_stored(&self) {
-        let stored =
-            |gateway: &Value| gateway["stored"].as_str().unwrap_or("") == gateway["applied"];
+        let stored = |gateway: &Value| {
+            // A change that is served already may not be noted as accepted yet.
+            let is_noted = gateway["state"] != "Applying" && gateway["state"] != "Down";
+            is_noted && gateway["stored"].as_str().unwrap_or("") == gateway["applied"]
+        };
         self.wait_status("what is accepted is stored", |status| {
-            status["gateways"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .all(stored)
+            let gateways = status["gateways"].as_array();
+            gateways.is_some_and(|all| !all.is_empty() && all.iter().all(stored))
         })
         .await;
     }

@@ -5,7 +5,7 @@ use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::{Forward, UrlRewrite, WeightedBackend};
 
-/// The number of parts in which requests can be counted.
+/// The number of parts in which requests are counted: the same in all routes of a rule, for each bound includes those before it.
 const MILLION: u128 = 1_000_000;
 
 /// The requests that a route is for, of those that no route before it has taken: all, or those whose number is below a bound.

@@ -1,6 +1,6 @@
 //! Trust bundles in rotation: what a bundle has lost in exchange for something else is trusted for a while more.
 //!
-//! What is trusted still, and until when, is on disk before Envoy gets it, so that neither the death of the agent nor a
+//! The disk has what is trusted still, and until when, before Envoy gets it, so that neither the death of the agent nor a
 //! reboot prolongs it. It must never change a snapshot: that says what is declared.
 
 mod memory;

@@ -1,6 +1,6 @@
 //! The mesh that a Gateway outside the cluster sends to: which routes are meshed, and the TLS to their backends.
 //!
-//! What is said of a mesh and cannot be kept refuses the traffic of all routes that it is said of. It is never sent in plain
+//! A mesh that cannot be reached as is asked refuses the traffic of all routes that it is asked for. It is never sent in plain
 //! text, nor to a peer that was not verified.
 
 use sesame_proto::schema::{BackendTls, TrustBundle};
