@@ -104,7 +104,7 @@ demo-check: ## The demo, with its requests sent
 	@$(MAKE) --no-print-directory demo DEMO_FLAGS=--help >/dev/null
 	@unshare --user --map-root-user --net sh -c 'ip link set lo up && exec target/demo/demo --check' >/dev/null
 
-MACHINE_TOOLS = buildah cni containerd ctr dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv \
+MACHINE_TOOLS = buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv \
   strip systemd-nspawn unshare
 
 .PHONY: machine-tools machines
@@ -164,7 +164,7 @@ docs: ## These pages as a site, in target/book; `cargo test --workspace --test d
 	$(TOOLS_FOR) cargo cc python3
 	@$(MAKE) --no-print-directory $(MDBOOK)
 	rm -rf $(BOOK)
-	$(MDBOOK) build docs
+	$(MDBOOK) build docs && rm $(BOOK)/book.toml
 	tests/book.py $(BOOK)
 
 .PHONY: fuzz

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use sesame_tests::envoy::workspace;
 
-use crate::pages::{Page, all, page};
+use crate::pages::{Page, all, below, page};
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
@@ -82,4 +82,12 @@ fn every_page_is_in_the_summary_once() {
     let mut pages: BTreeSet<PathBuf> = all().into_iter().map(|page| page.path).collect();
     pages.retain(|path| path.starts_with("docs") && path != Path::new(SUMMARY));
     assert_eq!(listed, pages);
+}
+
+#[test]
+fn a_task_is_a_page_of_at_most_80_lines() {
+    for page in below("docs/tasks") {
+        let lines = page.text.lines().count();
+        assert!(lines <= 80, "{} has {lines} lines", page.path.display());
+    }
 }

@@ -27,7 +27,7 @@ fn sources(directory: &Path, found: &mut BTreeSet<String>) {
             if name != "tests" {
                 sources(&path, found);
             }
-        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+        } else if path.extension().is_some_and(|end| end == "rs") && !name.ends_with("tests.rs") {
             let text = std::fs::read_to_string(&path).expect("a source");
             let before_tests = text.split("#[cfg(test)]").next().unwrap_or_default();
             let constants = before_tests

@@ -48,7 +48,6 @@ fn words(line: &str) -> Vec<(String, bool)> {
     while let Some(c) = characters.next() {
         match (c, quote) {
             (c, Some(open)) if c == open => quote = None,
-            (c, Some(_)) => word.push(c),
             ('\'' | '"', None) => (quote, quoted) = (Some(c), true),
             ('\\', None) => word.extend(characters.next()),
             ('#', None) if word.is_empty() && !quoted => break,
@@ -83,7 +82,7 @@ fn words(line: &str) -> Vec<(String, bool)> {
                 found.push((between, false));
                 quoted = false;
             }
-            (c, None) => word.push(c),
+            (c, _) => word.push(c),
         }
     }
     found
