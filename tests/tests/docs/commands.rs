@@ -70,7 +70,7 @@ fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
     (!stands_for && error.use_stderr()).then(|| format!("{line}: {error}"))
 }
 
-/// Where each command is run, by its first words.
+/// Places where commands are run, by their first words.
 type Known = BTreeMap<String, String>;
 
 fn known() -> Known {

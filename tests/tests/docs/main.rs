@@ -8,5 +8,6 @@ mod objects;
 mod pages;
 mod reference;
 mod shell;
+mod shown;
 mod stand_ins;
 mod tasks;

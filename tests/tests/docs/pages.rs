@@ -11,7 +11,7 @@ pub(crate) struct Page {
     pub(crate) text: String,
 }
 
-/// What stands between two fences.
+/// Text between two fences.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) language: String,

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command};
 use sesame_gateway_api::status::{ConditionType, Reason};
 use sesame_tests::envoy::workspace;
 
-/// What follows this line is written; what is before it stays.
+/// Line after which everything is written; the text before it stays.
 const BEGIN: &str = "<!-- What follows is written by a test; see CONTRIBUTING.md. -->\n";
 
 fn check(path: &str, written: &str) {

@@ -9,7 +9,7 @@ const BEFORE: &[&str] = &["if", "then", "do", "while", "!"];
 /// Returns the commands of a line, each as its words, without what leads to them: `sudo`, variables, redirections.
 pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
-    for (word, quoted) in words(line) {
+    for (word, quoted) in split(line) {
         if !quoted && BETWEEN.contains(&word.as_str()) {
             commands.push(Vec::new());
         } else if let Some(last) = commands.last_mut() {
@@ -40,7 +40,7 @@ fn itself(mut words: Vec<String>) -> Vec<String> {
 }
 
 /// Returns the words of a line, and whether each was quoted. Redirections and comments are left out.
-fn words(line: &str) -> Vec<(String, bool)> {
+fn split(line: &str) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     let mut word = String::new();
     let (mut quote, mut quoted, mut redirects) = (None, false, false);

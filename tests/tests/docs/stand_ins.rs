@@ -1,4 +1,4 @@
-//! What stands in for the Services that a page names: an echo backend each, with its endpoints.
+//! Stand-ins for the Services that a page names: an echo backend each, with its endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

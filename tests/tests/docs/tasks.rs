@@ -13,10 +13,10 @@ use sesame_tests::datagrams;
 use sesame_tests::manifests;
 use sesame_tests::wait::{eventually, holds};
 
-use crate::commands::typed;
 use crate::objects;
 use crate::pages::{Block, Page, below, page};
 use crate::shell;
+use crate::shown::{matches, steps};
 use crate::stand_ins::StandIns;
 
 /// The page whose class and Gateway the others build on.
@@ -288,57 +288,6 @@ fn programs(directory: &Path, agent: &AgentUnderTest, ports: &[u16]) {
     }
 }
 
-/// Returns the commands of a block, each with what is shown below it.
-fn steps(block: &Block) -> Vec<(String, String)> {
-    let mut steps: Vec<(String, String)> = Vec::new();
-    let mut goes_on = false;
-    for line in block.text.lines() {
-        if let Some(command) = line.strip_prefix("$ ") {
-            let text = Block {
-                text: format!("$ {command}"),
-                ..block.clone()
-            };
-            steps.push((typed(&text).concat(), String::new()));
-            goes_on = command.ends_with('\\');
-        } else if let Some((command, shown)) = steps.last_mut() {
-            if goes_on {
-                command.push(' ');
-                command.push_str(line.trim_end_matches('\\').trim());
-                goes_on = line.ends_with('\\');
-            } else {
-                shown.push_str(line);
-                shown.push('\n');
-            }
-        }
-    }
-    steps
-}
-
-/// Returns whether this is what is shown: `…` stands for the rest of a line, or, alone, for any number of lines.
-fn matches(said: &str, shown: &str) -> bool {
-    let said: Vec<&str> = said.lines().map(str::trim_end).collect();
-    let shown: Vec<&str> = shown.lines().collect();
-    all_match(&said, &shown)
-}
-
-fn all_match(said: &[&str], shown: &[&str]) -> bool {
-    match shown {
-        [] => said.is_empty() || said == [""],
-        ["…", rest @ ..] => (0..=said.len()).any(|from| all_match(&said[from..], rest)),
-        [first, rest @ ..] => said.split_first().is_some_and(|(line, others)| {
-            let (begin, cut) = first
-                .split_once('…')
-                .map_or((*first, false), |(begin, _)| (begin, true));
-            let good = if cut {
-                line.starts_with(begin)
-            } else {
-                *line == begin
-            };
-            good && all_match(others, rest)
-        }),
-    }
-}
-
 async fn follow(page: &Page) -> usize {
     let place = page.path.display().to_string();
     let mut reading = Reading::begin(page);
@@ -383,20 +332,4 @@ async fn every_task_page_prints_what_it_shows() {
         followed >= 10 || !only.is_empty(),
         "{followed} blocks were followed"
     );
-}
-
-#[test]
-fn what_is_printed_has_to_be_what_is_shown() {
-    for (said, shown, good) in [
-        ("a\nb\n", "a\nb\n", true),
-        ("a b c\n", "a b…\n", true),
-        ("x\ny\nz\n", "x\n…\nz\n", true),
-        ("a\nb\n", "a\n", false),
-        ("a\n", "a\nb\n", false),
-        ("404\n", "200\n", false),
-        ("", "200\n", false),
-        ("a\n", "", false),
-    ] {
-        assert_eq!(matches(said, shown), good, "{said:?} {shown:?}");
-    }
 }

@@ -210,7 +210,7 @@ words! {
         ResolvedRefs = "ResolvedRefs",
         /// All is well.
         SupportedVersion = "SupportedVersion",
-        /// What the policy names does not exist.
+        /// The target of the policy does not exist.
         TargetNotFound = "TargetNotFound",
         /// The regular expressions of the hostname cost more than the limit; those of the youngest routes are left out.
         TooManyExpressions = "TooManyExpressions",
