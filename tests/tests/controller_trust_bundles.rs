@@ -110,6 +110,9 @@ async fn a_cluster_trust_bundle_is_found_followed_and_missed() {
 /// Changes the ClusterRole of the controller to one that may read bundles, or not, and waits until that is in force.
 async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sesame-controller";
+    // Where the API server serves the kind, it lets all ServiceAccounts read it, unless somebody has changed that.
+    const OF_ALL: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:cluster-trust-bundle-discovery";
+    cluster.merge(OF_ALL, &json!({"subjects": []})).await;
     let mut role = cluster.get(ROLE).await;
     let rules = role["rules"].as_array_mut().expect("rules");
     let of_bundles = json!(["clustertrustbundles"]);

@@ -190,8 +190,7 @@ async fn hosts(
     leaf: &Leaf,
     keys: &[[u8; 80]],
 ) -> [AgentUnderTest; 2] {
-    let start = async || {
-        let mut agent = Setup::with_ports(&[443]).prepare();
+    let start = async |mut agent: AgentUnderTest| {
         let objects = site.objects(backend, |mut listener| {
             listener["tls"]["options"] = json!({"projectsesame.io/session-ticket-keys": "tickets"});
             listener
@@ -203,7 +202,10 @@ async fn hosts(
         agent.wait_healthy().await;
         agent
     };
-    [start().await, start().await]
+    let setup = || Setup::with_ports(&[443]);
+    let one = start(setup().prepare()).await;
+    let other = start(setup().prepare_beside(&one)).await;
+    [one, other]
 }
 
 impl Resumer {
@@ -254,7 +256,7 @@ async fn hosts_with_the_same_keys_resume_each_others_sessions() {
         eventually("Envoy has the keys", SOON, async || {
             let filter = r"^sds\.Secret/default/tickets\.update_success$";
             let found = admin.counters(filter).await.map_err(|e| e.to_string())?;
-            let count: u64 = found.iter().map(|(_, value)| value).sum();
+            let count: u64 = found.values().sum();
             holds(count >= at_least, || format!("{found:?}"))
         })
         .await;

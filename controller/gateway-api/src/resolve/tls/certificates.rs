@@ -165,7 +165,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
                 key,
                 &pair.certificate_chain,
                 &pair.private_key,
-                Some(&pair.ocsp_staple),
+                &pair.ocsp_staple,
             )
             .ok()?;
             Some(Arc::new(certificate))
@@ -267,7 +267,8 @@ fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
             .filter(|bytes| !bytes.is_empty())
             .ok_or_else(|| format!("has no {name}"))
     };
-    check(key, part("tls.crt")?, part("tls.key")?, secret.get(STAPLE))
+    let staple = secret.get(STAPLE).unwrap_or_default();
+    check(key, part("tls.crt")?, part("tls.key")?, staple)
 }
 
 /// Checks that both parts can be read, and that the key belongs to a certificate, which is the leaf. All else is for Envoy to
@@ -276,7 +277,7 @@ fn check(
     key: &NamespacedName,
     chain: &[u8],
     private_key: &[u8],
-    staple: Option<&[u8]>,
+    staple: &[u8],
 ) -> Result<Certificate, String> {
     let chain = pem::certificates(chain).map_err(|why| format!("tls.crt {why}"))?;
     let private_key = pem::private_key(private_key).map_err(|why| format!("tls.key {why}"))?;
@@ -307,22 +308,8 @@ fn check(
 
     let name = format!("Secret/{key}");
     let mut advice = chains::advice(&name, &certificates, &order, bytes);
-    let ocsp_staple = match usable_staple(staple.unwrap_or_default(), leaf) {
-        Ok(staple) => staple.to_vec(),
-        Err(why) if ocsp_response::is_demanded_by(leaf) => {
-            return Err(format!(
-                "{STAPLE} {why}; the certificate demands an OCSP staple (must-staple), and Envoy does not take it without"
-            ));
-        }
-        Err(why) => {
-            if staple.is_some() {
-                advice.push(format!(
-                    "{STAPLE} of {name} {why}; the certificate is shown without it"
-                ));
-            }
-            Vec::new()
-        }
-    };
+    let (ocsp_staple, left_out) = usable_staple(&name, staple, leaf)?;
+    advice.extend(left_out);
     let pair = KeyPair {
         name: name.clone(),
         certificate_chain: pem::encode_certificates(&shown).into_bytes(),
@@ -343,15 +330,28 @@ fn check(
     })
 }
 
-/// Returns the staple, if Envoy may show it with this leaf. Whether it is still valid is for Envoy to judge, which has a clock.
-fn usable_staple<'s>(staple: &'s [u8], leaf: &X509Certificate<'_>) -> Result<&'s [u8], String> {
-    if staple.is_empty() {
-        return Err("is empty or not there".to_owned());
+/// Returns the staple of a Secret, if Envoy may show it with this leaf; else none, and a sentence on why it is left out. The error is
+/// for a leaf that Envoy does not take without. Whether a staple is still valid is for Envoy to judge, which has a clock.
+fn usable_staple(
+    name: &str,
+    staple: &[u8],
+    leaf: &X509Certificate<'_>,
+) -> Result<(Vec<u8>, Option<String>), String> {
+    let fault = if staple.is_empty() {
+        "is empty or not there".to_owned()
+    } else {
+        match OcspResponse::read(staple).and_then(|response| response.check_for(leaf)) {
+            Ok(()) => return Ok((staple.to_vec(), None)),
+            Err(why) => why.to_string(),
+        }
+    };
+    if ocsp_response::is_demanded_by(leaf) {
+        return Err(format!(
+            "{STAPLE} {fault}; the certificate demands an OCSP staple (must-staple), and Envoy does not take it without"
+        ));
     }
-    OcspResponse::read(staple)
-        .and_then(|response| response.check_for(leaf))
-        .map_err(|why| why.to_string())?;
-    Ok(staple)
+    let told = || format!("{STAPLE} of {name} {fault}; the certificate is shown without it");
+    Ok((Vec::new(), (!staple.is_empty()).then(told)))
 }
 
 fn dns_names(leaf: &X509Certificate<'_>) -> Vec<String> {

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::api::SecretBytes;
 
-    fn said(entry: &str, bytes: Vec<u8>) -> String {
+    fn fault_of(entry: &str, bytes: Vec<u8>) -> String {
         let secret = Secret {
             type_: "Opaque".to_owned(),
             data: [(entry.to_owned(), SecretBytes(bytes))].into(),
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn keys_are_taken_whole_and_each_of_its_own_only() {
         let keys: Vec<u8> = (0..160_u8).collect();
-        assert_eq!(said(ENTRY, keys.clone()), "");
-        assert_eq!(said("keys", keys.clone()), "has no session-ticket-keys");
+        assert_eq!(fault_of(ENTRY, keys.clone()), "");
+        assert_eq!(fault_of("keys", keys.clone()), "has no session-ticket-keys");
         for (bytes, words) in [
             (Vec::new(), "has 0 bytes"),
             (keys[..81].to_vec(), "has 81 bytes"),
@@ -80,7 +80,7 @@ mod tests {
             (keys[..80].repeat(2), "has a key twice"),
             (vec![0; 80], "has a key of zeros"),
         ] {
-            assert!(said(ENTRY, bytes).starts_with(words), "{words}");
+            assert!(fault_of(ENTRY, bytes).starts_with(words), "{words}");
         }
     }
 }
