@@ -171,6 +171,9 @@ pub struct StoredPair {
     /// [`KeyPair::digest`]; empty where the key is in clear.
     #[prost(string, tag = "5")]
     digest: String,
+    /// The OCSP response, in clear.
+    #[prost(bytes = "vec", tag = "6")]
+    ocsp_staple: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -202,11 +205,13 @@ impl StoredPair {
             name,
             certificate_chain,
             private_key,
+            ocsp_staple,
         } = pair;
         Self {
             name,
             certificate_chain,
             private_key,
+            ocsp_staple,
             sealed: Vec::new(),
             digest: String::new(),
         }
@@ -221,6 +226,7 @@ impl StoredPair {
             private_key: Vec::new(),
             sealed: key.seal(&pair.private_key, &place, salt)?,
             digest: pair.digest(),
+            ocsp_staple: pair.ocsp_staple.clone(),
         })
     }
 
@@ -255,6 +261,7 @@ impl StoredPair {
             name: self.name.clone(),
             certificate_chain: self.certificate_chain.clone(),
             private_key,
+            ocsp_staple: self.ocsp_staple.clone(),
         };
         if pair.digest() != self.digest {
             return Err(AtRestError::Damaged);
@@ -268,6 +275,7 @@ impl StoredPair {
             name: self.name.clone(),
             certificate_chain: self.certificate_chain.clone(),
             private_key: self.private_key.clone(),
+            ocsp_staple: self.ocsp_staple.clone(),
         }
     }
 }
@@ -300,7 +308,7 @@ static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
         let (of, repeated) = (Of::Text, false);
         (number, Field { of, repeated })
     };
-    let fields = [text(1), text(2), text(3), text(4), text(5)];
+    let fields = [text(1), text(2), text(3), text(4), text(5), text(6)];
     let pair = Shape::new("StoredPair", size_of::<StoredPair>(), fields);
     let (of, repeated) = (Of::Message(Arc::new(pair)), true);
     Shape::new(
@@ -320,6 +328,7 @@ mod tests {
             name: "Secret/default/cert".to_owned(),
             certificate_chain: b"public".to_vec(),
             private_key: b"very private".to_vec(),
+            ocsp_staple: b"public, too".to_vec(),
         }
     }
 

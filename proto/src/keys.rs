@@ -13,9 +13,9 @@ use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::wire;
 
 /// Bytes of memory that decoded key pairs may take at most: those of all the Secrets that one Gateway may have.
-pub(crate) const MAX_DECODED_BYTES: u64 = 16 * 1024 * 1024;
+pub(crate) const MAX_DECODED_BYTES: u64 = 32 * 1024 * 1024;
 
-/// A certificate chain and its private key.
+/// A certificate chain and its private key; or keys of session tickets, which have no chain.
 #[derive(Clone, PartialEq, Eq, Message)]
 #[prost(skip_debug)]
 pub struct KeyPair {
@@ -25,9 +25,12 @@ pub struct KeyPair {
     /// The certificates as PEM, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// The key as PEM.
+    /// The key as PEM; or keys of session tickets, one after another, the first of which encrypts.
     #[prost(bytes = "vec", tag = "3")]
     pub private_key: Vec<u8>,
+    /// The OCSP response that is shown with the leaf, in DER; empty where there is none.
+    #[prost(bytes = "vec", tag = "4")]
+    pub ocsp_staple: Vec<u8>,
 }
 
 /// The stored form of key pairs.
@@ -45,10 +48,17 @@ impl fmt::Debug for StoredKeys {
 }
 
 impl KeyPair {
-    /// Returns the hex SHA-256 over both parts with their lengths; equals `KeyRef.digest`.
+    /// Returns the hex SHA-256 over the parts with their lengths, without a staple that is not there; equals `KeyRef.digest`.
     pub fn digest(&self) -> String {
+        let Self {
+            name: _,
+            certificate_chain,
+            private_key,
+            ocsp_staple,
+        } = self;
+        let staple = Some(ocsp_staple).filter(|staple| !staple.is_empty());
         let mut hash = Sha256::new();
-        for part in [&self.certificate_chain, &self.private_key] {
+        for part in [certificate_chain, private_key].into_iter().chain(staple) {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -94,7 +104,11 @@ static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
         let (of, repeated) = (Of::Text, false);
         (number, Field { of, repeated })
     };
-    let pair = Shape::new("KeyPair", size_of::<KeyPair>(), [text(1), text(2), text(3)]);
+    let pair = Shape::new(
+        "KeyPair",
+        size_of::<KeyPair>(),
+        [text(1), text(2), text(3), text(4)],
+    );
     let (of, repeated) = (Of::Message(Arc::new(pair)), true);
     Shape::new(
         "StoredKeys",
@@ -113,6 +127,7 @@ mod tests {
             name: "Secret/default/cert".to_owned(),
             certificate_chain: b"public".to_vec(),
             private_key: b"private".to_vec(),
+            ocsp_staple: b"staple".to_vec(),
         };
         let bytes = encode(std::slice::from_ref(&key));
         assert_eq!(

@@ -18,6 +18,9 @@ pub const CIPHER_SUITES: [&str; 10] = [
     "ECDHE-RSA-AES256-SHA",
 ];
 
+/// Number of bytes of one key of session tickets.
+pub const TICKET_KEY_BYTES: usize = 80;
+
 /// Longest name of an application protocol, in bytes.
 const MAX_PROTOCOL: usize = 255;
 

@@ -83,7 +83,7 @@ pub struct AgentUnderTest {
     /// Outside and real port.
     ports: Vec<(u16, u16)>,
     child: Option<Child>,
-    _alone: MutexGuard<'static, ()>,
+    _alone: Option<MutexGuard<'static, ()>>,
 }
 
 impl AgentUnderTest {

@@ -1,16 +1,17 @@
 //! TLS handshakes of clients that can do only so much: their versions, cipher suites, signatures and protocols are given.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result};
 use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::{
-    CipherSuite, ClientConfig, ProtocolVersion, RootCertStore, SignatureScheme,
-    SupportedProtocolVersion, version,
+    CipherSuite, ClientConfig, DigitallySignedStruct, ProtocolVersion, RootCertStore,
+    SignatureScheme, SupportedProtocolVersion, version,
 };
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -36,6 +37,8 @@ pub struct Agreed {
     pub alpn: Option<String>,
     /// The leaf certificate that the server showed.
     pub certificate: CertificateDer<'static>,
+    /// The OCSP response that came with it; empty if there was none.
+    pub staple: Vec<u8>,
 }
 
 impl Handshake {
@@ -100,9 +103,14 @@ impl Handshake {
             Arc::clone(&provider),
         )
         .build()?;
+        let seen = Arc::new(StapleSeen {
+            verifier,
+            staple: Mutex::default(),
+        });
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&self.versions)?
-            .with_webpki_verifier(verifier)
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&seen) as Arc<dyn ServerCertVerifier>)
             .with_no_client_auth();
         config.alpn_protocols.clone_from(&self.alpn);
         let stream = TcpStream::connect(self.address).await.context("connect")?;
@@ -127,6 +135,53 @@ impl Handshake {
                 .context("a certificate")?
                 .clone()
                 .into_owned(),
+            staple: seen.staple.lock().expect("no panic").clone(),
         })
+    }
+}
+
+/// Verifies as ever, and keeps the OCSP response.
+#[derive(Debug)]
+struct StapleSeen {
+    verifier: Arc<WebPkiServerVerifier>,
+    staple: Mutex<Vec<u8>>,
+}
+
+impl ServerCertVerifier for StapleSeen {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        *self.staple.lock().expect("no panic") = ocsp_response.to_vec();
+        self.verifier
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
     }
 }

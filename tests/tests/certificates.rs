@@ -249,6 +249,7 @@ async fn what_envoy_takes_is_served_and_what_is_not_says_why() {
             name: "Secret/default/cert".to_owned(),
             certificate_chain: chain,
             private_key: key,
+            ..KeyPair::default()
         };
         let of_raw = envoy_says(&envoy, directory.path(), &snapshot, raw).await;
         let of_ours = match &ours {

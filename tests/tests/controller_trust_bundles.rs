@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed, publication};
+use sesame_tests::controller::{
+    ControllerUnderTest, SOON, condition, controller_user, deploy, deployed, publication,
+};
 use sesame_tests::manifests::{
     self, edge, edge_name, http_listener, https_listener, plain_route, verified_by,
 };
-use sesame_tests::wait::eventually;
+use sesame_tests::wait::{eventually, holds};
 
 const API: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default";
 const BUNDLE: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/partners";
@@ -102,5 +104,86 @@ async fn a_cluster_trust_bundle_is_found_followed_and_missed() {
 
     cluster.delete(BUNDLE).await;
     cluster.until("it is missed again", &policy, missing).await;
+    assert!(controller.stop().await.success());
+}
+
+/// Changes the ClusterRole of the controller to one that may read bundles, or not, and waits until that is in force.
+async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
+    const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sesame-controller";
+    // Where the API server serves the kind, it lets all ServiceAccounts read it, unless somebody has changed that.
+    const OF_ALL: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:cluster-trust-bundle-discovery";
+    cluster.merge(OF_ALL, &json!({"subjects": []})).await;
+    let mut role = cluster.get(ROLE).await;
+    let rules = role["rules"].as_array_mut().expect("rules");
+    let of_bundles = json!(["clustertrustbundles"]);
+    rules.retain(|rule| rule["resources"] != of_bundles);
+    if allowed {
+        rules.push(json!({
+            "apiGroups": ["certificates.k8s.io"], "resources": of_bundles, "verbs": ["get", "list", "watch"],
+        }));
+    }
+    let change = json!({"rules": role["rules"]});
+    cluster.merge(ROLE, &change).await;
+    let user = cluster.client(&controller_user()).await;
+    let all = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
+    eventually("the API server knows it", SOON, async || {
+        match user.get(all).await {
+            Ok(_) if allowed => Ok(()),
+            Err(failure) if !allowed && failure.is(403) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_the_right_to_read_bundles_everything_else_goes_on_until_it_is_granted() {
+    let cluster = TestCluster::start().await;
+    cluster
+        .install_release("v1.7.0", Channel::Experimental)
+        .await;
+    deploy(&cluster).await;
+    allow_bundles(&cluster, false).await;
+    let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let (servers, partners) = (Authority::new("servers"), Authority::new("partners"));
+    cluster.apply_all(&[bundle(&[&partners])]).await;
+    cluster.apply_all(&objects(&servers)).await;
+    // The listener that needs the bundle fails closed, the other one is served.
+    eventually("the rest is published", SOON, async || {
+        let publication = publication(cluster.admin(), &edge_name()).await?;
+        let ports = &publication.snapshot.ports;
+        let ports: Vec<u32> = ports.iter().map(|port| port.port).collect();
+        holds(ports == [80], || format!("{ports:?}"))
+    })
+    .await;
+    eventually("the reason is said and counted", SOON, async || {
+        let said = controller
+            .log()
+            .contains("does not let it list clustertrustbundles");
+        let counted = controller
+            .metric("watch_failures_total", "ClusterTrustBundle")
+            .await;
+        holds(said && counted > 0.5, || format!("{said} {counted}"))
+    })
+    .await;
+    let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
+    let claims = |class: &Value| {
+        let features = class["status"]["supportedFeatures"].to_string();
+        (
+            features.contains("HTTPRoute"),
+            features.contains("ClusterTrustBundle"),
+        )
+    };
+    cluster
+        .until("it is not claimed", class, |class| {
+            claims(class) == (true, false)
+        })
+        .await;
+
+    allow_bundles(&cluster, true).await;
+    published(&cluster, &[&partners]).await;
+    cluster
+        .until("it is claimed", class, |class| claims(class).1)
+        .await;
     assert!(controller.stop().await.success());
 }

@@ -78,6 +78,7 @@ fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
         name: format!("Secret/ns/{name}"),
         certificate_chain: params.self_signed(&key).unwrap().pem().into_bytes(),
         private_key: shown.serialize_pem().into_bytes(),
+        ..KeyPair::default()
     };
     let key = KeyRef {
         name: pair.name.clone(),

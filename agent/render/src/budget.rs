@@ -113,8 +113,10 @@ fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<I
             max_version: _,
             cipher_suites: _,
             alpn: _,
+            session_ticket_keys,
         } = tls;
-        keys.iter().chain([client_trust_bundle])
+        keys.iter()
+            .chain([session_ticket_keys, client_trust_bundle])
     });
     let of_backends = backends.iter().filter_map(|backend| backend.tls.as_ref());
     let of_backends = of_backends.flat_map(|tls| {

@@ -39,5 +39,5 @@ pub use clusters::shares::none as no_shares;
 pub use context::{AccessLogSink, EndpointRules, RenderOptions, RetainedAuthorities};
 pub use l4::weights::REFUSED_CLUSTER;
 pub use rendered::{RenderProblem, Rendered, Resource};
-pub use tls::secrets::{TICKET_KEY_BYTES, session_ticket_keys};
+pub use tls::secrets::session_ticket_keys;
 pub use whole::render;

@@ -35,6 +35,7 @@ fn pair(name: &str, names: &[&str]) -> KeyPair {
         name: name.to_owned(),
         certificate_chain: made.cert.pem().into_bytes(),
         private_key: Vec::new(),
+        ..KeyPair::default()
     }
 }
 

@@ -125,6 +125,10 @@ impl ProbeBuilder {
             return;
         }
         self.snapshot.keys.push(key.clone());
+        if key.serial.is_empty() {
+            // Keys of session tickets, which no listener can show, and which were checked when they were read.
+            return;
+        }
         let listener = Listener {
             name: format!("alone/{}", key.name),
             protocol: Protocol::Tls.into(),

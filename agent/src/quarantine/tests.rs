@@ -303,6 +303,7 @@ fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
         name: "Secret/ns/pair".to_owned(),
         certificate_chain: vec![byte],
         private_key: Vec::new(),
+        ..KeyPair::default()
     };
     let encoded = |key: KeyRef, pair: KeyPair| {
         let mut snapshot = snapshot(1);

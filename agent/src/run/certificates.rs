@@ -162,6 +162,7 @@ fn of_gateway(inputs: &ReportInputs<'_>) -> Vec<CertificateReport> {
         name,
         certificate_chain,
         private_key: _,
+        ocsp_staple: _,
     } in inputs.keys
     {
         let chain = CertificateFacts::of_pem(certificate_chain);
@@ -283,6 +284,7 @@ mod tests {
             name: "Secret/ns/a".to_owned(),
             certificate_chain: (leaf.cert.pem() + &other.cert.pem()).into_bytes(),
             private_key: leaf.signing_key.serialize_pem().into_bytes(),
+            ..KeyPair::default()
         };
         let bundle = "ConfigMap/ns/ca+ConfigMap/ns/more".to_owned();
         let snapshot = Snapshot {

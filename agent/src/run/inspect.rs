@@ -43,7 +43,7 @@ impl InspectedGateway {
             addresses: Vec::new(),
             // Listeners and clusters, then a table or a secret for each listener and key, and the endpoints of each backend.
             files: 2 + counts.listeners + resolved.keys.len() + counts.backends,
-            expiries: resolved.keys.iter().filter_map(Expiry::of).collect(),
+            expiries: resolved.keys.iter().flat_map(Expiry::of_pair).collect(),
             accepted_at: None,
             resolved,
         }

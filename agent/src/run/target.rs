@@ -131,7 +131,7 @@ impl Target {
         let read = || {
             let bundles = self.encoded.trust_bundles();
             let of_bundles = bundles.iter().flat_map(Expiry::of_bundle);
-            let pairs = self.encoded.keys().iter().filter_map(Expiry::of);
+            let pairs = self.encoded.keys().iter().flat_map(Expiry::of_pair);
             pairs.chain(of_bundles).collect()
         };
         self.expiries.get_or_init(read)

@@ -167,6 +167,7 @@ mod tests {
             name: name.to_owned(),
             certificate_chain: content.to_vec(),
             private_key: b"key".to_vec(),
+            ..KeyPair::default()
         };
         let good = key("Secret/default/a", b"one");
         let snapshot = Snapshot {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sesame_render::TICKET_KEY_BYTES;
+use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
 /// Number of keys: the one that new tickets are made with, and those before it, whose tickets are still taken.
 const KEPT: usize = 3;

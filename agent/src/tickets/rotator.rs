@@ -8,8 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sesame_files::open::{self, Rule};
 use sesame_files::random;
+use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 use sesame_render::layout::XdsLayout;
-use sesame_render::{TICKET_KEY_BYTES, session_ticket_keys};
+use sesame_render::session_ticket_keys;
 use tokio::sync::watch;
 
 use super::keys::TicketKeys;

@@ -14,6 +14,7 @@ use sesame_proto::schema::TrustBundle;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::certificate_facts::{CertificateFacts, RevocationListFacts};
+use crate::ocsp_response::{self, OcspResponse};
 
 /// Seconds before the expiry from which on it is told.
 const WARNING: i64 = 14 * 24 * 60 * 60;
@@ -40,6 +41,11 @@ pub enum ExpiryOf {
     Authority(String),
     /// A list of what an authority of a trust bundle has revoked, by its issuer.
     RevocationList(String),
+    /// The OCSP response that is shown with the leaf of a key pair.
+    Staple {
+        /// True if the certificate demands one.
+        demanded: bool,
+    },
 }
 
 /// The certificates of listeners: by the object that has the listener, as `Gateway/namespace/name`, and the listener's name.
@@ -78,6 +84,25 @@ impl Expiry {
             not_before: leaf.validity().not_before.timestamp(),
             not_after: leaf.validity().not_after.timestamp(),
         })
+    }
+
+    /// Returns the expiry of the staple of a pair; none if there is none, or it cannot be read.
+    pub fn of_staple(pair: &KeyPair) -> Option<Self> {
+        let staple = OcspResponse::read(&pair.ocsp_staple).ok()?;
+        let leaf = CertificateDer::from_pem_slice(&pair.certificate_chain).ok()?;
+        let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
+        let demanded = ocsp_response::is_demanded_by(&leaf);
+        Some(Self {
+            name: pair.name.clone(),
+            of: ExpiryOf::Staple { demanded },
+            not_before: staple.this_update,
+            not_after: staple.next_update,
+        })
+    }
+
+    /// Returns the expiry of the leaf of a pair, and that of its staple.
+    pub fn of_pair(pair: &KeyPair) -> impl Iterator<Item = Self> {
+        Self::of(pair).into_iter().chain(Self::of_staple(pair))
     }
 
     /// Returns the expiry of each authority and revocation list of a trust bundle; what cannot be read is left out.
@@ -143,11 +168,27 @@ impl Expiry {
                 "Envoy refuses whatever that authority has signed until there is a new one",
                 true,
             ),
+            ExpiryOf::Staple { demanded: false } => (
+                format!("the OCSP staple of {name}"),
+                "Envoy shows the certificate without it",
+                false,
+            ),
+            ExpiryOf::Staple { demanded: true } => (
+                format!("the OCSP staple of {name}"),
+                "the certificate demands one, so Envoy refuses clients that ask for it",
+                true,
+            ),
         };
         let (start, end) = (time(self.not_before), time(self.not_after));
         let (message, refused) = match self.phase(now) {
             ExpiryPhase::Fresh => return None,
             ExpiryPhase::ExpiresSoon => (format!("{of} expires at {end}"), false),
+            ExpiryPhase::NotYetValid if matches!(self.of, ExpiryOf::Staple { .. }) => (
+                format!(
+                    "{of} is not valid before {start}; clients that look at it refuse the certificate"
+                ),
+                true,
+            ),
             ExpiryPhase::NotYetValid => (
                 format!("{of} is not valid before {start}; {effect}"),
                 is_refused,
@@ -200,7 +241,7 @@ mod tests {
         let mut pair = KeyPair {
             name: "Secret/ns/a".to_owned(),
             certificate_chain: made.cert.pem().into_bytes(),
-            private_key: Vec::new(),
+            ..KeyPair::default()
         };
         let expiry = Expiry::of(&pair).expect("a certificate");
         assert!(expiry.not_before < expiry.not_after);

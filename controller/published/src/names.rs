@@ -55,8 +55,9 @@ pub const SHARD_ENTRY: &str = "shard.pb.zst";
 pub const SIGNATURE_ENTRY: &str = "signature";
 /// Entry of a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
-/// Largest number of key Secrets of one Gateway: its Role holds as many names.
-pub const MAX_KEY_SECRETS: usize = 8;
+/// Largest number of key Secrets of one Gateway: its Role holds as many names. They hold 21 MiB, which is 10 kB for each of the 2,048
+/// listeners that a Gateway may have: an RSA key of 4096 bits with its chain.
+pub const MAX_KEY_SECRETS: usize = 24;
 
 /// End of the name of a host that is a Pod with a network of its own, as `POD.NAMESPACE.pod`. `controller/deploy/reports.yaml` has
 /// it, too.

@@ -58,6 +58,7 @@ fn publication(service: &str, address: &str, key: &str) -> Arc<Publication> {
             name: "Secret/ns/cert".to_owned(),
             certificate_chain: b"public".to_vec(),
             private_key: key.as_bytes().to_vec(),
+            ..KeyPair::default()
         }],
     };
     let publication = Publication::new(resolved, "default", &mut Splitter::default());

@@ -5,6 +5,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client};
 
 use super::{Input, api_resource};
@@ -22,7 +23,7 @@ const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
 /// Returns the newest version of `ClusterTrustBundle` that the API server serves and Sesame reads; none while it serves none. Many
 /// API servers have the kind, but do not serve it.
-pub(super) async fn served_certificates(client: &Client) -> kube::Result<Option<&'static str>> {
+async fn served_certificates(client: &Client) -> kube::Result<Option<&'static str>> {
     let groups = answer(TIMEOUT, client.list_api_groups()).await?;
     let group = groups
         .groups
@@ -46,6 +47,35 @@ pub(super) async fn served_certificates(client: &Client) -> kube::Result<Option<
         }
     }
     Ok(None)
+}
+
+/// Reasons for which no `ClusterTrustBundle` is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnreadCertificates {
+    /// The API server serves no version that Sesame reads.
+    NotServed,
+    /// It serves one, but does not let the controller list it.
+    Forbidden,
+}
+
+/// Returns the newest version of `ClusterTrustBundle` that can be read. Who may list it is asked by listing: the answer holds for
+/// every way in which rights are granted.
+pub(super) async fn readable_certificates(
+    client: &Client,
+) -> kube::Result<Result<&'static str, UnreadCertificates>> {
+    let Some(version) = served_certificates(client).await? else {
+        return Ok(Err(UnreadCertificates::NotServed));
+    };
+    let resource = api_resource(Kind::ClusterTrustBundle, version);
+    let bundles: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let one = ListParams::default().limit(1);
+    match answer(TIMEOUT, bundles.list_metadata(&one)).await {
+        Ok(_) => Ok(Ok(version)),
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            Ok(Err(UnreadCertificates::Forbidden))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Everything that the reader needs.
@@ -94,7 +124,7 @@ impl DefinitionReader {
         }
         // No kind of the Gateway API, but its references are: they are of the release of the policies that have them.
         if let Some(release) = found.get(&Kind::BackendTlsPolicy).cloned()
-            && served_certificates(&self.replica.client).await?.is_some()
+            && readable_certificates(&self.replica.client).await?.is_ok()
         {
             found.insert(Kind::ClusterTrustBundle, release);
         }

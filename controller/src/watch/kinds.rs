@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::definitions::served_certificates;
+use super::definitions::{UnreadCertificates, readable_certificates};
 use super::fetch::Touched;
 use super::{
     Input, ObjectWatch, Received, StoredStatus, WatchEvent, WatchedObject, api_resource, follow,
@@ -38,6 +38,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
 const NOT_SERVED_HERE: &str = "the API server does not serve it";
+const NOT_ALLOWED: &str = "the controller's ClusterRole does not let it list clustertrustbundles of certificates.k8s.io; apply the one of \
+                           this release, and it is read within moments";
 const NONE_READ: &str = "its definition serves no version that is read; install newer definitions";
 
 /// Kinds without which there is nothing to resolve. While a replica has never seen their definitions, it waits: to take the
@@ -177,7 +179,16 @@ impl Watches {
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
         let known = kind.api_versions();
         if kind == Kind::ClusterTrustBundle {
-            return self.served_certificates().await;
+            let asked = || readable_certificates(&self.replica.client);
+            let what = "the API server does not say whether it serves the kind";
+            let found = self.ask(kind, what, asked).await;
+            return found.map(str::to_owned).map_err(|why| match why {
+                UnreadCertificates::NotServed => NOT_SERVED_HERE,
+                UnreadCertificates::Forbidden => {
+                    self.replica.metrics.watch_failed(kind.as_str());
+                    NOT_ALLOWED
+                }
+            });
         }
         if !kind.is_modelled() {
             let version = known.first().ok_or(NONE_READ)?;
@@ -194,36 +205,26 @@ impl Watches {
             GATEWAY_GROUP
         };
         let name = format!("{plural}.{group}");
-        let mut pauses = Pauses::of_reads();
-        loop {
-            match answer(TIMEOUT, definitions.get_opt(&name)).await {
-                Ok(definition) => {
-                    let definition = definition.ok_or(NOT_INSTALLED)?;
-                    let served = |version: &&&str| serves(definition.value(), version);
-                    let version = known.iter().find(served).ok_or(NONE_READ)?;
-                    return Ok((*version).to_owned());
-                }
-                Err(error) => {
-                    self.replica.metrics.watch_failed(kind.as_str());
-                    tracing::warn!(%kind, %error, "the kind's definition cannot be read; trying again");
-                }
-            }
-            tokio::time::sleep(pauses.pause()).await;
-        }
+        let asked = || answer(TIMEOUT, definitions.get_opt(&name));
+        let what = "the kind's definition cannot be read";
+        let definition = self.ask(kind, what, asked).await.ok_or(NOT_INSTALLED)?;
+        let served = |version: &&&str| serves(definition.value(), version);
+        let version = known.iter().find(served).ok_or(NONE_READ)?;
+        Ok((*version).to_owned())
     }
-}
 
-impl Watches {
-    /// Returns the version of `ClusterTrustBundle` to watch, or the reason why there is none.
-    async fn served_certificates(&self) -> Result<String, &'static str> {
-        let kind = Kind::ClusterTrustBundle;
+    /// Asks the API server until it answers. `what` is told while it does not.
+    async fn ask<T, F>(&self, kind: Kind, what: &str, question: impl Fn() -> F) -> T
+    where
+        F: Future<Output = kube::Result<T>>,
+    {
         let mut pauses = Pauses::of_reads();
         loop {
-            match served_certificates(&self.replica.client).await {
-                Ok(version) => return version.map(str::to_owned).ok_or(NOT_SERVED_HERE),
+            match question().await {
+                Ok(answer) => return answer,
                 Err(error) => {
                     self.replica.metrics.watch_failed(kind.as_str());
-                    tracing::warn!(%kind, %error, "the API server does not say whether it serves the kind; trying again");
+                    tracing::warn!(%kind, %error, "{what}; trying again");
                 }
             }
             tokio::time::sleep(pauses.pause()).await;

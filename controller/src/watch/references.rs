@@ -9,6 +9,7 @@ use sesame_gateway_api::api::{
     FrontendTls, Gateway, GatewayMesh, GatewayTls, Listener, NamespacedName, ObjectRef,
     TrustBundleRef,
 };
+use sesame_gateway_api::resolve::session_ticket_keys;
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
@@ -103,6 +104,15 @@ impl Referenced {
             for reference in &tls.certificate_refs {
                 self.certificate(namespace, reference);
             }
+            if let Some(name) = session_ticket_keys(&tls.options) {
+                let reference = ObjectRef {
+                    group: None,
+                    kind: None,
+                    name: name.to_owned(),
+                    namespace: None,
+                };
+                self.certificate(namespace, &reference);
+            }
         }
     }
 
@@ -185,6 +195,7 @@ spec:
       - {name: cert, namespace: keys}
       - {name: ../../pods/x}
       - {kind: Vault, group: example.com, name: elsewhere}
+      options: {projectsesame.io/session-ticket-keys: tickets}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -210,6 +221,7 @@ spec:
             found,
             [
                 "Secret/apps/client",
+                "Secret/apps/tickets",
                 "Secret/keys/cert",
                 "ConfigMap/apps/backends",
                 "ConfigMap/apps/clients",

@@ -313,6 +313,7 @@ mod tests {
             name: "Secret/default/cert".to_owned(),
             certificate_chain: b"public".to_vec(),
             private_key: b"very private".to_vec(),
+            ..KeyPair::default()
         }
     }
 

@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
-    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType,
+    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
+    SigningKey as _,
 };
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -61,6 +62,26 @@ impl Authority {
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(end.year().into(), month, day);
         self.issue_from(params, &[])
+    }
+
+    /// A certificate that demands an OCSP staple.
+    pub fn issue_must_staple(&self, names: &[&str]) -> Leaf {
+        let mut params = Self::params(names);
+        let feature = [1, 3, 6, 1, 5, 5, 7, 1, 24];
+        let status_request = vec![0x30, 3, 2, 1, 5];
+        let feature = CustomExtension::from_oid_content(&feature, status_request);
+        params.custom_extensions.push(feature);
+        self.issue_from(params, &[])
+    }
+
+    /// Signs these bytes, by ECDSA with SHA-256.
+    pub fn sign_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        self.issuer.key().sign(bytes).expect("a signature")
+    }
+
+    /// The authority's certificate.
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.der
     }
 
     /// A certificate for these names and a key that was made elsewhere.
@@ -198,6 +219,14 @@ impl Leaf {
     /// The private key.
     pub fn key(&self) -> Result<PrivateKeyDer<'static>, rustls_pki_types::pem::Error> {
         PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
+    }
+
+    /// The Secret that holds this pair and an OCSP response.
+    pub fn stapled_secret(&self, name: &str, staple: &[u8]) -> Value {
+        let mut secret = self.secret(name);
+        let staple = base64::engine::general_purpose::STANDARD.encode(staple);
+        secret["data"]["tls.ocsp-staple"] = staple.into();
+        secret
     }
 
     /// The Secret that holds this pair.

@@ -1,7 +1,7 @@
 //! Options that an agent under test is started with.
 
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 use super::{ALONE, AgentUnderTest, ROOT};
 use crate::ports::free_port;
@@ -142,6 +142,15 @@ impl Setup {
     /// Makes the directories, but starts nothing.
     pub fn prepare(self) -> AgentUnderTest {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        self.make(Some(alone))
+    }
+
+    /// The same for another host of a test that has one already.
+    pub fn prepare_beside(self, _first: &AgentUnderTest) -> AgentUnderTest {
+        self.make(None)
+    }
+
+    fn make(self, alone: Option<MutexGuard<'static, ()>>) -> AgentUnderTest {
         let directory = tempfile::Builder::new()
             .prefix("sesame-")
             .tempdir_in(ROOT)

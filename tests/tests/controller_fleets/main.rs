@@ -211,7 +211,7 @@ async fn the_agents_may_serve_their_gateway_alone(cluster: &TestCluster) {
         holds(why.contains("404"), || why.clone())
     })
     .await;
-    for other in ["default.other.keys-0", "default.edge.keys-8"] {
+    for other in ["default.other.keys-0", "default.edge.keys-24"] {
         let why = answer(other).await;
         assert!(why.contains("403"), "{other}: {why}");
     }

@@ -4,4 +4,5 @@ mod load;
 mod many;
 mod proofs;
 mod site;
+mod staples;
 mod tickets;

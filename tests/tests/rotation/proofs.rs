@@ -1,53 +1,18 @@
 //! Handshakes prove what was accepted: with every kind of listener. Where they fail, that is said until it heals.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use nix::sys::socket::sockopt::ReusePort;
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
-};
 use serde_json::{Value, json};
 use sesame_tests::agent::{SOON, Setup, listener_condition};
 use sesame_tests::backend::Backend;
-use sesame_tests::certs::{Authority, Leaf};
+use sesame_tests::certs::Authority;
 use sesame_tests::manifests::{edge, https_listener, yaml};
+use sesame_tests::shared_port::stand_beside;
 use sesame_tests::wait::{eventually, holds};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
 use super::site::{Site, admin};
 
-/// So many sockets of another process take nearly every connection to a port.
-const SOCKETS: usize = 100;
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-
-/// Sockets beside those of Envoy, on the same port, that show another certificate.
-fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
-    let mut all = JoinSet::new();
-    for _ in 0..SOCKETS {
-        let kind = (
-            AddressFamily::Inet,
-            SockType::Stream,
-            SockFlag::SOCK_NONBLOCK,
-        );
-        let socket = socket(kind.0, kind.1, kind.2, None).expect("a socket");
-        setsockopt(&socket, ReusePort, &true).expect("an option");
-        let at = SockaddrStorage::from(address);
-        bind(std::os::fd::AsRawFd::as_raw_fd(&socket), &at).expect("Envoy shares its port");
-        listen(&socket, Backlog::new(64).expect("a backlog")).expect("listening");
-        let listener = std::net::TcpListener::from(socket);
-        let listener = TcpListener::from_std(listener).expect("a listener");
-        let acceptor = leaf.acceptor();
-        all.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                // Whoever comes is shown the certificate, and may leave.
-                let _ = acceptor.accept(stream).await;
-            }
-        });
-    }
-    all
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_that_is_not_shown_is_said_until_it_is() {

@@ -4,16 +4,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion, version};
 use rustls_pki_types::ServerName;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, arguments};
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, arguments, listener_condition};
 use sesame_tests::backend::Backend;
+use sesame_tests::certs::Leaf;
+use sesame_tests::manifests::yaml;
 use sesame_tests::wait::{eventually, holds};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::site::Site;
+use super::site::{Site, admin, unmoved};
 
 /// A client that keeps the tickets that it gets.
 struct Resumer {
@@ -165,4 +170,143 @@ async fn without_keys_of_ours_a_rotation_ends_sessions() {
     for client in &all {
         assert!(!client.resumes().await.expect("a request"), "forgotten");
     }
+}
+
+/// A Secret with these keys of session tickets.
+fn ticket_secret(keys: &[[u8; 80]]) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "tickets", "namespace": "default"},
+        "type": "Opaque",
+        "data": {"session-ticket-keys": STANDARD.encode(keys.concat())},
+    })
+}
+
+/// Hosts that serve the same, each with an Envoy of its own.
+async fn hosts(
+    site: &Site,
+    backend: SocketAddr,
+    leaf: &Leaf,
+    keys: &[[u8; 80]],
+) -> [AgentUnderTest; 2] {
+    let start = async |mut agent: AgentUnderTest| {
+        let objects = site.objects(backend, |mut listener| {
+            listener["tls"]["options"] = json!({"projectsesame.io/session-ticket-keys": "tickets"});
+            listener
+        });
+        agent.write("site.yaml", &objects);
+        Site::write(&agent, 0, leaf);
+        agent.write("tickets.yaml", &yaml(&[ticket_secret(keys)]));
+        agent.restart();
+        agent.wait_healthy().await;
+        agent
+    };
+    let setup = || Setup::with_ports(&[443]);
+    let one = start(setup().prepare()).await;
+    let other = start(setup().prepare_beside(&one)).await;
+    [one, other]
+}
+
+impl Resumer {
+    /// The same client, with its tickets, at another address.
+    fn at(&self, address: SocketAddr) -> Self {
+        Self {
+            address,
+            host: self.host.clone(),
+            config: Arc::clone(&self.config),
+        }
+    }
+}
+
+/// Returns clients that have got a ticket of this host, which resumes no session of theirs before.
+async fn with_tickets(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
+    let all = clients(agent, site);
+    for client in &all {
+        assert!(!client.resumes().await.expect("a request"), "the first");
+    }
+    all
+}
+
+async fn assert_resume_at(clients: &[Resumer], host: &AgentUnderTest, expected: bool, after: &str) {
+    for client in clients {
+        let resumed = client.at(host.address(443)).resumes().await;
+        assert_eq!(resumed.expect("a request"), expected, "{after}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_with_the_same_keys_resume_each_others_sessions() {
+    let backend = Backend::start("app").await;
+    let site = Site::of(1);
+    let leaf = site.issue(0);
+    let (first, second) = ([7; 80], [8; 80]);
+    let [one, other] = hosts(&site, backend.address(), &leaf, &[first]).await;
+    let all = with_tickets(&one, &site).await;
+    assert_resume_at(&all, &other, true, "a ticket of the other host").await;
+
+    // The next key encrypts, the one before it is kept. What proves that it is in use is that a ticket is not known without it.
+    let old = with_tickets(&one, &site).await;
+    let before = unmoved(&admin(&one).await).await;
+    for host in [&one, &other] {
+        host.write("tickets.yaml", &yaml(&[ticket_secret(&[second, first])]));
+    }
+    let updated = async |host: &AgentUnderTest, at_least: u64| {
+        let admin = admin(host).await;
+        eventually("Envoy has the keys", SOON, async || {
+            let filter = r"^sds\.Secret/default/tickets\.update_success$";
+            let found = admin.counters(filter).await.map_err(|e| e.to_string())?;
+            let count: u64 = found.values().sum();
+            holds(count >= at_least, || format!("{found:?}"))
+        })
+        .await;
+    };
+    updated(&one, 2).await;
+    updated(&other, 2).await;
+    assert_resume_at(&old, &other, true, "the key before is kept second").await;
+    let new = with_tickets(&one, &site).await;
+    assert_resume_at(&new, &other, true, "the new key").await;
+    let stale = with_tickets(&other, &site).await;
+
+    for host in [&one, &other] {
+        host.write("tickets.yaml", &yaml(&[ticket_secret(&[first])]));
+        updated(host, 3).await;
+    }
+    assert_resume_at(&stale, &one, false, "its key is gone").await;
+    assert_eq!(unmoved(&admin(&one).await).await, before, "nothing moved");
+
+    // What is wrong is said, and sessions are resumed by keys of the host.
+    let broken = json!({"data": {"session-ticket-keys": STANDARD.encode([1; 79])}});
+    let mut secret = ticket_secret(&[first]);
+    secret["data"] = broken["data"].clone();
+    one.write("tickets.yaml", &yaml(&[secret]));
+    one.wait_status("it is said", |status| {
+        let refs = listener_condition(status, "l0", "ResolvedRefs");
+        let message = refs["message"].as_str().unwrap_or_default();
+        refs["status"] == "False"
+            && message.contains("has 79 bytes of session-ticket-keys")
+            && message.contains("each host makes keys of its own")
+            && listener_condition(status, "l0", "Programmed")["status"] == "True"
+    })
+    .await;
+    eventually("tickets of the host", SOON, async || {
+        let own = clients(&one, &site);
+        for client in &own {
+            client
+                .resumes()
+                .await
+                .map_err(|error| format!("{error:#}"))?;
+        }
+        for client in &own {
+            let here = client
+                .resumes()
+                .await
+                .map_err(|error| format!("{error:#}"))?;
+            let there = client.at(other.address(443)).resumes().await;
+            let there = there.map_err(|error| format!("{error:#}"))?;
+            holds(here && !there, || format!("here {here}, there {there}"))?;
+        }
+        Ok(())
+    })
+    .await;
 }

@@ -152,6 +152,8 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
                 for (name, value) in fields {
                     if name == "private_key" {
                         *value = json!({"inline_string": "<redacted>"});
+                    } else if name == "session_ticket_keys" {
+                        *value = json!({"keys": [{"inline_string": "<redacted>"}]});
                     } else {
                         walk(value);
                     }
@@ -189,7 +191,6 @@ fn readable(mut secret: Secret, redact: Redact) -> Secret {
         Some(Type::ValidationContext(CertificateValidationContext { trusted_ca, .. })) => {
             text(trusted_ca.as_mut());
         }
-        // Nothing that we render.
         Some(Type::SessionTicketKeys(_) | Type::GenericSecret(_))
             if redact == Redact::PrivateKeys =>
         {

@@ -19,6 +19,7 @@ pub(crate) fn parameters() -> TlsTermination {
         max_version: Version::Tls13.into(),
         cipher_suites: CIPHER_SUITES.map(str::to_owned).to_vec(),
         alpn: vec!["http/1.1".to_owned(), "h2".to_owned()],
+        session_ticket_keys: "Secret/ns/tickets".to_owned(),
         ..Default::default()
     }
 }
@@ -28,6 +29,11 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
     let keys = vec![
         key_pair("Secret/ns/a", "a.example.com"),
         key_pair("Secret/ns/b", "*.example.com"),
+        KeyPair {
+            name: "Secret/ns/tickets".to_owned(),
+            private_key: (0..160).collect(),
+            ..KeyPair::default()
+        },
     ];
     let bundle = "ConfigMap/ns/ca";
     let routes = every_route();

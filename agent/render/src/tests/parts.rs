@@ -75,6 +75,7 @@ pub(crate) fn key_pair(name: &str, hostname: &str) -> KeyPair {
         name: name.into(),
         certificate_chain: key.cert.pem().into_bytes(),
         private_key: key.signing_key.serialize_pem().into_bytes(),
+        ..KeyPair::default()
     }
 }
 

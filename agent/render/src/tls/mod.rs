@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     SubjectAltNameMatcher, TlsCertificate, TlsParameters, UpstreamTlsContext,
     certificate_validation_context::TrustChainVerification,
     common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
-    downstream_tls_context::SessionTicketKeysType,
+    downstream_tls_context::{OcspStaplePolicy, SessionTicketKeysType},
     secret::Type,
     subject_alt_name_matcher::SanType,
     tls_parameters::TlsProtocol,
@@ -40,6 +40,7 @@ pub(crate) fn downstream(
         max_version: _,
         cipher_suites: _,
         alpn: asked,
+        session_ticket_keys,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
         return Err(format!("{name:?} is no name of an application protocol"));
@@ -70,16 +71,39 @@ pub(crate) fn downstream(
             validation_context_type: validation,
             ..Default::default()
         }),
-        session_ticket_keys_type: context.subscriptions.tickets.then(|| {
-            SessionTicketKeysType::SessionTicketKeysSdsSecretConfig(SdsSecretConfig {
-                name: secrets::SESSION_TICKET_KEYS.to_owned(),
-                sds_config: Some(config_sources::file(&context.options.layout.tickets())),
-            })
-        }),
+        session_ticket_keys_type: ticket_keys(session_ticket_keys, context)?,
+        // Without a staple that is valid, the certificate is shown alone.
+        ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
         // Said where a client is asked: Envoy's default is about to change.
         require_client_certificate: wrappers::boolean(!client_insecure_fallback).filter(|_| asks),
         ..Default::default()
     }))
+}
+
+/// Returns the keys of session tickets that a listener names. Where it names none, or they are not here, they are the host's own;
+/// none if Envoy makes them.
+fn ticket_keys(
+    name: &str,
+    context: &RenderContext<'_>,
+) -> Result<Option<SessionTicketKeysType>, String> {
+    let in_files = SessionTicketKeysType::SessionTicketKeysSdsSecretConfig;
+    if find(context.secrets, name).is_none() {
+        return Ok(context.subscriptions.tickets.then(|| {
+            in_files(SdsSecretConfig {
+                name: secrets::SESSION_TICKET_KEYS.to_owned(),
+                sds_config: Some(config_sources::file(&context.options.layout.tickets())),
+            })
+        }));
+    }
+    if !context.subscriptions.secrets.is_inline(name) {
+        return Ok(Some(in_files(in_file(name, context))));
+    }
+    match inline(name, context)? {
+        Some(Type::SessionTicketKeys(keys)) => {
+            Ok(Some(SessionTicketKeysType::SessionTicketKeys(keys)))
+        }
+        _ => Err(format!("`{name}` has no keys of session tickets")),
+    }
 }
 
 /// Speaks TLS to a backend, and verifies it.

@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 use prost::Message as _;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{KeyRef, TrustBundle};
+use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
 use crate::context::RetainedAuthorities;
 use crate::rendered::{RenderProblems, Resource, by_name};
@@ -52,10 +53,16 @@ pub(crate) fn render(
                 name: _,
                 certificate_chain,
                 private_key,
+                ocsp_staple,
             } = pair;
+            if certificate_chain.is_empty() {
+                secrets.push(ticket_keys(name, private_key.chunks(TICKET_KEY_BYTES)));
+                continue;
+            }
             let pair = TlsCertificate {
                 certificate_chain: Some(inline(certificate_chain)),
                 private_key: Some(inline(private_key)),
+                ocsp_staple: (!ocsp_staple.is_empty()).then(|| inline(ocsp_staple)),
                 ..Default::default()
             };
             secrets.push(encode(name, secret::Type::TlsCertificate(pair)));
@@ -106,17 +113,19 @@ fn joined<'a>(pem: &'a str, more: &str) -> Cow<'a, str> {
     }
 }
 
-/// Number of bytes of one key of session tickets.
-pub const TICKET_KEY_BYTES: usize = 80;
 /// Name of the secret with the keys of session tickets that are the host's.
 pub(crate) const SESSION_TICKET_KEYS: &str = "session-ticket-keys";
 
 /// Returns the secret with the keys of session tickets, newest first; each has [`TICKET_KEY_BYTES`].
 pub fn session_ticket_keys<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Resource {
+    ticket_keys(SESSION_TICKET_KEYS, keys)
+}
+
+fn ticket_keys<'k>(name: &str, keys: impl Iterator<Item = &'k [u8]>) -> Resource {
     let keys = TlsSessionTicketKeys {
         keys: keys.map(inline).collect(),
     };
-    encode(SESSION_TICKET_KEYS, secret::Type::SessionTicketKeys(keys))
+    encode(name, secret::Type::SessionTicketKeys(keys))
 }
 
 fn inline(bytes: &[u8]) -> DataSource {

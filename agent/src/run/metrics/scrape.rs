@@ -44,12 +44,14 @@ impl GatewayFacts {
             not_after,
         } in served
         {
-            if *of == ExpiryOf::Leaf {
-                certificates.push((name.clone(), *not_after));
-                continue;
+            match of {
+                ExpiryOf::Leaf => certificates.push((name.clone(), *not_after)),
+                ExpiryOf::Authority(_) | ExpiryOf::RevocationList(_) => {
+                    let first = authorities.entry(name.clone()).or_insert(*not_after);
+                    *first = (*first).min(*not_after);
+                }
+                ExpiryOf::Staple { .. } => {}
             }
-            let first = authorities.entry(name.clone()).or_insert(*not_after);
-            *first = (*first).min(*not_after);
         }
         certificates.sort_by(|one, other| (one.1, &one.0).cmp(&(other.1, &other.0)));
         certificates.dedup();

@@ -270,6 +270,7 @@ fn keys_are_asked_for_once_and_only_when_there_are_secrets() {
         name: "Secret/default/pair".to_owned(),
         certificate_chain: b"chain".to_vec(),
         private_key: b"key".to_vec(),
+        ..KeyPair::default()
     };
     let mut first = snapshot(&[("a", "10.0.0.1")]);
     first.keys.push(KeyRef {

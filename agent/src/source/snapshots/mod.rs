@@ -25,7 +25,7 @@ use super::update::{
     GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate, Trusted, gateway_of, keys_of,
 };
 
-const MAX_KEY_BYTES: u64 = 8 << 20;
+const MAX_KEY_BYTES: u64 = 24 << 20;
 /// Number of directories below the root, and of files in one of them: more than any snapshot has.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;

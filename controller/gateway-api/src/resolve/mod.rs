@@ -34,6 +34,7 @@ pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem};
 pub use self::gateways::merged::{MergedGateway, merged_name};
 pub use self::gateways::service_request::ServiceRequest;
+pub use self::listeners::session_ticket_keys;
 pub use self::snapshot::ResolvedGateway;
 
 use self::backends::Backends;
@@ -51,7 +52,7 @@ use self::tls::certificates::{CertificateCache, Certificates};
 use sesame_proto::provenance::Provenance;
 
 use crate::api::NamespacedName;
-use crate::expiry::{Expiry, ListenerExpiries};
+use crate::expiry::{Expiry, ExpiryOf, ListenerExpiries};
 use crate::status::Statuses;
 use crate::world::{LastGoodKeys, ServedTogether, World};
 
@@ -91,14 +92,14 @@ impl Resolution {
                 .filter(|(_, it)| it.published_as == *name)
                 .peekable();
             if members.peek().is_none() {
-                let expiries = published.keys.iter().filter_map(Expiry::of);
+                let expiries = published.keys.iter().flat_map(Expiry::of_pair);
                 let bundles = published.snapshot.trust_bundles.iter();
                 let authorities = bundles.flat_map(Expiry::of_bundle);
                 all.insert(name.clone(), expiries.chain(authorities).collect());
             }
             for (gateway, MergedGateway { keys, .. }) in members {
                 let own = published.keys.iter().filter(|key| keys.contains(&key.name));
-                all.insert(gateway.clone(), own.filter_map(Expiry::of).collect());
+                all.insert(gateway.clone(), own.flat_map(Expiry::of_pair).collect());
             }
         }
         all
@@ -112,8 +113,8 @@ impl Resolution {
         let mut all = ListenerExpiries::new();
         for published in &self.gateways {
             let pairs = published.keys.iter();
-            let pairs: BTreeMap<&str, Expiry> = pairs
-                .filter_map(|pair| Some((pair.name.as_str(), Expiry::of(pair)?)))
+            let pairs: BTreeMap<&str, Vec<Expiry>> = pairs
+                .map(|pair| (pair.name.as_str(), Expiry::of_pair(pair).collect()))
                 .collect();
             let listeners = published
                 .snapshot
@@ -123,7 +124,11 @@ impl Resolution {
             for listener in listeners {
                 let keys = listener.tls.iter().flat_map(|tls| &tls.keys);
                 let expiries: Vec<Expiry> = keys
-                    .filter_map(|key| pairs.get(key.as_str()).cloned())
+                    .filter_map(|key| pairs.get(key.as_str()))
+                    .flatten()
+                    // Without its staple, a certificate is as valid as before.
+                    .filter(|expiry| expiry.of != ExpiryOf::Staple { demanded: false })
+                    .cloned()
                     .collect();
                 let Ok(provenance) = Provenance::parse(&listener.name) else {
                     continue;

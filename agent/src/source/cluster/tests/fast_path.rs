@@ -233,6 +233,7 @@ impl Publisher {
                     name: "Secret/default/pair".to_owned(),
                     certificate_chain: vec![*version],
                     private_key: b"key".to_vec(),
+                    ..KeyPair::default()
                 };
                 snapshot.keys = vec![KeyRef {
                     name: pair.name.clone(),

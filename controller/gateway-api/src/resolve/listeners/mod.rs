@@ -19,3 +19,4 @@ mod tls_options;
 pub(crate) use self::check::check;
 pub(crate) use self::compare::{ComparedGateway, compare};
 pub(crate) use self::listener::{CheckedListener, ListenerOwner, Rank, invalid};
+pub use self::tls_options::session_ticket_keys;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use sesame_proto::schema;
 
 use super::listener::{CheckedListener, ListenerOwner};
-use super::tls_options::{self, TlsOptions};
+use super::tls_options::{self, TICKET_KEYS, TlsOptions};
 use crate::api::{ListenerTls, ObjectRef, Protocol, TlsMode};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
@@ -97,6 +97,15 @@ pub(crate) fn resolve<'w>(
     let kinds = kinds.filter_map(|name| Some(certificates.named(name)?.kind));
     if let Some(message) = options.advice(&kinds.collect()) {
         advise(owner, listener, message, cx);
+    }
+    if let Some(name) = &options.session_ticket_keys {
+        match certificates.session_ticket_keys(owner.namespace, name, cx) {
+            Ok(key) => termination.session_ticket_keys = key,
+            Err((reason, why)) => listener.resolved.refuse(
+                reason,
+                format!("tls.options {TICKET_KEYS:?}: {why}; each host makes keys of its own"),
+            ),
+        }
     }
     options.apply(&mut termination);
     listener.lacks_certificate = termination.keys.is_empty();

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sesame_proto::dns_name::is_dns_subdomain;
 use sesame_proto::schema::TlsTermination;
 use sesame_proto::schema::tls_termination::Version;
 use sesame_proto::tls_parameters::{CIPHER_SUITES, is_application_protocol};
@@ -18,6 +19,7 @@ const MIN_VERSION: &str = "projectsesame.io/min-version";
 const MAX_VERSION: &str = "projectsesame.io/max-version";
 const SUITES: &str = "projectsesame.io/cipher-suites";
 const ALPN: &str = "projectsesame.io/alpn";
+pub(super) const TICKET_KEYS: &str = "projectsesame.io/session-ticket-keys";
 /// Protocols that an HTTPS listener may offer.
 const HTTP_PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 /// Versions of TLS by their names here.
@@ -32,6 +34,8 @@ pub(super) struct TlsOptions {
     max_version: Version,
     cipher_suites: Vec<String>,
     alpn: Vec<String>,
+    /// Name of a Secret beside the listener's object.
+    pub(super) session_ticket_keys: Option<String>,
 }
 
 impl TlsOptions {
@@ -97,23 +101,30 @@ impl TlsOptions {
                     _ => Ok(()),
                 })?;
             }
+            TICKET_KEYS => {
+                if !is_dns_subdomain(value) {
+                    return Err(format!("{:?} is not the name of a Secret", told(value)));
+                }
+                self.session_ticket_keys = Some(value.to_owned());
+            }
             _ => {
                 return Err(format!(
                     "is unknown; expected {}",
-                    one_of(&[MIN_VERSION, MAX_VERSION, SUITES, ALPN])
+                    one_of(&[MIN_VERSION, MAX_VERSION, SUITES, ALPN, TICKET_KEYS])
                 ));
             }
         }
         Ok(())
     }
 
-    /// Sets the parameters of a termination.
+    /// Sets the parameters of a termination; keys of session tickets are for whoever finds their Secret.
     pub(super) fn apply(self, termination: &mut TlsTermination) {
         let Self {
             min_version,
             max_version,
             cipher_suites,
             alpn,
+            session_ticket_keys: _,
         } = self;
         termination.min_version = min_version.into();
         termination.max_version = max_version.into();
@@ -143,6 +154,11 @@ impl TlsOptions {
             )
         })
     }
+}
+
+/// Returns the name of the Secret with keys of session tickets that options name, whether or not it can be one.
+pub fn session_ticket_keys(options: &BTreeMap<String, String>) -> Option<&str> {
+    options.get(TICKET_KEYS).map(String::as_str)
 }
 
 /// Returns the options that have no effect, because they are none of ours.
@@ -267,6 +283,11 @@ mod tests {
                 "projectsesame.io/min-versions",
                 "1.2",
                 "is unknown; expected one of projectsesame.io/min-version, ",
+            ),
+            (
+                TICKET_KEYS,
+                "Other/keys",
+                "\"Other/keys\" is not the name of a Secret",
             ),
             (
                 "tls.projectsesame.io/min-version",

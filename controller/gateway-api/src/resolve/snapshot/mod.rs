@@ -64,7 +64,7 @@ pub(crate) fn assemble<'w>(
     let originations = || upstreams.backends.iter().filter_map(|b| b.tls.as_ref());
     let certificates: Vec<_> = key_names(terminations(), originations())
         .into_iter()
-        .filter_map(|name| certificates.named(name))
+        .filter_map(|name| certificates.published(name))
         .collect();
     // Bundles of the same references are the same.
     let mut bundles = backends.policies().bundles();
@@ -82,10 +82,7 @@ pub(crate) fn assemble<'w>(
         snapshot: schema::Snapshot {
             gateway: Kind::Gateway.named(name.clone()).to_string(),
             addresses: gateway.addresses.usable.clone(),
-            keys: certificates
-                .iter()
-                .map(|certificate| certificate.key.clone())
-                .collect(),
+            keys: certificates.iter().map(|(key, _)| (*key).clone()).collect(),
             trust_bundles,
             ports,
             route_tables,
@@ -97,7 +94,7 @@ pub(crate) fn assemble<'w>(
         gateway: name,
         keys: certificates
             .iter()
-            .map(|certificate| (*certificate.pair).clone())
+            .map(|(_, pair)| (*pair).clone())
             .collect(),
     })
 }
@@ -108,7 +105,7 @@ fn key_names<'t>(
     originations: impl Iterator<Item = &'t BackendTls>,
 ) -> BTreeSet<&'t str> {
     terminations
-        .flat_map(|tls| &tls.keys)
+        .flat_map(|tls| tls.keys.iter().chain([&tls.session_ticket_keys]))
         .chain(originations.map(|tls| &tls.client_key))
         .map(String::as_str)
         .collect()

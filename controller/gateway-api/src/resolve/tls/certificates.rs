@@ -13,8 +13,9 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::private_keys::{KeyKind, PrivateKey};
-use super::{chains, pem};
+use super::{chains, pem, ticket_keys};
 use crate::api::{NamespacedName, ObjectRef, Secret};
+use crate::ocsp_response::{self, OcspResponse};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::context::references::Expected;
@@ -31,6 +32,8 @@ const SECRETS: Expected = Expected {
 };
 /// The type of a Secret with a key pair.
 const TLS_SECRET: &str = "kubernetes.io/tls";
+/// The entry of a Secret with the OCSP response on its leaf. Others use the same name.
+const STAPLE: &str = "tls.ocsp-staple";
 
 /// A checked key pair.
 #[derive(Debug)]
@@ -97,6 +100,8 @@ pub(crate) struct Certificates<'w, 'c> {
     /// The last good pairs of Secrets that are broken; none where there is no pair that is still valid.
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
+    /// Keys of session tickets, by the name of their `KeyRef`.
+    of_tickets: BTreeMap<String, (KeyRef, KeyPair)>,
 }
 
 impl<'w, 'c> Certificates<'w, 'c> {
@@ -106,6 +111,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
             seen: HashMap::new(),
             kept: BTreeMap::new(),
             by_name: BTreeMap::new(),
+            of_tickets: BTreeMap::new(),
         }
     }
 
@@ -155,7 +161,13 @@ impl<'w, 'c> Certificates<'w, 'c> {
             return kept.clone();
         }
         let kept = last_good.get(key).and_then(|pair| {
-            let certificate = check(key, &pair.certificate_chain, &pair.private_key).ok()?;
+            let certificate = check(
+                key,
+                &pair.certificate_chain,
+                &pair.private_key,
+                &pair.ocsp_staple,
+            )
+            .ok()?;
             Some(Arc::new(certificate))
         });
         self.name(kept.as_ref());
@@ -188,6 +200,33 @@ impl<'w, 'c> Certificates<'w, 'c> {
     fn name(&mut self, certificate: Option<&Arc<Certificate>>) {
         let named = certificate.map(|it| (it.key.name.clone(), Arc::clone(it)));
         self.by_name.extend(named);
+    }
+
+    /// Returns the name of the `KeyRef` of the keys of session tickets that a Secret holds.
+    pub(crate) fn session_ticket_keys(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<String, Grounds> {
+        let key = NamespacedName::new(namespace, name);
+        let found = match cx.world.secrets.get(namespace, name) {
+            Some(secret) => ticket_keys::read(&key, secret),
+            None if cx.world.last_good.is_unread(&key) => Err("cannot be read".to_owned()),
+            None => Err("does not exist".to_owned()),
+        };
+        let found =
+            found.map_err(|why| (Reason::InvalidCertificateRef, format!("Secret {key} {why}")))?;
+        let name = found.0.name.clone();
+        self.of_tickets.insert(name.clone(), found);
+        Ok(name)
+    }
+
+    /// Returns what is published of keys that are in use, by the name of their `KeyRef`.
+    pub(crate) fn published(&self, name: &str) -> Option<(&KeyRef, &KeyPair)> {
+        let of_tickets = self.of_tickets.get(name).map(|(key, keys)| (key, keys));
+        let pair = self.by_name.get(name).map(|it| (&it.key, &*it.pair));
+        pair.or(of_tickets)
     }
 
     /// Returns a key pair that [`Self::get`] returned, by the name of its `KeyRef`.
@@ -228,12 +267,18 @@ fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
             .filter(|bytes| !bytes.is_empty())
             .ok_or_else(|| format!("has no {name}"))
     };
-    check(key, part("tls.crt")?, part("tls.key")?)
+    let staple = secret.get(STAPLE).unwrap_or_default();
+    check(key, part("tls.crt")?, part("tls.key")?, staple)
 }
 
 /// Checks that both parts can be read, and that the key belongs to a certificate, which is the leaf. All else is for Envoy to
-/// judge: it accepts pairs that other implementations do not, and has reasons of its own.
-fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certificate, String> {
+/// judge: it accepts pairs that other implementations do not, and has reasons of its own. A staple that is not of use is left out.
+fn check(
+    key: &NamespacedName,
+    chain: &[u8],
+    private_key: &[u8],
+    staple: &[u8],
+) -> Result<Certificate, String> {
     let chain = pem::certificates(chain).map_err(|why| format!("tls.crt {why}"))?;
     let private_key = pem::private_key(private_key).map_err(|why| format!("tls.key {why}"))?;
     let mut certificates = Vec::with_capacity(chain.len());
@@ -262,14 +307,18 @@ fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certi
     let bytes = shown.iter().map(|certificate| certificate.len()).sum();
 
     let name = format!("Secret/{key}");
+    let mut advice = chains::advice(&name, &certificates, &order, bytes);
+    let (ocsp_staple, left_out) = usable_staple(&name, staple, leaf)?;
+    advice.extend(left_out);
     let pair = KeyPair {
         name: name.clone(),
         certificate_chain: pem::encode_certificates(&shown).into_bytes(),
         private_key: pem::encode_private_key(&private_key).into_bytes(),
+        ocsp_staple,
     };
     Ok(Certificate {
         kind: KeyKind::of(leaf.public_key()),
-        advice: chains::advice(&name, &certificates, &order, bytes),
+        advice,
         dns_names: dns_names(leaf),
         key: KeyRef {
             name,
@@ -279,6 +328,30 @@ fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certi
         },
         pair: Arc::new(pair),
     })
+}
+
+/// Returns the staple of a Secret, if Envoy may show it with this leaf; else none, and a sentence on why it is left out. The error is
+/// for a leaf that Envoy does not take without. Whether a staple is still valid is for Envoy to judge, which has a clock.
+fn usable_staple(
+    name: &str,
+    staple: &[u8],
+    leaf: &X509Certificate<'_>,
+) -> Result<(Vec<u8>, Option<String>), String> {
+    let fault = if staple.is_empty() {
+        "is empty or not there".to_owned()
+    } else {
+        match OcspResponse::read(staple).and_then(|response| response.check_for(leaf)) {
+            Ok(()) => return Ok((staple.to_vec(), None)),
+            Err(why) => why.to_string(),
+        }
+    };
+    if ocsp_response::is_demanded_by(leaf) {
+        return Err(format!(
+            "{STAPLE} {fault}; the certificate demands an OCSP staple (must-staple), and Envoy does not take it without"
+        ));
+    }
+    let told = || format!("{STAPLE} of {name} {fault}; the certificate is shown without it");
+    Ok((Vec::new(), (!staple.is_empty()).then(told)))
 }
 
 fn dns_names(leaf: &X509Certificate<'_>) -> Vec<String> {

@@ -7,3 +7,4 @@ pub(crate) mod client_validation;
 pub(crate) mod pem;
 pub(crate) mod private_keys;
 mod revocation_lists;
+mod ticket_keys;

@@ -1,0 +1,259 @@
+//! OCSP responses: statements of an authority on one of its certificates, which a server shows together with it.
+//!
+//! Read only as far as whoever staples one has to know. Must never judge the time, which the caller knows, nor vouch for the
+//! signature, which is for the clients to verify.
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
+use x509_parser::asn1_rs::{Any, Class, FromDer as _, Tag};
+use x509_parser::prelude::X509Certificate;
+
+/// Most bytes of a response.
+pub const MAX_BYTES: usize = 16 * 1024;
+
+/// Object identifiers, in DER: of the only kind of response, and of the hashes that name an issuer.
+const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
+const SHA1_ID: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
+const SHA256_ID: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
+/// The extension by which a certificate demands a staple, as Envoy looks for it, and its value: a list of `status_request` alone.
+const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
+const STATUS_REQUEST: &[u8] = &[0x30, 0x03, 0x02, 0x01, 0x05];
+
+/// A response about one certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OcspResponse {
+    /// Serial number of the certificate, without leading zeros.
+    serial: Vec<u8>,
+    issuer: IssuerHash,
+    status: CertificateStatus,
+    /// Time from which on it holds, in seconds since 1970.
+    pub this_update: i64,
+    /// Time until which it holds.
+    pub next_update: i64,
+}
+
+/// The name of an issuer as a hash of some kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct IssuerHash {
+    algorithm: Vec<u8>,
+    of_name: Vec<u8>,
+}
+
+/// The statement of an authority on a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CertificateStatus {
+    Good,
+    Revoked,
+    Unknown,
+}
+
+/// Reasons for which a response is not shown. Each completes the sentence "tls.ocsp-staple of Secret x …".
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OcspResponseError {
+    /// It is longer than anybody's.
+    #[error("has {0} bytes; at most {MAX_BYTES} are read")]
+    TooLong(usize),
+    /// It is text.
+    #[error(
+        "is text, as PEM or base64 is; expected the OCSP response in binary form (DER), as openssl ocsp -respout writes it"
+    )]
+    Text,
+    /// It cannot be read.
+    #[error("is no OCSP response in DER; is it cut off?")]
+    Malformed,
+    /// The responder did not answer the question.
+    #[error("is an OCSP response without an answer (status {0}); ask the responder again")]
+    Unsuccessful(u8),
+    /// Envoy takes only one that is about one certificate.
+    #[error("is about {0} certificates; Envoy takes a response about one")]
+    NotOne(usize),
+    /// It has no end.
+    #[error("has no nextUpdate; Envoy shows no response without one")]
+    NoEnd,
+    /// It is about another one.
+    #[error("is about another certificate than the first one that is shown of tls.crt")]
+    OtherCertificate,
+    /// The authority does not vouch for the certificate.
+    #[error("says that the certificate is {0}")]
+    NotGood(&'static str),
+}
+
+impl OcspResponse {
+    /// Reads a response in DER.
+    pub fn read(der: &[u8]) -> Result<Self, OcspResponseError> {
+        if der.len() > MAX_BYTES {
+            return Err(OcspResponseError::TooLong(der.len()));
+        }
+        if der.iter().all(u8::is_ascii) {
+            return Err(OcspResponseError::Text);
+        }
+        let status = status(der).ok_or(OcspResponseError::Malformed)?;
+        if status != 0 {
+            return Err(OcspResponseError::Unsuccessful(status));
+        }
+        let responses = responses(der).ok_or(OcspResponseError::Malformed)?;
+        let [response] = responses.as_slice() else {
+            return Err(OcspResponseError::NotOne(responses.len()));
+        };
+        single(response).ok_or(OcspResponseError::Malformed)?
+    }
+
+    /// Checks that it vouches for this certificate.
+    pub fn check_for(&self, certificate: &X509Certificate<'_>) -> Result<(), OcspResponseError> {
+        let Self {
+            serial,
+            issuer,
+            status,
+            this_update: _,
+            next_update: _,
+        } = self;
+        let own = without_zeros(certificate.tbs_certificate.raw_serial());
+        if *serial != own || !issuer.may_be(certificate.issuer().as_raw()) {
+            return Err(OcspResponseError::OtherCertificate);
+        }
+        match status {
+            CertificateStatus::Good => Ok(()),
+            CertificateStatus::Revoked => Err(OcspResponseError::NotGood("revoked")),
+            CertificateStatus::Unknown => {
+                Err(OcspResponseError::NotGood("unknown to the authority"))
+            }
+        }
+    }
+}
+
+impl IssuerHash {
+    /// Returns true if it is that of this distinguished name, or of a kind that cannot be computed here.
+    fn may_be(&self, name: &[u8]) -> bool {
+        let algorithm = match self.algorithm.as_slice() {
+            SHA1_ID => &SHA1_FOR_LEGACY_USE_ONLY,
+            SHA256_ID => &SHA256,
+            _ => return true,
+        };
+        digest(algorithm, name).as_ref() == self.of_name
+    }
+}
+
+/// Returns true if a certificate demands that a staple is shown with it; without one Envoy does not take it.
+pub fn is_demanded_by(certificate: &X509Certificate<'_>) -> bool {
+    let mut extensions = certificate.extensions().iter();
+    extensions.any(|it| it.oid.to_id_string() == TLS_FEATURE && it.value == STATUS_REQUEST)
+}
+
+/// Elements of DER, one after another.
+struct Elements<'d>(&'d [u8]);
+
+impl<'d> Elements<'d> {
+    fn next(&mut self) -> Option<Any<'d>> {
+        let (rest, element) = Any::from_der(self.0).ok()?;
+        self.0 = rest;
+        Some(element)
+    }
+
+    /// Returns the content of the next one, which has this tag.
+    fn expect(&mut self, tag: Tag) -> Option<&'d [u8]> {
+        let element = self.next()?;
+        (element.class() == Class::Universal && element.tag() == tag).then_some(element.data)
+    }
+
+    /// Returns the content of the next one, if it is there with this number.
+    fn optional(&mut self, number: u32) -> Option<&'d [u8]> {
+        let (rest, element) = Any::from_der(self.0).ok()?;
+        if element.class() != Class::ContextSpecific || element.tag() != Tag(number) {
+            return None;
+        }
+        self.0 = rest;
+        Some(element.data)
+    }
+}
+
+/// Returns the status of the response itself.
+fn status(der: &[u8]) -> Option<u8> {
+    let mut outer = Elements(der);
+    let mut response = Elements(outer.expect(Tag::Sequence)?);
+    match response.expect(Tag::Enumerated)? {
+        [status] if outer.0.is_empty() => Some(*status),
+        _ => None,
+    }
+}
+
+/// Returns the contents of the responses about single certificates.
+fn responses(der: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut response = Elements(Elements(der).expect(Tag::Sequence)?);
+    response.expect(Tag::Enumerated)?;
+    let mut bytes = Elements(Elements(response.optional(0)?).expect(Tag::Sequence)?);
+    if bytes.expect(Tag::Oid)? != BASIC {
+        return None;
+    }
+    let basic = bytes.expect(Tag::OctetString)?;
+    let mut basic = Elements(Elements(basic).expect(Tag::Sequence)?);
+    let mut data = Elements(basic.expect(Tag::Sequence)?);
+    // The signature.
+    basic.expect(Tag::Sequence)?;
+    basic.expect(Tag::BitString)?;
+    // The version, which only the first one leaves out, and the responder.
+    data.optional(0);
+    data.next()?;
+    data.expect(Tag::GeneralizedTime)?;
+    let mut list = Elements(data.expect(Tag::Sequence)?);
+    let mut found = Vec::new();
+    while !list.0.is_empty() {
+        found.push(list.expect(Tag::Sequence)?);
+    }
+    Some(found)
+}
+
+fn single(content: &[u8]) -> Option<Result<OcspResponse, OcspResponseError>> {
+    let mut content = Elements(content);
+    let mut id = Elements(content.expect(Tag::Sequence)?);
+    let algorithm = Elements(id.expect(Tag::Sequence)?).expect(Tag::Oid)?;
+    let of_name = id.expect(Tag::OctetString)?;
+    id.expect(Tag::OctetString)?;
+    let serial = without_zeros(id.expect(Tag::Integer)?).to_vec();
+    let status = content.next()?;
+    let status = match (status.class(), status.tag()) {
+        (Class::ContextSpecific, Tag(0)) => CertificateStatus::Good,
+        (Class::ContextSpecific, Tag(1)) => CertificateStatus::Revoked,
+        (Class::ContextSpecific, Tag(2)) => CertificateStatus::Unknown,
+        _ => return None,
+    };
+    let this_update = time(content.expect(Tag::GeneralizedTime)?)?;
+    let Some(next_update) = content.optional(0) else {
+        return Some(Err(OcspResponseError::NoEnd));
+    };
+    Some(Ok(OcspResponse {
+        serial,
+        issuer: IssuerHash {
+            algorithm: algorithm.to_vec(),
+            of_name: of_name.to_vec(),
+        },
+        status,
+        this_update,
+        next_update: time(Elements(next_update).expect(Tag::GeneralizedTime)?)?,
+    }))
+}
+
+/// Returns a time such as `20260131235959Z` in seconds since 1970.
+fn time(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_suffix(b"Z")?;
+    if digits.len() != 14 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number = |from: usize, to: usize| -> Option<i16> {
+        std::str::from_utf8(digits.get(from..to)?)
+            .ok()?
+            .parse()
+            .ok()
+    };
+    let part = |from: usize| i8::try_from(number(from, from + 2)?).ok();
+    let (month, day) = (part(4)?, part(6)?);
+    let time = DateTime::new(number(0, 4)?, month, day, part(8)?, part(10)?, part(12)?, 0).ok()?;
+    let zoned = time.to_zoned(TimeZone::UTC).ok()?;
+    Some(zoned.timestamp().as_second())
+}
+
+/// Returns a number without leading zeros.
+fn without_zeros(bytes: &[u8]) -> &[u8] {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    bytes.get(zeros..).unwrap_or_default()
+}

@@ -1,0 +1,86 @@
+//! Keys of session tickets from a Secret, so that several hosts share them.
+//!
+//! No error has any part of a key.
+
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::KeyRef;
+use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
+
+use crate::api::{NamespacedName, Secret};
+
+/// The entry of the Secret: keys one after another, the first of which encrypts, and all of which decrypt.
+const ENTRY: &str = "session-ticket-keys";
+/// Most keys that are taken: more than anybody keeps, and each ticket that is none of ours is tried with all of them.
+const MOST_KEYS: usize = 16;
+/// The type of a Secret with a key pair, whose name a certificate would have.
+const TLS_SECRET: &str = "kubernetes.io/tls";
+
+/// Reads the keys of a Secret. The error completes the sentence "Secret x ...".
+pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, KeyPair), String> {
+    if secret.type_ == TLS_SECRET {
+        return Err(format!(
+            "has type {TLS_SECRET:?}; expected \"Opaque\" with {ENTRY}, so that no certificate has its name"
+        ));
+    }
+    let keys = secret.get(ENTRY).ok_or_else(|| format!("has no {ENTRY}"))?;
+    let count = keys.len() / TICKET_KEY_BYTES;
+    if keys.len() % TICKET_KEY_BYTES != 0 || !(1..=MOST_KEYS).contains(&count) {
+        return Err(format!(
+            "has {} bytes of {ENTRY}; expected 1 to {MOST_KEYS} keys of {TICKET_KEY_BYTES} random bytes each, one after another, as \
+             openssl rand {TICKET_KEY_BYTES} writes one",
+            keys.len()
+        ));
+    }
+    let mut each: Vec<&[u8]> = keys.chunks(TICKET_KEY_BYTES).collect();
+    each.sort_unstable();
+    let same = |pair: &[&[u8]]| pair.first() == pair.last();
+    if each.windows(2).any(same) {
+        return Err(format!("has a key twice in {ENTRY}; remove one of both"));
+    }
+    if each.iter().any(|key| key.iter().all(|byte| *byte == 0)) {
+        return Err(format!("has a key of zeros in {ENTRY}; use random bytes"));
+    }
+    let pair = KeyPair {
+        name: format!("Secret/{key}"),
+        private_key: keys.to_vec(),
+        ..KeyPair::default()
+    };
+    let reference = KeyRef {
+        name: pair.name.clone(),
+        digest: pair.digest(),
+        ..KeyRef::default()
+    };
+    Ok((reference, pair))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::SecretBytes;
+
+    fn fault_of(entry: &str, bytes: Vec<u8>) -> String {
+        let secret = Secret {
+            type_: "Opaque".to_owned(),
+            data: [(entry.to_owned(), SecretBytes(bytes))].into(),
+            ..Secret::default()
+        };
+        let key = NamespacedName::new("ns", "tickets");
+        read(&key, &secret).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn keys_are_taken_whole_and_each_of_its_own_only() {
+        let keys: Vec<u8> = (0..160_u8).collect();
+        assert_eq!(fault_of(ENTRY, keys.clone()), "");
+        assert_eq!(fault_of("keys", keys.clone()), "has no session-ticket-keys");
+        for (bytes, words) in [
+            (Vec::new(), "has 0 bytes"),
+            (keys[..81].to_vec(), "has 81 bytes"),
+            (vec![1; 17 * 80], "has 1360 bytes"),
+            (keys[..80].repeat(2), "has a key twice"),
+            (vec![0; 80], "has a key of zeros"),
+        ] {
+            assert!(fault_of(ENTRY, bytes).starts_with(words), "{words}");
+        }
+    }
+}

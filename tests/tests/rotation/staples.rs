@@ -1,0 +1,170 @@
+//! OCSP staples: shown with their certificate for as long as they are valid, and never in its way.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, listener_condition};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Leaf;
+use sesame_tests::handshakes::{Agreed, Handshake};
+use sesame_tests::manifests::yaml;
+use sesame_tests::ocsp::{Vouched, response};
+use sesame_tests::wait::{eventually, holds};
+
+use super::site::{Site, admin, unmoved};
+
+fn after(seconds: i64) -> Timestamp {
+    Timestamp::now() + SignedDuration::from_secs(seconds)
+}
+
+impl Site {
+    fn staple(&self, leaf: &Leaf, end: Timestamp) -> Vec<u8> {
+        response(&self.authority, leaf, Vouched::Good, end)
+    }
+
+    /// Handshakes of TLS 1.2 and 1.3 with the first name.
+    async fn agreed(&self, agent: &AgentUnderTest) -> Result<Vec<Agreed>, String> {
+        let (host, trust) = (Self::host(0), self.authority.trust());
+        let client = Handshake::with(agent.address(443), &host, &trust);
+        let mut agreed = Vec::new();
+        for client in [client.clone().tls12(), client] {
+            let one = client.shake().await.map_err(|error| format!("{error:#}"))?;
+            agreed.push(one);
+        }
+        Ok(agreed)
+    }
+
+    /// Waits until new connections are shown this certificate with this staple; none is an empty one.
+    async fn wait_stapled(&self, agent: &AgentUnderTest, what: &str, leaf: &Leaf, staple: &[u8]) {
+        eventually(what, SOON, async || {
+            for agreed in self.agreed(agent).await? {
+                let same = agreed.certificate == leaf.der && agreed.staple == staple;
+                holds(same, || {
+                    format!("{:?} with {} bytes", agreed.version, agreed.staple.len())
+                })?;
+            }
+            Ok(())
+        })
+        .await;
+    }
+}
+
+fn write(agent: &AgentUnderTest, leaf: &Leaf, staple: &[u8]) {
+    let secret = leaf.stapled_secret("pair-0", staple);
+    agent.write("pair-0.yaml", &yaml(&[secret]));
+}
+
+/// Waits until the listener's ResolvedRefs has this status and these words.
+async fn wait_refs(agent: &AgentUnderTest, status: &str, words: &str) {
+    let good = |answer: &Value| {
+        let refs = listener_condition(answer, "l0", "ResolvedRefs");
+        let message = refs["message"].as_str().unwrap_or_default();
+        refs["status"] == status && message.contains(words)
+    };
+    agent.wait_status(words, good).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_staple_is_shown_replaced_and_no_longer_shown_when_it_has_expired() {
+    let backend = Backend::start("app").await;
+    let site = Site::of(1);
+    let mut agent = site
+        .start(Setup::with_ports(&[443]), backend.address(), |it| it)
+        .await;
+    let leaf = site.issue(0);
+    let first = site.staple(&leaf, after(3600));
+    write(&agent, &leaf, &first);
+    site.wait_stapled(&agent, "the first", &leaf, &first).await;
+    wait_refs(&agent, "True", "all references are resolved").await;
+
+    let before = unmoved(&admin(&agent).await).await;
+    let second = site.staple(&leaf, after(7200));
+    write(&agent, &leaf, &second);
+    site.wait_stapled(&agent, "the second", &leaf, &second)
+        .await;
+    assert_eq!(unmoved(&admin(&agent).await).await, before);
+
+    // It is valid for long enough to be seen by both versions of TLS.
+    let short = site.staple(&leaf, after(10));
+    write(&agent, &leaf, &short);
+    site.wait_stapled(&agent, "the short one", &leaf, &short)
+        .await;
+    site.wait_stapled(&agent, "the certificate alone", &leaf, &[])
+        .await;
+    let told = |status: &Value| {
+        let warnings = status["warnings"].to_string();
+        status["healthy"] == true
+            && warnings.contains("the OCSP staple of Secret/default/pair-0 has expired")
+    };
+    agent.wait_status("it is said", told).await;
+    agent.wait_stored().await;
+
+    // Nor does an expired one stand in the way of a start.
+    agent.kill9();
+    agent.kill9_envoy();
+    agent.restart();
+    site.wait_stapled(&agent, "the certificate after a start", &leaf, &[])
+        .await;
+    agent.wait_status("it is said again", told).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_staple_that_is_of_no_use_is_left_out_and_said() {
+    let backend = Backend::start("app").await;
+    let site = Site::of(1);
+    let agent = site
+        .start(Setup::with_ports(&[443]), backend.address(), |it| it)
+        .await;
+    let (leaf, other) = (site.issue(0), site.issue(0));
+    let good = site.staple(&leaf, after(3600));
+    let revoked = response(&site.authority, &leaf, Vouched::Revoked, after(3600));
+    let cases: [(&str, Vec<u8>); 5] = [
+        (
+            "is no OCSP response in DER",
+            good[..good.len() - 1].to_vec(),
+        ),
+        ("is text, as PEM", b"-----BEGIN OCSP RESPONSE-----".to_vec()),
+        ("says that the certificate is revoked", revoked),
+        (
+            "is about another certificate",
+            site.staple(&other, after(3600)),
+        ),
+        ("has 20000 bytes", vec![0xff; 20_000]),
+    ];
+    for (words, staple) in cases {
+        write(&agent, &leaf, &good);
+        site.wait_stapled(&agent, "a good one", &leaf, &good).await;
+        write(&agent, &leaf, &staple);
+        site.wait_stapled(&agent, words, &leaf, &[]).await;
+        wait_refs(&agent, "True", words).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_demands_a_staple_is_taken_with_one_only() {
+    let backend = Backend::start("app").await;
+    let site = Site::of(1);
+    let mut agent = site
+        .start(Setup::with_ports(&[443]), backend.address(), |it| it)
+        .await;
+    let shown = site.shown(&agent, 0).await.expect("a certificate");
+    let leaf = site.authority.issue_must_staple(&[&Site::host(0)]);
+    Site::write(&agent, 0, &leaf);
+    wait_refs(&agent, "False", "the certificate demands an OCSP staple").await;
+    let still = site.shown(&agent, 0).await.expect("a certificate");
+    assert!(still == shown, "the last good one");
+
+    let staple = site.staple(&leaf, after(3600));
+    write(&agent, &leaf, &staple);
+    site.wait_stapled(&agent, "it is taken", &leaf, &staple)
+        .await;
+    Site::write(&agent, 0, &leaf);
+    wait_refs(&agent, "False", "the certificate demands an OCSP staple").await;
+    site.wait_stapled(&agent, "the last good staple", &leaf, &staple)
+        .await;
+    agent.wait_stored().await;
+    agent.kill9();
+    agent.kill9_envoy();
+    agent.restart();
+    site.wait_stapled(&agent, "the same after a start", &leaf, &staple)
+        .await;
+}
