@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use sesame_http_server::guard::Guard;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -19,7 +20,7 @@ use super::certificates::CertificatesSource;
 use super::cluster::{Clients, Reporter};
 use super::directories::Directories;
 use super::engine::SourceState;
-use super::metrics::{self, MetricsSource};
+use super::metrics::{self, KnownBackends, MetricsSource};
 use super::observed::{AllObserved, newest};
 use super::reload::{LiveSettings, ReloadRequest};
 use super::report::compose::{self, ReportFacts};
@@ -94,12 +95,16 @@ impl Services {
         let metrics = MetricsSource {
             report: Arc::clone(&report),
             observed: observed.clone(),
+            most_backends: options.metrics.most_backends,
+            backends: KnownBackends::default(),
         };
-        if let Some(address) = options.metrics_address {
+        if let Some(address) = options.metrics.address {
+            let guard = Guard::new(options.metrics.guard.clone())
+                .with_context(|| format!("--metrics-address {address} cannot be guarded"))?;
             let listener = TcpListener::bind(address)
                 .await
                 .with_context(|| format!("--metrics-address {address}: cannot listen"))?;
-            tasks.spawn(metrics::serve(listener, metrics.clone()));
+            tasks.spawn(metrics::serve(listener, guard, metrics.clone()));
         }
         let state_dir = directories.state().to_owned();
         let doors = server::Doors {
