@@ -125,7 +125,7 @@ pub struct RunOptions {
     pub session_tickets: Option<Duration>,
     /// Address that answers `/livez` and `/readyz` over TCP.
     pub health_address: Option<SocketAddr>,
-    /// How `/metrics` is answered.
+    /// Options of the answer to `/metrics`.
     pub metrics: MetricsOptions,
     /// Time that an Envoy has to take over from another one.
     pub takeover: Duration,

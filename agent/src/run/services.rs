@@ -2,7 +2,7 @@
 //! reports to a cluster.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ use super::reload::{LiveSettings, ReloadRequest};
 use super::report::compose::{self, ReportFacts};
 use super::report::{AgentReport, Report, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
-use super::{AGENT_SOCKET, RunOptions, Source};
+use super::{AGENT_SOCKET, MetricsOptions, RunOptions, Source};
 use crate::envoy::restart;
 use crate::seal::SealingKeys;
 
@@ -54,6 +54,19 @@ pub(super) struct Services {
     report: ReportSource,
     socket: PathBuf,
     reporter: Option<Reporter>,
+}
+
+/// Opens the address that answers `/metrics`, once its guard is there.
+async fn guarded(
+    address: SocketAddr,
+    options: &MetricsOptions,
+) -> anyhow::Result<(TcpListener, Guard)> {
+    let guard = Guard::new(options.guard.clone())
+        .with_context(|| format!("--metrics-address {address} cannot be guarded"))?;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("--metrics-address {address}: cannot listen"))?;
+    Ok((listener, guard))
 }
 
 impl Services {
@@ -99,11 +112,7 @@ impl Services {
             backends: KnownBackends::default(),
         };
         if let Some(address) = options.metrics.address {
-            let guard = Guard::new(options.metrics.guard.clone())
-                .with_context(|| format!("--metrics-address {address} cannot be guarded"))?;
-            let listener = TcpListener::bind(address)
-                .await
-                .with_context(|| format!("--metrics-address {address}: cannot listen"))?;
+            let (listener, guard) = guarded(address, &options.metrics).await?;
             tasks.spawn(metrics::serve(listener, guard, metrics.clone()));
         }
         let state_dir = directories.state().to_owned();

@@ -67,7 +67,7 @@ pub enum GuardError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What was expected.
+        /// The content that was expected.
         reason: String,
     },
 }
@@ -86,7 +86,7 @@ struct Current {
     guarding: Guarding,
 }
 
-/// What was read last without a fault.
+/// Content of the files as it was last without a fault.
 #[derive(Clone)]
 struct Guarding {
     tls: Option<Arc<ServerConfig>>,

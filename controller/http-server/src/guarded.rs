@@ -46,7 +46,7 @@ enum Stage {
     Agreed(Box<TlsStream<TcpStream>>),
 }
 
-/// What can be read from and written to.
+/// Stream that can be read from and written to.
 trait Open: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Open for T {}

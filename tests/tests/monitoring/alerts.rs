@@ -8,7 +8,7 @@ pub struct Alert {
     pub lasts: &'static str,
     pub severity: &'static str,
     pub summary: &'static str,
-    /// What to do.
+    /// Advice on what to do.
     pub description: &'static str,
 }
 

@@ -5,6 +5,7 @@ mod alerts;
 mod documents;
 mod panels;
 mod prometheus;
+mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -66,7 +67,7 @@ fn expressions() -> Vec<String> {
 }
 
 /// Returns the words of an expression that begin like ours, and those in `by (…)` and before `=`.
-fn words(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let metrics = expression
         .split(|c| !is_word(c))
@@ -105,7 +106,7 @@ fn exported(text: &str) -> BTreeMap<String, BTreeSet<String>> {
 fn missing(exported: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut missing = Vec::new();
     for expression in expressions() {
-        let (metrics, labels) = words(&expression);
+        let (metrics, labels) = named(&expression);
         assert!(!metrics.is_empty(), "{expression}");
         // Prometheus itself adds where a series comes from.
         let mut known = BTreeSet::from(["instance".to_owned()]);

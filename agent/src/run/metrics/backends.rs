@@ -57,7 +57,7 @@ pub(super) const COUNTS: [(BackendFamily, &str, &[&str]); 13] = [
     (BackendFamily::Received, "", &["cx_rx_bytes_total"]),
 ];
 
-/// What Envoy counted of one backend, or of several.
+/// Counts of one backend, or of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BackendTraffic {
     /// In the order of [`COUNTS`].
