@@ -122,8 +122,8 @@ async fn what_clients_get_is_counted_by_port_and_envoys_that_die_are_counted_too
 }
 
 /// Number of routes, each with a path of its own, and of backends that they send to.
-const ROUTES: usize = 5_000;
-const BACKENDS: usize = 2_000;
+const ROUTES: u32 = 5_000;
+const BACKENDS: u32 = 2_000;
 /// Largest number of series that an agent has for a Gateway by default.
 const MOST_SERIES: usize = 1_000;
 
@@ -170,7 +170,7 @@ async fn five_thousand_routes_and_two_thousand_backends_are_few_series() {
             assert_eq!(reply.map(|reply| reply.status).ok(), Some(200), "{number}");
         }
     }
-    let sent = (BACKENDS + 40) as f64;
+    let sent = f64::from(BACKENDS + 40);
     eventually("every request is counted", SOON, async || {
         let (_, text) = scrape(address, "*/*").await;
         let series = values(&text).len();

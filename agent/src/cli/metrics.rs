@@ -9,6 +9,10 @@ use sesame_http_server::guard::GuardFiles;
 use crate::run::MetricsOptions;
 
 #[derive(Debug, Args)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of the options, as they are on the command line"
+)]
 pub(super) struct MetricsArgs {
     /// Answer /metrics at this address, too, to everybody who can reach it, unless a token or client certificates are asked for;
     /// the agent's socket always answers it.

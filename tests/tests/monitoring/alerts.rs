@@ -1,15 +1,15 @@
 //! The alerts: an expression that always has a value, and the condition on it.
 
-pub struct Alert {
-    pub name: &'static str,
-    pub value: &'static str,
-    pub condition: &'static str,
+pub(crate) struct Alert {
+    pub(crate) name: &'static str,
+    pub(crate) value: &'static str,
+    pub(crate) condition: &'static str,
     /// Time for which the condition has to hold.
-    pub lasts: &'static str,
-    pub severity: &'static str,
-    pub summary: &'static str,
+    pub(crate) lasts: &'static str,
+    pub(crate) severity: &'static str,
+    pub(crate) summary: &'static str,
     /// Advice on what to do.
-    pub description: &'static str,
+    pub(crate) description: &'static str,
 }
 
 const fn alert(
@@ -33,11 +33,11 @@ const GATEWAY: &str =
     "Gateway {{ $labels.gateway_namespace }}/{{ $labels.gateway }} on {{ $labels.instance }}";
 
 /// Replaces `GATEWAY` in a text.
-pub fn worded(text: &str) -> String {
+pub(crate) fn worded(text: &str) -> String {
     text.replace("GATEWAY", GATEWAY)
 }
 
-pub const ALERTS: &[Alert] = &[
+pub(crate) const ALERTS: &[Alert] = &[
     alert(
         ("SesameHostNotReady", "critical", "2m"),
         ("sesame_agent_ready", "== 0"),

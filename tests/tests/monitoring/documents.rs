@@ -11,7 +11,7 @@ const WIDTH: usize = 8;
 const HEIGHT: usize = 7;
 
 /// Returns the files by name.
-pub fn files() -> Vec<(String, String)> {
+pub(crate) fn files() -> Vec<(String, String)> {
     let dashboards = DASHBOARDS.iter().map(|dashboard| {
         let text = serde_json::to_string_pretty(&document(dashboard)).expect("values are JSON");
         (format!("{}.json", dashboard.name), format!("{text}\n"))
@@ -22,7 +22,11 @@ pub fn files() -> Vec<(String, String)> {
 }
 
 /// Returns an expression of a dashboard with its selection, by these values or by Grafana's variables.
-pub fn selected(expression: &str, dashboard: &Dashboard, value: impl Fn(&str) -> String) -> String {
+pub(crate) fn selected(
+    expression: &str,
+    dashboard: &Dashboard,
+    value: impl Fn(&str) -> String,
+) -> String {
     let selection: Vec<String> = dashboard
         .selection
         .iter()

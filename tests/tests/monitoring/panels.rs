@@ -3,28 +3,28 @@
 use crate::traffic::{BACKENDS, TRAFFIC};
 
 /// A dashboard.
-pub struct Dashboard {
+pub(crate) struct Dashboard {
     /// Name of the file without its ending, and identity in Grafana.
-    pub name: &'static str,
-    pub title: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
     /// Labels that can be selected, with a metric that has them.
-    pub selection: &'static [(&'static str, &'static str)],
-    pub rows: &'static [Row],
+    pub(crate) selection: &'static [(&'static str, &'static str)],
+    pub(crate) rows: &'static [Row],
 }
 
-pub struct Row {
-    pub title: &'static str,
-    pub panels: &'static [Panel],
+pub(crate) struct Row {
+    pub(crate) title: &'static str,
+    pub(crate) panels: &'static [Panel],
 }
 
-pub struct Panel {
-    pub title: &'static str,
-    pub unit: &'static str,
+pub(crate) struct Panel {
+    pub(crate) title: &'static str,
+    pub(crate) unit: &'static str,
     /// Expressions with the legends of their series.
-    pub series: &'static [(&'static str, &'static str)],
+    pub(crate) series: &'static [(&'static str, &'static str)],
 }
 
-pub const fn panel(
+pub(crate) const fn panel(
     title: &'static str,
     unit: &'static str,
     series: &'static [(&'static str, &'static str)],
@@ -36,7 +36,7 @@ pub const fn panel(
     }
 }
 
-pub const DASHBOARDS: [Dashboard; 2] = [
+pub(crate) const DASHBOARDS: [Dashboard; 2] = [
     Dashboard {
         name: "sesame-gateways",
         title: "Sesame: Gateways and hosts",

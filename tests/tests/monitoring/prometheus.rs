@@ -11,12 +11,12 @@ use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
 
 /// Directory of the programs, if they are there: `make test-dashboards` says where.
-pub fn tools() -> Option<PathBuf> {
+pub(crate) fn tools() -> Option<PathBuf> {
     std::env::var_os("PROMETHEUS_TOOLS").map(PathBuf::from)
 }
 
 /// Has promtool check a file of rules.
-pub fn check_rules(tools: &Path, rules: &Path) {
+pub(crate) fn check_rules(tools: &Path, rules: &Path) {
     let output = Command::new(tools.join("promtool"))
         .args(["check", "rules", "--lint-fatal"])
         .arg(rules)
@@ -25,7 +25,7 @@ pub fn check_rules(tools: &Path, rules: &Path) {
     assert!(output.status.success(), "{output:?}");
 }
 
-pub struct Prometheus {
+pub(crate) struct Prometheus {
     child: Child,
     address: SocketAddr,
     _directory: tempfile::TempDir,
@@ -39,7 +39,7 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    pub fn start(tools: &Path, targets: &[SocketAddr], rules: &Path) -> Self {
+    pub(crate) fn start(tools: &Path, targets: &[SocketAddr], rules: &Path) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
         let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
@@ -76,11 +76,10 @@ impl Prometheus {
     }
 
     /// Waits until an expression has a value that is a number.
-    pub async fn wait_value(&self, expression: &str) {
-        let encoded: String = expression
+    pub(crate) async fn wait_value(&self, expression: &str) {
+        let encoded = expression
             .bytes()
-            .map(|byte| format!("%{byte:02X}"))
-            .collect();
+            .fold(String::new(), |text, byte| text + &format!("%{byte:02X}"));
         let path = format!("/api/v1/query?query={encoded}");
         eventually(expression, SOON, async || {
             let answer = self.ask(&path).await?;
@@ -97,7 +96,7 @@ impl Prometheus {
     }
 
     /// Waits until every rule was evaluated, and returns the errors that there were.
-    pub async fn rule_errors(&self) -> Vec<String> {
+    pub(crate) async fn rule_errors(&self) -> Vec<String> {
         eventually("rules are evaluated", SOON, async || {
             let answer = self.ask("/api/v1/rules").await?;
             let groups = answer["data"]["groups"]

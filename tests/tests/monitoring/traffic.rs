@@ -2,7 +2,7 @@
 
 use crate::panels::{Row, panel};
 
-pub const TRAFFIC: Row = Row {
+pub(crate) const TRAFFIC: Row = Row {
     title: "Traffic",
     panels: &[
         panel(
@@ -94,7 +94,7 @@ pub const TRAFFIC: Row = Row {
     ],
 };
 
-pub const BACKENDS: Row = Row {
+pub(crate) const BACKENDS: Row = Row {
     title: "Backends",
     panels: &[
         panel(
