@@ -34,6 +34,10 @@ export NODES_TOOLS ?= $(TOOLS)/nodes-$(KUBE_VERSION)
 HELM_VERSION := $(shell sed -n 's|^[[:space:]]*helm.sh/helm/v4 \(v[^ ]*\).*|\1|p' tests/helm/go.mod)
 export HELM_TOOLS ?= $(TOOLS)/helm-$(HELM_VERSION)
 HELM := $(addprefix $(HELM_TOOLS)/,helm kustomize)
+# Prometheus and promtool, as tests/prometheus/go.mod pins them.
+PROMETHEUS_VERSION := $(shell sed -n 's|^[[:space:]]*github.com/prometheus/prometheus \(v[^ ]*\).*|\1|p' tests/prometheus/go.mod)
+PROMETHEUS_TOOLS ?= $(TOOLS)/prometheus-$(PROMETHEUS_VERSION)
+PROMETHEUS := $(addprefix $(PROMETHEUS_TOOLS)/,prometheus promtool)
 NODE_PROGRAMS := kubelet kube-controller-manager kube-scheduler kubectl kube-proxy
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
@@ -134,6 +138,11 @@ kube: $(KUBE) ## The API server and etcd for tests; the first build takes a whil
 
 .PHONY: helm
 helm: $(HELM) ## Helm and kustomize for tests; the first build takes a while
+
+.PHONY: test-dashboards
+test-dashboards: $(ENVOY) $(KUBE) $(PROMETHEUS) ## Dashboards and alerts by a real Prometheus, which is built first: a few minutes
+	$(CARGO) build --locked --workspace --bins
+	PROMETHEUS_TOOLS=$(PROMETHEUS_TOOLS) $(CARGO) test --locked --workspace --test monitoring
 
 .PHONY: bench
 bench: $(ENVOY) ## The measurements; each is printed beside the floor of the same run
@@ -417,6 +426,13 @@ $(HELM) &:
 	cd tests/helm && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(HELM_TOOLS).new/ \
 	  helm.sh/helm/v4/cmd/helm sigs.k8s.io/kustomize/kustomize/v5
 	mkdir -p $(HELM_TOOLS) && mv $(HELM_TOOLS).new/* $(HELM_TOOLS)/ && rmdir $(HELM_TOOLS).new
+
+# Without what finds targets in clouds, which is most of it.
+$(PROMETHEUS) &:
+	mkdir -p $(PROMETHEUS_TOOLS).new
+	cd tests/prometheus && CGO_ENABLED=0 $(GO) build -trimpath -tags remove_all_sd -ldflags '-s -w' \
+	  -o $(PROMETHEUS_TOOLS).new/ $(patsubst %,github.com/prometheus/prometheus/cmd/%,$(notdir $(PROMETHEUS)))
+	mkdir -p $(PROMETHEUS_TOOLS) && mv $(PROMETHEUS_TOOLS).new/* $(PROMETHEUS_TOOLS)/ && rmdir $(PROMETHEUS_TOOLS).new
 
 # Kubernetes' own, from the sources that are pinned with the rest.
 $(NODES_TOOLS)/pause:

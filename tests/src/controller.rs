@@ -184,6 +184,11 @@ impl ControllerUnderTest {
         start.elapsed()
     }
 
+    /// Returns the address of its pages.
+    pub fn address(&self) -> SocketAddr {
+        self.listen
+    }
+
     /// Status and body of one of its pages.
     pub async fn get(&self, path: &str) -> Result<(u16, String), String> {
         let request = Request::get(self.listen, "localhost", path);

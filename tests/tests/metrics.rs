@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 
 use sesame_tests::agent::{SOON, Setup};
 use sesame_tests::backend::Backend;
-use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
+use sesame_tests::certs::Authority;
+use sesame_tests::client::Request;
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -117,4 +119,165 @@ async fn what_clients_get_is_counted_by_port_and_envoys_that_die_are_counted_too
         }
     })
     .await;
+}
+
+/// Number of routes, each with a path of its own, and of backends that they send to.
+const ROUTES: u32 = 5_000;
+const BACKENDS: u32 = 2_000;
+/// Largest number of series that an agent has for a Gateway by default.
+const MOST_SERIES: usize = 1_000;
+
+/// Reads the counts of requests by backend.
+fn requests_by_backend(text: &str) -> BTreeMap<String, f64> {
+    let mut all: BTreeMap<String, f64> = BTreeMap::new();
+    for (series, value) in values(text) {
+        let backend = series
+            .strip_prefix("sesame_gateway_backend_requests_total{")
+            .and_then(|labels| labels.split_once("backend=\"")?.1.split_once('"'));
+        if let Some((backend, _)) = backend {
+            *all.entry(backend.to_owned()).or_default() += value;
+        }
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_thousand_routes_and_two_thousand_backends_are_few_series() {
+    let backend = Backend::start("a").await;
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    for number in 0..BACKENDS {
+        objects.extend(served(&format!("s-{number}"), &[backend.address()]));
+    }
+    for number in 0..ROUTES {
+        let at = path("PathPrefix", &format!("/{number}"));
+        let rule = rule_to(&format!("s-{}", number % BACKENDS), &[at]);
+        objects.push(http_route(&format!("r-{number}"), &["a.test"], &[rule]));
+    }
+    let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    let agent = Setup::with_ports(&[80])
+        .flag("--metrics-address")
+        .flag(&address.to_string())
+        .start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, "a.test", "/0")).await;
+    let before = scrape(address, "*/*").await.1;
+    assert!(values(&before).len() <= MOST_SERIES, "{before}");
+    for number in 0..BACKENDS {
+        // The first of them stand out.
+        let times = if number < 10 { 5 } else { 1 };
+        for _ in 0..times {
+            let request = agent.get(80, "a.test", &format!("/{number}"));
+            let reply = request.send().await;
+            assert_eq!(reply.map(|reply| reply.status).ok(), Some(200), "{number}");
+        }
+    }
+    let sent = f64::from(BACKENDS + 40);
+    eventually("every request is counted", SOON, async || {
+        let (_, text) = scrape(address, "*/*").await;
+        let series = values(&text).len();
+        assert!(series <= MOST_SERIES, "{series} series");
+        let counted = requests_by_backend(&text);
+        let sum: f64 = counted.values().sum();
+        if sum < sent {
+            return Err(format!("{sum} of {sent} requests in {series} series"));
+        }
+        assert_eq!(counted.len(), 41, "{counted:?}");
+        assert!(counted["other"] >= sent / 2.0, "{counted:?}");
+        for number in 0..10 {
+            let own = counted.get(&format!("Service/default/s-{number}/80"));
+            assert!(
+                own.is_some_and(|count| *count >= 5.0),
+                "{number}: {counted:?}"
+            );
+        }
+        Ok(())
+    })
+    .await;
+    let began = std::time::Instant::now();
+    let (_, text) = scrape(address, "*/*").await;
+    eprintln!(
+        "{} series, {} bytes, {:?}",
+        values(&text).len(),
+        text.len(),
+        began.elapsed()
+    );
+}
+
+const TOKEN: &str = "0123456789abcdef";
+const NEXT_TOKEN: &str = "fedcba9876543210";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guarded_address_asks_for_a_certificate_and_a_token_and_reads_its_files_again() {
+    let files = tempfile::tempdir().expect("a directory");
+    let put = |name: &str, text: &str| {
+        let aside = files.path().join("aside");
+        std::fs::write(&aside, text).expect("written");
+        std::fs::rename(&aside, files.path().join(name)).expect("renamed");
+    };
+    let (authority, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let server = authority.issue(&["agent.test"]);
+    put("tls.crt", &server.certificate_pem);
+    put("tls.key", &server.key_pem);
+    put("ca.crt", clients.pem());
+    put("token", &format!("{TOKEN}\n"));
+    let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    let mut setup = Setup::with_ports(&[80])
+        .flag("--metrics-address")
+        .flag(&address.to_string());
+    for (flag, name) in [
+        ("--metrics-certificate", "tls.crt"),
+        ("--metrics-key", "tls.key"),
+        ("--metrics-client-ca", "ca.crt"),
+        ("--metrics-token-file", "token"),
+    ] {
+        setup = setup
+            .flag(flag)
+            .flag(&files.path().join(name).to_string_lossy());
+    }
+    let agent = setup.start(&[("all.yaml", &yaml(&edge(&[])))]);
+    let plain = Request::get(address, "agent.test", "/metrics");
+    let client = clients.issue(&["prometheus.test"]);
+    let with = |authority: &Authority, token: &str| {
+        plain
+            .clone()
+            .tls("agent.test", &authority.trust())
+            .showing(&client)
+            .header("authorization", &format!("Bearer {token}"))
+    };
+    let status = async |request: Request| request.send().await.ok().map(|reply| reply.status);
+    eventually("the metrics", SOON, async || {
+        match status(with(&authority, TOKEN)).await {
+            Some(200) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert_eq!(status(with(&authority, NEXT_TOKEN)).await, Some(401));
+    let without_token = plain
+        .clone()
+        .tls("agent.test", &authority.trust())
+        .showing(&client);
+    assert_eq!(status(without_token).await, Some(401));
+    let token = format!("Bearer {TOKEN}");
+    let without_certificate = plain
+        .clone()
+        .tls("agent.test", &authority.trust())
+        .header("authorization", &token);
+    assert_eq!(status(without_certificate).await, None);
+    assert_eq!(
+        status(plain.clone().header("authorization", &token)).await,
+        None
+    );
+    // What is damaged or gone opens nothing, and closes nothing.
+    put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
+    std::fs::remove_file(files.path().join("token")).expect("removed");
+    assert_eq!(status(with(&authority, NEXT_TOKEN)).await, Some(401));
+    assert_eq!(status(with(&authority, TOKEN)).await, Some(200));
+    let next = Authority::new("next servers");
+    let server = next.issue(&["agent.test"]);
+    put("tls.key", &server.key_pem);
+    put("tls.crt", &server.certificate_pem);
+    put("token", NEXT_TOKEN);
+    assert_eq!(status(with(&next, NEXT_TOKEN)).await, Some(200));
+    assert_eq!(status(with(&next, TOKEN)).await, Some(401));
+    assert!(!agent.log().contains(TOKEN) && !agent.log().contains(NEXT_TOKEN));
 }

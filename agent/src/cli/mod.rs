@@ -28,6 +28,7 @@ mod logging;
 mod logs;
 mod manifests_diff;
 mod manual;
+mod metrics;
 mod offline;
 mod options;
 mod output;

@@ -14,6 +14,7 @@ use super::Cli;
 use super::access_log::AccessLogArgs;
 use super::envoy::EnvoyArgs;
 use super::host::HostArgs;
+use super::metrics::MetricsArgs;
 use super::seal::SealArgs;
 use super::settings;
 use super::settings::effective::effective;
@@ -126,9 +127,8 @@ pub(crate) struct RunArgs {
     /// Answer /livez and /readyz at this address, too; the agent's socket always answers them.
     #[arg(long, env = "SESAME_HEALTH_ADDRESS", value_name = "IP:PORT")]
     health_address: Option<SocketAddr>,
-    /// Answer /metrics at this address, too, to everybody who can reach it; the agent's socket always answers it.
-    #[arg(long, env = "SESAME_METRICS_ADDRESS", value_name = "IP:PORT")]
-    metrics_address: Option<SocketAddr>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     /// Time that a new Envoy has to take over from the running one.
     #[arg(
         long,
@@ -183,7 +183,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         bundle_overlap_seconds,
         session_ticket_hours,
         health_address,
-        metrics_address,
+        metrics,
         takeover_seconds,
         incremental,
     } = args;
@@ -217,7 +217,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         bundle_overlap: bundle_overlap_seconds.map(Duration::from_secs),
         session_tickets: hours(session_ticket_hours),
         health_address,
-        metrics_address,
+        metrics: metrics.options(),
         takeover: Duration::from_secs(takeover_seconds),
     })
 }

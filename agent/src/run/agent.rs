@@ -231,7 +231,7 @@ fn host_settings(
         session_tickets: options.session_tickets.is_some(),
         access_log: options.access_log.to,
         allow_local_endpoints: options.resolve.allow_local_endpoints,
-        own_addresses: [options.health_address, options.metrics_address]
+        own_addresses: [options.health_address, options.metrics.address]
             .into_iter()
             .flatten()
             .collect(),

@@ -58,6 +58,8 @@ use self::reload::{ReadSettings, SettingsReading};
 pub use self::shutdown::OnStop;
 pub use self::source::Source;
 
+use sesame_http_server::guard::GuardFiles;
+
 use crate::access_log::AccessLogSettings;
 use crate::host::core_dumps;
 use crate::seal::SealSettings;
@@ -123,10 +125,21 @@ pub struct RunOptions {
     pub session_tickets: Option<Duration>,
     /// Address that answers `/livez` and `/readyz` over TCP.
     pub health_address: Option<SocketAddr>,
-    /// Address that answers `/metrics` over TCP.
-    pub metrics_address: Option<SocketAddr>,
+    /// Options of the answer to `/metrics`.
+    pub metrics: MetricsOptions,
     /// Time that an Envoy has to take over from another one.
     pub takeover: Duration,
+}
+
+/// Options of the answer to `/metrics`.
+#[derive(Clone, Debug)]
+pub struct MetricsOptions {
+    /// Address that answers over TCP.
+    pub address: Option<SocketAddr>,
+    /// Files that say who may ask there.
+    pub guard: GuardFiles,
+    /// Number of backends of each Gateway that have metrics of their own; all others have them together.
+    pub most_backends: usize,
 }
 
 /// Serves until it is told to stop. Envoys keep serving, unless they are to be drained and ended. Settings are read again by

@@ -2,7 +2,7 @@
 //! reports to a cluster.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use sesame_http_server::guard::Guard;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -19,13 +20,13 @@ use super::certificates::CertificatesSource;
 use super::cluster::{Clients, Reporter};
 use super::directories::Directories;
 use super::engine::SourceState;
-use super::metrics::{self, MetricsSource};
+use super::metrics::{self, KnownBackends, MetricsSource};
 use super::observed::{AllObserved, newest};
 use super::reload::{LiveSettings, ReloadRequest};
 use super::report::compose::{self, ReportFacts};
 use super::report::{AgentReport, Report, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
-use super::{AGENT_SOCKET, RunOptions, Source};
+use super::{AGENT_SOCKET, MetricsOptions, RunOptions, Source};
 use crate::envoy::restart;
 use crate::seal::SealingKeys;
 
@@ -53,6 +54,19 @@ pub(super) struct Services {
     report: ReportSource,
     socket: PathBuf,
     reporter: Option<Reporter>,
+}
+
+/// Opens the address that answers `/metrics`, once its guard is there.
+async fn guarded(
+    address: SocketAddr,
+    options: &MetricsOptions,
+) -> anyhow::Result<(TcpListener, Guard)> {
+    let guard = Guard::new(options.guard.clone())
+        .with_context(|| format!("--metrics-address {address} cannot be guarded"))?;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("--metrics-address {address}: cannot listen"))?;
+    Ok((listener, guard))
 }
 
 impl Services {
@@ -94,12 +108,12 @@ impl Services {
         let metrics = MetricsSource {
             report: Arc::clone(&report),
             observed: observed.clone(),
+            most_backends: options.metrics.most_backends,
+            backends: KnownBackends::default(),
         };
-        if let Some(address) = options.metrics_address {
-            let listener = TcpListener::bind(address)
-                .await
-                .with_context(|| format!("--metrics-address {address}: cannot listen"))?;
-            tasks.spawn(metrics::serve(listener, metrics.clone()));
+        if let Some(address) = options.metrics.address {
+            let (listener, guard) = guarded(address, &options.metrics).await?;
+            tasks.spawn(metrics::serve(listener, guard, metrics.clone()));
         }
         let state_dir = directories.state().to_owned();
         let doors = server::Doors {

@@ -4,6 +4,9 @@
 //! is a number of connections and a time for each, one connection has one request, and where there are too many the
 //! oldest that has not asked for anything yet makes room.
 
+pub mod guard;
+mod guarded;
+
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -18,6 +21,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
+
+pub use self::guarded::{GuardedCallers, GuardedStream};
 
 /// Largest number of connections at a time.
 const MAX_CONNECTIONS: usize = 64;

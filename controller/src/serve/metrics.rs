@@ -115,6 +115,8 @@ impl Metrics {
 
     /// Counts a list of a kind.
     pub(crate) fn listed(&self, kind: &str) {
+        // What appears with its first failure is missing from every rate.
+        self.watch_failures.get_or_create(&of_kind(kind)).inc_by(0);
         self.lists.get_or_create(&of_kind(kind)).inc();
     }
 
@@ -212,4 +214,24 @@ fn of_kind(kind: &str) -> OfKind {
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_metrics_has_a_row_for_each() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let metrics = Metrics::new().text();
+        let families = metrics
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        for (name, kind) in families {
+            let ending = if kind == "counter" { "_total" } else { "" };
+            let row = format!("| `{name}{ending}` | {kind} | ");
+            assert!(page.contains(&row), "docs/metrics.md lacks {row:?}");
+        }
+    }
 }

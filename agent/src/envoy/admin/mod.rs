@@ -206,6 +206,14 @@ impl Admin {
         Ok(text(&path, &body)?.to_owned())
     }
 
+    /// Returns the statistics that were ever set and whose name matches the regular expression, a line each: `name: value`. Names
+    /// are whole, while those in the format of Prometheus lose what Envoy takes for labels. Costs Envoy a scan of all.
+    pub async fn statistics(&self, filter: &str) -> Result<String, AdminError> {
+        let path = format!("/stats?usedonly&filter={}", encode_query(filter));
+        let body = self.get(&path).await?;
+        Ok(text(&path, &body)?.to_owned())
+    }
+
     /// Sends a request that changes something, such as `/drain_listeners?graceful`.
     pub async fn post(&self, path: &str) -> Result<Bytes, AdminError> {
         self.expect_ok(Method::POST, path).await

@@ -29,7 +29,8 @@ impl Collector for Scrape {
         self.changes(&mut families)?;
         self.certificates(&mut families)?;
         self.envoys(&mut families)?;
-        self.traffic(&mut families)
+        self.traffic(&mut families)?;
+        self.backends(&mut families)
     }
 }
 

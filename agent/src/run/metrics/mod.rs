@@ -1,8 +1,11 @@
 //! Metrics of the agent and of its Envoys, as text that Prometheus reads.
 //!
-//! Envoy's own statistics reach nobody but through here: a small set with stable names, by Gateway and port. Must never open
+//! Envoy's own statistics reach nobody but through here: a small set with stable names, by Gateway, port and
+//! backend. Must never open
 //! Envoy's admin interface to the network, or show anything of a key but the name of its Secret and when it expires.
 
+mod backend_families;
+mod backends;
 mod counts;
 mod families;
 #[cfg(test)]
@@ -13,4 +16,4 @@ mod traffic;
 mod writer;
 
 pub(super) use self::counts::{ApplyCounts, ApplyOutcome};
-pub(super) use self::serve::{METRICS_PATH, MetricsSource, serve};
+pub(super) use self::serve::{KnownBackends, METRICS_PATH, MetricsSource, serve};

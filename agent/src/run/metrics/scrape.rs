@@ -6,6 +6,7 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use sesame_gateway_api::expiry::{Expiry, ExpiryOf};
 
+use super::backends::BackendTraffic;
 use super::counts::ApplyCounts;
 use super::traffic::EnvoyTraffic;
 use crate::run::observed::Observed;
@@ -28,12 +29,18 @@ pub(super) struct GatewayFacts {
     pub(super) certificates: Vec<(String, i64)>,
     /// Names of trust bundles and the seconds since 1970 at which the first authority or revocation list of each expires.
     pub(super) authorities: BTreeMap<String, i64>,
+    /// Traffic to the backends that are told, the others together.
+    pub(super) backends: Vec<(String, BackendTraffic)>,
     /// None if the Envoy does not answer.
     pub(super) traffic: Option<EnvoyTraffic>,
 }
 
 impl GatewayFacts {
-    pub(super) fn of(observed: &Observed, traffic: Option<EnvoyTraffic>) -> Self {
+    pub(super) fn of(
+        observed: &Observed,
+        traffic: Option<EnvoyTraffic>,
+        backends: Vec<(String, BackendTraffic)>,
+    ) -> Self {
         let served = observed.applied.iter().flat_map(|served| served.expiries());
         let mut certificates = Vec::new();
         let mut authorities: BTreeMap<String, i64> = BTreeMap::new();
@@ -60,6 +67,7 @@ impl GatewayFacts {
             held: observed.held.is_some(),
             certificates,
             authorities,
+            backends,
             traffic,
         }
     }

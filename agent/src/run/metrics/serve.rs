@@ -1,21 +1,25 @@
 //! Collects the newest values, asks the Envoys for theirs, and answers `GET /metrics`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
+use sesame_http_server::GuardedCallers;
+use sesame_http_server::guard::Guard;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::backends::{BACKEND_STATISTICS, BackendSeries, BackendTraffic};
 use super::scrape::{GatewayFacts, Scrape};
 use super::traffic::{EnvoyTraffic, STATISTICS};
 use crate::envoy::Admin;
+use crate::envoy::admin::AdminError;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
@@ -33,7 +37,14 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 pub(in crate::run) struct MetricsSource {
     pub(in crate::run) report: ReportSource,
     pub(in crate::run) observed: watch::Receiver<AllObserved>,
+    /// Number of backends of each Gateway that have series of their own.
+    pub(in crate::run) most_backends: usize,
+    pub(in crate::run) backends: KnownBackends,
 }
+
+/// The backends of each Gateway, from scrape to scrape.
+#[derive(Clone, Default)]
+pub(in crate::run) struct KnownBackends(Arc<Mutex<BTreeMap<String, BackendSeries>>>);
 
 impl MetricsSource {
     /// Returns the answer to a request with these headers: the text format of Prometheus, or OpenMetrics where it is asked for.
@@ -54,45 +65,99 @@ impl MetricsSource {
     async fn scrape(&self) -> Scrape {
         let observed = newest(&self.observed);
         let asked = observed.iter().map(|(name, observed)| async move {
-            let facts = GatewayFacts::of(observed, traffic(observed).await);
-            (name.to_string(), facts)
+            (name.to_string(), observed, EnvoyAnswer::of(observed).await)
         });
-        let gateways: BTreeMap<String, GatewayFacts> = join_all(asked).await.into_iter().collect();
+        let answers = join_all(asked).await;
+        let gateways = self.gateways(answers);
         Scrape {
             report: (self.report)(false),
             gateways,
         }
     }
+
+    /// Returns the facts of each Gateway, and forgets the backends of those that are gone.
+    fn gateways(
+        &self,
+        answers: Vec<(String, &Observed, EnvoyAnswer)>,
+    ) -> BTreeMap<String, GatewayFacts> {
+        // A scrape that panicked leaves counts behind that are whole.
+        let mut known = self
+            .backends
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.retain(|name, _| answers.iter().any(|(gateway, ..)| gateway == name));
+        let facts = answers.into_iter().map(|(name, observed, answer)| {
+            let EnvoyAnswer { traffic, backends } = answer;
+            let series = known.entry(name.clone()).or_default();
+            let backends = backends.map(|now| series.update(now, self.most_backends));
+            let facts = GatewayFacts::of(observed, traffic, backends.unwrap_or_default());
+            (name, facts)
+        });
+        facts.collect()
+    }
 }
 
-/// Asks an Envoy; none if it does not answer.
-async fn traffic(observed: &Observed) -> Option<EnvoyTraffic> {
-    if observed.envoy.pid == 0 {
-        return None;
-    }
-    let admin = Admin::new(&observed.envoy.admin).with_timeout(PATIENCE);
-    match admin.prometheus(STATISTICS).await {
-        Ok(text) => Some(EnvoyTraffic::read(&text)),
-        Err(error) => {
-            tracing::debug!(%error, "an Envoy does not tell what it counted");
-            None
+/// Answer of an Envoy about its traffic; nothing where it gives none.
+#[derive(Default)]
+struct EnvoyAnswer {
+    traffic: Option<EnvoyTraffic>,
+    backends: Option<BTreeMap<String, BackendTraffic>>,
+}
+
+impl EnvoyAnswer {
+    async fn of(observed: &Observed) -> Self {
+        if observed.envoy.pid == 0 {
+            return Self::default();
+        }
+        let admin = Admin::new(&observed.envoy.admin).with_timeout(PATIENCE);
+        let asked = async {
+            let traffic = EnvoyTraffic::read(&admin.prometheus(STATISTICS).await?);
+            let backends = BackendTraffic::read(&admin.statistics(BACKEND_STATISTICS).await?);
+            Ok::<_, AdminError>((traffic, backends))
+        };
+        match asked.await {
+            Ok((traffic, backends)) => Self {
+                traffic: Some(traffic),
+                backends: Some(backends),
+            },
+            Err(error) => {
+                tracing::debug!(%error, "an Envoy does not tell what it counted");
+                Self::default()
+            }
         }
     }
 }
 
-/// Answers `GET /metrics`, and nothing else, to everybody who can reach the address.
-pub(in crate::run) async fn serve(listener: TcpListener, source: MetricsSource) {
+/// Answers `GET /metrics`, and nothing else, to everybody whom the guard admits.
+pub(in crate::run) async fn serve(listener: TcpListener, guard: Guard, source: MetricsSource) {
+    let guard = Arc::new(guard);
+    let callers = GuardedCallers {
+        listener,
+        guard: Arc::clone(&guard),
+    };
     let source = Arc::new(source);
     let answer = move |request: Request<Incoming>| {
-        let source = Arc::clone(&source);
+        let (guard, source) = (Arc::clone(&guard), Arc::clone(&source));
         async move {
+            if !guard.admits(request.headers()) {
+                let mut response =
+                    refusal(StatusCode::UNAUTHORIZED, "a bearer token is asked for\n");
+                let scheme = HeaderValue::from_static("Bearer");
+                response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+                return response;
+            }
             if (request.method(), request.uri().path()) == (&Method::GET, METRICS_PATH) {
                 return source.answer(request.headers()).await;
             }
-            let mut response = Response::new(Full::new(Bytes::from_static(b"not found\n")));
-            *response.status_mut() = StatusCode::NOT_FOUND;
-            response
+            refusal(StatusCode::NOT_FOUND, "not found\n")
         }
     };
-    sesame_http_server::serve(listener, answer).await;
+    sesame_http_server::serve(callers, answer).await;
+}
+
+fn refusal(status: StatusCode, words: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(words.as_bytes())));
+    *response.status_mut() = status;
+    response
 }

@@ -1,0 +1,66 @@
+//! Arguments of the address that answers `/metrics`. Must not read the files that they name.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use sesame_http_server::guard::GuardFiles;
+
+use crate::run::MetricsOptions;
+
+#[derive(Debug, Args)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of the options, as they are on the command line"
+)]
+pub(super) struct MetricsArgs {
+    /// Answer /metrics at this address, too, to everybody who can reach it, unless a token or client certificates are asked for;
+    /// the agent's socket always answers it.
+    #[arg(long, env = "SESAME_METRICS_ADDRESS", value_name = "IP:PORT")]
+    metrics_address: Option<SocketAddr>,
+    /// Certificate chain (PEM) with which the metrics address speaks TLS; it is read again when it has changed.
+    #[arg(long, env = "SESAME_METRICS_CERTIFICATE", value_name = "FILE")]
+    metrics_certificate: Option<PathBuf>,
+    /// Private key (PEM) of that certificate.
+    #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
+    metrics_key: Option<PathBuf>,
+    /// Authorities (PEM) of which callers of the metrics address have to show a certificate.
+    #[arg(long, env = "SESAME_METRICS_CLIENT_CA", value_name = "FILE")]
+    metrics_client_ca: Option<PathBuf>,
+    /// File with the bearer token that callers of the metrics address have to send.
+    #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
+    metrics_token_file: Option<PathBuf>,
+    /// Number of backends of each Gateway that have metrics of their own: those with the most requests. All others have them
+    /// together, as `other`.
+    #[arg(
+        long,
+        env = "SESAME_METRICS_BACKENDS",
+        default_value_t = 40,
+        value_parser = clap::value_parser!(u16).range(0..=5000),
+        value_name = "NUMBER"
+    )]
+    metrics_backends: u16,
+}
+
+impl MetricsArgs {
+    pub(super) fn options(self) -> MetricsOptions {
+        let Self {
+            metrics_address,
+            metrics_certificate,
+            metrics_key,
+            metrics_client_ca,
+            metrics_token_file,
+            metrics_backends,
+        } = self;
+        MetricsOptions {
+            address: metrics_address,
+            guard: GuardFiles {
+                certificate: metrics_certificate,
+                key: metrics_key,
+                client_ca: metrics_client_ca,
+                token: metrics_token_file,
+            },
+            most_backends: metrics_backends.into(),
+        }
+    }
+}

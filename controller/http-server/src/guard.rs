@@ -1,0 +1,257 @@
+//! Guards an address: TLS, certificates of clients and a bearer token, from files that are read again when they have changed.
+//!
+//! It must never let anybody in because a file is missing or damaged, nor print what is in one.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use sesame_files::open::{self, OpenError, Rule};
+use sha2::{Digest as _, Sha256};
+
+/// Largest file that is read.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Number of bytes that a token has at least and at most.
+const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
+
+/// Files that say who may ask. Without any of them, everybody may, in plain text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuardFiles {
+    /// Certificate chain of the server, in PEM.
+    pub certificate: Option<PathBuf>,
+    /// Its private key, in PEM.
+    pub key: Option<PathBuf>,
+    /// Authorities of which a client has to show a certificate, in PEM.
+    pub client_ca: Option<PathBuf>,
+    /// Token that a request has to carry.
+    pub token: Option<PathBuf>,
+}
+
+impl GuardFiles {
+    fn all(&self) -> impl Iterator<Item = &Path> {
+        let Self {
+            certificate,
+            key,
+            client_ca,
+            token,
+        } = self;
+        [certificate, key, client_ca, token]
+            .into_iter()
+            .filter_map(Option::as_deref)
+    }
+}
+
+/// Reasons for which an address cannot be guarded as the files say.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// One of two files that belong together is not named.
+    #[error("{given} is given without {missing}; name both")]
+    Incomplete {
+        /// The file that is named.
+        given: &'static str,
+        /// The file that is not.
+        missing: &'static str,
+    },
+    /// A file cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A file says something else than it should.
+    #[error("{path}: {reason}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// The content that was expected.
+        reason: String,
+    },
+}
+
+/// Identity of the files: number, size and time of each, as far as they are there.
+type Fingerprint = Vec<Option<(u64, u64, i64, i64)>>;
+
+/// Guard of an address.
+pub struct Guard {
+    files: GuardFiles,
+    current: Mutex<Current>,
+}
+
+struct Current {
+    fingerprint: Fingerprint,
+    guarding: Guarding,
+}
+
+/// Content of the files as it was last without a fault.
+#[derive(Clone)]
+struct Guarding {
+    tls: Option<Arc<ServerConfig>>,
+    /// Digest of the token.
+    token: Option<[u8; 32]>,
+}
+
+impl Guard {
+    /// Reads the files.
+    pub fn new(files: GuardFiles) -> Result<Self, GuardError> {
+        let fingerprint = fingerprint(&files);
+        let guarding = Guarding::read(&files)?;
+        Ok(Self {
+            files,
+            current: Mutex::new(Current {
+                fingerprint,
+                guarding,
+            }),
+        })
+    }
+
+    /// Tells whether a request with these headers may have an answer.
+    pub fn admits(&self, headers: &HeaderMap) -> bool {
+        let Some(wanted) = self.guarding().token else {
+            return true;
+        };
+        let mut shown = headers.get_all(AUTHORIZATION).iter();
+        let (Some(shown), None) = (shown.next(), shown.next()) else {
+            return false;
+        };
+        let token = shown.as_bytes().split_at_checked("bearer ".len());
+        // Digests are compared, so that the time says nothing of the token.
+        token.is_some_and(|(scheme, token)| {
+            scheme.eq_ignore_ascii_case(b"bearer ") && digest(token) == wanted
+        })
+    }
+
+    /// Returns how to speak TLS with the next caller; none in plain text.
+    pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.guarding().tls
+    }
+
+    /// Returns what is in the files now; if there is a fault in them, what was there before.
+    fn guarding(&self) -> Guarding {
+        let now = fingerprint(&self.files);
+        // What a thread that panicked has left behind is whole.
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.fingerprint != now {
+            match Guarding::read(&self.files) {
+                Ok(guarding) => {
+                    tracing::info!("the files that guard an address were read again");
+                    current.guarding = guarding;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the files that guard an address have a fault; what they said before holds");
+                }
+            }
+            current.fingerprint = now;
+        }
+        current.guarding.clone()
+    }
+}
+
+impl Guarding {
+    fn read(files: &GuardFiles) -> Result<Self, GuardError> {
+        let GuardFiles {
+            certificate,
+            key,
+            client_ca,
+            token,
+        } = files;
+        let incomplete = |given, missing| Err(GuardError::Incomplete { given, missing });
+        let tls = match (certificate, key) {
+            (Some(certificate), Some(key)) => {
+                Some(Arc::new(tls(certificate, key, client_ca.as_deref())?))
+            }
+            (Some(_), None) => return incomplete("a certificate", "its private key"),
+            (None, Some(_)) => return incomplete("a private key", "its certificate"),
+            (None, None) if client_ca.is_some() => {
+                return incomplete("an authority of clients", "a certificate of the server");
+            }
+            (None, None) => None,
+        };
+        let token = token.as_deref().map(read_token).transpose()?;
+        Ok(Self { tls, token })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, GuardError> {
+    Ok(open::read(path, Rule::Named, MAX_FILE_BYTES)?)
+}
+
+fn read_token(path: &Path) -> Result<[u8; 32], GuardError> {
+    let bytes = read(path)?;
+    let token = bytes.trim_ascii();
+    if TOKEN_BYTES.contains(&token.len()) && token.iter().all(u8::is_ascii_graphic) {
+        return Ok(digest(token));
+    }
+    let (least, most) = (TOKEN_BYTES.start(), TOKEN_BYTES.end());
+    Err(GuardError::Content {
+        path: path.to_owned(),
+        reason: format!("expected one token of {least} to {most} visible ASCII characters"),
+    })
+}
+
+fn tls(
+    certificate: &Path,
+    key: &Path,
+    client_ca: Option<&Path>,
+) -> Result<ServerConfig, GuardError> {
+    let chain = certificates(certificate)?;
+    let private = PrivateKeyDer::from_pem_slice(&read(key)?)
+        .map_err(|error| content(key, "expected a private key in PEM", &error))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| content(certificate, "cannot be used", &error))?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path)? {
+                roots.add(authority).map_err(|error| {
+                    content(path, "expected certificates of authorities", &error)
+                })?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+                .build()
+                .map_err(|error| content(path, "expected certificates of authorities", &error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder
+        .with_single_cert(chain, private)
+        .map_err(|error| content(certificate, "expected the certificate of the key", &error))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, GuardError> {
+    let pem = read(path)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let all = all.map_err(|error| content(path, "expected certificates in PEM", &error))?;
+    if all.is_empty() {
+        let error = io::Error::other("there is none");
+        return Err(content(path, "expected certificates in PEM", &error));
+    }
+    Ok(all)
+}
+
+fn content(path: &Path, expected: &str, error: &dyn std::error::Error) -> GuardError {
+    GuardError::Content {
+        path: path.to_owned(),
+        reason: format!("{expected}: {error}"),
+    }
+}
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+fn fingerprint(files: &GuardFiles) -> Fingerprint {
+    let found = files.all().map(|path| {
+        let found = fs::metadata(path).ok()?;
+        Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+    });
+    found.collect()
+}

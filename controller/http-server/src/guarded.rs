@@ -1,0 +1,101 @@
+//! Connections to a guarded address. TLS is agreed on when the first byte is read, so that a slow caller costs its own time.
+//!
+//! It must never hand over a byte of a caller that has not shown what the guard wants.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
+
+use crate::{Callers, guard::Guard};
+
+/// Callers of a guarded address.
+pub struct GuardedCallers {
+    /// Socket that they call.
+    pub listener: TcpListener,
+    /// Guard of it.
+    pub guard: Arc<Guard>,
+}
+
+impl Callers for GuardedCallers {
+    type Stream = GuardedStream;
+
+    async fn next(&self) -> io::Result<GuardedStream> {
+        let (stream, _) = self.listener.accept().await?;
+        Ok(GuardedStream(match self.guard.tls() {
+            Some(config) => {
+                let accept = TlsAcceptor::from(config).accept(stream);
+                Stage::Agreeing(Box::new(accept))
+            }
+            None => Stage::Plain(stream),
+        }))
+    }
+}
+
+/// Connection of a caller.
+pub struct GuardedStream(Stage);
+
+enum Stage {
+    Plain(TcpStream),
+    Agreeing(Box<Accept<TcpStream>>),
+    Agreed(Box<TlsStream<TcpStream>>),
+}
+
+/// Stream that can be read from and written to.
+trait Open: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Open for T {}
+
+impl GuardedStream {
+    fn open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Pin<&mut dyn Open>>> {
+        if let Stage::Agreeing(accept) = &mut self.0 {
+            let agreed = ready!(Pin::new(accept.as_mut()).poll(context))?;
+            self.0 = Stage::Agreed(Box::new(agreed));
+        }
+        Poll::Ready(match &mut self.0 {
+            Stage::Plain(stream) => Ok(Pin::new(stream)),
+            Stage::Agreed(stream) => Ok(Pin::new(stream.as_mut())),
+            Stage::Agreeing(_) => Err(io::ErrorKind::NotConnected.into()),
+        })
+    }
+}
+
+impl AsyncRead for GuardedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.open(context))?.poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for GuardedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.open(context))?.poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Before there is TLS, nothing was written; waiting for it here would hold up the first read.
+        if matches!(self.0, Stage::Agreeing(_)) {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.open(context))?.poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if matches!(self.0, Stage::Agreeing(_)) {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.open(context))?.poll_shutdown(context)
+    }
+}
