@@ -25,6 +25,7 @@ use crate::engine::Engine;
 use crate::finalizer::Finalizer;
 use crate::fleet_roles::FleetRoles;
 use crate::lead::Elector;
+use crate::ocg_bundles::OcgBundleWriter;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::{Replica, WatchedNamespaces};
@@ -39,6 +40,7 @@ use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::{AwaitedKinds, Watches};
 use crate::watch::{Input, References};
 use sesame_gateway_api::api::SesameConfigurationSpec;
+use sesame_gateway_api::resolve::OcgBundles;
 
 /// Settings of the process.
 #[derive(Clone)]
@@ -230,6 +232,7 @@ struct Outcomes {
     statuses: mpsc::UnboundedReceiver<StatusChange>,
     settings: watch::Receiver<SettingsByGateway>,
     services: watch::Receiver<ServiceRequests>,
+    ocg_bundles: watch::Receiver<Option<Arc<OcgBundles>>>,
 }
 
 /// Starts the watches and the engine.
@@ -246,6 +249,7 @@ fn start_resolution(
     let (changes, statuses) = mpsc::unbounded_channel();
     let (gateway_settings, of_gateways) = watch::channel(SettingsByGateway::default());
     let (services, requested) = watch::channel(ServiceRequests::default());
+    let (ocg_bundles, of_policies) = watch::channel(None);
     let mut settings = settings;
     settings.options.namespace.clone_from(&replica.namespace);
     let extra_minimal_ocg = settings.options.extra_minimal_ocg;
@@ -258,6 +262,7 @@ fn start_resolution(
         statuses: changes,
         gateway_settings,
         services,
+        ocg_bundles,
         metrics: Arc::clone(&replica.metrics),
     };
     std::thread::Builder::new()
@@ -294,6 +299,7 @@ fn start_resolution(
         statuses,
         settings: of_gateways,
         services: requested,
+        ocg_bundles: of_policies,
     })
 }
 
@@ -324,6 +330,7 @@ fn start_writers(
         statuses,
         settings,
         services,
+        ocg_bundles,
     } = outcomes;
     let (hosts, served_by) = watch::channel(HostsByGateway::None);
     let (addresses, of_services) = watch::channel(AddressesByGateway::None);
@@ -344,6 +351,11 @@ fn start_writers(
     };
     tasks.spawn(provisioner.run());
     tasks.spawn(Finalizer { replica: replica() }.run());
+    let ocg_bundles = OcgBundleWriter {
+        replica: replica(),
+        desired: ocg_bundles,
+    };
+    tasks.spawn(ocg_bundles.run());
     start_publishing(&replica(), publications, failures, signing, tasks);
     let events = Events {
         replica: replica(),

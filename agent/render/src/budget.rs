@@ -113,6 +113,10 @@ fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<I
             max_version: _,
             cipher_suites: _,
             alpn: _,
+            client_dns_names: _,
+            client_uris: _,
+            client_dns_suffixes: _,
+            client_uri_prefixes: _,
         } = tls;
         keys.iter().chain([client_trust_bundle])
     });

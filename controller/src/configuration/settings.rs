@@ -80,6 +80,7 @@ pub(crate) fn settings(
             controller_name: controller_name.unwrap_or(defaults.controller_name),
             allow_local_endpoints: allow_local_endpoints.unwrap_or(false),
             extra_minimal_ocg: extra_minimal_ocg.unwrap_or(false),
+            in_cluster: true,
             incremental,
             namespace: defaults.namespace,
             configuration: Some(Arc::new(whole)),

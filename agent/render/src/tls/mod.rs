@@ -40,6 +40,10 @@ pub(crate) fn downstream(
         max_version: _,
         cipher_suites: _,
         alpn: asked,
+        client_dns_names,
+        client_uris,
+        client_dns_suffixes,
+        client_uri_prefixes,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
         return Err(format!("{name:?} is no name of an application protocol"));
@@ -50,10 +54,24 @@ pub(crate) fn downstream(
     };
     let certificates = OwnCertificates::of(keys, context)?;
     let asks = !client_trust_bundle.is_empty();
+    let names = matchers(
+        client_dns_names,
+        client_uris,
+        client_dns_suffixes,
+        client_uri_prefixes,
+    )?;
+    if !names.is_empty() && (!asks || *client_insecure_fallback) {
+        return Err(
+            "names of clients are there, but no certificate that has to have one; set client_trust_bundle, and no \
+             client_insecure_fallback"
+                .to_owned(),
+        );
+    }
     let validation = asks
         .then(|| {
             // Without the bundle, nobody could be validated: closed, not open.
             let mut how = CertificateValidationContext::default();
+            how.match_typed_subject_alt_names = names.clone();
             if *client_insecure_fallback {
                 // Asks, and takes whatever comes, or nothing.
                 how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
@@ -158,6 +176,24 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         uri_prefixes,
         mesh,
     } = tls;
+    let names = matchers(dns_names, uris, dns_suffixes, uri_prefixes)?;
+    if names.is_empty() && !mesh {
+        // Without a name, any certificate of the authority would do.
+        return Err(
+            "TLS to the backend has none of dns_names, uris, dns_suffixes and uri_prefixes to verify; at least one is needed"
+                .to_owned(),
+        );
+    }
+    Ok(names)
+}
+
+/// Returns matchers of names, of which a certificate must have one; an error if one of them would be any name.
+fn matchers(
+    dns_names: &[String],
+    uris: &[String],
+    dns_suffixes: &[String],
+    uri_prefixes: &[String],
+) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let bad_suffix = |suffix: &&String| !suffix.starts_with('.') || suffix.len() < 2;
     if let Some(suffix) = dns_suffixes.iter().find(bad_suffix) {
         return Err(format!("{suffix:?} is no end of DNS names, as \".svc\""));
@@ -188,15 +224,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         .iter()
         .map(|prefix| matcher(SanType::Uri, MatchPattern::Prefix(prefix.clone())));
     let names = dns_names.chain(uris).chain(suffixes).chain(prefixes);
-    let names: Vec<SubjectAltNameMatcher> = names.collect();
-    if names.is_empty() && !mesh {
-        // Without a name, any certificate of the authority would do.
-        return Err(
-            "TLS to the backend has none of dns_names, uris, dns_suffixes and uri_prefixes to verify; at least one is needed"
-                .to_owned(),
-        );
-    }
-    Ok(names)
+    Ok(names.collect())
 }
 
 /// Returns what clients may speak; an error if that would be nothing, or what nobody should speak.

@@ -41,6 +41,8 @@ use self::backends::tls_policies::Policies;
 use self::context::ResolveContext;
 use self::gateways::classes::Classes;
 use self::gateways::mesh_policies::MeshPolicies;
+use self::gateways::mesh_trust::MeshTrust;
+pub use self::gateways::ocg_bundles::{OcgBundle, OcgBundles};
 use self::gateways::{CheckedGateway, ReferencedObjects};
 use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
@@ -78,6 +80,8 @@ pub struct Resolution {
     pub last_good: LastGoodKeys,
     /// The ports on which Gateways are served together, for the next world.
     pub served_together: ServedTogether,
+    /// What ConfigMaps should have, from which meshes take the CA certificates of Gateways.
+    pub ocg_bundles: OcgBundles,
 }
 
 impl Resolution {
@@ -178,6 +182,7 @@ impl Resolver {
             mesh_policies: &mesh_policies,
         };
         let checked = gateways::check_all(&classes, &unserved, &mut cx, &mut references);
+        let mesh_trust = MeshTrust::check_all(&checked, &certificates, &mut ca_bundles, &mut cx);
         let mut backends = Backends::new(world, policies);
         let routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
         let attached = routes::attachments::attach(&checked, &routes);
@@ -206,7 +211,12 @@ impl Resolver {
             gateway_classes: classes.statuses(),
             gateways: attached
                 .iter()
-                .map(|it| (it.gateway.name(), conditions::gateways::status(it)))
+                .map(|it| {
+                    (
+                        it.gateway.name(),
+                        conditions::gateways::status(it, &mesh_trust),
+                    )
+                })
                 .chain(unserved.clone())
                 .collect(),
             listener_sets: attached
@@ -223,8 +233,10 @@ impl Resolver {
             gateway_mesh_policies: conditions::mesh_policies::statuses(
                 &checked,
                 &mesh_policies,
+                &mesh_trust,
                 controller_name,
             ),
+            mesh_ocg_policies: conditions::ocg_policies::statuses(&mesh_trust, controller_name),
         };
         let (settings, services) = publishing(&checked, &classes, options);
         let retained = gateways::merged::retained(&checked, &classes, options);
@@ -244,6 +256,7 @@ impl Resolver {
             problems,
             last_good,
             served_together,
+            ocg_bundles: mesh_trust.bundles,
         };
         self.regexes.finish();
         (resolution, hidden)

@@ -87,6 +87,7 @@ words! {
         FleetReleased = "projectsesame.io/Released",
         Displaced = "projectsesame.io/Displaced",
         Meshed = "projectsesame.io/Meshed",
+        ClientCertificateTrusted = "projectsesame.io/ClientCertificateTrusted",
     }
 }
 
@@ -100,7 +101,9 @@ words! {
         CertificateExpired = "CertificateExpired",
         CertificateExpiresSoon = "CertificateExpiresSoon",
         CertificateNotShown = "CertificateNotShown",
+        CertificateNotTrusted = "CertificateNotTrusted",
         CertificateNotYetValid = "CertificateNotYetValid",
+        CertificateTrusted = "CertificateTrusted",
         ConfigurationChanged = "ConfigurationChanged",
         Conflicted = "Conflicted",
         FleetIncomplete = "FleetIncomplete",

@@ -19,6 +19,8 @@ pub struct Options {
     pub allow_local_endpoints: bool,
     /// Heeds what is said of Gateways outside the cluster and its mesh; otherwise what it is said of is refused.
     pub extra_minimal_ocg: bool,
+    /// Resolves for a cluster, in which the controller's own namespace is not watched.
+    pub in_cluster: bool,
     /// Resolves a few changes by themselves; otherwise the whole world is resolved for every change.
     pub incremental: bool,
     /// Namespace of the controller, in which Gateways that are served together have the name of their class.
@@ -33,6 +35,7 @@ impl Default for Options {
             controller_name: "projectsesame.io/gateway-controller".to_owned(),
             allow_local_endpoints: false,
             extra_minimal_ocg: false,
+            in_cluster: false,
             incremental: true,
             namespace: "sesame-system".to_owned(),
             configuration: None,

@@ -7,3 +7,5 @@ pub(crate) mod client_validation;
 pub(crate) mod pem;
 pub(crate) mod private_keys;
 mod revocation_lists;
+pub(crate) mod subject_alt_names;
+pub(crate) mod trust_paths;
