@@ -28,7 +28,7 @@ const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 /// Everything that the task owns.
 pub(crate) struct OcgBundleWriter {
     pub(crate) replica: Replica,
-    /// What ConfigMaps should have; none until that is known, and while nobody heeds the policies.
+    /// Contents of ConfigMaps; none until that is known, and while nobody heeds the policies.
     pub(crate) desired: watch::Receiver<Option<Arc<OcgBundles>>>,
 }
 

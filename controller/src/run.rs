@@ -4,6 +4,7 @@
 //! does all but write.
 
 mod probes;
+mod stop_signals;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,11 +13,11 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use self::probes::{Progress, spawn_probes};
+use self::stop_signals::StopSignals;
 use crate::configuration::{
     ConfigurationFollower, ConfigurationSource, ControllerSettings, CurrentSettings, settings,
 };
@@ -86,28 +87,6 @@ enum End {
     Outdated,
     /// The controller has another name, or follows other kinds: everything begins anew.
     Renamed,
-}
-
-/// The signals that tell the process to stop.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    fn listen() -> Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).context("wait for SIGTERM")?,
-            interrupt: signal(SignalKind::interrupt()).context("wait for SIGINT")?,
-        })
-    }
-
-    async fn told(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 // Long: tasks begin in this order and end in the other, and the end of any of them is looked at in between.

@@ -40,10 +40,10 @@ pub(crate) fn downstream(
         max_version: _,
         cipher_suites: _,
         alpn: asked,
-        client_dns_names,
-        client_uris,
-        client_dns_suffixes,
-        client_uri_prefixes,
+        client_dns_names: _,
+        client_uris: _,
+        client_dns_suffixes: _,
+        client_uri_prefixes: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
         return Err(format!("{name:?} is no name of an application protocol"));
@@ -54,31 +54,7 @@ pub(crate) fn downstream(
     };
     let certificates = OwnCertificates::of(keys, context)?;
     let asks = !client_trust_bundle.is_empty();
-    let names = matchers(
-        client_dns_names,
-        client_uris,
-        client_dns_suffixes,
-        client_uri_prefixes,
-    )?;
-    if !names.is_empty() && (!asks || *client_insecure_fallback) {
-        return Err(
-            "names of clients are there, but no certificate that has to have one; set client_trust_bundle, and no \
-             client_insecure_fallback"
-                .to_owned(),
-        );
-    }
-    let validation = asks
-        .then(|| {
-            // Without the bundle, nobody could be validated: closed, not open.
-            let mut how = CertificateValidationContext::default();
-            how.match_typed_subject_alt_names = names.clone();
-            if *client_insecure_fallback {
-                // Asks, and takes whatever comes, or nothing.
-                how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
-            }
-            validated(how, client_trust_bundle, context)
-        })
-        .transpose()?;
+    let validation = of_clients(tls, context)?;
     Ok(socket(DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(accepted(tls)?),
@@ -98,6 +74,40 @@ pub(crate) fn downstream(
         require_client_certificate: wrappers::boolean(!client_insecure_fallback).filter(|_| asks),
         ..Default::default()
     }))
+}
+
+/// Returns how clients are verified; none if they are not asked for a certificate.
+fn of_clients(
+    tls: &TlsTermination,
+    context: &RenderContext<'_>,
+) -> Result<Option<ValidationContextType>, String> {
+    let names = matchers(
+        &tls.client_dns_names,
+        &tls.client_uris,
+        &tls.client_dns_suffixes,
+        &tls.client_uri_prefixes,
+    )?;
+    let asks = !tls.client_trust_bundle.is_empty();
+    if !names.is_empty() && (!asks || tls.client_insecure_fallback) {
+        return Err(
+            "names of clients are there, but no certificate that has to have one; set client_trust_bundle, and no \
+             client_insecure_fallback"
+                .to_owned(),
+        );
+    }
+    if !asks {
+        return Ok(None);
+    }
+    // Without the bundle, nobody could be validated: closed, not open.
+    let mut how = CertificateValidationContext {
+        match_typed_subject_alt_names: names,
+        ..Default::default()
+    };
+    if tls.client_insecure_fallback {
+        // Asks, and takes whatever comes, or nothing.
+        how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
+    }
+    validated(how, &tls.client_trust_bundle, context).map(Some)
 }
 
 /// Speaks TLS to a backend, and verifies it.

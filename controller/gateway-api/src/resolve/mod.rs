@@ -31,7 +31,7 @@ mod tls;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::backends::endpoints::endpoint_sets;
-pub use self::context::{Options, Problem};
+pub use self::context::{Options, Problem, ResolvedFor};
 pub use self::gateways::merged::{MergedGateway, merged_name};
 pub use self::gateways::service_request::ServiceRequest;
 pub use self::snapshot::ResolvedGateway;
@@ -80,7 +80,7 @@ pub struct Resolution {
     pub last_good: LastGoodKeys,
     /// The ports on which Gateways are served together, for the next world.
     pub served_together: ServedTogether,
-    /// What ConfigMaps should have, from which meshes take the CA certificates of Gateways.
+    /// Contents of the ConfigMaps from which meshes take the CA certificates of Gateways.
     pub ocg_bundles: OcgBundles,
 }
 

@@ -7,7 +7,7 @@ use sesame_proto::schema::{BackendTls, TrustBundle};
 
 use super::mesh_policies::{MeshPolicies, MeshPolicy};
 use crate::api::{Gateway, GatewayMesh, LabelSelector, Metadata, SubjectAltName, TrustBundleRef};
-use crate::resolve::context::ResolveContext;
+use crate::resolve::context::{ResolveContext, ResolvedFor};
 use crate::resolve::listeners::selectors;
 use crate::resolve::syntax::{limits, names};
 use crate::resolve::tls::ca_bundles::CaBundles;
@@ -245,7 +245,7 @@ pub(super) fn find_bundle<'w>(
             "bundleKey {key:?} is no key of a ConfigMap; expected letters, digits, `-`, `_` and `.`, as in {BUNDLE_KEY}"
         ));
     }
-    if cx.options.in_cluster && namespace == cx.options.namespace {
+    if cx.options.resolved_for == ResolvedFor::Cluster && namespace == cx.options.namespace {
         return Err(format!(
             "ConfigMap {namespace}/{name} would be in the controller's own namespace, which is not watched, so that no change of it \
              would be seen; put it in another namespace"

@@ -1,4 +1,4 @@
-//! What the meshes trust of Gateways outside the cluster, and whose certificates do not lead there.
+//! Trust of the meshes in Gateways outside the cluster, and the Gateways whose certificates do not lead there.
 //!
 //! It never changes what is sent: whether a mesh lets a Gateway in is for the mesh to decide.
 
@@ -19,7 +19,7 @@ use crate::resolve::tls::trust_paths;
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason, Verdict};
 use crate::world::Kind;
 
-/// What one mesh trusts, as one object says it.
+/// Trust of one mesh, as one object says it.
 pub(crate) struct TrustingMesh<'w> {
     /// Name of the XMesh.
     pub(crate) mesh: &'w str,
@@ -40,11 +40,11 @@ pub(crate) struct TrustingMesh<'w> {
     untrusted: Vec<String>,
 }
 
-/// What all meshes trust. Of each mesh, what it says itself comes before its policies, and these are in their order of precedence.
+/// Trust of all meshes. Of each mesh, what it says itself comes before its policies, and these are in their order of precedence.
 #[derive(Default)]
 pub(crate) struct MeshTrust<'w> {
     pub(crate) meshes: Vec<TrustingMesh<'w>>,
-    /// What is to be written for the policies that ask for it.
+    /// Contents of ConfigMaps, for the policies that ask for it.
     pub(crate) bundles: OcgBundles,
 }
 

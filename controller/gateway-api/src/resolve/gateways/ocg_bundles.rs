@@ -10,12 +10,12 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::CheckedGateway;
 use super::mesh::BUNDLE_KEY;
 use crate::api::{ConfigMap, GatewayRef, MeshOcgPolicy, NamespacedName, OCG_BUNDLE_LABEL};
-use crate::resolve::context::ResolveContext;
+use crate::resolve::context::{ResolveContext, ResolvedFor};
 use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES};
 use crate::resolve::tls::pem;
 use crate::status::{Reason, Verdict};
 
-/// What a ConfigMap should have, from which a mesh takes the CA certificates of Gateways.
+/// Content of a ConfigMap, from which a mesh takes the CA certificates of Gateways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcgBundle {
     /// Name of the MeshOCGPolicy that wants it.
@@ -30,7 +30,7 @@ pub struct OcgBundle {
     pub is_written: bool,
 }
 
-/// What ConfigMaps should have, by their names.
+/// Contents of ConfigMaps, by their names.
 pub type OcgBundles = BTreeMap<NamespacedName, OcgBundle>;
 
 /// Adds what the policy wants to be written. What is wrong with it goes to `resolved`.
@@ -45,7 +45,7 @@ pub(super) fn add(
     let namespace = bundle.namespace.clone().unwrap_or_default();
     let name = NamespacedName::new(&namespace, &bundle.name);
     let mut refuse = |why: String| resolved.refuse(Reason::InvalidTrustBundle, why);
-    if !cx.options.in_cluster {
+    if cx.options.resolved_for == ResolvedFor::Host {
         return refuse(
             "spec.publish: a host writes no ConfigMaps; write this one yourself".to_owned(),
         );

@@ -42,7 +42,7 @@ pub(crate) fn leads_to(chain: &[u8], bundle: &str) -> bool {
     left == 0
 }
 
-fn read<'d>(ders: &'d [impl AsRef<[u8]>]) -> Vec<X509Certificate<'d>> {
+fn read(ders: &[impl AsRef<[u8]>]) -> Vec<X509Certificate<'_>> {
     let read = ders
         .iter()
         .filter_map(|der| X509Certificate::from_der(der.as_ref()).ok());
