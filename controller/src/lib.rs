@@ -14,6 +14,7 @@ mod finalizer;
 mod fleet_roles;
 mod hosts;
 mod lead;
+mod ocg_bundles;
 mod provision;
 mod publish;
 mod replica;

@@ -4,6 +4,7 @@
 //! does all but write.
 
 mod probes;
+mod stop_signals;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,11 +13,11 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use self::probes::{Progress, spawn_probes};
+use self::stop_signals::StopSignals;
 use crate::configuration::{
     ConfigurationFollower, ConfigurationSource, ControllerSettings, CurrentSettings, settings,
 };
@@ -25,6 +26,7 @@ use crate::engine::Engine;
 use crate::finalizer::Finalizer;
 use crate::fleet_roles::FleetRoles;
 use crate::lead::Elector;
+use crate::ocg_bundles::OcgBundleWriter;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::{Replica, WatchedNamespaces};
@@ -39,6 +41,7 @@ use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::{AwaitedKinds, Watches};
 use crate::watch::{Input, References};
 use sesame_gateway_api::api::SesameConfigurationSpec;
+use sesame_gateway_api::resolve::OcgBundles;
 
 /// Settings of the process.
 #[derive(Clone)]
@@ -84,28 +87,6 @@ enum End {
     Outdated,
     /// The controller has another name, or follows other kinds: everything begins anew.
     Renamed,
-}
-
-/// The signals that tell the process to stop.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    fn listen() -> Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).context("wait for SIGTERM")?,
-            interrupt: signal(SignalKind::interrupt()).context("wait for SIGINT")?,
-        })
-    }
-
-    async fn told(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 // Long: tasks begin in this order and end in the other, and the end of any of them is looked at in between.
@@ -230,6 +211,7 @@ struct Outcomes {
     statuses: mpsc::UnboundedReceiver<StatusChange>,
     settings: watch::Receiver<SettingsByGateway>,
     services: watch::Receiver<ServiceRequests>,
+    ocg_bundles: watch::Receiver<Option<Arc<OcgBundles>>>,
 }
 
 /// Starts the watches and the engine.
@@ -246,6 +228,7 @@ fn start_resolution(
     let (changes, statuses) = mpsc::unbounded_channel();
     let (gateway_settings, of_gateways) = watch::channel(SettingsByGateway::default());
     let (services, requested) = watch::channel(ServiceRequests::default());
+    let (ocg_bundles, of_policies) = watch::channel(None);
     let mut settings = settings;
     settings.options.namespace.clone_from(&replica.namespace);
     let extra_minimal_ocg = settings.options.extra_minimal_ocg;
@@ -258,6 +241,7 @@ fn start_resolution(
         statuses: changes,
         gateway_settings,
         services,
+        ocg_bundles,
         metrics: Arc::clone(&replica.metrics),
     };
     std::thread::Builder::new()
@@ -294,6 +278,7 @@ fn start_resolution(
         statuses,
         settings: of_gateways,
         services: requested,
+        ocg_bundles: of_policies,
     })
 }
 
@@ -324,6 +309,7 @@ fn start_writers(
         statuses,
         settings,
         services,
+        ocg_bundles,
     } = outcomes;
     let (hosts, served_by) = watch::channel(HostsByGateway::None);
     let (addresses, of_services) = watch::channel(AddressesByGateway::None);
@@ -344,6 +330,11 @@ fn start_writers(
     };
     tasks.spawn(provisioner.run());
     tasks.spawn(Finalizer { replica: replica() }.run());
+    let ocg_bundles = OcgBundleWriter {
+        replica: replica(),
+        desired: ocg_bundles,
+    };
+    tasks.spawn(ocg_bundles.run());
     start_publishing(&replica(), publications, failures, signing, tasks);
     let events = Events {
         replica: replica(),

@@ -39,6 +39,7 @@ pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     manifests.scan();
     let options = Options {
         allow_local_endpoints: true,
+        extra_minimal_ocg: true,
         ..Options::default()
     };
     resolve(manifests.world(), &options).gateways

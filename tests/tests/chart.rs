@@ -50,6 +50,18 @@ fn the_right_to_make_second_gateways_is_given_where_it_is_asked_for() {
 }
 
 #[test]
+fn the_right_to_publish_for_a_mesh_is_given_in_the_namespaces_that_are_named() {
+    let plain = by_name(rendered_by_helm(NAMESPACE, &json!({})));
+    let values = json!({"controller": {"ocgBundleNamespaces": ["mesh"]}});
+    let mut rendered = by_name(rendered_by_helm(NAMESPACE, &values));
+    rendered.retain(|name, _| !plain.contains_key(name));
+    let path = workspace().join("controller/deploy/ocg-bundles.yaml");
+    let text = std::fs::read_to_string(path).expect("the rights");
+    let documents = serde_saphyr::from_multiple::<Value>(&text).expect("YAML");
+    assert_same(&rendered, &by_name(documents));
+}
+
+#[test]
 fn the_policies_of_networks_are_those_of_the_component_where_they_are_asked_for() {
     let mut wanted = by_name(rendered_with_component("network-policies"));
     wanted.retain(|(kind, _), _| kind == "NetworkPolicy");

@@ -114,6 +114,10 @@ fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<I
             cipher_suites: _,
             alpn: _,
             session_ticket_keys,
+            client_dns_names: _,
+            client_uris: _,
+            client_dns_suffixes: _,
+            client_uri_prefixes: _,
         } = tls;
         keys.iter()
             .chain([session_ticket_keys, client_trust_bundle])

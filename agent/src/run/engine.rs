@@ -239,9 +239,10 @@ impl Engine {
             // Each is served by what is offered, or not at all.
             unserved: _,
             merged: _,
-            // Only a controller keeps Services and fleets.
+            // Only a controller keeps Services, fleets and ConfigMaps.
             settings: _,
             services: _,
+            ocg_bundles: _,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         self.manifests.keep(last_good, served_together);
         let mut offers: Vec<GatewayRevision> =

@@ -15,8 +15,9 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 
 use crate::api::{
     BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
-    GatewayMeshPolicy, GrpcRoute, HttpRoute, ListenerSet, Metadata, Namespace, NamespacedName,
-    ReferenceGrant, Secret, Service, SesameConfiguration, TcpRoute, TlsRoute, UdpRoute,
+    GatewayMeshPolicy, GrpcRoute, HttpRoute, ListenerSet, MeshOcgPolicy, Metadata, Namespace,
+    NamespacedName, ReferenceGrant, Secret, Service, SesameConfiguration, TcpRoute, TlsRoute,
+    UdpRoute, XMesh,
 };
 
 pub use definitions::{
@@ -194,6 +195,7 @@ const CERTIFICATES: &[&str] = &[
     "certificates.k8s.io/v1beta1",
     "certificates.k8s.io/v1alpha1",
 ];
+const X_MESH: &[&str] = &["gateway.networking.x-k8s.io/v1alpha1"];
 const CORE: &[&str] = &["v1"];
 const SESAME: &[&str] = &["projectsesame.io/v1alpha1"];
 
@@ -209,6 +211,8 @@ kinds! {
     ReferenceGrant(ReferenceGrant) in reference_grants, "ReferenceGrant", GATEWAY_V1_BETA, false;
     BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy", GATEWAY_TLS_POLICY, false;
     GatewayMeshPolicy(GatewayMeshPolicy) in gateway_mesh_policies, "GatewayMeshPolicy", SESAME, false;
+    MeshOcgPolicy(MeshOcgPolicy) in mesh_ocg_policies, "MeshOCGPolicy", SESAME, true;
+    XMesh(XMesh) in x_meshes, "XMesh", X_MESH, true;
     Service(Service) in services, "Service", CORE, false;
     EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice", &["discovery.k8s.io/v1"], false;
     Secret(Secret) in secrets, "Secret", CORE, false;
@@ -240,6 +244,25 @@ impl Kind {
     /// Returns true for Sesame's own kinds.
     pub fn is_own(self) -> bool {
         self.api_versions() == SESAME
+    }
+
+    /// Returns the API group of a kind that a CustomResourceDefinition makes known; none for kinds that API servers know by
+    /// themselves.
+    pub fn group_of_definition(self) -> Option<&'static str> {
+        let version = self.api_versions().first()?;
+        let is_defined = self.is_modelled() || self == Self::XMesh;
+        version
+            .split_once('/')
+            .map(|(group, _)| group)
+            .filter(|_| is_defined)
+    }
+
+    /// Returns true for the kinds that are followed only where Gateways outside the cluster are heeded.
+    pub fn is_of_extra_minimal_ocg(self) -> bool {
+        matches!(
+            self,
+            Self::GatewayMeshPolicy | Self::MeshOcgPolicy | Self::XMesh
+        )
     }
 
     /// Returns true for kinds of the Gateway API.

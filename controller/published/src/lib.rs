@@ -20,4 +20,4 @@ pub use self::gateway_agent::{
     MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute,
     RefusedRule, STATUS_MANAGER, UnshownCertificate, UnusableAddress,
 };
-pub use self::mesh_policy_definition::mesh_policy_definition;
+pub use self::mesh_policy_definition::{mesh_ocg_policy_definition, mesh_policy_definition};

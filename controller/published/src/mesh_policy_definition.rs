@@ -1,14 +1,17 @@
-//! The definition of `GatewayMeshPolicy`, made from the types that resolution reads.
+//! The definitions of `GatewayMeshPolicy` and `MeshOCGPolicy`, made from the types that resolution reads.
 //!
-//! Its status has the form of the Gateway API's policies: an entry for each Gateway and controller.
+//! Its status has the form of the Gateway API's policies: an entry for each Gateway or XMesh and controller.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::{GATEWAY_GROUP, GatewayMeshPolicySpec, SESAME_GROUP};
+use sesame_gateway_api::api::{
+    EXPERIMENTAL_GATEWAY_GROUP, GATEWAY_GROUP, GatewayMeshPolicySpec, MeshOcgPolicySpec,
+    SESAME_GROUP,
+};
 
 use crate::definition_schema::{self, text};
 
-/// Returns the definition.
+/// Returns the definition of GatewayMeshPolicy.
 pub fn mesh_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     serde_json::from_value(json!({
         "metadata": {
@@ -38,20 +41,90 @@ pub fn mesh_policy_definition() -> Result<CustomResourceDefinition, serde_json::
                     "type": "object",
                     "description": "Mesh in a cluster, for Gateways outside of it.",
                     "required": ["spec"],
-                    "properties": {"spec": specification(), "status": status()},
+                    "properties": {
+                        "spec": specification(),
+                        "status": status(
+                            "Gateway",
+                            "Accepted and ResolvedRefs: true if meshed routes are sent as the policy says.",
+                        ),
+                    },
                 }},
             }],
         },
     }))
 }
 
-fn specification() -> Value {
-    let mut schema = definition_schema::of::<GatewayMeshPolicySpec>();
+/// Returns the definition of MeshOCGPolicy.
+pub fn mesh_ocg_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": format!("meshocgpolicies.{SESAME_GROUP}"),
+            "labels": {format!("{GATEWAY_GROUP}/policy"): "Direct"},
+        },
+        "spec": {
+            "group": SESAME_GROUP,
+            "names": {
+                "kind": "MeshOCGPolicy",
+                "plural": "meshocgpolicies",
+                "shortNames": ["ocgpolicy"],
+                "singular": "meshocgpolicy",
+            },
+            "scope": "Cluster",
+            "versions": [{
+                "name": "v1alpha1",
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": [
+                    {"name": "Mesh", "type": "string", "jsonPath": ".spec.targetRefs[*].name"},
+                    {"name": "Bundle", "type": "string", "jsonPath": ".spec.ocg.trustBundle.name"},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "description": "Gateways outside the cluster, for its mesh.",
+                    "required": ["spec"],
+                    "properties": {
+                        "spec": specification_of_ocg(),
+                        "status": status(
+                            "XMesh",
+                            "Accepted and ResolvedRefs, and ClientCertificateTrusted: true if the mesh trusts all Gateways.",
+                        ),
+                    },
+                }},
+            }],
+        },
+    }))
+}
+
+fn specification_of_ocg() -> Value {
+    let mut schema = definition_schema::of::<MeshOcgPolicySpec>();
+    only_target(&mut schema, EXPERIMENTAL_GATEWAY_GROUP, "XMesh");
+    schema["x-kubernetes-validations"] = json!([{
+        "rule": "!has(self.publish) || !self.publish || has(self.gateways) && size(self.gateways) > 0",
+        "message": "publish: expected gateways, whose CA certificates are published",
+    }]);
+    // A mesh has no namespace that could be the default.
+    let bundle = &mut schema["properties"]["ocg"]["properties"]["trustBundle"];
+    bundle["required"] = json!(["name", "namespace"]);
+    if let Some(namespace) = bundle["properties"]["namespace"].as_object_mut() {
+        namespace.remove("nullable");
+    }
+    schema
+}
+
+/// Allows targets of one kind only.
+fn only_target(schema: &mut Value, group: &str, kind: &str) {
     let targets = &mut schema["properties"]["targetRefs"]["items"];
     targets["x-kubernetes-validations"] = json!([{
-        "rule": format!("self.group == '{GATEWAY_GROUP}' && self.kind == 'Gateway'"),
-        "message": format!("expected kind Gateway of group {GATEWAY_GROUP}"),
+        "rule": format!("self.group == '{group}' && self.kind == '{kind}'"),
+        "message": format!("expected kind {kind} of group {group}"),
     }]);
+}
+
+fn specification() -> Value {
+    let mut schema = definition_schema::of::<GatewayMeshPolicySpec>();
+    only_target(&mut schema, GATEWAY_GROUP, "Gateway");
     let mesh = &mut schema["properties"]["mesh"];
     // Resolution refuses all traffic where it is missing.
     mesh["required"] = json!(["trustBundle", "labelSelector"]);
@@ -69,13 +142,13 @@ fn specification() -> Value {
     schema
 }
 
-fn status() -> Value {
+fn status(of: &str, conditions: &str) -> Value {
     json!({
         "type": "object",
-        "description": "Judgements of the controllers of its Gateways.",
+        "description": "Judgements of the controllers of Gateways.",
         "properties": {"ancestors": {
             "type": "array",
-            "description": "Judgement for each Gateway.",
+            "description": format!("Judgement for each {of}."),
             "maxItems": 16,
             "x-kubernetes-list-type": "atomic",
             "items": {
@@ -84,7 +157,7 @@ fn status() -> Value {
                 "properties": {
                     "ancestorRef": {
                         "type": "object",
-                        "description": "Gateway.",
+                        "description": format!("{of}."),
                         "required": ["name"],
                         "properties": {
                             "group": text("API group.", 253),
@@ -93,10 +166,8 @@ fn status() -> Value {
                             "name": text("Name.", 253),
                         },
                     },
-                    "controllerName": text("Controller of the Gateway.", 253),
-                    "conditions": definition_schema::conditions(
-                        "Accepted and ResolvedRefs: true if meshed routes are sent as the policy says.",
-                    ),
+                    "controllerName": text("Controller of the Gateways.", 253),
+                    "conditions": definition_schema::conditions(conditions),
                 },
             },
         }},

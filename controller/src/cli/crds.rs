@@ -3,7 +3,9 @@
 use anyhow::Result;
 use kube::CustomResourceExt as _;
 
-use sesame_published::{GatewayAgent, configuration_definition, mesh_policy_definition};
+use sesame_published::{
+    GatewayAgent, configuration_definition, mesh_ocg_policy_definition, mesh_policy_definition,
+};
 
 /// Returns all definitions as YAML.
 pub(super) fn yaml() -> Result<String> {
@@ -12,6 +14,7 @@ pub(super) fn yaml() -> Result<String> {
         GatewayAgent::crd(),
         configuration_definition()?,
         mesh_policy_definition()?,
+        mesh_ocg_policy_definition()?,
     ];
     for (index, definition) in definitions.iter().enumerate() {
         if index > 0 {

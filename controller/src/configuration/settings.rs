@@ -7,8 +7,8 @@ use sesame_gateway_api::api::{
     FleetImages, FleetSettings, GatewaySelection, HostRules, NamespacedName, Network, Publishing,
     SelectionMode, SesameConfiguration, SesameConfigurationSpec,
 };
-use sesame_gateway_api::resolve::Options;
 use sesame_gateway_api::resolve::settings::check;
+use sesame_gateway_api::resolve::{Options, ResolvedFor};
 
 /// Silence after which a host is lost, unless the configuration says otherwise.
 const LOST_AFTER: Duration = Duration::from_secs(180);
@@ -80,6 +80,7 @@ pub(crate) fn settings(
             controller_name: controller_name.unwrap_or(defaults.controller_name),
             allow_local_endpoints: allow_local_endpoints.unwrap_or(false),
             extra_minimal_ocg: extra_minimal_ocg.unwrap_or(false),
+            resolved_for: ResolvedFor::Cluster,
             incremental,
             namespace: defaults.namespace,
             configuration: Some(Arc::new(whole)),

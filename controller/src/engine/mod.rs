@@ -35,10 +35,10 @@ use crate::statuses::{
     Resolved, ResolvedStatuses, RouteStatusUpdate, ServiceRequests, SettingsByGateway, StatusChange,
 };
 use crate::watch::{Input, PublishedBefore, References, references};
-use sesame_gateway_api::resolve::Resolver;
 use sesame_gateway_api::resolve::incremental::{
     PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
 };
+use sesame_gateway_api::resolve::{OcgBundles, Resolver};
 use sesame_gateway_api::world::ObjectKey;
 
 /// Everything the engine's thread owns.
@@ -55,6 +55,8 @@ pub(crate) struct Engine {
     pub(crate) gateway_settings: watch::Sender<SettingsByGateway>,
     /// Wishes of the same Gateways for their Services.
     pub(crate) services: watch::Sender<ServiceRequests>,
+    /// CA certificates of Gateways that meshes take from ConfigMaps; none until the first resolution, and while nobody heeds them.
+    pub(crate) ocg_bundles: watch::Sender<Option<Arc<OcgBundles>>>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -250,6 +252,9 @@ impl Engine {
         let by_service = by_service.map(|(name, _)| name.clone()).collect();
         // Before the settings: whoever has those of a Gateway has its wishes.
         replace(&self.services, Arc::new(services));
+        let ocg_bundles = std::mem::take(&mut resolution.ocg_bundles);
+        let heeded = self.settings.options.extra_minimal_ocg;
+        replace(&self.ocg_bundles, heeded.then(|| Arc::new(ocg_bundles)));
         let settings = Arc::new(std::mem::take(&mut resolution.settings));
         replace(&self.gateway_settings, Arc::clone(&settings));
         let expiries = resolution.expiries();

@@ -122,6 +122,8 @@ impl Backlog {
         let policies = differences(&before.gateway_mesh_policies, &after.gateway_mesh_policies);
         self.open
             .extend(policies.map(key_of(Kind::GatewayMeshPolicy)));
+        let policies = differences(&before.mesh_ocg_policies, &after.mesh_ocg_policies);
+        self.open.extend(policies.map(key_of(Kind::MeshOcgPolicy)));
         let merged = differences(&old.merged, &new.merged);
         self.open.extend(merged.map(key_of(Kind::Gateway)));
         let unpublishable = differences(&old.unpublishable, &new.unpublishable);

@@ -24,7 +24,7 @@ use super::{
 use crate::connection::answer;
 use crate::replica::Replica;
 use crate::retry::Pauses;
-use sesame_gateway_api::api::{GATEWAY_GROUP, NamespacedName, SESAME_GROUP};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
@@ -65,7 +65,7 @@ impl Watches {
     pub(crate) fn spawn(&self, tasks: &mut JoinSet<()>) {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
-            if kind == Kind::GatewayMeshPolicy && !self.extra_minimal_ocg {
+            if kind.is_of_extra_minimal_ocg() && !self.extra_minimal_ocg {
                 // Whether the engine is still there is for the other watches to find out.
                 self.pass_on(kind, WatchEvent::Listed(Vec::new()));
                 continue;
@@ -190,20 +190,15 @@ impl Watches {
                 }
             });
         }
-        if !kind.is_modelled() {
+        let Some(group) = kind.group_of_definition() else {
             let version = known.first().ok_or(NONE_READ)?;
             return Ok((*version).to_owned());
-        }
+        };
         let resource =
             GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let resource = ApiResource::from_gvk(&resource);
         let definitions: Api<Received> = Api::all_with(self.replica.client.clone(), &resource);
         let plural = api_resource(kind, "").plural;
-        let group = if kind.is_own() {
-            SESAME_GROUP
-        } else {
-            GATEWAY_GROUP
-        };
         let name = format!("{plural}.{group}");
         let asked = || answer(TIMEOUT, definitions.get_opt(&name));
         let what = "the kind's definition cannot be read";

@@ -6,8 +6,7 @@
 use std::collections::BTreeSet;
 
 use sesame_gateway_api::api::{
-    FrontendTls, Gateway, GatewayMesh, GatewayTls, Listener, NamespacedName, ObjectRef,
-    TrustBundleRef,
+    FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef, TrustBundleRef,
 };
 use sesame_gateway_api::resolve::session_ticket_keys;
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
@@ -46,7 +45,14 @@ pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<Objec
         }
     }
     for policy in &world.gateway_mesh_policies {
-        found.trust_bundle(&policy.metadata.namespace, &policy.spec.mesh);
+        let namespace = &policy.metadata.namespace;
+        found.trust_bundle(namespace, &policy.spec.mesh.trust_bundle);
+    }
+    let of_policies = world.mesh_ocg_policies.iter().map(|it| &it.spec.ocg);
+    let of_meshes = world.x_meshes.iter().filter_map(|it| it.spec.ocg.as_ref());
+    for ocg in of_policies.chain(of_meshes) {
+        // Without a namespace it names nothing.
+        found.trust_bundle("", &ocg.trust_bundle);
     }
     found.0
 }
@@ -59,7 +65,7 @@ impl Referenced {
         let namespace = &gateway.metadata.namespace;
         self.listeners(namespace, &gateway.spec.listeners);
         if let Some(mesh) = &gateway.spec.mesh {
-            self.trust_bundle(namespace, mesh);
+            self.trust_bundle(namespace, &mesh.trust_bundle);
         }
         let Some(GatewayTls { backend, frontend }) = &gateway.spec.tls else {
             return;
@@ -81,12 +87,12 @@ impl Referenced {
     }
 
     /// Adds the ConfigMap of a mesh.
-    fn trust_bundle(&mut self, from: &str, mesh: &GatewayMesh) {
+    fn trust_bundle(&mut self, from: &str, bundle: &TrustBundleRef) {
         let TrustBundleRef {
             name,
             namespace,
             bundle_key: _,
-        } = &mesh.trust_bundle;
+        } = bundle;
         let reference = ObjectRef {
             group: None,
             kind: None,

@@ -83,14 +83,20 @@ impl Backend {
     /// Starts one on a free port of 127.0.0.1 that speaks TLS only, and only with clients of this authority.
     pub async fn start_mutual_tls(name: &str, leaf: &Leaf, clients: &Authority) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
-        Self::listen(
-            name,
-            anywhere,
-            Some(leaf.acceptor_for(Some(clients))),
-            false,
-        )
-        .await
-        .expect("127.0.0.1 has a free port")
+        Self::start_mutual_tls_at(name, anywhere, leaf, clients)
+            .await
+            .expect("127.0.0.1 has a free port")
+    }
+
+    /// Starts the same on this address.
+    pub async fn start_mutual_tls_at(
+        name: &str,
+        address: SocketAddr,
+        leaf: &Leaf,
+        clients: &Authority,
+    ) -> io::Result<Self> {
+        let acceptor = leaf.acceptor_for(Some(clients));
+        Self::listen(name, address, Some(acceptor), false).await
     }
 
     async fn listen(

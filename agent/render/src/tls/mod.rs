@@ -41,6 +41,10 @@ pub(crate) fn downstream(
         cipher_suites: _,
         alpn: asked,
         session_ticket_keys,
+        client_dns_names: _,
+        client_uris: _,
+        client_dns_suffixes: _,
+        client_uri_prefixes: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
         return Err(format!("{name:?} is no name of an application protocol"));
@@ -51,17 +55,7 @@ pub(crate) fn downstream(
     };
     let certificates = OwnCertificates::of(keys, context)?;
     let asks = !client_trust_bundle.is_empty();
-    let validation = asks
-        .then(|| {
-            // Without the bundle, nobody could be validated: closed, not open.
-            let mut how = CertificateValidationContext::default();
-            if *client_insecure_fallback {
-                // Asks, and takes whatever comes, or nothing.
-                how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
-            }
-            validated(how, client_trust_bundle, context)
-        })
-        .transpose()?;
+    let validation = of_clients(tls, context)?;
     Ok(socket(DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(accepted(tls)?),
@@ -104,6 +98,40 @@ fn ticket_keys(
         }
         _ => Err(format!("`{name}` has no keys of session tickets")),
     }
+}
+
+/// Returns how clients are verified; none if they are not asked for a certificate.
+fn of_clients(
+    tls: &TlsTermination,
+    context: &RenderContext<'_>,
+) -> Result<Option<ValidationContextType>, String> {
+    let names = matchers(
+        &tls.client_dns_names,
+        &tls.client_uris,
+        &tls.client_dns_suffixes,
+        &tls.client_uri_prefixes,
+    )?;
+    let asks = !tls.client_trust_bundle.is_empty();
+    if !names.is_empty() && (!asks || tls.client_insecure_fallback) {
+        return Err(
+            "names of clients are there, but no certificate that has to have one; set client_trust_bundle, and no \
+             client_insecure_fallback"
+                .to_owned(),
+        );
+    }
+    if !asks {
+        return Ok(None);
+    }
+    // Without the bundle, nobody could be validated: closed, not open.
+    let mut how = CertificateValidationContext {
+        match_typed_subject_alt_names: names,
+        ..Default::default()
+    };
+    if tls.client_insecure_fallback {
+        // Asks, and takes whatever comes, or nothing.
+        how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
+    }
+    validated(how, &tls.client_trust_bundle, context).map(Some)
 }
 
 /// Speaks TLS to a backend, and verifies it.
@@ -182,6 +210,24 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         uri_prefixes,
         mesh,
     } = tls;
+    let names = matchers(dns_names, uris, dns_suffixes, uri_prefixes)?;
+    if names.is_empty() && !mesh {
+        // Without a name, any certificate of the authority would do.
+        return Err(
+            "TLS to the backend has none of dns_names, uris, dns_suffixes and uri_prefixes to verify; at least one is needed"
+                .to_owned(),
+        );
+    }
+    Ok(names)
+}
+
+/// Returns matchers of names, of which a certificate must have one; an error if one of them would be any name.
+fn matchers(
+    dns_names: &[String],
+    uris: &[String],
+    dns_suffixes: &[String],
+    uri_prefixes: &[String],
+) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let bad_suffix = |suffix: &&String| !suffix.starts_with('.') || suffix.len() < 2;
     if let Some(suffix) = dns_suffixes.iter().find(bad_suffix) {
         return Err(format!("{suffix:?} is no end of DNS names, as \".svc\""));
@@ -212,15 +258,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         .iter()
         .map(|prefix| matcher(SanType::Uri, MatchPattern::Prefix(prefix.clone())));
     let names = dns_names.chain(uris).chain(suffixes).chain(prefixes);
-    let names: Vec<SubjectAltNameMatcher> = names.collect();
-    if names.is_empty() && !mesh {
-        // Without a name, any certificate of the authority would do.
-        return Err(
-            "TLS to the backend has none of dns_names, uris, dns_suffixes and uri_prefixes to verify; at least one is needed"
-                .to_owned(),
-        );
-    }
-    Ok(names)
+    Ok(names.collect())
 }
 
 /// Returns what clients may speak; an error if that would be nothing, or what nobody should speak.

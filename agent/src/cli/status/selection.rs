@@ -7,7 +7,7 @@ use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
 /// The kinds that have a status.
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -18,6 +18,7 @@ const KINDS: [Kind; 10] = [
     Kind::UdpRoute,
     Kind::BackendTlsPolicy,
     Kind::GatewayMeshPolicy,
+    Kind::MeshOcgPolicy,
 ];
 
 /// The objects that are shown, and how much of them.

@@ -1,11 +1,12 @@
-//! `GatewayMeshPolicy`: a Gateway outside the cluster and the mesh whose workloads it sends to.
+//! `GatewayMeshPolicy` and `MeshOCGPolicy`: Gateways outside the cluster and the mesh whose workloads they send to, as each side sees
+//! the other one.
 //!
-//! The fields are those of GEP-3951, which no upstream type carries. A Gateway that has them itself is read, too.
+//! The fields are those of GEP-3951, which no upstream type carries. A Gateway or an XMesh that has them itself is read, too.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LabelSelector, Object, SubjectAltName};
+use super::{GatewayRef, LabelSelector, Object, SubjectAltName};
 
 /// `GatewayMeshPolicy` v1alpha1.
 pub type GatewayMeshPolicy = Object<GatewayMeshPolicySpec>;
@@ -21,7 +22,54 @@ pub struct GatewayMeshPolicySpec {
     pub mesh: GatewayMesh,
 }
 
-/// Object of the policy's own namespace.
+/// Group of the kinds of the Gateway API that are experiments.
+pub const EXPERIMENTAL_GATEWAY_GROUP: &str = "gateway.networking.x-k8s.io";
+
+/// Label of a ConfigMap that is written for a `MeshOCGPolicy`.
+pub const OCG_BUNDLE_LABEL: &str = "projectsesame.io/ocg-bundle";
+
+/// `MeshOCGPolicy` v1alpha1. It belongs to the whole cluster, as the mesh does.
+pub type MeshOcgPolicy = Object<MeshOcgPolicySpec>;
+
+/// Gateways outside the cluster, for a mesh.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MeshOcgPolicySpec {
+    /// XMeshes that are sent to.
+    #[schemars(length(min = 1, max = 16))]
+    pub target_refs: Vec<LocalPolicyTargetRef>,
+    /// Gateways outside the cluster, as the mesh sees them.
+    pub ocg: MeshOcg,
+    /// Gateways that send to the mesh. Every Gateway that has a mesh does where none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub gateways: Vec<GatewayRef>,
+    /// Writes the ConfigMap of `ocg.trustBundle`, and keeps it: with the CA certificates of `gateways`, which their Secrets have as
+    /// `ca.crt`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publish: Option<bool>,
+}
+
+/// Gateways outside the cluster, as a mesh sees them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MeshOcg {
+    /// CA certificates of which one must have signed the certificate that a Gateway shows.
+    pub trust_bundle: TrustBundleRef,
+}
+
+/// `XMesh` v1alpha1: a mesh. Whose mesh it is, and what it says of itself, is not for Sesame to look at.
+pub type XMesh = Object<XMeshSpec>;
+
+/// The part of an XMesh that is about Gateways outside the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct XMeshSpec {
+    /// Gateways outside the cluster. No released definition has it.
+    pub ocg: Option<MeshOcg>,
+}
+
+/// Object that a policy is for: of the policy's own namespace, or of the whole cluster where the policy is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalPolicyTargetRef {
@@ -49,6 +97,10 @@ pub struct GatewayMesh {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub subject_alt_names: Vec<SubjectAltName>,
+    /// Patterns of which such a name may also be one: `*.svc.example.com`, or `spiffe://example.com/ns/*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 5))]
+    pub subject_alt_name_patterns: Vec<String>,
 }
 
 /// CA certificates in a ConfigMap.
@@ -58,7 +110,7 @@ pub struct TrustBundleRef {
     /// Name of the ConfigMap.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Namespace of the ConfigMap; that of the Gateway by default.
+    /// Namespace of the ConfigMap; that of the Gateway by default. A mesh has none, so that it has to be named there.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,

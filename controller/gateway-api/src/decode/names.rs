@@ -54,6 +54,8 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
         | AnyObject::ReferenceGrant(_)
         | AnyObject::BackendTlsPolicy(_)
         | AnyObject::GatewayMeshPolicy(_)
+        | AnyObject::MeshOcgPolicy(_)
+        | AnyObject::XMesh(_)
         | AnyObject::Service(_)
         | AnyObject::EndpointSlice(_)
         | AnyObject::Secret(_)

@@ -31,7 +31,7 @@ mod tls;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::backends::endpoints::endpoint_sets;
-pub use self::context::{Options, Problem};
+pub use self::context::{Options, Problem, ResolvedFor};
 pub use self::gateways::merged::{MergedGateway, merged_name};
 pub use self::gateways::service_request::ServiceRequest;
 pub use self::listeners::session_ticket_keys;
@@ -42,6 +42,8 @@ use self::backends::tls_policies::Policies;
 use self::context::ResolveContext;
 use self::gateways::classes::Classes;
 use self::gateways::mesh_policies::MeshPolicies;
+use self::gateways::mesh_trust::MeshTrust;
+pub use self::gateways::ocg_bundles::{OcgBundle, OcgBundles};
 use self::gateways::{CheckedGateway, ReferencedObjects};
 use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
@@ -79,6 +81,8 @@ pub struct Resolution {
     pub last_good: LastGoodKeys,
     /// The ports on which Gateways are served together, for the next world.
     pub served_together: ServedTogether,
+    /// Contents of the ConfigMaps from which meshes take the CA certificates of Gateways.
+    pub ocg_bundles: OcgBundles,
 }
 
 impl Resolution {
@@ -183,6 +187,7 @@ impl Resolver {
             mesh_policies: &mesh_policies,
         };
         let checked = gateways::check_all(&classes, &unserved, &mut cx, &mut references);
+        let mesh_trust = MeshTrust::check_all(&checked, &certificates, &mut ca_bundles, &mut cx);
         let mut backends = Backends::new(world, policies);
         let routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
         let attached = routes::attachments::attach(&checked, &routes);
@@ -211,7 +216,12 @@ impl Resolver {
             gateway_classes: classes.statuses(),
             gateways: attached
                 .iter()
-                .map(|it| (it.gateway.name(), conditions::gateways::status(it)))
+                .map(|it| {
+                    (
+                        it.gateway.name(),
+                        conditions::gateways::status(it, &mesh_trust),
+                    )
+                })
                 .chain(unserved.clone())
                 .collect(),
             listener_sets: attached
@@ -228,8 +238,10 @@ impl Resolver {
             gateway_mesh_policies: conditions::mesh_policies::statuses(
                 &checked,
                 &mesh_policies,
+                &mesh_trust,
                 controller_name,
             ),
+            mesh_ocg_policies: conditions::ocg_policies::statuses(&mesh_trust, controller_name),
         };
         let (settings, services) = publishing(&checked, &classes, options);
         let retained = gateways::merged::retained(&checked, &classes, options);
@@ -249,6 +261,7 @@ impl Resolver {
             problems,
             last_good,
             served_together,
+            ocg_bundles: mesh_trust.bundles,
         };
         self.regexes.finish();
         (resolution, hidden)

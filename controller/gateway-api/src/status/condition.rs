@@ -112,6 +112,8 @@ words! {
         Displaced = "projectsesame.io/Displaced",
         /// Gateways and routes: backends are reached over the mTLS of a mesh.
         Meshed = "projectsesame.io/Meshed",
+        /// Gateways and mesh policies: whether the mesh trusts the certificate that the Gateway shows to it. It is there only where a mesh says what it trusts.
+        ClientCertificateTrusted = "projectsesame.io/ClientCertificateTrusted",
     }
 }
 
@@ -132,8 +134,12 @@ words! {
         CertificateExpiresSoon = "CertificateExpiresSoon",
         /// Handshakes show another certificate than the newest one.
         CertificateNotShown = "CertificateNotShown",
+        /// No CA certificate that a mesh trusts has signed the certificate that the Gateway shows to it; traffic goes on.
+        CertificateNotTrusted = "CertificateNotTrusted",
         /// A certificate begins to be valid later; it is served all the same.
         CertificateNotYetValid = "CertificateNotYetValid",
+        /// All is well: the mesh trusts the certificate.
+        CertificateTrusted = "CertificateTrusted",
         /// The Gateway asks for client certificates in a mode that lets in those who cannot be verified.
         ConfigurationChanged = "ConfigurationChanged",
         /// Another policy for the same target takes precedence.

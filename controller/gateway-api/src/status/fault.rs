@@ -22,6 +22,7 @@ impl ConditionType {
             | Self::GatewayService
             | Self::GatewayFleet
             | Self::Meshed
+            | Self::ClientCertificateTrusted
             | Self::SupportedVersion => status != ConditionStatus::True,
             Self::Conflicted | Self::PartiallyInvalid | Self::Displaced => {
                 status == ConditionStatus::True

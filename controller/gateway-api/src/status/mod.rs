@@ -60,6 +60,13 @@ pub struct Statuses {
     /// Statuses of the GatewayMeshPolicies for such Gateways; only the entries that are ours.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub gateway_mesh_policies: BTreeMap<NamespacedName, PolicyStatus>,
+    /// Statuses of the MeshOCGPolicies; only the entries that are ours.
+    #[serde(
+        rename = "meshOCGPolicies",
+        skip_serializing_if = "BTreeMap::is_empty",
+        serialize_with = "by_text"
+    )]
+    pub mesh_ocg_policies: BTreeMap<NamespacedName, PolicyStatus>,
 }
 
 /// `GatewayClassStatus`.

@@ -29,7 +29,7 @@ pub enum ObjectStatus<'a> {
     ListenerSet(&'a ListenerSetStatus),
     /// Status of a route of any kind.
     Route(&'a RouteStatus),
-    /// Status of a BackendTLSPolicy or GatewayMeshPolicy.
+    /// Status of a BackendTLSPolicy, GatewayMeshPolicy or MeshOCGPolicy.
     Policy(&'a PolicyStatus),
 }
 
@@ -71,6 +71,7 @@ impl Statuses {
             routes,
             backend_tls_policies,
             gateway_mesh_policies,
+            mesh_ocg_policies,
         } = self;
         let classes = gateway_classes
             .iter()
@@ -90,11 +91,15 @@ impl Statuses {
         let mesh_policies = gateway_mesh_policies
             .iter()
             .map(|(name, status)| (Kind::GatewayMeshPolicy, name, ObjectStatus::Policy(status)));
+        let ocg_policies = mesh_ocg_policies
+            .iter()
+            .map(|(name, status)| (Kind::MeshOcgPolicy, name, ObjectStatus::Policy(status)));
         classes
             .chain(gateways)
             .chain(sets)
             .chain(routes)
             .chain(policies)
             .chain(mesh_policies)
+            .chain(ocg_policies)
     }
 }

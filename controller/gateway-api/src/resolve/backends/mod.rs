@@ -7,7 +7,6 @@ mod app_protocols;
 mod backend;
 pub(crate) mod endpoints;
 mod references;
-pub(crate) mod subject_alt_names;
 pub(crate) mod tls_policies;
 mod traffic;
 

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use sesame_proto::schema::{self, TrustBundle};
 
-use super::subject_alt_names::{self, AltNames, PATTERNS};
 use crate::api::{
     BackendTlsPolicy, BackendTlsPolicySpec, BackendTlsValidation, GATEWAY_GROUP, PolicyTargetRef,
     WellKnownCaCertificates,
@@ -15,6 +14,7 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::{hostnames, limits, names};
 use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
+use crate::resolve::tls::subject_alt_names::{self, AltNames, PATTERNS};
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey, World};
 

@@ -3,6 +3,7 @@
 use super::{listener_sets, listeners};
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::mesh::CheckedMesh;
+use crate::resolve::gateways::mesh_trust::MeshTrust;
 use crate::resolve::listeners::{CheckedListener, invalid};
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{
@@ -10,7 +11,10 @@ use crate::status::{
 };
 
 /// Returns the status of a Gateway.
-pub(crate) fn status(attached: &AttachedGateway<'_, '_>) -> GatewayStatus {
+pub(crate) fn status(
+    attached: &AttachedGateway<'_, '_>,
+    mesh_trust: &MeshTrust<'_>,
+) -> GatewayStatus {
     let gateway = attached.gateway;
     let generation = gateway.owner.generation;
     let verdict = gateway.verdict();
@@ -39,6 +43,7 @@ pub(crate) fn status(attached: &AttachedGateway<'_, '_>) -> GatewayStatus {
         ));
     }
     conditions.extend(gateway.mesh.as_ref().map(|mesh| meshed(mesh, generation)));
+    conditions.extend(mesh_trust.of_gateway(gateway, generation));
     let unserved = unserved(gateway);
     GatewayStatus {
         addresses: Vec::new(),

@@ -6,12 +6,14 @@ use super::policies::ancestor;
 use crate::api::NamespacedName;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::mesh_policies::MeshPolicies;
+use crate::resolve::gateways::mesh_trust::MeshTrust;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
 /// Returns the statuses of all policies for a Gateway of ours.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &MeshPolicies<'_>,
+    mesh_trust: &MeshTrust<'_>,
     controller_name: &str,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
@@ -25,10 +27,12 @@ pub(crate) fn statuses(
             let generation = metadata.generation;
             let conditions = if mesh.is_of(policy) {
                 let message = metadata.unknown.beside("the policy applies", "", None);
-                vec![
+                let mut conditions = vec![
                     mesh.accepted.accepted(&message, generation),
                     mesh.resolved.resolved_refs(generation),
-                ]
+                ];
+                conditions.extend(mesh_trust.of_gateway(gateway, generation));
+                conditions
             } else {
                 let mut verdict = Verdict::default();
                 let why = format!(

@@ -7,6 +7,7 @@ pub(crate) mod gateways;
 pub(crate) mod listener_sets;
 mod listeners;
 pub(crate) mod mesh_policies;
+pub(crate) mod ocg_policies;
 pub(crate) mod policies;
 pub(crate) mod routes;
 

@@ -10,6 +10,15 @@ use self::grants::Grants;
 use crate::api::{Metadata, SesameConfiguration};
 use crate::world::{Kind, ObjectKey, World};
 
+/// Place where objects come from, and where the outcome goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResolvedFor {
+    /// A host that reads manifests, and writes no object.
+    Host,
+    /// A cluster, in which the controller's own namespace is not watched.
+    Cluster,
+}
+
 /// Options of resolution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -19,6 +28,8 @@ pub struct Options {
     pub allow_local_endpoints: bool,
     /// Heeds what is said of Gateways outside the cluster and its mesh; otherwise what it is said of is refused.
     pub extra_minimal_ocg: bool,
+    /// The place where objects come from.
+    pub resolved_for: ResolvedFor,
     /// Resolves a few changes by themselves; otherwise the whole world is resolved for every change.
     pub incremental: bool,
     /// Namespace of the controller, in which Gateways that are served together have the name of their class.
@@ -33,6 +44,7 @@ impl Default for Options {
             controller_name: "projectsesame.io/gateway-controller".to_owned(),
             allow_local_endpoints: false,
             extra_minimal_ocg: false,
+            resolved_for: ResolvedFor::Host,
             incremental: true,
             namespace: "sesame-system".to_owned(),
             configuration: None,

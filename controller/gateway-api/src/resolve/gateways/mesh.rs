@@ -7,19 +7,19 @@ use sesame_proto::schema::{BackendTls, TrustBundle};
 
 use super::mesh_policies::{MeshPolicies, MeshPolicy};
 use crate::api::{Gateway, GatewayMesh, LabelSelector, Metadata, SubjectAltName, TrustBundleRef};
-use crate::resolve::backends::subject_alt_names::{self, AltNames};
-use crate::resolve::context::ResolveContext;
+use crate::resolve::context::{ResolveContext, ResolvedFor};
 use crate::resolve::listeners::selectors;
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::{limits, names};
 use crate::resolve::tls::ca_bundles::CaBundles;
+use crate::resolve::tls::subject_alt_names::{self, AltNames};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
 /// Key of a ConfigMap that a trust bundle is in where none is named.
-const BUNDLE_KEY: &str = "ca-bundle.crt";
+pub(super) const BUNDLE_KEY: &str = "ca-bundle.crt";
 
 /// Message for whoever names a mesh while the feature is off.
-const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
+pub(super) const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
                    extra-minimal-ocg on a host";
 
 /// The mesh of one Gateway.
@@ -94,6 +94,7 @@ pub(super) fn check<'w>(
         trust_bundle,
         label_selector,
         subject_alt_names,
+        subject_alt_name_patterns,
     } = mesh;
     if !cx.options.extra_minimal_ocg {
         accepted.refuse(Reason::UnsupportedValue, format!("spec.mesh {OFF}"));
@@ -104,7 +105,7 @@ pub(super) fn check<'w>(
         uris,
         dns_suffixes,
         uri_prefixes,
-    } = checked_names(subject_alt_names, &mut accepted);
+    } = checked_names(subject_alt_names, subject_alt_name_patterns, &mut accepted);
     let bundle = find_bundle(trust_bundle, &gateway.metadata.namespace, bundles, cx);
     if let Err(why) = &bundle {
         let why = format!("spec.mesh.trustBundle: {why}");
@@ -143,8 +144,29 @@ pub(super) fn check<'w>(
 }
 
 /// Returns the names of which a peer's certificate must have one. Without names any certificate of the bundle will do.
-fn checked_names(names: &[SubjectAltName], accepted: &mut Verdict) -> AltNames {
-    let names = subject_alt_names::read("", names, Some(AltNames::default()));
+fn checked_names(
+    names: &[SubjectAltName],
+    patterns: &[String],
+    accepted: &mut Verdict,
+) -> AltNames {
+    let number = limits::entries(
+        "spec.mesh.subjectAltNamePatterns",
+        patterns.len(),
+        0..=limits::MAX_SUBJECT_ALT_NAMES,
+    );
+    accepted.refuse_if(Reason::Invalid, number.err());
+    let mut read = AltNames::default();
+    for (i, pattern) in patterns
+        .iter()
+        .take(limits::MAX_SUBJECT_ALT_NAMES)
+        .enumerate()
+    {
+        if let Err(why) = read.add_pattern(pattern) {
+            let why = format!("spec.mesh.subjectAltNamePatterns[{i}] {why}");
+            accepted.refuse(Reason::Invalid, why);
+        }
+    }
+    let names = subject_alt_names::read("", names, Some(read));
     names.unwrap_or_else(|why| {
         accepted.refuse(Reason::Invalid, format!("spec.mesh.{why}"));
         AltNames::default()
@@ -203,7 +225,7 @@ fn checked_selector<'w>(
 }
 
 /// Returns the bundle that a reference names. It may be in any namespace, because a bundle is public.
-fn find_bundle<'w>(
+pub(super) fn find_bundle<'w>(
     reference: &'w TrustBundleRef,
     own: &'w str,
     bundles: &mut CaBundles<'w>,
@@ -221,6 +243,12 @@ fn find_bundle<'w>(
     if key.is_empty() || key.len() > 253 || !key.bytes().all(allowed) {
         return Err(format!(
             "bundleKey {key:?} is no key of a ConfigMap; expected letters, digits, `-`, `_` and `.`, as in {BUNDLE_KEY}"
+        ));
+    }
+    if cx.options.resolved_for == ResolvedFor::Cluster && namespace == cx.options.namespace {
+        return Err(format!(
+            "ConfigMap {namespace}/{name} would be in the controller's own namespace, which is not watched, so that no change of it \
+             would be seen; put it in another namespace"
         ));
     }
     bundles.in_key(namespace, name, key, cx)

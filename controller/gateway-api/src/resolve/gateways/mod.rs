@@ -7,6 +7,8 @@ mod features;
 pub(crate) mod merged;
 pub(crate) mod mesh;
 pub(crate) mod mesh_policies;
+pub(crate) mod mesh_trust;
+pub(crate) mod ocg_bundles;
 mod own_settings;
 mod parent_listeners;
 pub(crate) mod service_request;

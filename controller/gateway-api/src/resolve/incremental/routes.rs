@@ -116,6 +116,8 @@ fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> O
         reference_grants,
         backend_tls_policies,
         gateway_mesh_policies,
+        mesh_ocg_policies,
+        x_meshes,
         services,
         // No table depends on them.
         endpoint_slices: _,
@@ -137,6 +139,8 @@ fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> O
         reference_grants: reference_grants.clone(),
         backend_tls_policies: backend_tls_policies.clone(),
         gateway_mesh_policies: gateway_mesh_policies.clone(),
+        mesh_ocg_policies: mesh_ocg_policies.clone(),
+        x_meshes: x_meshes.clone(),
         services: services.clone(),
         secrets: secrets.clone(),
         config_maps: config_maps.clone(),
@@ -211,6 +215,7 @@ fn differences(
         retained: _,
         last_good: _,
         served_together: _,
+        ocg_bundles: _,
         settings: _,
         services: _,
     } = now;
@@ -221,6 +226,7 @@ fn differences(
         routes,
         backend_tls_policies,
         gateway_mesh_policies,
+        mesh_ocg_policies,
     } = statuses;
     let mut before = then.statuses;
     if gateway_classes != before.gateway_classes
@@ -228,6 +234,7 @@ fn differences(
         || listener_sets != before.listener_sets
         || backend_tls_policies != before.backend_tls_policies
         || gateway_mesh_policies != before.gateway_mesh_policies
+        || mesh_ocg_policies != before.mesh_ocg_policies
         || !routes.keys().eq(before.routes.keys())
         || gateways.len() != then.gateways.len()
         || problems != then.problems

@@ -11,6 +11,7 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
 use crate::resolve::tls::certificates::{Certificate, Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
+use crate::status::Reason;
 
 /// Returns what is wrong with `tls` of a listener: what the API's schema would refuse, and options of ours that are not understood.
 pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<String> {
@@ -107,7 +108,6 @@ pub(crate) fn resolve<'w>(
             ),
         }
     }
-    options.apply(&mut termination);
     listener.lacks_certificate = termination.keys.is_empty();
     let shown = termination.keys.iter();
     let shown = shown.filter_map(|name| certificates.named(name));
@@ -126,6 +126,11 @@ pub(crate) fn resolve<'w>(
             advise(owner, listener, message.to_owned(), cx);
         }
     }
+    let unverified = options.unverified_names(&termination);
+    listener
+        .accepted
+        .refuse_if(Reason::UnsupportedValue, unverified);
+    options.apply(&mut termination);
     listener.tls = Some(termination);
 }
 

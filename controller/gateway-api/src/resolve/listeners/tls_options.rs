@@ -14,12 +14,14 @@ use crate::api::{ListenerTls, Protocol, TlsMode};
 use crate::resolve::syntax::limits;
 use crate::resolve::syntax::names::is_ours;
 use crate::resolve::tls::private_keys::KeyKind;
+use crate::resolve::tls::subject_alt_names::{self, AltNames};
 
 const MIN_VERSION: &str = "projectsesame.io/min-version";
 const MAX_VERSION: &str = "projectsesame.io/max-version";
 const SUITES: &str = "projectsesame.io/cipher-suites";
 const ALPN: &str = "projectsesame.io/alpn";
 pub(super) const TICKET_KEYS: &str = "projectsesame.io/session-ticket-keys";
+const CLIENT_NAMES: &str = "projectsesame.io/client-subject-alt-names";
 /// Protocols that an HTTPS listener may offer.
 const HTTP_PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 /// Versions of TLS by their names here.
@@ -36,6 +38,7 @@ pub(super) struct TlsOptions {
     alpn: Vec<String>,
     /// Name of a Secret beside the listener's object.
     pub(super) session_ticket_keys: Option<String>,
+    client_names: AltNames,
 }
 
 impl TlsOptions {
@@ -107,10 +110,23 @@ impl TlsOptions {
                 }
                 self.session_ticket_keys = Some(value.to_owned());
             }
+            CLIENT_NAMES if *protocol != Protocol::Https => {
+                return Err(format!(
+                    "has no meaning with protocol {protocol}, whose clients are not asked for a certificate; expected HTTPS"
+                ));
+            }
+            CLIENT_NAMES => self.client_names = subject_alt_names::read_names(value)?,
             _ => {
                 return Err(format!(
                     "is unknown; expected {}",
-                    one_of(&[MIN_VERSION, MAX_VERSION, SUITES, ALPN, TICKET_KEYS])
+                    one_of(&[
+                        MIN_VERSION,
+                        MAX_VERSION,
+                        SUITES,
+                        ALPN,
+                        TICKET_KEYS,
+                        CLIENT_NAMES
+                    ])
                 ));
             }
         }
@@ -125,11 +141,42 @@ impl TlsOptions {
             cipher_suites,
             alpn,
             session_ticket_keys: _,
+            client_names,
         } = self;
+        let AltNames {
+            dns_names,
+            uris,
+            dns_suffixes,
+            uri_prefixes,
+        } = client_names;
+        termination.client_dns_names = dns_names;
+        termination.client_uris = uris;
+        termination.client_dns_suffixes = dns_suffixes;
+        termination.client_uri_prefixes = uri_prefixes;
         termination.min_version = min_version.into();
         termination.max_version = max_version.into();
         termination.cipher_suites = cipher_suites;
         termination.alpn = alpn;
+    }
+
+    /// Returns the reason why names of clients cannot be verified where clients are validated so; none if they can, or if there are
+    /// none. Whoever names clients wants no others, so that this refuses the listener.
+    pub(super) fn unverified_names(&self, termination: &TlsTermination) -> Option<String> {
+        let TlsTermination {
+            client_trust_bundle,
+            client_insecure_fallback,
+            ..
+        } = termination;
+        let why = if self.client_names.is_empty() {
+            return None;
+        } else if client_trust_bundle.is_empty() {
+            "no client is asked for a certificate on this port; set spec.tls.frontend of the Gateway to CA certificates of clients"
+        } else if *client_insecure_fallback {
+            "clients without a valid certificate are let in on this port (AllowInsecureFallback); expected AllowValidOnly"
+        } else {
+            return None;
+        };
+        Some(format!("tls.options {CLIENT_NAMES:?}: {why}"))
     }
 
     /// Returns what cipher suites do not do for these kinds of keys.
@@ -238,6 +285,7 @@ mod tests {
                     "ECDHE-RSA-AES128-SHA, ECDHE-ECDSA-AES128-GCM-SHA256",
                 ),
                 (ALPN, "http/1.1,h2"),
+                (CLIENT_NAMES, "a.test,spiffe://a.test/*"),
                 ("example.com/min-version", "1.0"),
                 ("notprojectsesame.io/min-version", "1.0"),
             ],
@@ -252,6 +300,8 @@ mod tests {
                 .map(str::to_owned)
                 .to_vec(),
             alpn: ["http/1.1", "h2"].map(str::to_owned).to_vec(),
+            client_dns_names: vec!["a.test".to_owned()],
+            client_uri_prefixes: vec!["spiffe://a.test/".to_owned()],
             ..TlsTermination::default()
         };
         assert_eq!(termination, expected);
@@ -279,6 +329,12 @@ mod tests {
             ),
             (ALPN, "h2,mqtt", "\"mqtt\" is not h2 or http/1.1"),
             (ALPN, &many, "\"a\" is not h2 or http/1.1"),
+            (
+                CLIENT_NAMES,
+                "spiffe://example.com*",
+                "expected patterns such as",
+            ),
+            (CLIENT_NAMES, "A.test", "holds \"A.test\": "),
             (
                 "projectsesame.io/min-versions",
                 "1.2",
@@ -326,6 +382,9 @@ mod tests {
             (read.alpn.as_slice(), &*faults),
             (&["mqtt".to_owned(), "x-1".to_owned()][..], "")
         );
+        let names = [(CLIENT_NAMES, "a.test")];
+        let (_, faults) = options(&Protocol::Tls, TlsMode::Terminate, &names);
+        assert!(faults.contains("expected HTTPS"), "{faults}");
         let (_, faults) = options(&Protocol::Tls, TlsMode::Terminate, &[(ALPN, "a b")]);
         assert!(faults.contains("application protocol"), "{faults}");
     }

@@ -44,7 +44,9 @@ pub(crate) const MAX_CORS_METHODS: usize = 9;
 /// Backends of a rule, and the weight of one.
 pub(crate) const MAX_BACKEND_REFS: usize = 16;
 pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
-/// Targets of a BackendTLSPolicy.
+/// Gateways that a MeshOCGPolicy names.
+pub(crate) const MAX_OCG_GATEWAYS: usize = 64;
+/// Targets of a policy.
 pub(crate) const MAX_POLICY_TARGETS: usize = 16;
 /// References to CA certificates of a BackendTLSPolicy.
 pub(crate) const MAX_POLICY_CA_REFS: usize = 8;

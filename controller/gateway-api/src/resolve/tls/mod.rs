@@ -7,4 +7,6 @@ pub(crate) mod client_validation;
 pub(crate) mod pem;
 pub(crate) mod private_keys;
 mod revocation_lists;
+pub(crate) mod subject_alt_names;
 mod ticket_keys;
+pub(crate) mod trust_paths;

@@ -1,6 +1,7 @@
-//! Subject alternative names, of which a backend's certificate must have one (`BackendTLSPolicyValidation`).
+//! Subject alternative names, of which the certificate of the other side must have one: that of a backend
+//! (`BackendTLSPolicyValidation`), of a peer of a mesh, or of a client.
 //!
-//! With `subjectAltNames`, or patterns in `options`, the hostname is the server name only, and proves nothing.
+//! With `subjectAltNames`, or patterns in `options`, the hostname of a policy is the server name only, and proves nothing.
 
 use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
@@ -23,25 +24,66 @@ pub(crate) const PATTERNS: &str = "projectsesame.io/subject-alt-name-patterns";
 /// Reads patterns: `*.svc.example.com` for DNS names below that domain, `spiffe://example.com/ns/*` for URIs that begin so.
 /// The error completes the sentence "spec.options x …".
 pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
-    let patterns: Vec<&str> = value.split(',').map(str::trim).collect();
-    limits::entries("", patterns.len(), 1..=limits::MAX_SUBJECT_ALT_NAMES)
-        .map_err(|why| why.trim_start().to_owned())?;
     let mut found = AltNames::default();
-    for pattern in patterns {
-        let quoted: String = pattern.chars().take(limits::MAX_URI).collect();
+    for pattern in entries(value)? {
+        found.add_pattern(pattern)?;
+    }
+    Ok(found)
+}
+
+/// Reads a list of names and patterns, as `spiffe://example.com/gateway, *.example.com`. The error completes the sentence
+/// "… x: …".
+pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
+    let mut found = AltNames::default();
+    for name in entries(value)? {
+        if name.contains('*') {
+            found.add_pattern(name)?;
+        } else if name.contains("://") {
+            check_uri(name).map_err(|why| format!("holds what is none: {}", &why[1..]))?;
+            found.uris.push(name.to_owned());
+        } else {
+            Hostname::parse(name).map_err(|why| format!("holds {:?}: {why}", quoted(name)))?;
+            found.dns_names.push(name.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the parts of a list with commas.
+fn entries(value: &str) -> Result<Vec<&str>, String> {
+    let entries: Vec<&str> = value.split(',').map(str::trim).collect();
+    limits::entries("", entries.len(), 1..=limits::MAX_SUBJECT_ALT_NAMES)
+        .map_err(|why| why.trim_start().to_owned())?;
+    Ok(entries)
+}
+
+/// Returns as much of a name as a message quotes.
+fn quoted(name: &str) -> String {
+    name.chars().take(limits::MAX_URI).collect()
+}
+
+impl AltNames {
+    /// Adds a pattern. The error completes the sentence "x …".
+    pub(crate) fn add_pattern(&mut self, pattern: &str) -> Result<(), String> {
+        let quoted = quoted(pattern);
         if let Some(suffix) = pattern.strip_prefix('*').filter(|it| it.starts_with('.')) {
             Hostname::parse(pattern).map_err(|why| format!("holds {quoted:?}: {why}"))?;
-            found.dns_suffixes.push(suffix.to_owned());
+            self.dns_suffixes.push(suffix.to_owned());
         } else if let Some(prefix) = pattern.strip_suffix('*').filter(|it| is_uri_prefix(it)) {
-            found.uri_prefixes.push(prefix.to_owned());
+            self.uri_prefixes.push(prefix.to_owned());
         } else {
             return Err(format!(
                 "holds {quoted:?}; expected patterns such as \"*.svc.example.com\" or \"spiffe://example.com/ns/*\", with \
                  commas between them"
             ));
         }
+        Ok(())
     }
-    Ok(found)
+
+    /// Returns true if there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Returns true for a URI with an authority and a path that ends with a slash. Anything less could be the beginning of another
@@ -165,6 +207,29 @@ mod tests {
                 read("a.test", std::slice::from_ref(&bad), None).is_err(),
                 "{bad:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_list_has_names_and_patterns() {
+        let read = read_names("a.test, spiffe://a/b,*.b.test ,spiffe://c/*").expect("valid");
+        let expected = AltNames {
+            dns_names: vec!["a.test".to_owned()],
+            uris: vec!["spiffe://a/b".to_owned()],
+            dns_suffixes: vec![".b.test".to_owned()],
+            uri_prefixes: vec!["spiffe://c/".to_owned()],
+        };
+        assert_eq!(read, expected);
+        for bad in [
+            "",
+            "*",
+            "A.test",
+            "a.test,",
+            "://a",
+            "spiffe://*",
+            "a,b,c,d,e,f",
+        ] {
+            assert!(read_names(bad).is_err(), "{bad:?}");
         }
     }
 

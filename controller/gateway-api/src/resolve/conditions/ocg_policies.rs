@@ -1,0 +1,40 @@
+//! Conditions of MeshOCGPolicies: an entry for each XMesh that the policy is for.
+
+use std::collections::BTreeMap;
+
+use crate::api::{EXPERIMENTAL_GATEWAY_GROUP, NamespacedName, ParentRef};
+use crate::resolve::gateways::mesh_trust::MeshTrust;
+use crate::status::{PolicyAncestorStatus, PolicyStatus};
+use crate::world::Kind;
+
+/// Returns the statuses of all policies.
+pub(crate) fn statuses(
+    mesh_trust: &MeshTrust<'_>,
+    controller_name: &str,
+) -> BTreeMap<NamespacedName, PolicyStatus> {
+    let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
+    for said in &mesh_trust.meshes {
+        let Some(metadata) = said.policy else {
+            continue;
+        };
+        let generation = metadata.generation;
+        let message = metadata.unknown.beside("the policy applies", "", None);
+        let mut conditions = vec![
+            said.accepted.accepted(&message, generation),
+            said.resolved.resolved_refs(generation),
+        ];
+        conditions.extend(said.of_all(generation));
+        let status = statuses.entry(metadata.key()).or_default();
+        status.ancestors.push(PolicyAncestorStatus {
+            ancestor_ref: ParentRef {
+                group: Some(EXPERIMENTAL_GATEWAY_GROUP.to_owned()),
+                kind: Some(Kind::XMesh.as_str().to_owned()),
+                name: said.mesh.to_owned(),
+                ..ParentRef::default()
+            },
+            controller_name: controller_name.to_owned(),
+            conditions,
+        });
+    }
+    statuses
+}

@@ -1,0 +1,316 @@
+//! Trust of the meshes in Gateways outside the cluster, and the Gateways whose certificates do not lead there.
+//!
+//! It never changes what is sent: whether a mesh lets a Gateway in is for the mesh to decide.
+
+use std::collections::HashSet;
+
+use super::CheckedGateway;
+use super::mesh::{self, OFF};
+use super::ocg_bundles::{self, OcgBundles};
+use crate::api::{
+    EXPERIMENTAL_GATEWAY_GROUP, GatewayRef, LocalPolicyTargetRef, MeshOcg, MeshOcgPolicy,
+    MeshOcgPolicySpec, Metadata,
+};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::syntax::{limits, names};
+use crate::resolve::tls::ca_bundles::CaBundles;
+use crate::resolve::tls::certificates::Certificates;
+use crate::resolve::tls::trust_paths;
+use crate::status::{Condition, ConditionStatus, ConditionType, Reason, Verdict};
+use crate::world::Kind;
+
+/// Trust of one mesh, as one object says it.
+pub(crate) struct TrustingMesh<'w> {
+    /// Name of the XMesh.
+    pub(crate) mesh: &'w str,
+    /// Metadata of the policy that says it; none if the XMesh does.
+    pub(crate) policy: Option<&'w Metadata>,
+    /// Verdict on what is said, and on what it refers to.
+    pub(crate) accepted: Verdict,
+    pub(crate) resolved: Verdict,
+    /// Words for who says it, and for the bundle.
+    source: String,
+    bundle: String,
+    /// Gateways that it is about; all if there are none.
+    gateways: &'w [GatewayRef],
+    /// True if Sesame writes the bundle itself.
+    is_published: bool,
+    /// Gateways whose certificates lead to the bundle, and those whose certificates do not.
+    trusted: Vec<String>,
+    untrusted: Vec<String>,
+}
+
+/// Trust of all meshes. Of each mesh, what it says itself comes before its policies, and these are in their order of precedence.
+#[derive(Default)]
+pub(crate) struct MeshTrust<'w> {
+    pub(crate) meshes: Vec<TrustingMesh<'w>>,
+    /// Contents of ConfigMaps, for the policies that ask for it.
+    pub(crate) bundles: OcgBundles,
+}
+
+impl<'w> MeshTrust<'w> {
+    /// Looks up all bundles, and compares the certificates that the Gateways show.
+    pub(crate) fn check_all(
+        gateways: &[CheckedGateway<'w>],
+        certificates: &Certificates<'w, '_>,
+        bundles: &mut CaBundles<'w>,
+        cx: &mut ResolveContext<'w, '_>,
+    ) -> Self {
+        let mut all = Vec::new();
+        for mesh in &cx.world.x_meshes {
+            if let (Some(ocg), true) = (&mesh.spec.ocg, cx.options.extra_minimal_ocg) {
+                let source = format!("XMesh/{}", mesh.metadata.name);
+                let mut said = TrustingMesh::new(&mesh.metadata.name, source, &[]);
+                said.compare(ocg, gateways, certificates, bundles, cx);
+                all.push(said);
+            }
+        }
+        let mut published = OcgBundles::new();
+        let mut taken: HashSet<&str> = all.iter().map(|said| said.mesh).collect();
+        let policies = cx.world.mesh_ocg_policies.iter();
+        let mut policies: Vec<&'w MeshOcgPolicy> = policies.map(AsRef::as_ref).collect();
+        policies.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+        for policy in policies {
+            let accepted = check(policy, cx);
+            let first = all.len();
+            for mesh in targets(policy, cx) {
+                let source = Kind::MeshOcgPolicy.named(policy.metadata.key()).to_string();
+                let mut said = TrustingMesh::new(mesh, source, &policy.spec.gateways);
+                said.policy = Some(&policy.metadata);
+                said.accepted = accepted.clone();
+                if cx.world.x_meshes.get("", mesh).is_none() {
+                    let why = format!("there is no XMesh {mesh}");
+                    said.accepted.refuse(Reason::TargetNotFound, why);
+                } else if !taken.insert(mesh) {
+                    let why = format!(
+                        "XMesh {mesh} says itself, or an older policy does, what it trusts"
+                    );
+                    said.accepted.refuse(Reason::Conflicted, why);
+                }
+                said.is_published = policy.spec.publish == Some(true);
+                said.compare(&policy.spec.ocg, gateways, certificates, bundles, cx);
+                all.push(said);
+            }
+            let of_policy = all.get_mut(first..).unwrap_or_default();
+            let applies = of_policy.iter().any(|said| said.accepted.good());
+            if policy.spec.publish == Some(true) {
+                let mut faults = Verdict::default();
+                if applies {
+                    ocg_bundles::add(policy, gateways, &mut published, &mut faults, cx);
+                } else {
+                    ocg_bundles::keep(policy, &mut published);
+                }
+                for said in of_policy {
+                    said.resolved.add(&faults);
+                }
+            }
+        }
+        Self {
+            meshes: all,
+            bundles: published,
+        }
+    }
+
+    /// Returns the condition that tells whether the meshes trust the Gateway's certificate; none if no mesh says what it trusts, or
+    /// if there is no certificate.
+    pub(crate) fn of_gateway(
+        &self,
+        gateway: &CheckedGateway<'_>,
+        generation: i64,
+    ) -> Option<Condition> {
+        let key = gateway.client_key.as_ref()?;
+        gateway.mesh.as_ref()?;
+        let said = self.meshes.iter();
+        let said = said.filter(|it| it.accepted.good() && it.is_about(gateway));
+        let name = gateway.name().to_string();
+        let (mut trusted, mut refused, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        for said in said {
+            let words = said.describe();
+            if let Some((_, why)) = said.resolved.fault() {
+                unknown.push(format!("{}: {why}", said.source));
+            } else if said.untrusted.contains(&name) {
+                refused.push(words);
+            } else {
+                trusted.push(words);
+            }
+        }
+        let (status, reason, message) = if !refused.is_empty() {
+            let message = format!(
+                "no CA certificate of {} has signed the certificate that is shown ({key}), so that it is refused there; add its \
+                 CA certificate to the bundle, or show another certificate",
+                refused.join(", nor of ")
+            );
+            let reason = Reason::CertificateNotTrusted;
+            (ConditionStatus::False, reason, message)
+        } else if !unknown.is_empty() {
+            let reason = Reason::InvalidTrustBundle;
+            (ConditionStatus::Unknown, reason, unknown.join("; "))
+        } else if trusted.is_empty() {
+            return None;
+        } else {
+            let message = format!(
+                "the certificate that is shown ({key}) is signed by a CA certificate of {}",
+                trusted.join(" and of ")
+            );
+            let reason = Reason::CertificateTrusted;
+            (ConditionStatus::True, reason, message)
+        };
+        let type_ = ConditionType::ClientCertificateTrusted;
+        Some(Condition::new(type_, status, reason, &message, generation))
+    }
+}
+
+impl<'w> TrustingMesh<'w> {
+    fn new(mesh: &'w str, source: String, gateways: &'w [GatewayRef]) -> Self {
+        Self {
+            mesh,
+            policy: None,
+            accepted: Verdict::default(),
+            resolved: Verdict::default(),
+            source,
+            bundle: String::new(),
+            gateways,
+            is_published: false,
+            trusted: Vec::new(),
+            untrusted: Vec::new(),
+        }
+    }
+
+    /// Looks up the bundle, and compares the certificates of the Gateways with it.
+    fn compare(
+        &mut self,
+        ocg: &'w MeshOcg,
+        gateways: &[CheckedGateway<'w>],
+        certificates: &Certificates<'w, '_>,
+        bundles: &mut CaBundles<'w>,
+        cx: &ResolveContext<'w, '_>,
+    ) {
+        let MeshOcg { trust_bundle } = ocg;
+        let found = match &trust_bundle.namespace {
+            Some(namespace) => mesh::find_bundle(trust_bundle, namespace, bundles, cx),
+            None => Err("namespace is missing; a mesh has none, so that it has to be named".into()),
+        };
+        let bundle = match found {
+            Ok(bundle) => bundle,
+            Err(why) => {
+                let mut why = format!("spec.ocg.trustBundle: {why}");
+                if self.is_published {
+                    why.push_str(
+                        "; it is written once the controller leads and has the right to (controller/deploy/ocg-bundles.yaml)",
+                    );
+                }
+                return self.resolved.refuse(Reason::InvalidTrustBundle, why);
+            }
+        };
+        for gateway in gateways {
+            let meshed = gateway.mesh.is_some() && self.is_about(gateway);
+            let key = gateway.client_key.as_deref().filter(|_| meshed);
+            if let Some(shown) = key.and_then(|key| certificates.named(key)) {
+                let name = gateway.name().to_string();
+                if trust_paths::leads_to(&shown.pair.certificate_chain, &bundle.pem) {
+                    self.trusted.push(name);
+                } else {
+                    self.untrusted.push(name);
+                }
+            }
+        }
+        self.bundle = bundle.name;
+    }
+
+    fn is_about(&self, gateway: &CheckedGateway<'_>) -> bool {
+        let name = gateway.name();
+        let is_it = |it: &GatewayRef| it.namespace == name.namespace && it.name == name.name;
+        self.gateways.is_empty() || self.gateways.iter().any(is_it)
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} (which XMesh {} trusts, as {} says)",
+            self.bundle, self.mesh, self.source
+        )
+    }
+
+    /// Returns the condition that tells whether the mesh trusts the certificates of all Gateways; none if there are none.
+    pub(crate) fn of_all(&self, generation: i64) -> Option<Condition> {
+        let type_ = ConditionType::ClientCertificateTrusted;
+        if !self.accepted.good() || self.trusted.is_empty() && self.untrusted.is_empty() {
+            return None;
+        }
+        let (status, reason, message) = if self.untrusted.is_empty() {
+            let message = format!(
+                "the certificates of these Gateways are signed by a CA certificate of {}: {}",
+                self.bundle,
+                self.trusted.join(", ")
+            );
+            (ConditionStatus::True, Reason::CertificateTrusted, message)
+        } else {
+            let message = format!(
+                "the certificates of these Gateways are not signed by any CA certificate of {}, so that the mesh refuses them: {}; \
+                 add their CA certificates to it",
+                self.bundle,
+                self.untrusted.join(", ")
+            );
+            let reason = Reason::CertificateNotTrusted;
+            (ConditionStatus::False, reason, message)
+        };
+        Some(Condition::new(type_, status, reason, &message, generation))
+    }
+}
+
+/// Returns the names of the XMeshes that a policy is for, each once; a target that is none is told of.
+fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Vec<&'w str> {
+    let mut found: Vec<&str> = Vec::new();
+    let targets = policy.spec.target_refs.iter();
+    for (i, target) in targets.take(limits::MAX_POLICY_TARGETS).enumerate() {
+        let LocalPolicyTargetRef { group, kind, name } = target;
+        if group != EXPERIMENTAL_GATEWAY_GROUP || kind != Kind::XMesh.as_str() {
+            let message = format!(
+                "spec.targetRefs[{i}]: {} {name:?} is not supported and has no effect; expected an XMesh of \
+                 {EXPERIMENTAL_GATEWAY_GROUP}",
+                names::group_kind(group, kind)
+            );
+            let key = Kind::MeshOcgPolicy.named(policy.metadata.key());
+            cx.problems.add(key, message);
+        } else if !found.contains(&name.as_str()) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// Checks what a policy says, as far as that needs no mesh.
+fn check(policy: &MeshOcgPolicy, cx: &ResolveContext<'_, '_>) -> Verdict {
+    let MeshOcgPolicySpec {
+        target_refs,
+        // It is checked with each mesh.
+        ocg: _,
+        gateways,
+        publish,
+    } = &policy.spec;
+    let mut accepted = Verdict::default();
+    if !cx.options.extra_minimal_ocg {
+        accepted.refuse(Reason::UnsupportedValue, format!("spec.ocg {OFF}"));
+    }
+    let unknown = policy.metadata.unknown.refusal("");
+    accepted.refuse_if(Reason::UnsupportedValue, unknown);
+    for (field, count, range) in [
+        (
+            "spec.targetRefs",
+            target_refs.len(),
+            1..=limits::MAX_POLICY_TARGETS,
+        ),
+        (
+            "spec.gateways",
+            gateways.len(),
+            0..=limits::MAX_OCG_GATEWAYS,
+        ),
+    ] {
+        let number = limits::entries(field, count, range);
+        accepted.refuse_if(Reason::Invalid, number.err());
+    }
+    if *publish == Some(true) && gateways.is_empty() {
+        let why = "spec.publish needs spec.gateways: whoever may make a Gateway could otherwise have the mesh trust any authority";
+        accepted.refuse(Reason::Invalid, why);
+    }
+    accepted
+}

@@ -1,0 +1,204 @@
+//! CA certificates of Gateways outside the cluster, which a mesh takes from a ConfigMap that is written for it.
+//!
+//! Nothing but CA certificates ever leaves here, whatever the Secrets hold. Where those of one Gateway cannot be had, what was
+//! written before stays as it is.
+
+use std::collections::BTreeMap;
+
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::CheckedGateway;
+use super::mesh::BUNDLE_KEY;
+use crate::api::{ConfigMap, GatewayRef, MeshOcgPolicy, NamespacedName, OCG_BUNDLE_LABEL};
+use crate::resolve::context::{ResolveContext, ResolvedFor};
+use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES};
+use crate::resolve::tls::pem;
+use crate::status::{Reason, Verdict};
+
+/// Content of a ConfigMap, from which a mesh takes the CA certificates of Gateways.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OcgBundle {
+    /// Name of the MeshOCGPolicy that wants it.
+    pub policy: String,
+    /// UID of the policy, which owns the ConfigMap.
+    pub uid: String,
+    /// Key of the ConfigMap.
+    pub key: String,
+    /// The CA certificates as PEM; none if those of some Gateway cannot be had: then the ConfigMap stays as it is.
+    pub pem: Option<String>,
+    /// True if the ConfigMap is so already.
+    pub is_written: bool,
+}
+
+/// Contents of ConfigMaps, by their names.
+pub type OcgBundles = BTreeMap<NamespacedName, OcgBundle>;
+
+/// Adds what the policy wants to be written. What is wrong with it goes to `resolved`.
+pub(super) fn add(
+    policy: &MeshOcgPolicy,
+    gateways: &[CheckedGateway<'_>],
+    bundles: &mut OcgBundles,
+    resolved: &mut Verdict,
+    cx: &ResolveContext<'_, '_>,
+) {
+    let bundle = &policy.spec.ocg.trust_bundle;
+    let namespace = bundle.namespace.clone().unwrap_or_default();
+    let name = NamespacedName::new(&namespace, &bundle.name);
+    let mut refuse = |why: String| resolved.refuse(Reason::InvalidTrustBundle, why);
+    if cx.options.resolved_for == ResolvedFor::Host {
+        return refuse(
+            "spec.publish: a host writes no ConfigMaps; write this one yourself".to_owned(),
+        );
+    }
+    if namespace.is_empty() || namespace == cx.options.namespace {
+        // It is told with the reference.
+        return;
+    }
+    if let Some(other) = bundles.get(&name) {
+        return refuse(format!(
+            "spec.publish: ConfigMap {name} is written for MeshOCGPolicy {} already",
+            other.policy
+        ));
+    }
+    let there = cx.world.config_maps.get(&namespace, &bundle.name);
+    let label = |map: &ConfigMap| map.metadata.labels.get(OCG_BUNDLE_LABEL).is_some();
+    if there.is_some_and(|map| !label(map)) {
+        return refuse(format!(
+            "spec.publish: ConfigMap {name} was written by somebody else, and is left as it is; name another one, or delete it"
+        ));
+    }
+    let pem = authorities(&policy.spec.gateways, gateways, cx);
+    if let Err(why) = &pem {
+        refuse(format!(
+            "spec.publish: {why}; ConfigMap {name} stays as it is"
+        ));
+    }
+    let mut wanted = OcgBundle::of(policy);
+    wanted.pem = pem.ok();
+    let written = there.and_then(|map| map.data.get(&wanted.key));
+    wanted.is_written = written.is_some() && written == wanted.pem.as_ref();
+    bundles.insert(name, wanted);
+}
+
+/// Adds that what was written for a policy stays as it is, because the policy is of no effect now.
+pub(super) fn keep(policy: &MeshOcgPolicy, bundles: &mut OcgBundles) {
+    let bundle = &policy.spec.ocg.trust_bundle;
+    if let Some(namespace) = &bundle.namespace {
+        let name = NamespacedName::new(namespace, &bundle.name);
+        bundles.entry(name).or_insert_with(|| OcgBundle::of(policy));
+    }
+}
+
+impl OcgBundle {
+    fn of(policy: &MeshOcgPolicy) -> Self {
+        let key = policy.spec.ocg.trust_bundle.bundle_key.as_deref();
+        Self {
+            policy: policy.metadata.name.clone(),
+            uid: policy.metadata.uid.clone(),
+            key: key.unwrap_or(BUNDLE_KEY).to_owned(),
+            pem: None,
+            is_written: false,
+        }
+    }
+}
+
+/// Returns the CA certificates of all the Gateways, each once. The error is a sentence.
+fn authorities(
+    names: &[GatewayRef],
+    gateways: &[CheckedGateway<'_>],
+    cx: &ResolveContext<'_, '_>,
+) -> Result<String, String> {
+    let mut all: Vec<String> = Vec::new();
+    for GatewayRef { namespace, name } in names {
+        let name = NamespacedName::new(namespace, name);
+        let gateway = gateways.iter().find(|it| it.name() == name);
+        let gateway = gateway.ok_or_else(|| format!("there is no Gateway {name} of ours"))?;
+        let key = gateway.client_key.as_deref().ok_or_else(|| {
+            format!("Gateway {name} has no certificate in spec.tls.backend.clientCertificateRef")
+        })?;
+        let secret = key
+            .strip_prefix("Secret/")
+            .and_then(|key| key.split_once('/'));
+        let secret = secret.and_then(|(namespace, name)| cx.world.secrets.get(namespace, name));
+        let text = secret.and_then(|secret| secret.get("ca.crt"));
+        let text = text.ok_or_else(|| {
+            format!("{key} of Gateway {name} has no ca.crt; add the CA certificate that has signed its tls.crt")
+        })?;
+        let of_gateway = certificates(text).map_err(|why| format!("ca.crt of {key} {why}"))?;
+        for certificate in of_gateway {
+            if !all.contains(&certificate) {
+                all.push(certificate);
+            }
+        }
+    }
+    let text = all.concat();
+    if all.len() > MAX_PEM_CERTIFICATES || text.len() > MAX_PEM_BYTES {
+        return Err(format!(
+            "the Gateways have {} CA certificates of {} bytes; at most {MAX_PEM_CERTIFICATES} of {MAX_PEM_BYTES} bytes are read",
+            all.len(),
+            text.len()
+        ));
+    }
+    Ok(text)
+}
+
+/// Returns each of the CA certificates as canonical PEM. The error completes the sentence "x …".
+fn certificates(text: &[u8]) -> Result<Vec<String>, String> {
+    let marker = b"PRIVATE KEY-----";
+    if text.windows(marker.len()).any(|part| part == marker) {
+        return Err(
+            "holds a private key, which belongs into tls.key and nowhere else; nothing of it is published".to_owned(),
+        );
+    }
+    let mut found = Vec::new();
+    for (i, der) in pem::certificates(text)?.iter().enumerate() {
+        let (rest, certificate) =
+            X509Certificate::from_der(der).map_err(|_| format!("certificate {i} is malformed"))?;
+        if !certificate.is_ca() {
+            return Err(format!(
+                "certificate {i} is not that of an authority (basic constraints), and may sign nothing"
+            ));
+        }
+        let whole = der.get(..der.len() - rest.len()).unwrap_or_default();
+        found.push(pem::encode_certificates(&[whole.into()]));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+
+    #[test]
+    fn nothing_but_ca_certificates_is_taken() {
+        let key = KeyPair::generate().expect("a key");
+        let signed = |ca: bool| {
+            let mut params = CertificateParams::new(vec!["a.test".to_owned()]).expect("names");
+            if ca {
+                params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            }
+            params.self_signed(&key).expect("a certificate").pem()
+        };
+        let (authority, leaf) = (signed(true), signed(false));
+        let taken = |text: &str| certificates(text.as_bytes());
+        let found = taken(&format!("about it\n{authority}")).expect("an authority");
+        assert_eq!(found.len(), 1);
+        assert!(!found.concat().contains("about"), "{found:?}");
+        for (bad, expected) in [
+            (
+                format!("{authority}{}", key.serialize_pem()),
+                "a private key",
+            ),
+            (
+                format!("{authority}{leaf}"),
+                "certificate 1 is not that of an authority",
+            ),
+            (String::new(), "holds no PEM certificate"),
+        ] {
+            let why = taken(&bad).expect_err(expected);
+            assert!(why.contains(expected), "{why}");
+            assert!(!why.contains("MI"), "{why}");
+        }
+    }
+}

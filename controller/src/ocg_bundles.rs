@@ -1,0 +1,189 @@
+//! Writes the CA certificates of Gateways outside the cluster to ConfigMaps, from which a mesh takes them.
+//!
+//! Whatever a MeshOCGPolicy does not own is left as it is, whatever its name and its labels say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt as _};
+use tokio::sync::watch;
+
+use crate::connection::answer;
+use crate::replica::Replica;
+use sesame_gateway_api::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
+use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
+use sesame_gateway_api::world::Kind;
+
+/// Time between two looks at the ConfigMaps: somebody may have changed one, or given the right to write it.
+const LOOK: Duration = Duration::from_secs(30);
+/// Time that the API server may take for one answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Annotation with the name of the controller that keeps an object. Another one has no say in it.
+const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
+
+/// Everything that the task owns.
+pub(crate) struct OcgBundleWriter {
+    pub(crate) replica: Replica,
+    /// Contents of ConfigMaps; none until that is known, and while nobody heeds the policies.
+    pub(crate) desired: watch::Receiver<Option<Arc<OcgBundles>>>,
+}
+
+impl OcgBundleWriter {
+    /// Runs until the senders of its channels are gone.
+    pub(crate) async fn run(mut self) {
+        let mut told: Option<String> = None;
+        loop {
+            let desired = self.desired.borrow_and_update().clone();
+            let leading = *self.replica.leading.borrow_and_update();
+            if let Some(desired) = desired.filter(|_| leading) {
+                let failed = self.write(&desired).await.err();
+                let failed = failed.map(|error| error.to_string());
+                if let Some(error) = failed.as_ref().filter(|_| told != failed) {
+                    tracing::warn!(%error, "CA certificates of Gateways cannot be written for a mesh; it is tried again");
+                }
+                told = failed;
+            }
+            tokio::select! {
+                changed = self.desired.changed() => if changed.is_err() { return },
+                changed = self.replica.leading.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Writes what differs, and deletes what no policy wants any more. Returns the last error; one ConfigMap does not keep others
+    /// from being written.
+    async fn write(&self, desired: &OcgBundles) -> kube::Result<()> {
+        let mut outcome = Ok(());
+        let mut there: BTreeMap<NamespacedName, ConfigMap> = BTreeMap::new();
+        for api in self.watched() {
+            let listed = ListParams::default().labels(OCG_BUNDLE_LABEL);
+            let all = answer(TIMEOUT, api.list(&listed)).await?;
+            let ours = all.items.into_iter().filter(|map| self.keeps(map));
+            there.extend(ours.map(|map| {
+                let namespace = map.namespace().unwrap_or_default();
+                (NamespacedName::new(&namespace, &map.name_any()), map)
+            }));
+        }
+        for (name, bundle) in desired {
+            let before = there.remove(name);
+            let Some(pem) = &bundle.pem else {
+                continue;
+            };
+            let wanted = self.config_map(name, bundle, pem);
+            if let Err(error) = self.put(name, wanted, before).await {
+                outcome = Err(error);
+            }
+        }
+        for (name, map) in there {
+            if let Err(error) = self.delete(&name, &map).await {
+                outcome = Err(error);
+            }
+        }
+        outcome
+    }
+
+    fn watched(&self) -> Vec<Api<ConfigMap>> {
+        let client = || self.replica.client.clone();
+        self.replica.watched.each(
+            || Api::all(client()),
+            |namespace| Api::namespaced(client(), namespace),
+        )
+    }
+
+    /// Returns true if a policy owns the ConfigMap, and this controller keeps it.
+    fn keeps(&self, map: &ConfigMap) -> bool {
+        let mut owners = map.owner_references().iter();
+        let is_policy = |owner: &OwnerReference| {
+            owner.api_version.starts_with(SESAME_GROUP)
+                && owner.kind == Kind::MeshOcgPolicy.as_str()
+                && owner.controller == Some(true)
+        };
+        let controller = map.annotations().get(CONTROLLER_ANNOTATION);
+        owners.any(is_policy) && controller == Some(&self.replica.controller_name)
+    }
+
+    fn config_map(&self, name: &NamespacedName, bundle: &OcgBundle, pem: &str) -> ConfigMap {
+        let OcgBundle {
+            policy,
+            uid,
+            key,
+            pem: _,
+            is_written: _,
+        } = bundle;
+        let pair = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let controller = &self.replica.controller_name;
+        ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name.name.clone()),
+                namespace: Some(name.namespace.clone()),
+                labels: Some(pair(OCG_BUNDLE_LABEL, "true")),
+                annotations: Some(pair(CONTROLLER_ANNOTATION, controller)),
+                owner_references: Some(vec![OwnerReference {
+                    api_version: Kind::MeshOcgPolicy.api_versions().concat(),
+                    kind: Kind::MeshOcgPolicy.as_str().to_owned(),
+                    name: policy.clone(),
+                    uid: uid.clone(),
+                    controller: Some(true),
+                    block_owner_deletion: None,
+                }]),
+                ..ObjectMeta::default()
+            },
+            data: Some(pair(key, pem)),
+            ..ConfigMap::default()
+        }
+    }
+
+    /// Creates the ConfigMap, or replaces one of ours; one of the same name that is not ours is left, which its policy says.
+    async fn put(
+        &self,
+        name: &NamespacedName,
+        mut wanted: ConfigMap,
+        before: Option<ConfigMap>,
+    ) -> kube::Result<()> {
+        let api = self.api(name);
+        let parameters = PostParams::default();
+        let metrics = &self.replica.metrics;
+        let Some(before) = before else {
+            metrics.published(Kind::ConfigMap.as_str(), "create");
+            return match answer(TIMEOUT, api.create(&parameters, &wanted)).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+                created => created.map(|_| {
+                    tracing::info!(config_map = %name, "CA certificates of Gateways are written for a mesh");
+                }),
+            };
+        };
+        let same = before.data == wanted.data
+            && before.metadata.owner_references == wanted.metadata.owner_references;
+        if same {
+            return Ok(());
+        }
+        // Somebody else's write in between is looked at first.
+        wanted.metadata.resource_version = before.metadata.resource_version;
+        metrics.published(Kind::ConfigMap.as_str(), "update");
+        let replaced = api.replace(&name.name, &parameters, &wanted);
+        answer(TIMEOUT, replaced).await.map(|_| ())
+    }
+
+    async fn delete(&self, name: &NamespacedName, map: &ConfigMap) -> kube::Result<()> {
+        let parameters = DeleteParams::default().preconditions(Preconditions {
+            uid: map.uid(),
+            resource_version: map.resource_version(),
+        });
+        let api = self.api(name);
+        let metrics = &self.replica.metrics;
+        metrics.published(Kind::ConfigMap.as_str(), "delete");
+        match answer(TIMEOUT, api.delete(&name.name, &parameters)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            deleted => deleted.map(|_| ()),
+        }
+    }
+
+    fn api(&self, name: &NamespacedName) -> Api<ConfigMap> {
+        Api::namespaced(self.replica.client.clone(), &name.namespace)
+    }
+}

@@ -1,0 +1,132 @@
+//! Requests from the Gateway to the mesh, and from the mesh to the Gateway.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use sesame_files::directory;
+use sesame_proto::keys;
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::checks::Checks;
+use sesame_tests::cluster::User;
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE};
+use sesame_tests::manifests::yaml;
+use sesame_tests::network;
+use sesame_tests::publications::one;
+use sesame_tests::reports::allow_hosts;
+
+use super::{
+    Authorities, CALLER, GATEWAY, TRUSTED, cluster_with_mesh, give_rights, objects, ocg_policy,
+    published, told,
+};
+
+/// Asks in both directions: whoever is not of the other side is refused.
+async fn each_lets_in_only_the_other(agent: &AgentUnderTest, all: &Authorities) {
+    let meshed = agent.get(80, "meshed.test", "/");
+    agent.wait_ok(&meshed).await;
+    let mut checks = Checks::default();
+    // Without TLS and a certificate the peer lets nobody in.
+    let plain = agent.get(80, "plain.test", "/");
+    if let Some(reply) = checks.reply(&plain).await {
+        let refused = matches!(reply.status, 502 | 503);
+        checks.that(refused, format!("{plain}: got {}", reply.status));
+    }
+    let at_gateway = agent
+        .get(443, "meshed.test", "/")
+        .tls("gateway.test", &all.gateway.trust());
+    let other = |uri: &str| all.mesh.issue_with_uris(&["caller.mesh.test"], &[uri]);
+    let stranger = all
+        .stranger
+        .issue_with_uris(&["caller.mesh.test"], &[CALLER]);
+    for (who, request, let_in) in [
+        ("a caller", at_gateway.clone().showing(&all.peer()), true),
+        ("nobody", at_gateway.clone(), false),
+        ("a stranger", at_gateway.clone().showing(&stranger), false),
+        (
+            "another name",
+            at_gateway
+                .clone()
+                .showing(&other("spiffe://mesh.test/other")),
+            false,
+        ),
+        (
+            "another trust domain",
+            at_gateway
+                .clone()
+                .showing(&other("spiffe://mesh.test.evil/ns/default")),
+            false,
+        ),
+        (
+            "no SPIFFE name",
+            at_gateway.showing(&all.mesh.issue(&["caller.mesh.test"])),
+            false,
+        ),
+        ("plain text", agent.get(443, "meshed.test", "/"), false),
+    ] {
+        let status = request.send().await.ok().map(|reply| reply.status);
+        checks.same(who, status, let_in.then_some(200));
+    }
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_side_lets_in_only_the_other_one_on_manifests() {
+    let all = Authorities::new();
+    let peer = Backend::start_mutual_tls("peer", &all.peer(), &all.gateway).await;
+    let agent = Setup::with_ports(&[80, 443])
+        .flag("--extra-minimal-ocg")
+        .start(&[("all.yaml", &yaml(&objects(&all, peer.address())))]);
+    each_lets_in_only_the_other(&agent, &all).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_side_lets_in_only_the_other_one_on_a_snapshot_directory() {
+    let all = Authorities::new();
+    let peer = Backend::start_mutual_tls("peer", &all.peer(), &all.gateway).await;
+    let resolved = one(&objects(&all, peer.address()));
+    let root = tempfile::tempdir().expect("a directory");
+    let keys_file = root.path().join("keys.pb");
+    std::fs::write(&keys_file, keys::encode(&resolved.keys)).expect("keys");
+    std::fs::set_permissions(&keys_file, Permissions::from_mode(0o600)).expect("keys");
+    directory::write(root.path(), &resolved.snapshot).expect("a snapshot");
+    let mut agent = Setup::with_ports(&[80, 443]).without_manifests().prepare();
+    agent.add_flags(&["--snapshot-dir", &root.path().to_string_lossy()]);
+    agent.restart();
+    each_lets_in_only_the_other(&agent, &all).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_side_lets_in_only_the_other_one_in_a_cluster() {
+    if !network::inside_own("both_directions::each_side_lets_in_only_the_other_one_in_a_cluster") {
+        return;
+    }
+    let all = Authorities::new();
+    let cluster = cluster_with_mesh().await;
+    give_rights(&cluster, "ocg-bundles.yaml").await;
+    give_rights(&cluster, "agent/rbac.yaml").await;
+    allow_hosts(&cluster, &["host-1"]).await;
+    let controller = ControllerUnderTest::start(&cluster, &["--configuration", "sesame"]).await;
+    controller.wait_ready().await;
+    let at = (network::BACKENDS, 0).into();
+    let peer = Backend::start_mutual_tls_at("peer", at, &all.peer(), &all.gateway).await;
+    let peer = peer.expect("an address");
+    cluster.apply_all(&objects(&all, peer.address())).await;
+    cluster.apply_all(&[ocg_policy(true)]).await;
+    // It is this that the workload of the mesh trusts.
+    published(&cluster, &[&all.gateway]).await;
+    let user = User::service_account(NAMESPACE, "sesame-agent");
+    let agent = agent_of(&cluster.kubeconfig(&user).await);
+    each_lets_in_only_the_other(&agent, &all).await;
+    let good = ("True", "CertificateTrusted");
+    told(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
+}
+
+/// An agent that follows the cluster.
+fn agent_of(kubeconfig: &Path) -> AgentUnderTest {
+    let mut agent = Setup::with_ports(&[80, 443]).without_manifests().prepare();
+    agent.add_flags(&["--kube", "--kubeconfig", &kubeconfig.to_string_lossy()]);
+    agent.add_flags(&["--host", "host-1"]);
+    agent.restart();
+    agent
+}

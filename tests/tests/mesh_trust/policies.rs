@@ -1,0 +1,148 @@
+//! Policies of both sides in a cluster: their statuses, and the ConfigMap that is written for the mesh.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use sesame_tests::cluster::TestCluster;
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON};
+use sesame_tests::wait::{eventually, holds};
+
+use super::{
+    Authorities, GATEWAY, OCG_BUNDLE, TRUSTED, bundle, cluster_with_mesh, give_rights, objects,
+    ocg_policy, published, told,
+};
+
+const POLICY: &str = "/apis/projectsesame.io/v1alpha1/namespaces/default/gatewaymeshpolicies/mesh";
+const OCG_POLICY: &str = "/apis/projectsesame.io/v1alpha1/meshocgpolicies/mesh";
+const CLIENT: &str = "/api/v1/namespaces/default/secrets/client";
+
+/// An address of a peer that nobody sends to.
+fn nowhere() -> SocketAddr {
+    (Ipv4Addr::new(10, 0, 0, 1), 80).into()
+}
+
+async fn gone(cluster: &TestCluster, path: &str) {
+    eventually("it is gone", SOON, async || {
+        let found = cluster.admin().get(path).await;
+        holds(found.is_err(), || format!("{path} is still there"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_sides_are_told_whether_the_mesh_trusts_the_gateway() {
+    let all = Authorities::new();
+    let cluster = cluster_with_mesh().await;
+    cluster.apply_all(&objects(&all, nowhere())).await;
+    cluster
+        .apply_all(&[bundle("ocg-trust-bundle", &all.stranger), ocg_policy(false)])
+        .await;
+    let _controller = ControllerUnderTest::start(&cluster, &["--configuration", "sesame"]).await;
+    let bad = ("False", "CertificateNotTrusted");
+    let good = ("True", "CertificateTrusted");
+    told(&cluster, OCG_POLICY, TRUSTED, bad, "default/edge").await;
+    told(&cluster, POLICY, TRUSTED, bad, "ocg-trust-bundle").await;
+    told(&cluster, GATEWAY, TRUSTED, bad, "XMesh mesh").await;
+    // Traffic goes on.
+    let meshed = "projectsesame.io/Meshed";
+    told(&cluster, GATEWAY, meshed, ("True", "Meshed"), "").await;
+
+    let right = json!({"data": bundle("", &all.gateway)["data"]});
+    cluster.merge(OCG_BUNDLE, &right).await;
+    told(&cluster, OCG_POLICY, TRUSTED, good, "default/edge").await;
+    told(&cluster, POLICY, TRUSTED, good, "ocg-trust-bundle").await;
+    told(&cluster, GATEWAY, TRUSTED, good, "XMesh mesh").await;
+
+    // Where nobody would see a change of it, no bundle is taken.
+    for (path, field) in [(OCG_POLICY, "ocg"), (POLICY, "mesh")] {
+        let change = json!({"spec": {field: {"trustBundle": {"namespace": NAMESPACE}}}});
+        cluster.merge(path, &change).await;
+        let refs = ("False", "InvalidTrustBundle");
+        told(&cluster, path, "ResolvedRefs", refs, "is not watched").await;
+    }
+    // What is no namespace of a mesh is refused by the definition.
+    let mut unnamed = ocg_policy(false);
+    unnamed["metadata"]["name"] = json!("unnamed");
+    unnamed["spec"]["ocg"]["trustBundle"] = json!({"name": "ocg-trust-bundle"});
+    let refused = cluster.apply(&unnamed.to_string()).await;
+    refused.expect_err("a mesh has no namespace");
+    let mut anybody = ocg_policy(true);
+    anybody["metadata"]["name"] = json!("anybody");
+    anybody["spec"]["gateways"] = json!([]);
+    let refused = cluster.apply(&anybody.to_string()).await;
+    refused.expect_err("nobody may have any authority trusted");
+    cluster
+        .delete("/apis/gateway.networking.x-k8s.io/v1alpha1/xmeshes/mesh")
+        .await;
+    let missing = ("False", "TargetNotFound");
+    told(&cluster, OCG_POLICY, "Accepted", missing, "XMesh mesh").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gateways_authorities_are_published_for_the_mesh_and_only_they() {
+    let all = Authorities::new();
+    let cluster = cluster_with_mesh().await;
+    // Somebody else's, of another name, with the label and an owner that is none of ours.
+    let mut foreign = bundle("foreign", &all.stranger);
+    foreign["metadata"]["labels"] = json!({"projectsesame.io/ocg-bundle": "true"});
+    let foreign_path = "/api/v1/namespaces/mesh/configmaps/foreign";
+    cluster.apply_all(&objects(&all, nowhere())).await;
+    cluster
+        .apply_all(&[
+            foreign,
+            bundle("ocg-trust-bundle", &all.stranger),
+            ocg_policy(true),
+        ])
+        .await;
+    let _controller = ControllerUnderTest::start(&cluster, &["--configuration", "sesame"]).await;
+    let refs = ("False", "InvalidTrustBundle");
+    let told_refs = async |words: &str| {
+        told(&cluster, OCG_POLICY, "ResolvedRefs", refs, words).await;
+    };
+    // What somebody else has written is left, even with the right to write it.
+    give_rights(&cluster, "ocg-bundles.yaml").await;
+    told_refs("written by somebody else").await;
+    published(&cluster, &[&all.stranger]).await;
+    cluster.delete(OCG_BUNDLE).await;
+    let map = published(&cluster, &[&all.gateway]).await;
+    let policy = cluster.get(OCG_POLICY).await;
+    let owner = &map["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["uid"], policy["metadata"]["uid"], "{map:#}");
+    let good = ("True", "CertificateTrusted");
+    told(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
+
+    // A change of somebody is undone.
+    let change = json!({"data": bundle("", &all.stranger)["data"]});
+    cluster.merge(OCG_BUNDLE, &change).await;
+    published(&cluster, &[&all.gateway]).await;
+
+    // What is no authority is not published, a key least of all; what was published stays.
+    let secret = all.client();
+    let key = format!("{}{}", all.gateway.pem(), secret.key_pem);
+    for (text, words) in [
+        (key.as_str(), "holds a private key"),
+        (secret.certificate_pem.as_str(), "not that of an authority"),
+        ("", "has no ca.crt"),
+    ] {
+        let encoded = Some(STANDARD.encode(text)).filter(|text| !text.is_empty());
+        cluster
+            .merge(CLIENT, &json!({"data": {"ca.crt": encoded}}))
+            .await;
+        told_refs(words).await;
+        published(&cluster, &[&all.gateway]).await;
+    }
+    // Both authorities, while one replaces the other.
+    let both = STANDARD.encode(format!("{}{}", all.gateway.pem(), all.stranger.pem()));
+    cluster
+        .merge(CLIENT, &json!({"data": {"ca.crt": both}}))
+        .await;
+    published(&cluster, &[&all.gateway, &all.stranger]).await;
+
+    cluster.delete(OCG_POLICY).await;
+    gone(&cluster, OCG_BUNDLE).await;
+    let foreign = cluster.get(foreign_path).await;
+    let data = &bundle("", &all.stranger)["data"];
+    assert_eq!(&foreign["data"], data, "{foreign:#}");
+}
