@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_render::limits::{self, Limits};
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,6 +37,7 @@ use crate::host::limits as host_limits;
 use crate::host::lock::Lock;
 use crate::host::service_manager;
 use crate::seal::SealingKeys;
+use crate::source::local::LocalFiles;
 use crate::tickets::{TicketRotator, Tickets, TicketsError};
 
 /// Runs until a signal or a request says to stop.
@@ -66,7 +68,11 @@ pub(super) async fn run(
     let clients = options.source.start(source::EngineInputs {
         resolve: options.resolve.clone(),
         limits: options.limits,
-        host: host_settings(&options, &directories, held)?,
+        host: HostSettings {
+            local: LocalFiles::start(&options.local_files, &accepted)
+                .context("cannot follow local files")?,
+            ..host_settings(&options, &directories, held)?
+        },
         known: known_sender,
         accepted,
         sealing: Arc::clone(&sealing),
@@ -238,6 +244,7 @@ fn host_settings(
         interfaces: host_addresses::every,
         held,
         directories: directories.clone(),
+        local: LocalFiles::default(),
     })
 }
 

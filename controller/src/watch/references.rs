@@ -9,6 +9,7 @@ use sesame_gateway_api::api::{
     FrontendTls, Gateway, GatewayMesh, GatewayTls, Listener, NamespacedName, ObjectRef,
     TrustBundleRef,
 };
+use sesame_gateway_api::resolve::CertificateSource;
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
@@ -66,6 +67,7 @@ impl Referenced {
         if let Some(reference) = backend
             .as_ref()
             .and_then(|backend| backend.client_certificate_ref.as_ref())
+            && CertificateSource::of_gateway(&gateway.metadata) == CertificateSource::Secret
         {
             self.certificate(namespace, reference);
         }
@@ -99,6 +101,7 @@ impl Referenced {
         for tls in listeners
             .iter()
             .filter_map(|listener| listener.tls.as_ref())
+            .filter(|tls| CertificateSource::of_listener(tls) == CertificateSource::Secret)
         {
             for reference in &tls.certificate_refs {
                 self.certificate(namespace, reference);
@@ -185,6 +188,12 @@ spec:
       - {name: cert, namespace: keys}
       - {name: ../../pods/x}
       - {kind: Vault, group: example.com, name: elsewhere}
+  - name: on-hosts
+    port: 8443
+    protocol: HTTPS
+    tls:
+      certificateRefs: [{name: in-files}]
+      options: {projectsesame.io/certificate-source: host}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway

@@ -1,5 +1,7 @@
 //! Private keys on a host: sealed on its disks, and gone from them when they are revoked.
 
 mod found;
+mod local_files;
 mod memory;
+mod renewed;
 mod sealed;

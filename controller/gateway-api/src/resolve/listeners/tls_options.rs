@@ -12,6 +12,7 @@ use sesame_proto::tls_parameters::{CIPHER_SUITES, is_application_protocol};
 use crate::api::{ListenerTls, Protocol, TlsMode};
 use crate::resolve::syntax::limits;
 use crate::resolve::syntax::names::is_ours;
+use crate::resolve::tls::certificate_source::{CertificateSource, LISTENER_OPTION};
 use crate::resolve::tls::private_keys::KeyKind;
 
 const MIN_VERSION: &str = "projectsesame.io/min-version";
@@ -32,6 +33,7 @@ pub(super) struct TlsOptions {
     max_version: Version,
     cipher_suites: Vec<String>,
     alpn: Vec<String>,
+    source: CertificateSource,
 }
 
 impl TlsOptions {
@@ -97,14 +99,25 @@ impl TlsOptions {
                     _ => Ok(()),
                 })?;
             }
+            LISTENER_OPTION => {
+                self.source = CertificateSource::named(value).ok_or_else(|| {
+                    let words = one_of(&CertificateSource::WORDS);
+                    format!("{:?} is not {words}", told(value))
+                })?;
+            }
             _ => {
                 return Err(format!(
                     "is unknown; expected {}",
-                    one_of(&[MIN_VERSION, MAX_VERSION, SUITES, ALPN])
+                    one_of(&[MIN_VERSION, MAX_VERSION, SUITES, ALPN, LISTENER_OPTION])
                 ));
             }
         }
         Ok(())
+    }
+
+    /// Returns where the certificates are.
+    pub(super) fn source(&self) -> CertificateSource {
+        self.source
     }
 
     /// Sets the parameters of a termination.
@@ -114,6 +127,7 @@ impl TlsOptions {
             max_version,
             cipher_suites,
             alpn,
+            source: _,
         } = self;
         termination.min_version = min_version.into();
         termination.max_version = max_version.into();
@@ -222,11 +236,13 @@ mod tests {
                     "ECDHE-RSA-AES128-SHA, ECDHE-ECDSA-AES128-GCM-SHA256",
                 ),
                 (ALPN, "http/1.1,h2"),
+                (LISTENER_OPTION, "host"),
                 ("example.com/min-version", "1.0"),
                 ("notprojectsesame.io/min-version", "1.0"),
             ],
         );
         assert_eq!(faults, "");
+        assert_eq!(read.source(), CertificateSource::Host);
         let mut termination = TlsTermination::default();
         read.apply(&mut termination);
         let expected = TlsTermination {
@@ -263,6 +279,7 @@ mod tests {
             ),
             (ALPN, "h2,mqtt", "\"mqtt\" is not h2 or http/1.1"),
             (ALPN, &many, "\"a\" is not h2 or http/1.1"),
+            (LISTENER_OPTION, "file", "\"file\" is not secret or host"),
             (
                 "projectsesame.io/min-versions",
                 "1.2",

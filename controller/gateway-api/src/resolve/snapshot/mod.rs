@@ -23,7 +23,7 @@ pub struct ResolvedGateway {
     pub gateway: NamespacedName,
     /// The listeners, route tables, Backends and endpoints.
     pub snapshot: Snapshot,
-    /// The keys, sorted by name; the same names as in `snapshot.keys`.
+    /// The keys, sorted by name; the same names as in `snapshot.keys`, without those that are in files of hosts.
     pub keys: Vec<KeyPair>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn assemble<'w>(
     let originations = || upstreams.backends.iter().filter_map(|b| b.tls.as_ref());
     let certificates: Vec<_> = key_names(terminations(), originations())
         .into_iter()
-        .filter_map(|name| certificates.named(name))
+        .filter_map(|name| certificates.published(name))
         .collect();
     // Bundles of the same references are the same.
     let mut bundles = backends.policies().bundles();
@@ -82,10 +82,7 @@ pub(crate) fn assemble<'w>(
         snapshot: schema::Snapshot {
             gateway: Kind::Gateway.named(name.clone()).to_string(),
             addresses: gateway.addresses.usable.clone(),
-            keys: certificates
-                .iter()
-                .map(|certificate| certificate.key.clone())
-                .collect(),
+            keys: certificates.iter().map(|(key, _)| key.clone()).collect(),
             trust_bundles,
             ports,
             route_tables,
@@ -97,7 +94,7 @@ pub(crate) fn assemble<'w>(
         gateway: name,
         keys: certificates
             .iter()
-            .map(|certificate| (*certificate.pair).clone())
+            .filter_map(|(_, pair)| pair.cloned())
             .collect(),
     })
 }

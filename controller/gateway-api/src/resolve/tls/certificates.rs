@@ -2,7 +2,7 @@
 //!
 //! A private key leaves only as a [`KeyPair`]; no error and no `Debug` output has any part of one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -19,6 +19,7 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::hostnames::Hostname;
+use crate::resolve::syntax::names::check_object;
 use crate::status::{Grounds, Reason};
 use crate::world::LastGoodKeys;
 
@@ -97,6 +98,8 @@ pub(crate) struct Certificates<'w, 'c> {
     /// The last good pairs of Secrets that are broken; none where there is no pair that is still valid.
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
+    /// Names of pairs that are in files of hosts.
+    on_hosts: BTreeSet<String>,
 }
 
 impl<'w, 'c> Certificates<'w, 'c> {
@@ -106,6 +109,38 @@ impl<'w, 'c> Certificates<'w, 'c> {
             seen: HashMap::new(),
             kept: BTreeMap::new(),
             by_name: BTreeMap::new(),
+            on_hosts: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the name of the key pair that hosts have in files for the Secret of a reference, which need not exist.
+    pub(crate) fn on_hosts(
+        &mut self,
+        referrer: Referrer<'w>,
+        reference: &'w ObjectRef,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<String, Grounds> {
+        let (namespace, name) = SECRETS.find(reference.into(), referrer, &cx.grants)?;
+        let key = NamespacedName::new(namespace, name);
+        check_object(namespace, name).map_err(|why| (Reason::InvalidCertificateRef, why))?;
+        let name = format!("Secret/{key}");
+        self.on_hosts.insert(name.clone());
+        Ok(name)
+    }
+
+    /// Returns the reference and the pair of a name that [`Self::get`] or [`Self::on_hosts`] gave: no pair where hosts have it. A
+    /// Secret that is read for somebody else serves for both.
+    pub(crate) fn published(&self, name: &str) -> Option<(KeyRef, Option<&KeyPair>)> {
+        match self.by_name.get(name) {
+            Some(certificate) => Some((certificate.key.clone(), Some(&*certificate.pair))),
+            None => self.on_hosts.contains(name).then(|| {
+                let key = KeyRef {
+                    name: name.to_owned(),
+                    on_host: true,
+                    ..KeyRef::default()
+                };
+                (key, None)
+            }),
         }
     }
 
@@ -231,6 +266,33 @@ fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
     check(key, part("tls.crt")?, part("tls.key")?)
 }
 
+/// A pair of files that stands for a Secret, checked as one that is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedPair {
+    /// The reference to it.
+    pub key: KeyRef,
+    /// The pair.
+    pub pair: KeyPair,
+    /// Sentences on what Envoy or clients will not like about it.
+    pub advice: Vec<String>,
+}
+
+/// Checks a pair that stands for a Secret. The error calls the two parts `tls.crt` and `tls.key`, and has nothing of either.
+pub fn checked_pair(
+    secret: &NamespacedName,
+    chain: &[u8],
+    private_key: &[u8],
+) -> Result<CheckedPair, String> {
+    let Certificate {
+        key, pair, advice, ..
+    } = check(secret, chain, private_key)?;
+    Ok(CheckedPair {
+        key,
+        pair: KeyPair::clone(&pair),
+        advice,
+    })
+}
+
 /// Checks that both parts can be read, and that the key belongs to a certificate, which is the leaf. All else is for Envoy to
 /// judge: it accepts pairs that other implementations do not, and has reasons of its own.
 fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certificate, String> {
@@ -276,6 +338,7 @@ fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certi
             digest: pair.digest(),
             serial: leaf.tbs_certificate.serial.to_str_radix(16),
             not_after: leaf.validity().not_after.timestamp(),
+            on_host: false,
         },
         pair: Arc::new(pair),
     })
