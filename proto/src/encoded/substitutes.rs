@@ -112,7 +112,6 @@ mod tests {
             )
         };
         let named = |name: &str, content: &str| (name.to_owned(), pair(name, content));
-        let before = make(&[pair("Secret/ns/a", "1"), pair("Secret/ns/b", "1")], "x");
         let on_host = KeyRef {
             name: "Secret/ns/b".to_owned(),
             on_host: true,
@@ -137,20 +136,20 @@ mod tests {
                 .collect(),
         };
         let pairs = [named("Secret/ns/b", "2"), named("Secret/ns/c", "2")];
-        let of_host = substitutes(&pairs, &[]);
+        let substitutes_of_host = substitutes(&pairs, &[]);
         let expected = make(&keys, "x");
         for before in [
             without,
             make(&[keys[0].clone(), pair("Secret/ns/b", "1")], "x"),
         ] {
-            let after = before.with_substitutes(&of_host).unwrap();
+            let after = before.with_substitutes(&substitutes_of_host).unwrap();
             assert_eq!(after, expected);
             assert_eq!(after.missing_on_host(), Vec::<String>::new());
-            assert_eq!(after.with_substitutes(&of_host), None);
+            assert_eq!(after.with_substitutes(&substitutes_of_host), None);
         }
-        let of_host = substitutes(&pairs, &["y"]);
-        let after = expected.with_substitutes(&of_host).unwrap();
+        let substitutes_of_host = substitutes(&pairs, &["y"]);
+        let after = expected.with_substitutes(&substitutes_of_host).unwrap();
         assert_eq!(after, make(&keys, "y"), "what was revoked stays so");
-        assert_eq!(after.with_substitutes(&of_host), None);
+        assert_eq!(after.with_substitutes(&substitutes_of_host), None);
     }
 }

@@ -25,6 +25,7 @@ use sesame_tests::reports::allow_hosts;
 use sesame_tests::seeded::count;
 use sesame_tests::wait::{eventually, holds};
 
+use crate::found::Traces;
 use crate::renewed::{Renewal, RenewedPair, write};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
@@ -239,7 +240,8 @@ async fn a_host_of_a_cluster_has_the_key_that_the_controller_never_sees() {
         .expect("listeners")
         .push(plain);
     let authority = Authority::new("servers");
-    objects.push(authority.issue(&["shared.test"]).secret("shared"));
+    let shared = authority.issue(&["shared.test"]);
+    objects.push(shared.secret("shared"));
     cluster.apply_all(&objects).await;
 
     let user = User::service_account(NAMESPACE, "sesame-agent");
@@ -287,6 +289,26 @@ async fn a_host_of_a_cluster_has_the_key_that_the_controller_never_sees() {
     let published = keys(cluster.admin(), &edge_name()).await;
     let names: Vec<&str> = published.iter().map(|pair| pair.name.as_str()).collect();
     assert_eq!(names, ["Secret/default/shared"]);
+    // Nobody in the cluster has the key of the host; whoever searches finds the one that is shared.
+    let traces = [Traces::of(&first), Traces::of(&shared)];
+    let mut found = [false, false];
+    for path in [
+        "/api/v1/secrets",
+        "/api/v1/configmaps",
+        "/api/v1/events",
+        "/apis/events.k8s.io/v1/events",
+        "/apis/projectsesame.io/v1alpha1/gatewayagents",
+        "/apis/gateway.networking.k8s.io/v1/gateways",
+    ] {
+        let text = cluster.get(path).await.to_string();
+        for (found, traces) in found.iter_mut().zip(&traces) {
+            *found |= traces.are_in(text.as_bytes());
+        }
+    }
+    assert_eq!(found, [false, true]);
+    for log in [controller.log(), agent.log()] {
+        assert!(!traces.iter().any(|it| it.are_in(log.as_bytes())), "{log}");
+    }
 
     // With nothing else alive, and files that are gone.
     agent.wait_stored().await;

@@ -48,13 +48,13 @@ pub(super) fn start(
     thread(move || {
         engine.restore(accepted);
         loop {
-            let updated = runtime.block_on(async {
+            let of_source = runtime.block_on(async {
                 tokio::select! {
                     changed = updates.changed() => changed.ok().map(|()| true),
                     () = engine.local_changed() => Some(false),
                 }
             });
-            match updated {
+            match of_source {
                 Some(true) => {
                     let update = updates.borrow_and_update().clone();
                     engine.take(update);

@@ -23,6 +23,9 @@ fn read(entry: &LocalFile, before: &LocalMaterial) -> LocalMaterial {
     read::read_all(std::slice::from_ref(entry), before)
 }
 
+/// Change that makes files unusable.
+type Harm<'a> = &'a dyn Fn();
+
 #[test]
 fn what_cannot_be_used_takes_the_place_of_nothing_and_says_why() {
     let dir = tempfile::tempdir().unwrap();
@@ -34,7 +37,6 @@ fn what_cannot_be_used_takes_the_place_of_nothing_and_says_why() {
     let (key, certificate) = (dir.path().join("tls.key"), dir.path().join("tls.crt"));
     let whole = fs::read(&certificate).unwrap();
     let other = rcgen::generate_simple_self_signed(["b.test".to_owned()]).unwrap();
-    type Harm<'a> = &'a dyn Fn();
     let harms: [(Harm<'_>, &str); 5] = [
         (
             &|| fs::write(&certificate, other.cert.pem()).unwrap(),

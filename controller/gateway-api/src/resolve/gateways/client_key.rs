@@ -19,7 +19,7 @@ pub(super) fn find<'w>(
         client_certificate_ref,
     } = gateway.spec.tls.as_ref()?.backend.as_ref()?;
     let reference = client_certificate_ref.as_ref()?;
-    let certificates = &mut references.certificates;
+    let certificates = &mut *references.certificates;
     let found = match CertificateSource::of_gateway(&gateway.metadata) {
         CertificateSource::Secret => certificates
             .get(owner.referrer(), reference, cx)
