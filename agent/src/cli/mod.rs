@@ -51,7 +51,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::agent::AgentArgs;
 use self::logging::Logging;
@@ -175,6 +175,11 @@ impl Command {
             _ => false,
         }
     }
+}
+
+/// Returns the commands and options of the program.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Parses the arguments and does what they say.

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
@@ -73,6 +73,11 @@ enum Command {
         /// Shell.
         shell: Shell,
     },
+}
+
+/// Returns the commands and options of the program.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Parses the arguments and runs the command.

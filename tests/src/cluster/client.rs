@@ -169,6 +169,16 @@ impl Client {
         self.send(Method::PATCH, &path, APPLY, Some(object)).await
     }
 
+    /// Asks the API server whether it would take the object, with every field that it knows and no other; stores nothing.
+    pub async fn try_value(&self, object: &Value) -> Result<(), Failure> {
+        let path = self.path_of(object).await?;
+        let path = format!(
+            "{path}?fieldManager={FIELD_MANAGER}&force=true&fieldValidation=Strict&dryRun=All"
+        );
+        self.send(Method::PATCH, &path, APPLY, Some(object)).await?;
+        Ok(())
+    }
+
     /// Returns the path of this object, by its `apiVersion`, `kind`, name and namespace (or `default`).
     pub async fn path_of(&self, object: &Value) -> Result<String, Failure> {
         let field = |value: &Value| {

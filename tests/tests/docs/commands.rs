@@ -1,0 +1,150 @@
+//! Commands of the pages. Sesame's own are parsed as the programs do; for every other one, `commands.txt` says where it is run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use clap::error::ErrorKind;
+use sesame_tests::envoy::workspace;
+
+use crate::pages::{Block, Page, all};
+use crate::shell;
+
+/// One line for each command: its first words, and the test or scenario that runs it.
+const KNOWN: &str = "tests/tests/docs/commands.txt";
+
+/// Pages whose other commands [`crate::tasks`] types itself.
+const TYPED: &str = "docs/tasks";
+
+/// Returns the commands of a block as people type them; what they print is left out.
+pub(crate) fn typed(block: &Block) -> Vec<String> {
+    let prompts = block.text.lines().any(|line| line.starts_with("$ "));
+    let mut found: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    let mut document = false;
+    for line in block.text.lines() {
+        if document {
+            document = line != "YAML";
+            continue;
+        }
+        let line = if prompts && !goes_on {
+            let Some(line) = line.strip_prefix("$ ") else {
+                continue;
+            };
+            line
+        } else {
+            line
+        };
+        document = line.contains("<<'YAML'");
+        let more = line.strip_suffix('\\');
+        let text = more.unwrap_or(line).trim_end();
+        match found.last_mut().filter(|_| goes_on) {
+            Some(last) => {
+                last.push(' ');
+                last.push_str(text.trim_start());
+            }
+            None => found.push(text.to_owned()),
+        }
+        goes_on = more.is_some();
+    }
+    found.retain(|line| !line.is_empty());
+    found
+}
+
+/// Returns what is wrong with a command of a page.
+fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
+    let line = words.join(" ");
+    let program = match words.first().map(String::as_str) {
+        None => return None,
+        Some("sesame-agent") => sesame_agent::cli::command(),
+        Some("sesame-controller") => sesame_controller::cli::command(),
+        Some(_) if page.starts_with(TYPED) => return None,
+        Some(_) => {
+            let is_known = known.keys().any(|start| begins(&line, start));
+            return (!is_known)
+                .then(|| format!("{line}: commands.txt does not say where it is run"));
+        }
+    };
+    let error = program.try_get_matches_from(words).err()?;
+    // A value that stands for another one.
+    let stands_for = line.contains('…') && error.kind() == ErrorKind::ValueValidation;
+    (!stands_for && error.use_stderr()).then(|| format!("{line}: {error}"))
+}
+
+/// Places where commands are run, by their first words.
+type Known = BTreeMap<String, String>;
+
+fn known() -> Known {
+    let text = std::fs::read_to_string(workspace().join(KNOWN)).expect("the list");
+    let lines = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| line.split_once(" | ").expect("a command and a place"))
+        .map(|(start, place)| (start.to_owned(), place.to_owned()))
+        .collect()
+}
+
+/// Returns whether a line begins with these words.
+fn begins(line: &str, start: &str) -> bool {
+    line.strip_prefix(start)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+}
+
+/// Returns the commands of a page, with their places in it.
+fn of(page: &Page) -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    for block in page.blocks() {
+        if !matches!(block.language.as_str(), "sh" | "console") {
+            continue;
+        }
+        for line in typed(&block) {
+            let place = format!("{}:{}", page.path.display(), block.line);
+            let commands = shell::commands(&line).into_iter();
+            found.extend(commands.map(|words| (place.clone(), words)));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_command_is_one_that_the_programs_take_or_that_is_run_somewhere() {
+    let known = known();
+    let mut unused: BTreeSet<&String> = known.keys().collect();
+    let mut wrong = Vec::new();
+    let mut commands = 0;
+    for page in all() {
+        for (place, words) in of(&page) {
+            commands += 1;
+            wrong.extend(fault(&page.path, &words, &known).map(|why| format!("{place}: {why}")));
+            let line = words.join(" ");
+            unused.retain(|start| !begins(&line, start));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(commands > 80, "{commands} commands were found");
+    assert!(unused.is_empty(), "commands.txt: no page has {unused:?}");
+    for (start, place) in &known {
+        let file = place.split(' ').next().unwrap_or_default();
+        let good = file == "nowhere:" || workspace().join(file).exists();
+        assert!(good, "commands.txt: {start}: there is no {file}");
+    }
+}
+
+#[test]
+fn a_command_that_nobody_runs_or_takes_is_told() {
+    let page = Path::new("docs/security.md");
+    for line in [
+        "sesame-agent status --gatway default/edge",
+        "sesame-agent statsu",
+        "sesame-controller export --gateway default/edge --signing-ky key",
+        "sudo -u sesame sesame-agent trust ad key.pub",
+        "FROM=1 kubectl explode pods",
+    ] {
+        let commands = shell::commands(line);
+        let faults = commands
+            .iter()
+            .filter_map(|words| fault(page, words, &known()))
+            .count();
+        assert_eq!(faults, 1, "{line}: {commands:?}");
+    }
+}

@@ -1,0 +1,93 @@
+//! The book: which pages it has, and where its links lead.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+use sesame_tests::envoy::workspace;
+
+use crate::pages::{Page, all, below, page};
+
+const SUMMARY: &str = "docs/SUMMARY.md";
+
+/// Returns the path without its `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                assert!(plain.pop(), "{}: leaves the workspace", path.display());
+            }
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// Returns what is wrong with a link of a page; nothing if it leads somewhere.
+fn fault(from: &Page, target: &str) -> Option<String> {
+    if target.contains("://") || target.starts_with("mailto:") {
+        return None;
+    }
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let path = if file.is_empty() {
+        from.path.clone()
+    } else {
+        plain(&from.path.parent().expect("a file").join(file))
+    };
+    if !workspace().join(&path).exists() {
+        return Some(format!("{target}: there is no {}", path.display()));
+    }
+    if anchor.is_empty() {
+        return None;
+    }
+    let to = page(path.to_str().expect("UTF-8"));
+    let known = to.anchors();
+    (!known.iter().any(|known| known == anchor))
+        .then(|| format!("{target}: {} has {known:?}", path.display()))
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut wrong = Vec::new();
+    let mut links = 0;
+    for page in all() {
+        for (line, target) in page.links() {
+            links += 1;
+            let fault = fault(&page, &target);
+            wrong.extend(fault.map(|why| format!("{}:{line}: {why}", page.path.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(links > 300, "{links} links were found");
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_told() {
+    let from = page("docs/security.md");
+    for target in ["securty.md", "fleets.md#nothing", "#nothing", "../nothing"] {
+        assert!(fault(&from, target).is_some(), "{target}");
+    }
+    assert_eq!(fault(&from, "fleets.md#on-the-network-of-pods"), None);
+}
+
+#[test]
+fn every_page_is_in_the_summary_once() {
+    let summary = page(SUMMARY);
+    let mut listed = BTreeSet::new();
+    for (_, target) in summary.links() {
+        let path = Path::new("docs").join(target);
+        assert!(listed.insert(path.clone()), "{}: twice", path.display());
+    }
+    let mut pages: BTreeSet<PathBuf> = all().into_iter().map(|page| page.path).collect();
+    pages.retain(|path| path.starts_with("docs") && path != Path::new(SUMMARY));
+    assert_eq!(listed, pages);
+}
+
+#[test]
+fn a_task_is_a_page_of_at_most_80_lines() {
+    for page in below("docs/tasks") {
+        let lines = page.text.lines().count();
+        assert!(lines <= 80, "{} has {lines} lines", page.path.display());
+    }
+}

@@ -1,0 +1,74 @@
+//! The page of names has every label, annotation and option that the sources have, and no other.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use sesame_tests::envoy::workspace;
+
+use crate::pages::page;
+
+const PREFIX: &str = "projectsesame.io/";
+
+/// Returns the names that begin with the prefix.
+fn named(text: &str) -> impl Iterator<Item = String> {
+    text.split(PREFIX).skip(1).filter_map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        let name = &rest[..end.unwrap_or(rest.len())];
+        (!name.is_empty()).then(|| format!("{PREFIX}{name}"))
+    })
+}
+
+/// Collects the names of the string constants of a directory's sources; those of tests are no names.
+fn sources(directory: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if name != "tests" {
+                sources(&path, found);
+            }
+        } else if path.extension().is_some_and(|end| end == "rs") && !name.ends_with("tests.rs") {
+            let text = std::fs::read_to_string(&path).expect("a source");
+            let before_tests = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let constants = before_tests
+                .lines()
+                .filter(|line| line.contains("const ") && line.contains('"'));
+            found.extend(constants.flat_map(named));
+        }
+    }
+}
+
+#[test]
+fn the_page_of_names_has_those_of_the_sources() {
+    let mut wanted = BTreeSet::new();
+    for directory in [
+        "controller/gateway-api/src",
+        "controller/published/src",
+        "controller/src",
+        "agent/src",
+    ] {
+        sources(&workspace().join(directory), &mut wanted);
+    }
+    let page = page("docs/reference/names.md");
+    let rows = page.text.lines().filter(|line| line.starts_with("| `"));
+    let told: BTreeSet<String> = rows
+        .flat_map(|row| named(row.split(" | ").next().unwrap_or_default()))
+        .collect();
+    assert!(wanted.len() > 15, "{wanted:?}");
+    let missing: Vec<&String> = wanted.difference(&told).collect();
+    assert!(
+        missing.is_empty(),
+        "docs/reference/names.md lacks {missing:?}"
+    );
+    let edge = std::fs::read_to_string(
+        workspace().join("controller/gateway-api/src/resolve/settings/edge.rs"),
+    );
+    let edge = edge.expect("a source");
+    for name in told.difference(&wanted) {
+        let short = name.trim_start_matches(PREFIX);
+        assert!(
+            edge.contains(&format!("\"{short}\"")),
+            "no source has {name}"
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! Pages of the documentation: their blocks, links and headings. Knows nothing of what is in a block.
+
+use std::path::{Path, PathBuf};
+
+use sesame_tests::envoy::workspace;
+
+/// A page of `docs/`, or one beside it.
+pub(crate) struct Page {
+    /// Path below the workspace.
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+/// Text between two fences.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    pub(crate) language: String,
+    /// Line of the page at which it begins, from 1.
+    pub(crate) line: usize,
+    pub(crate) text: String,
+}
+
+/// Returns every page of `docs/`, and those beside it that lead there.
+pub(crate) fn all() -> Vec<Page> {
+    let mut paths = Vec::new();
+    collect(&workspace().join("docs"), &mut paths);
+    paths.extend(
+        ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| workspace().join(name)),
+    );
+    paths.sort();
+    paths.iter().map(|path| read(path)).collect()
+}
+
+/// Returns the pages of one directory of `docs/`.
+pub(crate) fn below(directory: &str) -> Vec<Page> {
+    let mut pages = all();
+    pages.retain(|page| page.path.starts_with(directory));
+    pages
+}
+
+/// Returns the page at a path below the workspace.
+pub(crate) fn page(path: &str) -> Page {
+    read(&workspace().join(path))
+}
+
+fn collect(directory: &Path, paths: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, paths);
+        } else if path.extension().is_some_and(|end| end == "md") {
+            paths.push(path);
+        }
+    }
+}
+
+fn read(path: &Path) -> Page {
+    let text =
+        std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let path = path
+        .strip_prefix(workspace())
+        .expect("a page of the workspace");
+    Page {
+        path: path.to_owned(),
+        text,
+    }
+}
+
+impl Page {
+    /// Returns the blocks in their order.
+    pub(crate) fn blocks(&self) -> Vec<Block> {
+        let mut blocks = Vec::new();
+        let mut open: Option<(usize, Block)> = None;
+        for (number, line) in self.text.lines().enumerate() {
+            let indent = line.len() - line.trim_start().len();
+            match (&mut open, line.trim_start().strip_prefix("```")) {
+                (Some(_), Some("")) => blocks.extend(open.take().map(|(_, block)| block)),
+                (Some((indent, block)), _) => {
+                    block.text.push_str(line.get(*indent..).unwrap_or_default());
+                    block.text.push('\n');
+                }
+                (None, Some(language)) => {
+                    let block = Block {
+                        language: language.to_owned(),
+                        line: number + 1,
+                        text: String::new(),
+                    };
+                    open = Some((indent, block));
+                }
+                (None, None) => {}
+            }
+        }
+        let path = self.path.display();
+        assert!(open.is_none(), "{path}: the last block has no end");
+        blocks
+    }
+
+    /// Returns the lines that are in no block, with their numbers from 1.
+    pub(crate) fn prose(&self) -> Vec<(usize, &str)> {
+        let mut inside = false;
+        let mut found = Vec::new();
+        for (number, line) in self.text.lines().enumerate() {
+            if line.trim_start().starts_with("```") {
+                inside = !inside;
+            } else if !inside {
+                found.push((number + 1, line));
+            }
+        }
+        found
+    }
+
+    /// Returns the targets of its links and pictures, with the numbers of their lines.
+    pub(crate) fn links(&self) -> Vec<(usize, String)> {
+        let mut found = Vec::new();
+        for (number, line) in self.prose() {
+            let mut rest = without_code(line);
+            while let Some((_, after)) = rest.split_once("](") {
+                let (target, tail) = after.split_once(')').expect("a link has an end");
+                found.push((number, target.to_owned()));
+                rest = tail.to_owned();
+            }
+        }
+        found
+    }
+
+    /// Returns the anchors of its headings, as GitHub and mdBook make them.
+    pub(crate) fn anchors(&self) -> Vec<String> {
+        let headings = self.prose().into_iter().filter_map(|(_, line)| {
+            let title = line.trim_start_matches('#');
+            (title.len() < line.len())
+                .then(|| title.strip_prefix(' '))
+                .flatten()
+        });
+        headings.map(anchor).collect()
+    }
+}
+
+/// Returns the line with nothing in its code spans.
+fn without_code(line: &str) -> String {
+    let parts = line.split('`').enumerate();
+    parts
+        .filter_map(|(place, part)| (place % 2 == 0).then_some(part))
+        .collect()
+}
+
+fn anchor(title: &str) -> String {
+    let lower = title.trim().to_lowercase();
+    let kept = lower
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}

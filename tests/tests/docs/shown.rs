@@ -1,0 +1,71 @@
+//! Console blocks: commands, and what is shown below each. Runs nothing.
+
+use crate::commands::typed;
+use crate::pages::Block;
+
+/// Returns the commands of a block, each with what is shown below it.
+pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
+    let mut steps: Vec<(String, String)> = Vec::new();
+    let mut goes_on = false;
+    for line in block.text.lines() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            let text = Block {
+                text: format!("$ {command}"),
+                ..block.clone()
+            };
+            steps.push((typed(&text).concat(), String::new()));
+            goes_on = command.ends_with('\\');
+        } else if let Some((command, shown)) = steps.last_mut() {
+            if goes_on {
+                command.push(' ');
+                command.push_str(line.trim_end_matches('\\').trim());
+                goes_on = line.ends_with('\\');
+            } else {
+                shown.push_str(line);
+                shown.push('\n');
+            }
+        }
+    }
+    steps
+}
+
+/// Returns whether this is what is shown: `…` stands for the rest of a line, or, alone, for any number of lines.
+pub(crate) fn matches(said: &str, shown: &str) -> bool {
+    let said: Vec<&str> = said.lines().map(str::trim_end).collect();
+    let shown: Vec<&str> = shown.lines().collect();
+    all_match(&said, &shown)
+}
+
+fn all_match(said: &[&str], shown: &[&str]) -> bool {
+    match shown {
+        [] => said.is_empty() || said == [""],
+        ["…", rest @ ..] => (0..=said.len()).any(|from| all_match(&said[from..], rest)),
+        [first, rest @ ..] => said.split_first().is_some_and(|(line, others)| {
+            let (begin, cut) = first
+                .split_once('…')
+                .map_or((*first, false), |(begin, _)| (begin, true));
+            let good = if cut {
+                line.starts_with(begin)
+            } else {
+                *line == begin
+            };
+            good && all_match(others, rest)
+        }),
+    }
+}
+
+#[test]
+fn what_is_printed_has_to_be_what_is_shown() {
+    for (said, shown, good) in [
+        ("a\nb\n", "a\nb\n", true),
+        ("a b c\n", "a b…\n", true),
+        ("x\ny\nz\n", "x\n…\nz\n", true),
+        ("a\nb\n", "a\n", false),
+        ("a\n", "a\nb\n", false),
+        ("404\n", "200\n", false),
+        ("", "200\n", false),
+        ("a\n", "", false),
+    ] {
+        assert_eq!(matches(said, shown), good, "{said:?} {shown:?}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Stand-ins for the Services that a page names: an echo backend each, with its endpoints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::{Authority, Leaf};
+use sesame_tests::datagrams::DatagramBackend;
+
+/// Backends by the namespace and name of their Services; they end with this value.
+#[derive(Default)]
+pub(crate) struct StandIns {
+    backends: BTreeMap<(String, String), StandIn>,
+}
+
+enum StandIn {
+    Requests(Backend),
+    Datagrams(DatagramBackend),
+}
+
+/// A reference of a route to a Service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Reference {
+    namespace: String,
+    name: String,
+    port: u64,
+    datagrams: bool,
+    /// True if connections are handed over with their TLS.
+    passes_tls: bool,
+}
+
+impl StandIns {
+    /// Returns the Services and endpoints that the objects refer to and do not hold. Backends of TLS show a certificate of this
+    /// authority for the hostnames of their routes.
+    pub(crate) async fn of(&mut self, objects: &[Value], authority: &Authority) -> Vec<Value> {
+        let mut made = Vec::new();
+        for reference in references(objects) {
+            let Reference {
+                namespace, name, ..
+            } = &reference;
+            let there = objects.iter().any(|object| {
+                object["kind"] == "Service" && object["metadata"]["name"] == name.as_str()
+            });
+            if there {
+                continue;
+            }
+            let key = (namespace.clone(), name.clone());
+            if !self.backends.contains_key(&key) {
+                let backend = start(&reference, objects, authority).await;
+                self.backends.insert(key.clone(), backend);
+            }
+            let address = match &self.backends[&key] {
+                StandIn::Requests(backend) => backend.address(),
+                StandIn::Datagrams(backend) => backend.address(),
+            };
+            made.extend(service(&reference, address));
+        }
+        made
+    }
+}
+
+async fn start(reference: &Reference, objects: &[Value], authority: &Authority) -> StandIn {
+    if reference.datagrams {
+        StandIn::Datagrams(DatagramBackend::start(&reference.name).await)
+    } else if reference.passes_tls {
+        let names: BTreeSet<&str> = of_kind(objects, "TLSRoute")
+            .flat_map(|route| route["spec"]["hostnames"].as_array().into_iter().flatten())
+            .filter_map(Value::as_str)
+            .collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let leaf: Leaf = authority.issue(&names);
+        StandIn::Requests(Backend::start_tls(&reference.name, &leaf).await)
+    } else {
+        StandIn::Requests(Backend::start(&reference.name).await)
+    }
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    objects.iter().filter(move |object| object["kind"] == kind)
+}
+
+fn references(objects: &[Value]) -> BTreeSet<Reference> {
+    let mut found = BTreeSet::new();
+    for object in objects {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        if !kind.ends_with("Route") {
+            continue;
+        }
+        let own = object["metadata"]["namespace"]
+            .as_str()
+            .unwrap_or("default");
+        let rules = object["spec"]["rules"].as_array().into_iter().flatten();
+        for rule in rules {
+            let refs = rule["backendRefs"].as_array().into_iter().flatten();
+            let filters = rule["filters"].as_array().into_iter().flatten();
+            let mirrors = filters.map(|filter| &filter["requestMirror"]["backendRef"]);
+            for reference in refs.chain(mirrors).filter(|one| !one.is_null()) {
+                let text = |field: &str| reference[field].as_str().map(str::to_owned);
+                found.insert(Reference {
+                    namespace: text("namespace").unwrap_or_else(|| own.to_owned()),
+                    name: text("name").expect("a name"),
+                    port: reference["port"].as_u64().expect("a port"),
+                    datagrams: kind == "UDPRoute",
+                    passes_tls: kind == "TLSRoute",
+                });
+            }
+        }
+    }
+    found
+}
+
+fn service(reference: &Reference, address: SocketAddr) -> [Value; 2] {
+    let Reference {
+        namespace,
+        name,
+        port,
+        datagrams,
+        ..
+    } = reference;
+    let protocol = if *datagrams { "UDP" } else { "TCP" };
+    let named = |port: Value| json!([{"name": "main", "port": port, "protocol": protocol}]);
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"ports": named(json!(port))},
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": format!("{name}-1"), "namespace": namespace,
+            "labels": {"kubernetes.io/service-name": name}},
+        "endpoints": [{"addresses": [address.ip().to_string()], "conditions": {"ready": true}}],
+        "ports": named(json!(address.port())),
+    });
+    [service, slice]
+}
