@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_render::limits::{self, Limits};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -68,11 +69,7 @@ pub(super) async fn run(
     let clients = options.source.start(source::EngineInputs {
         resolve: options.resolve.clone(),
         limits: options.limits,
-        host: HostSettings {
-            local: LocalFiles::start(&options.local_files, &accepted)
-                .context("cannot follow local files")?,
-            ..host_settings(&options, &directories, held)?
-        },
+        host: host_settings(&options, &directories, &accepted, held)?,
         known: known_sender,
         accepted,
         sealing: Arc::clone(&sealing),
@@ -220,9 +217,12 @@ async fn serve(
 fn host_settings(
     options: &RunOptions,
     directories: &Directories,
+    accepted: &[ResolvedGateway],
     held: BTreeMap<NamespacedName, Vec<IpAddr>>,
 ) -> anyhow::Result<HostSettings> {
     Ok(HostSettings {
+        local: LocalFiles::start(&options.local_files, accepted)
+            .context("cannot follow local files")?,
         pool: if options.addresses.is_empty() {
             host_addresses::all()
         } else {
@@ -244,7 +244,6 @@ fn host_settings(
         interfaces: host_addresses::every,
         held,
         directories: directories.clone(),
-        local: LocalFiles::default(),
     })
 }
 

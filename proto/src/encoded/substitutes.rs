@@ -6,7 +6,7 @@ use super::{EncodedSnapshot, Parts, decoded, serials};
 use crate::keys::KeyPair;
 use crate::schema::{KeyRef, TrustBundle};
 
-/// What a host has of its own, by the names of what it stands for.
+/// Key pairs and bundles of one host, by the names of those that they stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Substitutes {
     /// Key pairs.

@@ -33,7 +33,7 @@ fn rsa(authority: &Authority) -> Leaf {
 
 /// Returns everything outside of files that others may read: command lines and environments of processes, the log, and what commands
 /// say.
-async fn said(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
+async fn outputs(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
     let mut all = vec![("the log".to_owned(), agent.log().into_bytes())];
     for process in processes::below(agent.runtime().parent().expect("a directory")) {
         for file in ["cmdline", "environ"] {
@@ -114,7 +114,7 @@ async fn keys_of_every_kind_are_nowhere_but_in_files_for_envoy_and_sealed() {
         assert_eq!(found.is_empty(), name == "client", "{name}: {found:?}");
     }
     assert_eq!(open_files(&traces, &state, &runtime), Vec::<PathBuf>::new());
-    for (place, bytes) in said(&agent).await {
+    for (place, bytes) in outputs(&agent).await {
         assert!(!bytes.is_empty(), "{place} is empty");
         for key in &traces {
             assert!(!key.are_in(&bytes), "a key is in {place}");

@@ -81,8 +81,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         .into_iter()
         .map(expiry_message)
         .chain(warnings_of_settings.iter().cloned())
-        .chain(unlogged(observed))
-        .chain(warnings_of_local_files(known))
+        .chain(unlogged(observed).chain(warnings_of_local_files(known)))
         .collect();
     let source = with_state(source, known);
     let inputs = inputs::digest(
