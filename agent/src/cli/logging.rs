@@ -60,8 +60,9 @@ impl Logging {
 
 /// Parses a filter of the log.
 fn parse(log: &str) -> anyhow::Result<EnvFilter> {
-    // kube logs as errors what the agent itself reports once and more clearly. A filter that names it turns it on.
-    EnvFilter::try_new(format!("kube_client=off,{log}"))
+    // kube logs as errors what the agent itself reports once and more clearly, notify warns of each watched directory that is removed.
+    // A filter that names them turns them on.
+    EnvFilter::try_new(format!("kube_client=off,notify=off,{log}"))
         .map_err(|error| anyhow::anyhow!("--log {log:?}: {error}"))
 }
 

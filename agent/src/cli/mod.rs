@@ -24,6 +24,7 @@ mod launch;
 mod launcher;
 #[cfg(feature = "cluster")]
 mod leave;
+mod local_files;
 mod logging;
 mod logs;
 mod manifests_diff;

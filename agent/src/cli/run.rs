@@ -14,6 +14,7 @@ use super::Cli;
 use super::access_log::AccessLogArgs;
 use super::envoy::EnvoyArgs;
 use super::host::HostArgs;
+use super::local_files::LocalFilesArgs;
 use super::metrics::MetricsArgs;
 use super::seal::SealArgs;
 use super::settings;
@@ -29,6 +30,8 @@ pub(crate) struct RunArgs {
     source: SourceArgs,
     #[command(flatten)]
     host: HostArgs,
+    #[command(flatten)]
+    local: LocalFilesArgs,
     /// Listen on the addresses of this host that are in this network, too; repeatable.
     #[arg(
         long = "address-pool",
@@ -166,6 +169,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     let RunArgs {
         source,
         host,
+        local,
         address_pools,
         report_addresses,
         report_seconds,
@@ -201,6 +205,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         report_every: Duration::from_secs(report_seconds),
         trusted_hops: host.trusted_hops,
         access_log: access_log.settings(&state_dir),
+        local_files: local.files()?,
         seal: seal.settings(&state_dir),
         state_dir,
         drain: envoy.drain(),

@@ -29,13 +29,13 @@ const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
 /// Number of bytes that its values may take in memory; usually they take about seven times what they take encoded.
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
-/// Stores `wanted` for the next cold start. `config` is the digest of all but its endpoints.
+/// Stores `wanted` for the next cold start, and returns where. `config` is the digest of all but its endpoints.
 pub(super) fn save(
     directory: &Path,
     wanted: &Target,
     config: &str,
     sealing: &SealingKeys,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<StateDir> {
     let state = StateDir::open(directory, StateDir::KEEP)?;
     let named = wanted.encoded.without_route_tables().keys;
     let keys = kept_keys::encode(wanted.encoded.keys(), &named, &state, sealing)?;
@@ -50,13 +50,12 @@ pub(super) fn save(
         keys: &keys,
         addresses: &wanted.assignment.addresses,
     })?;
-    Ok(())
+    Ok(state)
 }
 
 /// Removes the keys from older generations that `wanted`, which is stored, does not have.
-pub(super) fn revoke_others(directory: &Path, wanted: &Target) -> anyhow::Result<()> {
-    let state = StateDir::open(directory, StateDir::KEEP)?;
-    kept_keys::revoke_others(&state, &wanted.encoded.without_route_tables().keys)
+pub(super) fn revoke_others(state: &StateDir, wanted: &Target) -> anyhow::Result<()> {
+    kept_keys::revoke_others(state, &wanted.encoded.without_route_tables().keys)
         .context("keys that were withdrawn or replaced cannot be removed from older generations")
 }
 

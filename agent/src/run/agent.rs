@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_render::limits::{self, Limits};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -36,6 +38,7 @@ use crate::host::limits as host_limits;
 use crate::host::lock::Lock;
 use crate::host::service_manager;
 use crate::seal::SealingKeys;
+use crate::source::local::LocalFiles;
 use crate::tickets::{TicketRotator, Tickets, TicketsError};
 
 /// Runs until a signal or a request says to stop.
@@ -66,7 +69,7 @@ pub(super) async fn run(
     let clients = options.source.start(source::EngineInputs {
         resolve: options.resolve.clone(),
         limits: options.limits,
-        host: host_settings(&options, &directories, held)?,
+        host: host_settings(&options, &directories, &accepted, held)?,
         known: known_sender,
         accepted,
         sealing: Arc::clone(&sealing),
@@ -214,9 +217,12 @@ async fn serve(
 fn host_settings(
     options: &RunOptions,
     directories: &Directories,
+    accepted: &[ResolvedGateway],
     held: BTreeMap<NamespacedName, Vec<IpAddr>>,
 ) -> anyhow::Result<HostSettings> {
     Ok(HostSettings {
+        local: LocalFiles::start(&options.local_files, accepted)
+            .context("cannot follow local files")?,
         pool: if options.addresses.is_empty() {
             host_addresses::all()
         } else {

@@ -39,7 +39,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
     let mut trust = Watch::start(state.root(), limits, Timing::default(), state::is_state)
         .context("cannot start watching whom to trust")?;
     let mut directory = BundleDirectory::new(settings.clone(), state, &accepted);
-    let engine = SnapshotEngine { host, known };
+    let mut engine = SnapshotEngine { host, known };
     let runtime = tokio::runtime::Handle::current();
     thread(move || {
         engine.restore(accepted);
@@ -50,6 +50,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
                 tokio::select! {
                     change = watch.changes.recv() => change.is_some(),
                     change = trust.changes.recv() => change.is_some(),
+                    () = engine.local_changed() => true,
                     () = tokio::time::sleep_until(due), if again.is_some() => true,
                 }
             });

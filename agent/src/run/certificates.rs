@@ -32,7 +32,7 @@ pub(crate) struct CertificateReport {
     pub(crate) gateway: String,
     /// The object that it is from: `Secret/namespace/name`, or ConfigMaps with `+` between them.
     pub(crate) object: String,
-    /// File of the object, where the source is manifests.
+    /// Files of the object, where the source is manifests or they are files of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
     pub(crate) role: CertificateRole,
@@ -88,7 +88,12 @@ impl CertificatesSource {
 
     /// Reports those of every Gateway, the earliest to expire first; asks each Envoy what it serves.
     pub(super) async fn report(&self) -> Vec<CertificateReport> {
-        let files = self.known.borrow().key_files.clone();
+        let files = {
+            let known = self.known.borrow();
+            let mut files = BTreeMap::clone(&known.key_files);
+            files.extend(known.local.files.clone());
+            files
+        };
         let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
         let mut found = Vec::new();
         // All at once: several that hang take no longer than one.

@@ -24,9 +24,10 @@ use sesame_gateway_api::world::{Kind, LastGoodKeys, ServedTogether, World};
 use tokio::sync::watch;
 
 use super::report::transitions::Transitions;
-use super::target::{HostSettings, Origin, Targets, keep, render_all};
+use super::target::{HostSettings, Origin, Targets, keep, render_all, take_local};
 use super::withdrawal::Withdrawal;
 use crate::source::bundles::BundleReport;
+use crate::source::local::LocalMaterial;
 use crate::source::manifests::{Manifests, ScanReport};
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
@@ -60,6 +61,8 @@ pub(super) struct SourceState {
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
     /// The files of the Secrets and ConfigMaps among manifests, by `Kind/namespace/name`.
     pub(super) key_files: Arc<BTreeMap<String, String>>,
+    /// The content of local files that stands for their objects.
+    pub(super) local: Arc<LocalMaterial>,
     /// The files in a directory of bundles.
     pub(super) bundles: Arc<Vec<BundleReport>>,
     /// Time since when the engine works on one change; none while it waits for the next.
@@ -110,6 +113,8 @@ impl Engine {
         self.restore();
         while let Some(change) = self.next(&mut watch) {
             note_busy(&self.known, true);
+            take_local(&self.known, &self.host);
+            self.manifests.take_local(&self.known.borrow().local.usable);
             let scan = match &change {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
@@ -123,16 +128,18 @@ impl Engine {
         }
     }
 
-    /// Waits for the next change of the source, or of the decision on a withdrawal.
+    /// Waits for the next change of the source, of local files, or of the decision on a withdrawal.
     fn next(&mut self, watch: &mut Watch) -> Option<Change> {
         let Self {
             runtime,
             withdrawal,
+            host,
             ..
         } = self;
         runtime.block_on(async {
             tokio::select! {
                 change = watch.changes.recv() => change,
+                () = host.local.changed() => Some(Change::Paths(Vec::new())),
                 () = withdrawal.decided() => Some(Change::Paths(Vec::new())),
             }
         })

@@ -63,6 +63,7 @@ use sesame_http_server::guard::GuardFiles;
 use crate::access_log::AccessLogSettings;
 use crate::host::core_dumps;
 use crate::seal::SealSettings;
+use crate::source::local::LocalFile;
 use crate::source::manifests::ReadLimits;
 
 /// The agent's socket in the runtime directory.
@@ -79,6 +80,8 @@ pub struct RunOptions {
     pub source: Source,
     /// Options for the resolution of manifests.
     pub resolve: sesame_gateway_api::resolve::Options,
+    /// Files of this host that stand for Secrets and ConfigMaps.
+    pub local_files: Vec<LocalFile>,
     /// Limits of a directory of manifests.
     pub limits: ReadLimits,
     /// Bound ports by outside port.

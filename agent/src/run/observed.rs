@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::encoded::EncodedSnapshot;
 use tokio::sync::watch;
 
 use super::metrics::ApplyCounts;
@@ -68,6 +69,8 @@ pub(super) struct Observed {
     pub(super) affected: Arc<Affected>,
     /// Listeners that do not show one of their certificates, though it was accepted, and what handshakes with them showed.
     pub(super) unshown: BTreeMap<String, String>,
+    /// Listeners whose certificates are in files of hosts, of which this one has none.
+    pub(super) without_files: BTreeMap<String, String>,
     /// Envoy's reasons for refusing the current target as a whole.
     pub(super) refusal: Vec<String>,
     /// Reason other than a refusal for which the target is not served.
@@ -93,6 +96,13 @@ impl Observed {
         self.applied_for
             .as_ref()
             .map_or("", |wanted| wanted.revision())
+    }
+
+    /// Returns the listeners that do not show one of their certificates, and why.
+    pub(super) fn all_unshown(&self) -> BTreeMap<String, String> {
+        let mut all = self.unshown.clone();
+        all.extend(self.without_files.clone());
+        all
     }
 
     /// Returns whether some part of the target cannot be expressed for Envoy at all, or nobody can reach it.
@@ -171,6 +181,7 @@ impl Observed {
                 .iter()
                 .map(|cluster| format!("cluster {cluster} is still warming")),
         );
+        self.without_files = without_files(&wanted.encoded);
         self.unusable_addresses = wanted
             .encoded
             .addresses()
@@ -179,4 +190,25 @@ impl Observed {
             .map(|asked| (asked.clone(), "this host does not offer it".to_owned()))
             .collect();
     }
+}
+
+/// Returns the listeners that show no certificate here, because that is in files of hosts, and which files are missing.
+fn without_files(encoded: &EncodedSnapshot) -> BTreeMap<String, String> {
+    let missing = encoded.missing_on_host();
+    if missing.is_empty() {
+        return BTreeMap::new();
+    }
+    let snapshot = encoded.without_route_tables();
+    let listeners = snapshot.ports.iter().flat_map(|port| &port.listeners);
+    let described = listeners.filter_map(|listener| {
+        let keys = &listener.tls.as_ref()?.keys;
+        let lacks = |key: &&String| missing.contains(key);
+        let lacking: Vec<&str> = keys.iter().filter(lacks).map(String::as_str).collect();
+        let why = format!(
+            "no local-certificate of this host stands for {}",
+            lacking.join(", ")
+        );
+        (!lacking.is_empty()).then(|| (listener.name.clone(), why))
+    });
+    described.collect()
 }

@@ -11,7 +11,7 @@ use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
 use super::engine::{SourceState, note_busy, report_changes};
-use super::target::{HostSettings, Origin, Targets, keep, render_all};
+use super::target::{HostSettings, Origin, Targets, keep, render_all, take_local};
 use crate::source::problem::SourceProblem;
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate};
 
@@ -36,6 +36,16 @@ impl SnapshotEngine {
         });
     }
 
+    /// Waits until local files have changed.
+    pub(super) async fn local_changed(&mut self) {
+        self.host.local.changed().await;
+    }
+
+    /// Targets what is wanted now with the newest content of local files.
+    pub(super) fn take_local(&self) {
+        take_local(&self.known, &self.host);
+    }
+
     /// Targets what the source says.
     pub(super) fn take(&self, update: SourceUpdate) {
         let SourceUpdate {
@@ -46,6 +56,7 @@ impl SnapshotEngine {
             cause,
         } = update;
         note_busy(&self.known, true);
+        self.take_local();
         let before = self.known.borrow().gateways.clone();
         let Merged {
             revisions,

@@ -131,15 +131,28 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
         accepted,
         ..
     } = inputs;
-    let engine = SnapshotEngine { host, known };
+    let mut engine = SnapshotEngine { host, known };
+    let runtime = tokio::runtime::Handle::current();
     let mut dirs = SnapshotDirs::new(dir, trusted);
     let mut watch = Watch::start(dir, limits, Timing::default(), snapshots::is_piece)
         .context("cannot start watching the snapshots")?;
     thread(move || {
         engine.restore(accepted);
-        while watch.changes.blocking_recv().is_some() {
-            engine.take(dirs.scan());
-            note_polling(&engine.known, &watch);
+        loop {
+            let scan = runtime.block_on(async {
+                tokio::select! {
+                    change = watch.changes.recv() => change.map(|_| true),
+                    () = engine.local_changed() => Some(false),
+                }
+            });
+            match scan {
+                Some(true) => {
+                    engine.take(dirs.scan());
+                    note_polling(&engine.known, &watch);
+                }
+                Some(false) => engine.take_local(),
+                None => return,
+            }
         }
     })
 }

@@ -1,6 +1,7 @@
 //! The target of each Gateway: the pure step from resolved revisions to Envoy's resources on this host.
 
 mod host_settings;
+mod local;
 mod retaining;
 
 use std::borrow::Cow;
@@ -16,6 +17,7 @@ use sesame_proto::schema::Transport;
 use sesame_proto::{addresses, digest};
 
 pub(super) use self::host_settings::HostSettings;
+pub(super) use self::local::take_local;
 pub(super) use self::retaining::RetainedCertificate;
 use super::addresses::{AddressRequest, Assignment, assign};
 use crate::access_log::AccessLogTo;
@@ -157,6 +159,7 @@ pub(super) fn render_all(
     before: &Targets,
     origin: Origin<'_>,
 ) -> Targets {
+    let gateways = &local::with_local(gateways, host)[..];
     let needs: Vec<AddressRequest> = gateways
         .iter()
         .map(|offer| {
@@ -370,6 +373,7 @@ fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> Addres
 mod tests {
     use super::*;
     use crate::run::directories::Directories;
+    use crate::source::local::LocalFiles;
     use std::path::PathBuf;
 
     #[test]
@@ -394,6 +398,7 @@ mod tests {
             },
             held: BTreeMap::new(),
             directories: Directories::create(&state, &runtime).unwrap(),
+            local: LocalFiles::default(),
         };
         let [wide, narrow] = ["wide", "narrow"].map(|name| NamespacedName::new("default", name));
         let need = |gateway: &NamespacedName, port| AddressRequest {

@@ -113,7 +113,13 @@ pub fn gateway_of(name: &str) -> Option<NamespacedName> {
     ObjectKey::parse_as(Kind::Gateway, name)
 }
 
-/// Returns the keys that a snapshot names, in its order, or the names of those that are not among `held`.
+/// Returns true if a snapshot names keys that have to come with it: all but those that are in files of hosts.
+pub fn needs_keys(snapshot: &Snapshot) -> bool {
+    snapshot.keys.iter().any(|named| !named.on_host)
+}
+
+/// Returns the keys that a snapshot names and that do not stay on hosts, in its order, or the names of those that are not among
+/// `held`.
 pub fn keys_of<'a>(
     snapshot: &Snapshot,
     held: impl IntoIterator<Item = &'a KeyPair>,
@@ -124,7 +130,7 @@ pub fn keys_of<'a>(
         .collect();
     let mut missing = Vec::new();
     let mut keys = Vec::new();
-    for named in &snapshot.keys {
+    for named in snapshot.keys.iter().filter(|named| !named.on_host) {
         match held.get(&(named.name.as_str(), named.digest.clone())) {
             Some(key) => keys.push((*key).clone()),
             None => missing.push(named.name.clone()),
@@ -171,11 +177,18 @@ mod tests {
         };
         let good = key("Secret/default/a", b"one");
         let snapshot = Snapshot {
-            keys: vec![KeyRef {
-                name: good.name.clone(),
-                digest: good.digest(),
-                ..KeyRef::default()
-            }],
+            keys: vec![
+                KeyRef {
+                    name: "Secret/default/in-files".to_owned(),
+                    on_host: true,
+                    ..KeyRef::default()
+                },
+                KeyRef {
+                    name: good.name.clone(),
+                    digest: good.digest(),
+                    ..KeyRef::default()
+                },
+            ],
             ..Snapshot::default()
         };
         let older = key("Secret/default/a", b"two");

@@ -14,7 +14,7 @@ use sesame_files::bundle::arguments::{BundleArgs, BundleKeys};
 use sesame_files::bundle::{self, BundleOrder};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::keys::{self, KeyPair};
-use sesame_proto::schema::Snapshot;
+use sesame_proto::schema::{KeyRef, Snapshot};
 use sesame_published::names::{
     DEFAULT_NAMESPACE, KEY_SECRETS_ENTRY, KEYS_ENTRY, MAX_KEY_SECRETS, key_secret_name,
     manifest_name,
@@ -57,7 +57,7 @@ pub(super) fn main(args: &ExportArgs) -> Result<()> {
     })?;
     let file = &args.bundle.file;
     bundle::write(file, &bytes).with_context(|| file.display().to_string())?;
-    let keys = match (snapshot.keys.len(), hosts.len()) {
+    let keys = match (published_keys(&snapshot).count(), hosts.len()) {
         (0, _) => "no private keys".to_owned(),
         (keys, 0) => format!("{keys} private keys left out"),
         (keys, hosts) => format!("{keys} private keys encrypted to {hosts} hosts"),
@@ -79,7 +79,7 @@ async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPa
         .client;
     let (gateway, namespace) = (&args.gateway, &args.namespace);
     let PublishedGateway { snapshot, data } = published::read(&client, namespace, gateway).await?;
-    if !with_keys || snapshot.keys.is_empty() {
+    if !with_keys || published_keys(&snapshot).next().is_none() {
         return Ok((snapshot, Vec::new()));
     }
     let count = data
@@ -100,9 +100,14 @@ async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPa
     Ok((snapshot, pairs))
 }
 
+/// Returns the references to key pairs that are published: all but those that stay in files of hosts.
+fn published_keys(snapshot: &Snapshot) -> impl Iterator<Item = &KeyRef> {
+    snapshot.keys.iter().filter(|named| !named.on_host)
+}
+
 /// Returns the key pairs that a snapshot names.
 fn named(snapshot: &Snapshot, held: &[KeyPair]) -> Result<Vec<KeyPair>> {
-    let pairs = snapshot.keys.iter().map(|named| {
+    let pairs = published_keys(snapshot).map(|named| {
         let same = |pair: &&KeyPair| pair.name == named.name && pair.digest() == named.digest;
         let pair = held.iter().find(same).cloned();
         pair.with_context(|| {

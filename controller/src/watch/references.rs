@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use sesame_gateway_api::api::{
     FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef, TrustBundleRef,
 };
-use sesame_gateway_api::resolve::session_ticket_keys;
+use sesame_gateway_api::resolve::{CertificateSource, session_ticket_keys};
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
@@ -73,6 +73,7 @@ impl Referenced {
         if let Some(reference) = backend
             .as_ref()
             .and_then(|backend| backend.client_certificate_ref.as_ref())
+            && CertificateSource::of_gateway(&gateway.metadata) == CertificateSource::Secret
         {
             self.certificate(namespace, reference);
         }
@@ -107,8 +108,10 @@ impl Referenced {
             .iter()
             .filter_map(|listener| listener.tls.as_ref())
         {
-            for reference in &tls.certificate_refs {
-                self.certificate(namespace, reference);
+            if CertificateSource::of_listener(tls) == CertificateSource::Secret {
+                for reference in &tls.certificate_refs {
+                    self.certificate(namespace, reference);
+                }
             }
             if let Some(name) = session_ticket_keys(&tls.options) {
                 let reference = ObjectRef {
@@ -202,6 +205,12 @@ spec:
       - {name: ../../pods/x}
       - {kind: Vault, group: example.com, name: elsewhere}
       options: {projectsesame.io/session-ticket-keys: tickets}
+  - name: on-hosts
+    port: 8443
+    protocol: HTTPS
+    tls:
+      certificateRefs: [{name: in-files}]
+      options: {projectsesame.io/certificate-source: host}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway

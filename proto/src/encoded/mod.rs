@@ -5,6 +5,7 @@
 
 mod endpoints;
 mod route_tables;
+mod substitutes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 pub use self::route_tables::{EncodedHost, EncodedTable};
+pub use self::substitutes::Substitutes;
 use crate::delta::RouteTableDelta;
 use crate::digest;
 use crate::keys::KeyPair;

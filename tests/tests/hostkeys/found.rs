@@ -32,6 +32,16 @@ impl Traces {
         Self(traces)
     }
 
+    /// Returns the forms of a key that is nothing but bytes: these, and as base64 wherever they begin.
+    pub(crate) fn of_bytes(key: &[u8]) -> Self {
+        let mut traces = vec![key.to_vec()];
+        for shift in 0..3 {
+            let rest = &key[shift..];
+            traces.push(STANDARD.encode(&rest[..rest.len() / 3 * 3]).into_bytes());
+        }
+        Self(traces)
+    }
+
     /// Returns true if the bytes have any of the forms.
     pub(crate) fn are_in(&self, bytes: &[u8]) -> bool {
         let has = |trace: &Vec<u8>| {

@@ -1,5 +1,8 @@
 //! Private keys on a host: sealed on its disks, and gone from them when they are revoked.
 
+mod everywhere;
 mod found;
+mod local_files;
 mod memory;
+mod renewed;
 mod sealed;

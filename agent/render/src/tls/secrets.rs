@@ -31,13 +31,16 @@ pub(crate) fn render(
         digest,
         serial: _,
         not_after: _,
+        on_host,
     } in key_refs
     {
         let Some(pair) = pairs.get(name.as_str()) else {
-            problems.add(
-                name,
-                "the key pair is named by the snapshot but is not on this host; what needs it is left out",
-            );
+            let why = if *on_host {
+                "the key pair is in files of hosts, and no local-certificate of this host names its files; what needs it is left out"
+            } else {
+                "the key pair is named by the snapshot but is not on this host; what needs it is left out"
+            };
+            problems.add(name, why);
             continue;
         };
         // Rotation reaches the host in two steps. The pair that is here is newer or older, and serves.

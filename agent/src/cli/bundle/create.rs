@@ -72,7 +72,7 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
     })?;
     let file = &wanted.file;
     bundle::write(file, &bytes).with_context(|| file.display().to_string())?;
-    let names = resolved.snapshot.keys.len();
+    let names = resolved.keys.len();
     if names > 0 && hosts.is_empty() {
         tracing::warn!(
             "the {names} private keys of the Gateway are left out; name the hosts that need them with --recipient, or put keys.pb beside the bundle there"

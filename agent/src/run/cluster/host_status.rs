@@ -93,9 +93,11 @@ pub(super) fn host_status(
             name: name.clone(),
             reason: text(reason),
         }),
-        unshown_certificates: bounded(&observed.unshown, |(listener, reason)| UnshownCertificate {
-            listener: listener.clone(),
-            reason: text(reason),
+        unshown_certificates: bounded(&observed.all_unshown(), |(listener, reason)| {
+            UnshownCertificate {
+                listener: listener.clone(),
+                reason: text(reason),
+            }
         }),
         refused_routes: bounded(&affected.routes, refused_route),
         refused: bounded(&affected.refused, refused_object),

@@ -34,7 +34,7 @@ pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {
 /// Follows the cluster in a task, and brings what it publishes to `engine` in a thread.
 pub(super) fn start(
     settings: &ClusterSettings,
-    engine: SnapshotEngine,
+    mut engine: SnapshotEngine,
     accepted: Vec<ResolvedGateway>,
 ) -> anyhow::Result<Clients> {
     let before = accepted.iter().map(|g| g.gateway.clone()).collect();
@@ -47,9 +47,21 @@ pub(super) fn start(
     let runtime = tokio::runtime::Handle::current();
     thread(move || {
         engine.restore(accepted);
-        while runtime.block_on(updates.changed()).is_ok() {
-            let update = updates.borrow_and_update().clone();
-            engine.take(update);
+        loop {
+            let of_source = runtime.block_on(async {
+                tokio::select! {
+                    changed = updates.changed() => changed.ok().map(|()| true),
+                    () = engine.local_changed() => Some(false),
+                }
+            });
+            match of_source {
+                Some(true) => {
+                    let update = updates.borrow_and_update().clone();
+                    engine.take(update);
+                }
+                Some(false) => engine.take_local(),
+                None => return,
+            }
         }
     })?;
     Ok(clients)

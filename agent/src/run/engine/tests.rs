@@ -175,6 +175,7 @@ impl Fixture {
                 interfaces: Vec::new,
                 held: BTreeMap::new(),
                 directories: directories.expect("directories"),
+                local: crate::source::local::LocalFiles::default(),
             },
             known: watch::channel(SourceState::default()).0,
             accepted: Vec::new(),

@@ -84,8 +84,8 @@ async fn run(
             let stored = (wanted.revision().to_owned(), wanted.encoded.keys().len());
             let mut revoked = Ok(());
             if stored != before {
-                accepted::save(&directory, &wanted, &config, &sealing)?;
-                revoked = accepted::revoke_others(&directory, &wanted);
+                let state = accepted::save(&directory, &wanted, &config, &sealing)?;
+                revoked = accepted::revoke_others(&state, &wanted);
             }
             Ok::<_, anyhow::Error>((stored, config, revoked))
         });

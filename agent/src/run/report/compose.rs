@@ -81,7 +81,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         .into_iter()
         .map(expiry_message)
         .chain(warnings_of_settings.iter().cloned())
-        .chain(unlogged(observed))
+        .chain(unlogged(observed).chain(warnings_of_local_files(known)))
         .collect();
     let source = with_state(source, known);
     let inputs = inputs::digest(
@@ -126,6 +126,9 @@ fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     } else if !known.available {
         reasons.push("the source has not been read yet".to_owned());
     }
+    let local = known.local.problems.iter();
+    let errors = local.filter(|problem| problem.severity == Severity::Error);
+    reasons.extend(errors.map(ToString::to_string));
     if let Some(why) = &known.polling {
         reasons.push(format!(
             "changes of {} are polled for once a second, because inotify is not available: {why}",
@@ -153,7 +156,7 @@ fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
     SourceReport {
         available: known.available,
         reason: known.held.clone().unwrap_or_default(),
-        problems: known.problems.to_vec(),
+        problems: [&known.problems[..], &known.local.problems].concat(),
         bundles: known.bundles.to_vec(),
         ..source.clone()
     }
@@ -197,6 +200,10 @@ fn gateway_reasons(
         reasons.extend(unshown.map(|(listener, why)| {
             format!("Gateway {name}: {listener} does not show its newest certificate: {why}")
         }));
+        let without = observed.without_files.iter();
+        reasons.extend(without.map(|(listener, why)| {
+            format!("Gateway {name}: {listener} shows no certificate: {why}")
+        }));
         if let Some(why) = &observed.outdated {
             reasons.push(format!("Gateway {name}: {why}"));
         }
@@ -215,6 +222,13 @@ fn unlogged(observed: &BTreeMap<NamespacedName, Observed>) -> impl Iterator<Item
         let why = observed.unlogged.as_ref()?;
         Some(format!("Gateway {name}: access logs are off: {why}"))
     })
+}
+
+/// Returns what clients will not like about certificates in local files.
+fn warnings_of_local_files(known: &SourceState) -> impl Iterator<Item = String> {
+    let problems = known.local.problems.iter();
+    let warnings = problems.filter(|problem| problem.severity == Severity::Warning);
+    warnings.map(ToString::to_string)
 }
 
 /// Composes the report of one Gateway.
@@ -276,7 +290,7 @@ pub(in crate::run) fn gateway_report(
         applied_at: observed.applied_at,
         stored: observed.stored.clone(),
         refused,
-        unshown: observed.unshown.clone(),
+        unshown: observed.all_unshown(),
         refusal: observed.refusal.clone(),
         retained: retained(observed),
         draining: observed.draining.clone(),

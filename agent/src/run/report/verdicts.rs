@@ -96,7 +96,7 @@ fn programmed(observed: &Observed, host_addresses: &[String]) -> Programmed {
         hosts_ready: u32::from(observed.live && observed.applied.is_some()),
         hosts: 1,
         refused_listeners: observed.affected.listeners.clone(),
-        unshown_certificates: observed.unshown.clone(),
+        unshown_certificates: observed.all_unshown(),
         unusable_addresses: observed.unusable_addresses.clone(),
         awaited: None,
         notes: Vec::new(),

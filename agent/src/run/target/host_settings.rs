@@ -9,6 +9,7 @@ use sesame_render::limits::Limits;
 
 use crate::access_log::AccessLogTo;
 use crate::run::directories::Directories;
+use crate::source::local::LocalFiles;
 
 /// The settings of a host.
 #[derive(Clone, Debug)]
@@ -41,4 +42,6 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// Directories of the agent.
     pub(in crate::run) directories: Directories,
+    /// Files of this host that stand for Secrets and ConfigMaps.
+    pub(in crate::run) local: LocalFiles,
 }

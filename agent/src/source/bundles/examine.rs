@@ -12,7 +12,7 @@ use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 use sesame_proto::signature::TrustedKeys;
 
-use crate::source::update::{GatewayRevision, gateway_of, keys_of};
+use crate::source::update::{GatewayRevision, gateway_of, keys_of, needs_keys};
 
 /// Everything that decides whether a bundle is good.
 pub(super) struct BundleRules<'a> {
@@ -108,7 +108,7 @@ fn keys(
     gateway: &NamespacedName,
     rules: &BundleRules<'_>,
 ) -> Result<Vec<KeyPair>, String> {
-    if snapshot.keys.is_empty() {
+    if !needs_keys(snapshot) {
         return Ok(Vec::new());
     }
     let mut held = (rules.held)(gateway);

@@ -7,6 +7,7 @@
 mod claims;
 mod file;
 mod limits;
+mod local_objects;
 mod objects;
 mod read;
 pub(crate) mod tree;
@@ -20,7 +21,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use sesame_gateway_api::world::{LastGoodKeys, ObjectKey, ServedTogether, World};
+use sesame_gateway_api::world::{AnyObject, LastGoodKeys, ObjectKey, ServedTogether, World};
 
 pub use self::limits::ReadLimits;
 
@@ -56,6 +57,8 @@ pub struct Manifests {
     /// Objects that more than one file declares, with these files, sorted.
     contested: BTreeMap<KeyedObject, Vec<Arc<Path>>>,
     world: World,
+    /// Objects for which local files stand.
+    local: Vec<AnyObject>,
     /// Problems of the directory rather than of a file's content.
     tree_problems: Vec<SourceProblem>,
     /// Good files that are not stored, and files that went, which may still be stored.
@@ -86,6 +89,7 @@ impl Manifests {
             owners: BTreeMap::new(),
             contested: BTreeMap::new(),
             world: World::default(),
+            local: Vec::new(),
             tree_problems: Vec::new(),
             unsaved: BTreeSet::new(),
             store_unswept: true,
@@ -369,9 +373,11 @@ impl Manifests {
     fn report(&mut self, changed: &BTreeSet<KeyedObject>) -> ScanReport {
         let held = self.files.values().map(|file| file.documents()).sum();
         self.documents.collect(held);
+        let local = self.put_local_objects();
+        let keys: BTreeSet<ObjectKey> = changed.iter().map(KeyedObject::key).chain(local).collect();
         ScanReport {
             available: self.available,
-            changed: changed.iter().map(KeyedObject::key).collect(),
+            changed: keys.into_iter().collect(),
             problems: self.problems().into(),
         }
     }

@@ -23,6 +23,7 @@ use sesame_proto::encoded::EncodedSnapshot;
 
 use super::update::{
     GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate, Trusted, gateway_of, keys_of,
+    needs_keys,
 };
 
 const MAX_KEY_BYTES: u64 = 24 << 20;
@@ -269,10 +270,10 @@ fn read(
             snapshot.gateway
         )
     })?;
-    let held = if snapshot.keys.is_empty() {
-        Vec::new()
-    } else {
+    let held = if needs_keys(&snapshot) {
         read_keys(&dir.join(KEYS))?
+    } else {
+        Vec::new()
     };
     let keys = keys_of(&snapshot, &held).map_err(|missing| {
         format!(

@@ -36,6 +36,9 @@ pub use self::gateways::merged::{MergedGateway, merged_name};
 pub use self::gateways::service_request::ServiceRequest;
 pub use self::listeners::session_ticket_keys;
 pub use self::snapshot::ResolvedGateway;
+pub use self::tls::ca_bundles::checked_bundle;
+pub use self::tls::certificate_source::CertificateSource;
+pub use self::tls::certificates::{CheckedPair, checked_pair};
 
 use self::backends::Backends;
 use self::backends::tls_policies::Policies;

@@ -63,7 +63,7 @@ pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
         signing,
     } = order;
     let sharded = shard::split(snapshot).map_err(BundleError::from)?;
-    let keys = if hosts.is_empty() || snapshot.keys.is_empty() {
+    let keys = if hosts.is_empty() || pairs.is_empty() {
         None
     } else {
         let mut failed = None;

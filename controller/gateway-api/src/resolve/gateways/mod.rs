@@ -3,6 +3,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
+mod client_key;
 mod features;
 pub(crate) mod merged;
 pub(crate) mod mesh;
@@ -23,8 +24,7 @@ use self::mesh_policies::MeshPolicies;
 use self::own_settings::OwnSettings;
 pub(crate) use self::parent_listeners::ParentListeners;
 use crate::api::{
-    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, ListenerSet, Metadata, NamespacedName,
-    PublishingType,
+    Gateway, GatewaySpec, GatewayTls, ListenerSet, Metadata, NamespacedName, PublishingType,
 };
 use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet};
@@ -205,8 +205,11 @@ fn check<'w>(
         cx.problems.add(owner.key(), message.to_owned());
     }
     let mut resolved = Verdict::default();
-    let GatewayTls { backend, frontend } = tls.as_ref().unwrap_or(&NO_TLS);
-    let client_key = client_key(&owner, backend.as_ref(), &mut resolved, cx, references);
+    let GatewayTls {
+        backend: _,
+        frontend,
+    } = tls.as_ref().unwrap_or(&NO_TLS);
+    let client_key = client_key::find(gateway, &owner, &mut resolved, cx, references);
     let mesh = mesh::check(
         gateway,
         client_key.as_deref(),
@@ -252,35 +255,6 @@ fn check<'w>(
         not_understood,
         passed_over,
     }
-}
-
-/// Returns the name of the key that the Gateway shows to backends; a bad reference is told in `resolved`.
-fn client_key<'w>(
-    owner: &ListenerOwner<'w>,
-    backend: Option<&'w GatewayBackendTls>,
-    resolved: &mut Verdict,
-    cx: &ResolveContext<'w, '_>,
-    references: &mut ReferencedObjects<'_, 'w, '_>,
-) -> Option<String> {
-    let GatewayBackendTls {
-        client_certificate_ref,
-    } = backend?;
-    let reference = client_certificate_ref.as_ref()?;
-    let (key, fault) = match references.certificates.get(owner.referrer(), reference, cx) {
-        Ok(usable) => (Some(usable.certificate.key.name.clone()), usable.fault),
-        Err(fault) => (None, Some(fault)),
-    };
-    if let Some((reason, why)) = fault {
-        let reason = match reason {
-            Reason::RefNotPermitted => reason,
-            _ => Reason::InvalidClientCertificateRef,
-        };
-        resolved.refuse(
-            reason,
-            format!("spec.tls.backend.clientCertificateRef: {why}"),
-        );
-    }
-    key
 }
 
 impl<'w> CheckedGateway<'w> {

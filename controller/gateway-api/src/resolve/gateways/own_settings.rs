@@ -8,6 +8,7 @@ use crate::api::{Gateway, Infrastructure, ListenerSet, NamespacedName};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::settings::GatewaySettings;
 use crate::resolve::settings::parameters::{self, Parameters, Scope};
+use crate::resolve::tls::certificate_source::{CertificateSource, GATEWAY_ANNOTATION};
 use crate::status::Verdict;
 use crate::world::{Kind, ObjectKey};
 
@@ -42,8 +43,11 @@ impl OwnSettings {
             .chain(class.parameters.valid())
             .chain(own.valid())
             .collect();
-        let annotations = &gateway.metadata.annotations;
-        let (settings, not_understood) = GatewaySettings::of(&layers, annotations);
+        // One of them is no setting.
+        let annotations = gateway.metadata.annotations.iter();
+        let annotations = annotations.filter(|(key, _)| *key != GATEWAY_ANNOTATION);
+        let (settings, mut not_understood) = GatewaySettings::of(&layers, &annotations.collect());
+        not_understood.extend(CertificateSource::fault(&gateway.metadata));
         let merged = merged::published_as(&gateway.spec.gateway_class_name, class, cx.options);
         let mut found = Self {
             settings,

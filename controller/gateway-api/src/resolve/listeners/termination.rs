@@ -9,6 +9,7 @@ use super::tls_options::{self, TICKET_KEYS, TlsOptions};
 use crate::api::{ListenerTls, ObjectRef, Protocol, TlsMode};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
+use crate::resolve::tls::certificate_source::CertificateSource;
 use crate::resolve::tls::certificates::{Certificate, Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
 use crate::status::Reason;
@@ -91,7 +92,14 @@ pub(crate) fn resolve<'w>(
     // Faults of them are in `accepted`.
     let (options, _) = TlsOptions::read(&listener.spec.protocol, tls);
     let mut termination = schema::TlsTermination {
-        keys: keys(owner, listener, &tls.certificate_refs, cx, certificates),
+        keys: match options.source() {
+            CertificateSource::Secret => {
+                keys(owner, listener, &tls.certificate_refs, cx, certificates)
+            }
+            CertificateSource::Host => {
+                keys_on_hosts(owner, listener, &tls.certificate_refs, cx, certificates)
+            }
+        },
         ..Default::default()
     };
     let kinds = termination.keys.iter();
@@ -183,6 +191,29 @@ fn keys<'w>(
             listener.spec.hostname.as_deref().unwrap_or_default()
         );
         advise(owner, listener, message, cx);
+    }
+    keys
+}
+
+/// Returns the names of the keys of a listener whose certificates are in files of hosts: which, the hosts tell.
+fn keys_on_hosts<'w>(
+    owner: &ListenerOwner<'w>,
+    listener: &mut CheckedListener<'w>,
+    references: &'w [ObjectRef],
+    cx: &ResolveContext<'w, '_>,
+    certificates: &mut Certificates<'w, '_>,
+) -> Vec<String> {
+    let mut keys = Vec::new();
+    let looked_at = references.iter().take(limits::MAX_CERTIFICATE_REFS);
+    for (i, reference) in looked_at.enumerate() {
+        match certificates.on_hosts(owner.referrer(), reference, cx) {
+            Ok(name) if keys.contains(&name) => {}
+            Ok(name) => keys.push(name),
+            Err((reason, why)) => {
+                let message = format!("tls.certificateRefs[{i}]: {why}");
+                listener.resolved.refuse(reason, message);
+            }
+        }
     }
     keys
 }

@@ -13,6 +13,7 @@ use sesame_proto::tls_parameters::{CIPHER_SUITES, is_application_protocol};
 use crate::api::{ListenerTls, Protocol, TlsMode};
 use crate::resolve::syntax::limits;
 use crate::resolve::syntax::names::is_ours;
+use crate::resolve::tls::certificate_source::{CertificateSource, LISTENER_OPTION};
 use crate::resolve::tls::private_keys::KeyKind;
 use crate::resolve::tls::subject_alt_names::{self, AltNames};
 
@@ -39,6 +40,7 @@ pub(super) struct TlsOptions {
     /// Name of a Secret beside the listener's object.
     pub(super) session_ticket_keys: Option<String>,
     client_names: AltNames,
+    source: CertificateSource,
 }
 
 impl TlsOptions {
@@ -116,6 +118,12 @@ impl TlsOptions {
                 ));
             }
             CLIENT_NAMES => self.client_names = subject_alt_names::read_names(value)?,
+            LISTENER_OPTION => {
+                self.source = CertificateSource::named(value).ok_or_else(|| {
+                    let words = one_of(&CertificateSource::WORDS);
+                    format!("{:?} is not {words}", told(value))
+                })?;
+            }
             _ => {
                 return Err(format!(
                     "is unknown; expected {}",
@@ -125,12 +133,18 @@ impl TlsOptions {
                         SUITES,
                         ALPN,
                         TICKET_KEYS,
-                        CLIENT_NAMES
+                        CLIENT_NAMES,
+                        LISTENER_OPTION
                     ])
                 ));
             }
         }
         Ok(())
+    }
+
+    /// Returns where the certificates are.
+    pub(super) fn source(&self) -> CertificateSource {
+        self.source
     }
 
     /// Sets the parameters of a termination; keys of session tickets are for whoever finds their Secret.
@@ -142,6 +156,7 @@ impl TlsOptions {
             alpn,
             session_ticket_keys: _,
             client_names,
+            source: _,
         } = self;
         let AltNames {
             dns_names,
@@ -286,11 +301,13 @@ mod tests {
                 ),
                 (ALPN, "http/1.1,h2"),
                 (CLIENT_NAMES, "a.test,spiffe://a.test/*"),
+                (LISTENER_OPTION, "host"),
                 ("example.com/min-version", "1.0"),
                 ("notprojectsesame.io/min-version", "1.0"),
             ],
         );
         assert_eq!(faults, "");
+        assert_eq!(read.source(), CertificateSource::Host);
         let mut termination = TlsTermination::default();
         read.apply(&mut termination);
         let expected = TlsTermination {
@@ -329,6 +346,7 @@ mod tests {
             ),
             (ALPN, "h2,mqtt", "\"mqtt\" is not h2 or http/1.1"),
             (ALPN, &many, "\"a\" is not h2 or http/1.1"),
+            (LISTENER_OPTION, "file", "\"file\" is not secret or host"),
             (
                 CLIENT_NAMES,
                 "spiffe://example.com*",

@@ -23,7 +23,7 @@ pub struct ResolvedGateway {
     pub gateway: NamespacedName,
     /// The listeners, route tables, Backends and endpoints.
     pub snapshot: Snapshot,
-    /// The keys, sorted by name; the same names as in `snapshot.keys`.
+    /// The keys, sorted by name; the same names as in `snapshot.keys`, without those that are in files of hosts.
     pub keys: Vec<KeyPair>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn assemble<'w>(
         snapshot: schema::Snapshot {
             gateway: Kind::Gateway.named(name.clone()).to_string(),
             addresses: gateway.addresses.usable.clone(),
-            keys: certificates.iter().map(|(key, _)| (*key).clone()).collect(),
+            keys: certificates.iter().map(|(key, _)| key.clone()).collect(),
             trust_bundles,
             ports,
             route_tables,
@@ -94,7 +94,7 @@ pub(crate) fn assemble<'w>(
         gateway: name,
         keys: certificates
             .iter()
-            .map(|(_, pair)| (*pair).clone())
+            .filter_map(|(_, pair)| pair.cloned())
             .collect(),
     })
 }

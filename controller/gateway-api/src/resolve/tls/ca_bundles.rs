@@ -197,12 +197,8 @@ impl<'w> CaBundles<'w> {
     ) -> Result<TrustBundle, String> {
         let found = self.read(namespace, name, key, cx)?;
         let Authorities { certificates, crls } = &*found;
-        Ok(TrustBundle {
-            name: format!("ConfigMap/{namespace}/{name}/{key}"),
-            pem: certificates.iter().map(|it| it.pem.as_str()).collect(),
-            crl: crls.concat(),
-            crl_for_leaf_only: !crls.is_empty() && certificates.iter().any(|it| !it.has_crl),
-        })
+        let name = format!("ConfigMap/{namespace}/{name}/{key}");
+        Ok(bundle(name, certificates, crls))
     }
 
     fn read(
@@ -236,6 +232,28 @@ fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     let lists = data.get("ca.crl").map(|text| revocation_lists::read(text));
     let lists = lists.transpose().map_err(|why| format!("ca.crl {why}"))?;
     authorities(key, text, lists.unwrap_or_default())
+}
+
+/// Checks CA certificates, and lists of what they have revoked, that stand for those of a ConfigMap. The error calls the texts
+/// `ca.crt` and `ca.crl`.
+pub fn checked_bundle(name: &str, text: &str, lists: &str) -> Result<TrustBundle, String> {
+    let lists = match lists {
+        "" => Vec::new(),
+        lists => revocation_lists::read(lists).map_err(|why| format!("ca.crl {why}"))?,
+    };
+    let found = authorities(DEFAULT_KEY, text, lists)?;
+    let Authorities { certificates, crls } = &*found;
+    Ok(bundle(name.to_owned(), certificates, crls))
+}
+
+/// Returns a bundle of certificates and lists.
+fn bundle(name: String, certificates: &[Authority], crls: &[String]) -> TrustBundle {
+    TrustBundle {
+        name,
+        pem: certificates.iter().map(|it| it.pem.as_str()).collect(),
+        crl: crls.concat(),
+        crl_for_leaf_only: !crls.is_empty() && certificates.iter().any(|it| !it.has_crl),
+    }
 }
 
 /// Reads and checks the certificates of the field, whose authorities have issued the lists.

@@ -2,7 +2,7 @@
 //!
 //! A private key leaves only as a [`KeyPair`]; no error and no `Debug` output has any part of one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -20,6 +20,7 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::hostnames::Hostname;
+use crate::resolve::syntax::names::check_object;
 use crate::status::{Grounds, Reason};
 use crate::world::LastGoodKeys;
 
@@ -102,6 +103,8 @@ pub(crate) struct Certificates<'w, 'c> {
     by_name: BTreeMap<String, Arc<Certificate>>,
     /// Keys of session tickets, by the name of their `KeyRef`.
     of_tickets: BTreeMap<String, (KeyRef, KeyPair)>,
+    /// Names of pairs that are in files of hosts.
+    on_hosts: BTreeSet<String>,
 }
 
 impl<'w, 'c> Certificates<'w, 'c> {
@@ -112,6 +115,42 @@ impl<'w, 'c> Certificates<'w, 'c> {
             kept: BTreeMap::new(),
             by_name: BTreeMap::new(),
             of_tickets: BTreeMap::new(),
+            on_hosts: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the name of the key pair that hosts have in files for the Secret of a reference, which need not exist.
+    pub(crate) fn on_hosts(
+        &mut self,
+        referrer: Referrer<'w>,
+        reference: &'w ObjectRef,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<String, Grounds> {
+        let (namespace, name) = SECRETS.find(reference.into(), referrer, &cx.grants)?;
+        let key = NamespacedName::new(namespace, name);
+        check_object(namespace, name).map_err(|why| (Reason::InvalidCertificateRef, why))?;
+        let name = format!("Secret/{key}");
+        self.on_hosts.insert(name.clone());
+        Ok(name)
+    }
+
+    /// Returns the reference and the pair of a name that [`Self::get`] or [`Self::on_hosts`] gave: no pair where hosts have it. A
+    /// Secret that is read for somebody else serves for both.
+    pub(crate) fn published(&self, name: &str) -> Option<(KeyRef, Option<&KeyPair>)> {
+        match self.by_name.get(name) {
+            Some(certificate) => Some((certificate.key.clone(), Some(&*certificate.pair))),
+            None if self.on_hosts.contains(name) => {
+                let key = KeyRef {
+                    name: name.to_owned(),
+                    on_host: true,
+                    ..KeyRef::default()
+                };
+                Some((key, None))
+            }
+            None => {
+                let of_tickets = self.of_tickets.get(name);
+                of_tickets.map(|(key, keys)| (key.clone(), Some(keys)))
+            }
         }
     }
 
@@ -222,13 +261,6 @@ impl<'w, 'c> Certificates<'w, 'c> {
         Ok(name)
     }
 
-    /// Returns what is published of keys that are in use, by the name of their `KeyRef`.
-    pub(crate) fn published(&self, name: &str) -> Option<(&KeyRef, &KeyPair)> {
-        let of_tickets = self.of_tickets.get(name).map(|(key, keys)| (key, keys));
-        let pair = self.by_name.get(name).map(|it| (&it.key, &*it.pair));
-        pair.or(of_tickets)
-    }
-
     /// Returns a key pair that [`Self::get`] returned, by the name of its `KeyRef`.
     pub(crate) fn named(&self, name: &str) -> Option<&Certificate> {
         self.by_name.get(name).map(AsRef::as_ref)
@@ -269,6 +301,33 @@ fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
     };
     let staple = secret.get(STAPLE).unwrap_or_default();
     check(key, part("tls.crt")?, part("tls.key")?, staple)
+}
+
+/// A pair of files that stands for a Secret, checked as one that is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedPair {
+    /// The reference to it.
+    pub key: KeyRef,
+    /// The pair.
+    pub pair: KeyPair,
+    /// Sentences on what Envoy or clients will not like about it.
+    pub advice: Vec<String>,
+}
+
+/// Checks a pair that stands for a Secret. The error calls the two parts `tls.crt` and `tls.key`, and has nothing of either.
+pub fn checked_pair(
+    secret: &NamespacedName,
+    chain: &[u8],
+    private_key: &[u8],
+) -> Result<CheckedPair, String> {
+    let Certificate {
+        key, pair, advice, ..
+    } = check(secret, chain, private_key, &[])?;
+    Ok(CheckedPair {
+        key,
+        pair: KeyPair::clone(&pair),
+        advice,
+    })
 }
 
 /// Checks that both parts can be read, and that the key belongs to a certificate, which is the leaf. All else is for Envoy to
@@ -325,6 +384,7 @@ fn check(
             digest: pair.digest(),
             serial: leaf.tbs_certificate.serial.to_str_radix(16),
             not_after: leaf.validity().not_after.timestamp(),
+            on_host: false,
         },
         pair: Arc::new(pair),
     })

@@ -1,6 +1,7 @@
 //! Key pairs and CA certificates: found by reference, read and checked; and how clients of a Gateway are validated.
 
 pub(crate) mod ca_bundles;
+pub(crate) mod certificate_source;
 pub(crate) mod certificates;
 mod chains;
 pub(crate) mod client_validation;

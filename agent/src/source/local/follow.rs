@@ -1,0 +1,205 @@
+//! The watch over local files: directories are watched, never files, because files are replaced by renames and links are moved.
+//!
+//! Watched are the directory of each file, and those of everything that links on the way to it lead to: a moved `..data`, a link of
+//! certbot's `live`. A slow look at everything finds what had no event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::watch;
+
+use super::read::read_all;
+use super::{LocalFile, LocalMaterial};
+use crate::source::problem::{Severity, SourceProblem};
+
+/// Time of quiet after which files are read: a key is written right after its certificate.
+const QUIET: Duration = Duration::from_millis(20);
+/// Time after which they are read in any case.
+const LONGEST: Duration = Duration::from_millis(500);
+/// Time after which something wrong is told, if it is still there.
+const SECOND_LOOK: Duration = Duration::from_millis(300);
+/// Time between two looks where something is wrong, or nothing tells of changes.
+const POLL: Duration = Duration::from_secs(1);
+/// Time between two looks in any case.
+const RESCAN: Duration = Duration::from_secs(10);
+/// Links on the way to a file at most.
+const MAX_LINKS: usize = 40;
+
+/// Follows the files until nobody asks for them any more.
+pub(super) fn start(
+    entries: Vec<LocalFile>,
+    newest: watch::Sender<Arc<LocalMaterial>>,
+) -> io::Result<()> {
+    let (sender, events) = channel();
+    let mut follower = Follower {
+        entries,
+        newest,
+        sender,
+        watcher: None,
+        watched: BTreeMap::new(),
+        doubtful: false,
+    };
+    let thread = std::thread::Builder::new().name("local".to_owned());
+    thread.spawn(move || follower.run(&events)).map(|_| ())
+}
+
+/// Identity of a directory: another one may have its name later.
+type DirectoryId = (u64, u64);
+
+struct Follower {
+    entries: Vec<LocalFile>,
+    newest: watch::Sender<Arc<LocalMaterial>>,
+    sender: Sender<()>,
+    watcher: Option<RecommendedWatcher>,
+    watched: BTreeMap<PathBuf, DirectoryId>,
+    /// True if the last look found something wrong that has not been told: half of a renewal looks like this.
+    doubtful: bool,
+}
+
+impl Follower {
+    fn run(&mut self, events: &Receiver<()>) {
+        while !self.newest.is_closed() {
+            // First the watches, then the look: what comes after it has an event of its own.
+            let complete = self.watch();
+            self.read();
+            let troubled = self.doubtful || !self.newest.borrow().problems.is_empty();
+            let pause = match (self.doubtful, troubled || !complete) {
+                (true, _) => SECOND_LOOK,
+                (false, true) => POLL,
+                (false, false) => RESCAN,
+            };
+            wait(events, pause);
+        }
+    }
+
+    /// Watches the directories that matter now. Returns whether all of them are.
+    fn watch(&mut self) -> bool {
+        let files = self.entries.iter().flat_map(LocalFile::files);
+        let all: BTreeSet<PathBuf> = files.flat_map(directories).collect();
+        let wanted: BTreeMap<PathBuf, DirectoryId> = all
+            .iter()
+            .filter_map(|directory| {
+                let found = std::fs::metadata(directory).ok()?;
+                Some((directory.clone(), (found.dev(), found.ino())))
+            })
+            .collect();
+        let complete = wanted.len() == all.len();
+        if wanted == self.watched && self.watcher.is_some() {
+            return complete;
+        }
+        // A new watcher for other directories: one that is removed takes its watch along, and the old watcher would not know.
+        match self.watch_all(&wanted) {
+            Ok(watcher) => {
+                self.watcher = Some(watcher);
+                self.watched = wanted;
+                complete
+            }
+            Err(error) => {
+                tracing::debug!(%error, "local files are polled, not watched");
+                self.watcher = None;
+                false
+            }
+        }
+    }
+
+    fn watch_all(
+        &self,
+        wanted: &BTreeMap<PathBuf, DirectoryId>,
+    ) -> notify::Result<RecommendedWatcher> {
+        let sender = self.sender.clone();
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            // Our own reading is none.
+            let is_read = |event: &Event| {
+                let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
+                event.kind.is_access() && event.kind != written
+            };
+            if !event.is_ok_and(|event| is_read(&event)) {
+                // The thread that reads has ended with the agent.
+                let _ = sender.send(());
+            }
+        })?;
+        for directory in wanted.keys() {
+            watcher.watch(directory, RecursiveMode::NonRecursive)?;
+        }
+        Ok(watcher)
+    }
+
+    fn read(&mut self) {
+        let before = Arc::clone(&self.newest.borrow());
+        let mut now = read_all(&self.entries, &before);
+        let is_new = |problem: &&SourceProblem| !before.problems.contains(problem);
+        if now.problems.iter().any(|problem| is_new(&problem)) && !self.doubtful {
+            self.doubtful = true;
+            now.problems.clone_from(&before.problems);
+        } else {
+            self.doubtful = false;
+        }
+        if now == *before {
+            return;
+        }
+        for problem in now.problems.iter().filter(is_new) {
+            log(problem);
+        }
+        let known = &before.usable.pairs;
+        let pairs = now.usable.pairs.iter();
+        for (name, (key, _)) in pairs.filter(|(name, pair)| known.get(*name) != Some(pair)) {
+            tracing::info!(
+                object = name,
+                serial = key.serial,
+                "a local certificate was read"
+            );
+        }
+        self.newest.send_replace(Arc::new(now));
+    }
+}
+
+/// Logs what is wrong with local files.
+pub(super) fn log(problem: &SourceProblem) {
+    match problem.severity {
+        Severity::Error => tracing::error!("{problem}"),
+        Severity::Warning => tracing::warn!("{problem}"),
+    }
+}
+
+/// Waits for a change and until it is over, but no longer than `pause`.
+fn wait(events: &Receiver<()>, pause: Duration) {
+    if events.recv_timeout(pause).is_err() {
+        return;
+    }
+    let end = Instant::now() + LONGEST;
+    while Instant::now() < end && events.recv_timeout(QUIET).is_ok() {}
+}
+
+/// Returns the directories in which a change may lead to another file of this name.
+fn directories(file: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut path = file.to_owned();
+    for _ in 0..MAX_LINKS {
+        let mut walked = PathBuf::new();
+        let mut next = None;
+        let mut parts = path.components();
+        for part in parts.by_ref() {
+            let parent = walked.clone();
+            walked.push(part);
+            if let Ok(target) = std::fs::read_link(&walked) {
+                // The link may be moved.
+                found.push(parent.clone());
+                next = Some(parent.join(target).join(parts.as_path()));
+                break;
+            }
+        }
+        match next {
+            Some(next) => path = next,
+            None => break,
+        }
+    }
+    found.extend(path.parent().map(Path::to_owned));
+    found
+}

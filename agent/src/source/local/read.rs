@@ -1,0 +1,153 @@
+//! The content of local files, judged as that of Secrets and ConfigMaps is.
+//!
+//! A certificate and its key are taken together or not at all. Must never put a key into a message.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use sesame_files::open::{self, OpenError, Rule};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::{CheckedPair, checked_bundle, checked_pair};
+use sesame_proto::encoded::Substitutes;
+use sesame_proto::schema::TrustBundle;
+
+use super::{LocalFile, LocalMaterial};
+use crate::source::problem::{Severity, SourceProblem};
+
+/// Bytes of a file at most.
+const MAX_BYTES: u64 = 1 << 20;
+/// Times that a pair is read while it changes.
+const TRIES: usize = 5;
+
+/// Reads all files. Where they cannot be used, what is in `before` stays.
+pub(super) fn read_all(entries: &[LocalFile], before: &LocalMaterial) -> LocalMaterial {
+    let mut found = LocalMaterial::default();
+    for entry in entries {
+        let object = entry.object();
+        let files = entry.files().into_iter();
+        let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
+        let files = files.join(", ");
+        let outcome = match entry {
+            LocalFile::Certificate {
+                secret,
+                cert_file,
+                key_file,
+            } => pair(secret, cert_file, key_file).map(|CheckedPair { key, pair, advice }| {
+                found.usable.pairs.insert(object.clone(), (key, pair));
+                advice
+            }),
+            LocalFile::Bundle {
+                config_map: _,
+                ca_file,
+                crl_file,
+            } => bundle(&object, ca_file, crl_file.as_deref()).map(|bundle| {
+                found.usable.bundles.insert(object.clone(), bundle);
+                Vec::new()
+            }),
+        };
+        let (severity, messages) = match outcome {
+            Ok(advice) => (Severity::Warning, advice),
+            Err(why) => {
+                let then = if keep(&object, before, &mut found) {
+                    "what was read before goes on being served"
+                } else {
+                    "nothing stands for it until that is mended"
+                };
+                (Severity::Error, vec![format!("{why}; {then}")])
+            }
+        };
+        found
+            .problems
+            .extend(messages.into_iter().map(|message| SourceProblem {
+                object: Some(object.clone()),
+                ..SourceProblem::of_file(severity, &files, message)
+            }));
+        let Substitutes { pairs, bundles } = &found.usable;
+        if pairs.contains_key(&object) || bundles.contains_key(&object) {
+            found.files.insert(object, files);
+        }
+    }
+    found
+}
+
+/// Keeps what was there before of this object. Returns false if there was nothing.
+fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool {
+    let pair = before.usable.pairs.get(object);
+    let bundle = before.usable.bundles.get(object);
+    let named = |name: &str| name.to_owned();
+    found
+        .usable
+        .pairs
+        .extend(pair.map(|it| (named(object), it.clone())));
+    found
+        .usable
+        .bundles
+        .extend(bundle.map(|it| (named(object), it.clone())));
+    pair.is_some() || bundle.is_some()
+}
+
+/// Reads a certificate and its key, both of the same moment.
+fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<CheckedPair, String> {
+    let mut key = key_of(key_file)?;
+    for _ in 0..TRIES {
+        let chain = content("certFile", cert_file)?;
+        let again = key_of(key_file)?;
+        if again == key {
+            return checked_pair(secret, &chain, &key).map_err(|why| {
+                why.replace("tls.crt", &format!("certFile {}", cert_file.display()))
+                    .replace("tls.key", &format!("keyFile {}", key_file.display()))
+            });
+        }
+        key = again;
+    }
+    let key_file = key_file.display();
+    Err(format!("keyFile {key_file} changes again and again"))
+}
+
+/// Reads a key that not everybody may read.
+fn key_of(path: &Path) -> Result<Vec<u8>, String> {
+    let opened = open::open(path, Rule::GivenByLink);
+    let (_, metadata) = opened.map_err(|error| explain("keyFile", &error))?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & 0o007 != 0 {
+        return Err(format!(
+            "keyFile {0}: everybody on this host may use it (mode {mode:04o}); run `chmod o= {0}`",
+            path.display()
+        ));
+    }
+    content("keyFile", path)
+}
+
+fn content(field: &str, path: &Path) -> Result<Vec<u8>, String> {
+    let read = open::read(path, Rule::GivenByLink, MAX_BYTES);
+    read.map_err(|error| explain(field, &error))
+}
+
+/// Says what to do about a file that the agent may not read.
+fn explain(field: &str, error: &OpenError) -> String {
+    let denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
+    let what_to_do = match error {
+        OpenError::Io { source, .. } if denied(source) => format!(
+            "; the agent runs as user {}, who needs to read the file and to enter its directories, for instance through a group",
+            rustix::process::geteuid().as_raw()
+        ),
+        _ => String::new(),
+    };
+    format!("{field} {error}{what_to_do}")
+}
+
+fn bundle(object: &str, path: &Path, lists: Option<&Path>) -> Result<TrustBundle, String> {
+    let text = |field: &str, path: &Path| {
+        let read = String::from_utf8(content(field, path)?);
+        read.map_err(|_| format!("{field} {}: is no PEM", path.display()))
+    };
+    let authorities = text("caFile", path)?;
+    let crl = lists.map(|path| text("crlFile", path)).transpose()?;
+    checked_bundle(object, &authorities, crl.as_deref().unwrap_or_default()).map_err(|why| {
+        let why = why.replace("ca.crt", &format!("caFile {}", path.display()));
+        match lists {
+            Some(lists) => why.replace("ca.crl", &format!("crlFile {}", lists.display())),
+            None => why,
+        }
+    })
+}

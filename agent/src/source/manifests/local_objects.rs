@@ -1,0 +1,83 @@
+//! Objects for which files of the host stand: they take the place of those of the same name among the manifests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sesame_gateway_api::api::{ConfigMap, Metadata, NamespacedName, Secret, SecretBytes};
+use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
+use sesame_proto::encoded::Substitutes;
+
+use super::Manifests;
+
+impl Manifests {
+    /// Takes the newest content of local files, which the next look puts into the world.
+    pub fn take_local(&mut self, usable: &Substitutes) {
+        let Substitutes { pairs, bundles } = usable;
+        let pairs = pairs.values().filter_map(|(_, pair)| {
+            let name = ObjectKey::parse_as(Kind::Secret, &pair.name)?;
+            let data = [
+                ("tls.crt", &pair.certificate_chain),
+                ("tls.key", &pair.private_key),
+            ];
+            let data = data.map(|(key, bytes)| (key.to_owned(), SecretBytes(bytes.clone())));
+            Some(AnyObject::Secret(Arc::new(Secret {
+                metadata: metadata(&name),
+                type_: "kubernetes.io/tls".to_owned(),
+                data: BTreeMap::from(data),
+                ..Secret::default()
+            })))
+        });
+        let bundles = bundles.values().filter_map(|bundle| {
+            let name = ObjectKey::parse_as(Kind::ConfigMap, &bundle.name)?;
+            let texts = [("ca.crt", &bundle.pem), ("ca.crl", &bundle.crl)];
+            let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+            Some(AnyObject::ConfigMap(Arc::new(ConfigMap {
+                metadata: metadata(&name),
+                data: texts
+                    .map(|(key, text)| (key.to_owned(), text.clone()))
+                    .collect(),
+            })))
+        });
+        self.local = pairs.chain(bundles).collect();
+    }
+
+    /// Puts them into the world, where they are not. Returns those.
+    pub(super) fn put_local_objects(&mut self) -> Vec<ObjectKey> {
+        let mut changed = Vec::new();
+        for object in &self.local {
+            let object = self.with_lists(object);
+            let key = object.key();
+            if self.world.get(&key).as_ref() != Some(&object) {
+                self.world.insert(object);
+                changed.push(key);
+            }
+        }
+        changed
+    }
+
+    /// Returns a ConfigMap of local files with the revocation lists of the manifests, if it has none of its own: what somebody has
+    /// revoked stays so.
+    fn with_lists(&self, object: &AnyObject) -> AnyObject {
+        if let AnyObject::ConfigMap(own) = object
+            && !own.data.contains_key(LISTS)
+            && let Some(AnyObject::ConfigMap(known)) = self.world.get(&object.key())
+            && let Some(lists) = known.data.get(LISTS)
+        {
+            let mut with_lists = ConfigMap::clone(own);
+            with_lists.data.insert(LISTS.to_owned(), lists.clone());
+            return AnyObject::ConfigMap(Arc::new(with_lists));
+        }
+        object.clone()
+    }
+}
+
+/// Key of a ConfigMap with revocation lists.
+const LISTS: &str = "ca.crl";
+
+fn metadata(name: &NamespacedName) -> Metadata {
+    Metadata {
+        namespace: name.namespace.clone(),
+        name: name.name.clone(),
+        ..Metadata::default()
+    }
+}

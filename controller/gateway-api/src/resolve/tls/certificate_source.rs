@@ -1,0 +1,54 @@
+//! Places of certificates: Secrets, or files of the hosts that serve them, of which nobody else has the keys.
+
+use crate::api::{ListenerTls, Metadata};
+
+/// Option of a listener that says where its certificates are.
+pub(crate) const LISTENER_OPTION: &str = "projectsesame.io/certificate-source";
+/// Annotation of a Gateway that says where the certificate is that it shows to backends.
+pub(crate) const GATEWAY_ANNOTATION: &str = "projectsesame.io/client-certificate-source";
+
+/// Place of the certificates that references name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// The Secrets.
+    #[default]
+    Secret,
+    /// Files of each host; the Secrets need not exist, and nobody looks for them.
+    Host,
+}
+
+impl CertificateSource {
+    /// All words for it.
+    pub(crate) const WORDS: [&'static str; 2] = ["secret", "host"];
+
+    /// Returns the one of a word.
+    pub(crate) fn named(word: &str) -> Option<Self> {
+        match word {
+            "secret" => Some(Self::Secret),
+            "host" => Some(Self::Host),
+            _ => None,
+        }
+    }
+
+    /// Returns the one of a listener. One whose option is not understood is served by none.
+    pub fn of_listener(tls: &ListenerTls) -> Self {
+        let word = tls.options.get(LISTENER_OPTION);
+        word.and_then(|word| Self::named(word)).unwrap_or_default()
+    }
+
+    /// Returns the one of a Gateway's certificate for backends. Where its annotation is not understood, it is the Secret.
+    pub fn of_gateway(gateway: &Metadata) -> Self {
+        let word = gateway.annotations.get(GATEWAY_ANNOTATION);
+        word.and_then(Self::named).unwrap_or_default()
+    }
+
+    /// Returns what is wrong with the annotation of a Gateway.
+    pub(crate) fn fault(gateway: &Metadata) -> Option<String> {
+        let word = gateway.annotations.get(GATEWAY_ANNOTATION)?;
+        let told: String = word.chars().take(100).collect();
+        Self::named(word).is_none().then(|| {
+            let words = Self::WORDS.join(" or ");
+            format!("metadata.annotations[{GATEWAY_ANNOTATION}]: {told:?} is not {words}")
+        })
+    }
+}
