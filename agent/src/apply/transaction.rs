@@ -362,8 +362,9 @@ async fn check_serials(
         .iter()
         .filter(|e| e.subscription.kind == XdsKind::Secret)
         .filter_map(|e| {
+            // Keys of session tickets have none.
             let wanted = desired.serials.get(&e.subscription.name)?;
-            Some((e.subscription.clone(), serial(wanted)))
+            (!wanted.is_empty()).then(|| (e.subscription.clone(), serial(wanted)))
         })
         .collect();
     if serials.is_empty() {
