@@ -85,6 +85,7 @@ fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
         digest: pair.digest(),
         serial: format!("4e{number:02x}"),
         not_after: 0,
+        on_host: false,
     };
     (key, pair)
 }
