@@ -21,6 +21,7 @@ impl ConditionType {
             | Self::CertificatesShown
             | Self::GatewayService
             | Self::GatewayFleet
+            | Self::AddressesAssigned
             | Self::Meshed
             | Self::SupportedVersion => status != ConditionStatus::True,
             Self::Conflicted | Self::PartiallyInvalid | Self::Displaced => {
