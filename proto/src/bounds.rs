@@ -334,6 +334,7 @@ mod tests {
                 virtual_hosts: vec![VirtualHost {
                     domain: "*".to_owned(),
                     routes: vec![Route::default(); 1000],
+                    ..VirtualHost::default()
                 }],
             }],
             ..Snapshot::default()

@@ -66,6 +66,12 @@ pub fn reserved(name: &str) -> Option<Reserved> {
         .then_some(Reserved::Connection)
 }
 
+/// Returns true for a path that a cookie may be for: none of its characters ends the attribute, or means something to a proxy.
+pub fn is_cookie_path(path: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-/._~!$&*+,=:@".contains(&byte);
+    path.starts_with('/') && path.bytes().all(plain)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

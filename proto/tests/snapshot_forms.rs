@@ -60,6 +60,7 @@ fn snapshot(hosts: usize) -> Snapshot {
                 })),
                 ..Route::default()
             }],
+            ..VirtualHost::default()
         });
         snapshot.backends.push(Backend {
             name: service.clone(),

@@ -7,6 +7,7 @@
 pub use sesame_kit::{backend, certs, client, demo, echo, envoy, grpc, processes, wait};
 
 pub mod agent;
+pub mod authorizing;
 pub mod backends;
 pub mod checks;
 pub mod clock;

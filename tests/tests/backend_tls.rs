@@ -9,6 +9,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::checks::Checks;
 use sesame_tests::echo::EchoTls;
+use sesame_tests::grpc;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     backend_tls_policy, edge, endpoint_slices, http_listener, http_route, on_listener, route,
@@ -66,12 +67,13 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
         edge(&[
             http_listener("http", 80, ""),
             tls_listener("end", 443, "end.test", Some("end")),
+            tls_listener("names", 443, "names.test", Some("end")),
             tls_listener("pass", 443, "good.test", None),
         ]),
     );
     objects.extend([
         client.secret("client"),
-        theirs.issue(&["end.test"]).secret("end"),
+        theirs.issue(&["end.test", "names.test"]).secret("end"),
         Authority::config_map("ours", &[&ours]),
         Authority::config_map("theirs", &[&theirs]),
         Authority::config_map("both", &[&theirs, &ours]),
@@ -131,8 +133,17 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
     ] {
         objects.extend(behind_policy(name, protocol, backend, &validation));
     }
-    let rules = [json!({"backendRefs": [{"name": "good", "port": 80}]})];
-    for (listener, hostname) in [("end", "end.test"), ("pass", "good.test")] {
+    for (name, _) in CALLS {
+        let (host, rules) = (grpc_host(name), [rule_to(name, &[])]);
+        let calls = route("GRPCRoute", name, &[&host], &rules);
+        objects.push(on_listener(calls, "http"));
+    }
+    for (listener, hostname, service) in [
+        ("end", "end.test", "good"),
+        ("names", "names.test", "uri"),
+        ("pass", "good.test", "good"),
+    ] {
+        let rules = [json!({"backendRefs": [{"name": service, "port": 80}]})];
         objects.push(on_listener(
             route("TLSRoute", listener, &[hostname], &rules),
             listener,
@@ -163,9 +174,10 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
         Err(error) => checks.that(false, format!("{wss} as a websocket: {error:#}")),
     }
     // Ended here and begun anew, or the client's own all the way.
-    for (server_name, trust, shown) in [
-        ("end.test", &theirs, None),
-        ("good.test", &ours, Some(&leaf)),
+    for (server_name, trust, shown, asked) in [
+        ("end.test", &theirs, None, "good.test"),
+        ("names.test", &theirs, None, "asked.test"),
+        ("good.test", &ours, Some(&leaf), "good.test"),
     ] {
         let request = agent
             .get(443, server_name, "/")
@@ -178,8 +190,9 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
         let same = reply.certificate.as_ref() == Some(&leaf.der);
         checks.same(format!("{request}: passed through"), same, through);
         let tls = reply.echo().tls.map(|tls| tls.server_name);
-        checks.same(&request, tls.as_deref(), Some("good.test"));
+        checks.same(&request, tls.as_deref(), Some(asked));
     }
+    calls(&agent, &mut checks).await;
     policies_say_so(&agent, &mut checks).await;
     checks.finish();
 }
@@ -215,6 +228,35 @@ async fn verified(agent: &AgentUnderTest, checks: &mut Checks, client: &Leaf) {
             client_certificate,
         };
         checks.same(&request, echo.tls, Some(expected));
+    }
+}
+
+/// Services of GRPCRoutes, with the server name that the backend is asked for where a call gets there.
+const CALLS: [(&str, Option<&str>); 4] = [
+    ("good", Some("good.test")),
+    ("uri", Some("asked.test")),
+    ("wrong-uri", None),
+    ("absent-ca", None),
+];
+
+fn grpc_host(name: &str) -> String {
+    format!("{name}.grpc.test")
+}
+
+async fn calls(agent: &AgentUnderTest, checks: &mut Checks) {
+    for (name, asked) in CALLS {
+        let request = grpc::call(agent.address(80), &grpc_host(name), "shop.Cart/Add");
+        let Some(reply) = checks.reply(&request).await else {
+            continue;
+        };
+        let code = asked.map_or(grpc::code::UNAVAILABLE, |_| grpc::code::OK);
+        checks.same(&request, grpc::status(&reply), Some(code));
+        let tls = grpc::echo(&reply).and_then(|echo| echo.tls);
+        checks.same(
+            &request,
+            tls.as_ref().map(|tls| tls.server_name.as_str()),
+            asked,
+        );
     }
 }
 

@@ -110,7 +110,8 @@ fn routes() -> Vec<Value> {
     let service = json!({"method": {"service": "shop.Cart"}});
     let modified = json!({
         "filters": [
-            {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x-in", "value": "50%"}]}},
+            {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x-in", "value": "50%"}],
+                "add": [{"name": "x-more", "value": "added"}], "remove": ["x-gone"]}},
             {"type": "ResponseHeaderModifier", "responseHeaderModifier": {"add": [{"name": "x-out", "value": "b"}]}},
         ],
         "backendRefs": [backend_ref("one")],
@@ -143,11 +144,23 @@ fn routes() -> Vec<Value> {
 }
 
 async fn headers(agent: &AgentUnderTest, checks: &mut Checks) {
-    let request = grpc::call(agent.address(80), "modified.test", "shop.Cart/Add");
+    let request = grpc::call(agent.address(80), "modified.test", "shop.Cart/Add")
+        .header("x-in", "1")
+        .header("x-more", "own")
+        .header("x-gone", "1")
+        .header("x-kept", "1");
     if let Some(reply) = checks.reply(&request).await {
         let echo = grpc::echo(&reply);
         let seen = echo.as_ref().map(|echo| echo.values("x-in"));
         checks.same(&request, seen, Some(vec!["50%"]));
+        for (name, values) in [
+            ("x-more", vec!["own", "added"]),
+            ("x-gone", vec![]),
+            ("x-kept", vec!["1"]),
+        ] {
+            let seen = echo.as_ref().map(|echo| echo.values(name));
+            checks.same(format!("{request}: {name}"), seen, Some(values));
+        }
         checks.same(&request, reply.header("x-out"), Some("b"));
     }
 }

@@ -148,6 +148,7 @@ impl World {
                         virtual_hosts: vec![VirtualHost {
                             domain: "*".to_owned(),
                             routes: (0..routes).map(|i| route(&format!("g{i}"), name)).collect(),
+                            ..VirtualHost::default()
                         }],
                     }],
                     backends: vec![Backend {
@@ -305,6 +306,7 @@ impl World {
                     hosts.push(VirtualHost {
                         domain,
                         routes: Vec::new(),
+                        ..VirtualHost::default()
                     });
                 }
                 // They come in the order of their names, and the first is fine.

@@ -191,6 +191,7 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
             virtual_hosts: vec![VirtualHost {
                 domain: "*".to_owned(),
                 routes: vec![route],
+                ..VirtualHost::default()
             }],
         }],
         ..Snapshot::default()

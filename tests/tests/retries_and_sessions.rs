@@ -61,6 +61,14 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
             "header.test",
             session(json!({"sessionName": "x-sid", "type": "Header"})),
         ),
+        (
+            "newer-cookie.test",
+            session(json!({"type": "Cookie", "cookie": {"name": "sid", "path": "/shop"}})),
+        ),
+        (
+            "newer-header.test",
+            session(json!({"type": "Header", "header": {"name": "x-sid"}})),
+        ),
     ] {
         objects.push(rule(host, field, &value));
     }
@@ -96,6 +104,8 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
         ("cookie.test", "set-cookie", "cookie"),
         ("permanent.test", "set-cookie", "cookie"),
         ("header.test", "x-sid", "x-sid"),
+        ("newer-cookie.test", "set-cookie", "cookie"),
+        ("newer-header.test", "x-sid", "x-sid"),
     ] {
         let request = agent.get(80, host, "/");
         let Some(first) = checks.reply(&request).await else {
@@ -109,6 +119,14 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             max_age,
             host == "permanent.test",
         );
+        if header == "set-cookie" {
+            let path = if host == "newer-cookie.test" {
+                "Path=/shop;"
+            } else {
+                "Path=/;"
+            };
+            checks.that(said.contains(path), format!("{request}: {said}"));
+        }
         let session = said.split(';').next().unwrap_or_default();
         // A client without the session gets both: were it one, 40 in a row are one chance in a billion.
         for (request, endpoints) in [

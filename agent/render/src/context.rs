@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use sesame_proto::schema::{Edge, Snapshot};
+use sesame_proto::schema::{Edge, RouteTable, Snapshot};
 
 use crate::budget::{self, Subscriptions};
 use crate::layout::XdsLayout;
@@ -83,6 +83,8 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) clusters: &'a [Resource],
     /// The route tables, also those that are to be inline.
     pub(crate) route_tables: &'a [Resource],
+    /// The number of filters that listeners have at most, by route table; none for those without.
+    pub(crate) listener_filters: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> RenderContext<'a> {
@@ -107,10 +109,28 @@ impl<'a> RenderContext<'a> {
             secrets,
             clusters: &[],
             route_tables: &[],
+            listener_filters: listener_filters(&snapshot.route_tables),
         }
+    }
+
+    /// Returns the number of filters that listeners have at most in a route table.
+    pub(crate) fn listener_filters(&self, route_table: &str) -> usize {
+        self.listener_filters
+            .get(route_table)
+            .copied()
+            .unwrap_or_default()
     }
 
     pub(crate) fn has_cluster(&self, name: &str) -> bool {
         find(self.clusters, name).is_some()
     }
+}
+
+fn listener_filters(tables: &[RouteTable]) -> BTreeMap<&str, usize> {
+    let most = tables.iter().map(|table| {
+        let filters = table.virtual_hosts.iter();
+        let most = filters.map(|host| host.external_auth.len()).max();
+        (table.name.as_str(), most.unwrap_or_default())
+    });
+    most.filter(|(_, most)| *most > 0).collect()
 }

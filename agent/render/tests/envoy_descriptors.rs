@@ -22,7 +22,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 
 /// The messages that are rendered, or packed into one that is.
-const ROOTS: [&str; 26] = [
+const ROOTS: [&str; 28] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -31,8 +31,10 @@ const ROOTS: [&str; 26] = [
     ".envoy.extensions.access_loggers.file.v3.FileAccessLog",
     ".envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
     ".envoy.extensions.clusters.composite.v3.ClusterConfig",
+    ".envoy.extensions.filters.http.composite.v3.Composite",
     ".envoy.extensions.filters.http.cors.v3.Cors",
     ".envoy.extensions.filters.http.cors.v3.CorsPolicy",
+    ".envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
     ".envoy.extensions.filters.http.header_to_metadata.v3.Config",
     ".envoy.extensions.filters.http.router.v3.Router",
     ".envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",

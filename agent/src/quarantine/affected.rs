@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{
-    Forward, L4Route, Listener, Port, Snapshot, WeightedBackend, route::Action,
+    Forward, L4Route, Listener, Port, Route, Snapshot, WeightedBackend, route::Action,
 };
 
 use super::exclude::Gone;
@@ -110,6 +110,13 @@ fn note_routes(
             .iter()
             .find_map(|share| backends.get(share.backend.as_str()).cloned())
     };
+    let unasked = |route: &Route| {
+        let auth = route.external_auth.as_ref()?;
+        let why = backends.get(auth.backend.as_str())?;
+        Some(format!(
+            "{why}; requests that it is not asked about are answered with 500"
+        ))
+    };
     let lost = |piece: &Piece| {
         let culprit = culprits.get(piece)?;
         let (why, effect) = (why(culprits, piece), effect(piece, culprit));
@@ -129,6 +136,7 @@ fn note_routes(
                     Some(Action::Forward(Forward { backends, .. })) => share_of(backends),
                     _ => None,
                 };
+                let lost = lost.or_else(|| unasked(route));
                 note(routes, &route.name, lost, share);
             }
         }

@@ -207,13 +207,20 @@ fn without_routes(table: &RouteTable, gone: &Gone<'_>) -> RouteTable {
         virtual_hosts: virtual_hosts
             .iter()
             .filter(host_is_there)
-            .map(|VirtualHost { domain, routes }| VirtualHost {
-                domain: domain.clone(),
-                routes: routes
-                    .iter()
-                    .filter_map(|route| without_culprit(route, gone))
-                    .collect(),
-            })
+            .map(
+                |VirtualHost {
+                     domain,
+                     routes,
+                     external_auth,
+                 }| VirtualHost {
+                    external_auth: external_auth.clone(),
+                    domain: domain.clone(),
+                    routes: routes
+                        .iter()
+                        .filter_map(|route| without_culprit(route, gone))
+                        .collect(),
+                },
+            )
             .collect(),
     }
 }
@@ -223,6 +230,11 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
         Some(culprit) if culprit.dropped => None,
         Some(_) => Some(answering_500(route)),
         None => {
+            // Nothing passes unasked.
+            let mut asked = route.external_auth.iter();
+            if asked.any(|auth| gone.backends.contains(auth.backend.as_str())) {
+                return Some(answering_500(route));
+            }
             let mut route = route.clone();
             if let Some(Action::Forward(Forward {
                 backends, mirrors, ..
@@ -251,6 +263,7 @@ pub(super) fn answering_500(route: &Route) -> Route {
         response_headers: None,
         cors: None,
         grpc: route.grpc,
+        external_auth: None,
     }
 }
 

@@ -41,6 +41,9 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
             }
             PieceContent::Backend(backend) => builder.backend(backend, pieces),
             PieceContent::VirtualHost(host) => {
+                for auth in &host.external_auth {
+                    builder.plain_backend(&auth.backend, pieces);
+                }
                 if let Piece::VirtualHost { table, .. } = piece {
                     builder
                         .hosts
@@ -49,6 +52,7 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
                         .push(VirtualHost {
                             domain: host.domain.clone(),
                             routes: Vec::new(),
+                            external_auth: host.external_auth.clone(),
                         });
                 }
             }
@@ -193,6 +197,9 @@ impl ProbeBuilder {
                 self.plain_backend(name, pieces);
             }
         }
+        if let Some(auth) = &route.external_auth {
+            self.plain_backend(&auth.backend, pieces);
+        }
         self.routes.push(route.clone());
     }
 
@@ -251,6 +258,7 @@ impl ProbeBuilder {
                 virtual_hosts: vec![VirtualHost {
                     domain: "*".to_owned(),
                     routes,
+                    ..VirtualHost::default()
                 }],
             });
         }

@@ -123,7 +123,12 @@ impl PieceContent<'_> {
             Self::TrustBundle(bundle) => hash.update(bundle.encode_to_vec()),
             Self::Endpoints(endpoints) => hash.update(endpoints.encode_to_vec()),
             Self::Backend(backend) => hash.update(backend.encode_to_vec()),
-            Self::VirtualHost(host) => hash.update(&host.domain),
+            Self::VirtualHost(host) => {
+                hash.update(&host.domain);
+                for auth in &host.external_auth {
+                    hash.update(auth.encode_length_delimited_to_vec());
+                }
+            }
             Self::Route(copies) => {
                 for route in copies {
                     hash.update(route.encode_length_delimited_to_vec());

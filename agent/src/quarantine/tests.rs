@@ -62,6 +62,7 @@ fn snapshot(count: usize) -> Snapshot {
             virtual_hosts: vec![VirtualHost {
                 domain: "*".to_owned(),
                 routes: (0..count).map(route).collect(),
+                ..VirtualHost::default()
             }],
         }],
         backends: (0..count)
@@ -363,7 +364,7 @@ fn a_route_with_sessions_is_judged_with_the_clusters_that_it_names() {
     if let Some(Action::Forward(forward)) = &mut route.action {
         forward.session = Some(SessionPersistence {
             kind: Some(session_persistence::Kind::Cookie("session".to_owned())),
-            cookie_max_age_seconds: 0,
+            ..SessionPersistence::default()
         });
     }
     let probe = isolate(&Pieces::new(&snapshot), &[route_piece(0)], Depth::All);

@@ -38,6 +38,7 @@ fn publication(service: &str, address: &str, key: &str) -> Arc<Publication> {
                         name: format!("to {service}"),
                         ..Route::default()
                     }],
+                    ..VirtualHost::default()
                 }],
             }],
             backends: vec![Backend {

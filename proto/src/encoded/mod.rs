@@ -392,6 +392,7 @@ mod tests {
         let host = |domain: &str, routes: usize| VirtualHost {
             domain: domain.to_owned(),
             routes: vec![Route::default(); routes],
+            ..VirtualHost::default()
         };
         let table = |name: &str, hosts: &[VirtualHost]| RouteTable {
             name: name.to_owned(),

@@ -29,6 +29,17 @@ pub struct EncodedHost<'a> {
     pub bytes: &'a [u8],
 }
 
+impl EncodedHost<'_> {
+    /// Returns true if some authorization is asked about each of its requests, before a route is chosen.
+    pub fn has_external_auth(&self) -> bool {
+        // What cannot be read counts as one.
+        each(self.bytes, |field, _| {
+            (field != virtual_host::EXTERNAL_AUTH).then_some(())
+        })
+        .is_none()
+    }
+}
+
 impl<'a> EncodedTable<'a> {
     /// Returns the domains of the table's virtual hosts, in their order.
     pub fn domains(&self) -> impl Iterator<Item = &'a str> {

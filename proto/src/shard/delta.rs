@@ -89,6 +89,7 @@ mod tests {
                 name: route.to_owned(),
                 ..Route::default()
             }],
+            ..VirtualHost::default()
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod route_table_patch;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sesame_proto::encoded::EncodedSnapshot;
@@ -38,6 +39,8 @@ pub fn routes_after(
         secrets: &[],
         clusters: &rendered.clusters,
         route_tables: &[],
+        // Where there are any, the whole is rendered.
+        listener_filters: BTreeMap::new(),
     };
     let (before, now) = (before.route_tables()?, now.route_tables()?);
     Some(Rendered {

@@ -8,6 +8,7 @@ use envoy_types::pb::envoy::config::core::v3::{
     http_protocol_options::HeadersWithUnderscoresAction,
 };
 use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
+use envoy_types::pb::envoy::extensions::filters::http::composite::v3::Composite;
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::Config as HeaderToMetadata;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
@@ -25,7 +26,7 @@ use prost::encoding::encode_varint;
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 
-use super::{cors, sessions};
+use super::{cors, external_auth, sessions};
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
@@ -42,16 +43,18 @@ pub(crate) enum Table<'a> {
     Inline(&'a [u8]),
 }
 
-/// Returns a connection manager for one route table; the place's protocol and port are the name of its statistics.
+/// Returns a connection manager for one route table; the place's protocol and port are the name of its statistics. Before a
+/// route is chosen, requests pass so many filters of listeners.
 pub(crate) fn render(
     place: LoggedPlace<'_>,
     table: Table<'_>,
+    listener_filters: usize,
     context: &RenderContext<'_>,
 ) -> Filter {
     let edge = context.edge;
     let manager = HttpConnectionManager {
         stat_prefix: format!("{}-{}", place.protocol, place.port),
-        http_filters: http_filters(),
+        http_filters: http_filters(listener_filters),
         route_specifier: table_in_file(table, context),
         // The client's address is the connection's, unless that many proxies before us are trusted to say.
         use_remote_address: wrappers::boolean(true),
@@ -181,25 +184,29 @@ const MOST_HEADERS: u32 = 100;
 ///
 /// | filter | on for | why here |
 /// |---|---|---|
+/// | external authorization, one for each filter of a listener | virtual hosts of listeners with filters | what it writes may decide on the route |
 /// | CORS | routes with CORS | answers preflights before anything else may refuse them |
+/// | external authorization | routes with it | nothing is done for requests that it refuses |
 /// | header to metadata | routes with session persistence | reads the session, which the router balances by |
 /// | router | all | last: sends the request |
 ///
-/// Off unless the route says something for it: no cost for other routes.
-fn http_filters() -> Vec<HttpFilter> {
+/// Off unless the route says something for it: no cost for other routes. Envoy decides so by the route that a request has when
+/// it comes, so that they are on where filters of a listener may lead it to another.
+fn http_filters(listener_filters: usize) -> Vec<HttpFilter> {
+    let off = listener_filters == 0;
     let filter = |name: &str, config: Any, disabled: bool| HttpFilter {
         name: name.to_owned(),
         disabled,
         config_type: Some(http_filter::ConfigType::TypedConfig(config)),
         ..Default::default()
     };
-    vec![
-        filter(cors::FILTER, pack_any(Cors::default()), true),
-        filter(
-            sessions::FILTER,
-            pack_any(HeaderToMetadata::default()),
-            true,
-        ),
+    let authorization = |name: &str| filter(name, pack_any(Composite::default()), off);
+    let of_listeners =
+        (0..listener_filters).map(|place| authorization(&external_auth::of_listener(place)));
+    let of_routes = [
+        filter(cors::FILTER, pack_any(Cors::default()), off),
+        authorization(external_auth::FILTER),
+        filter(sessions::FILTER, pack_any(HeaderToMetadata::default()), off),
         filter(
             "envoy.filters.http.router",
             pack_any(Router {
@@ -209,5 +216,6 @@ fn http_filters() -> Vec<HttpFilter> {
             }),
             false,
         ),
-    ]
+    ];
+    of_listeners.chain(of_routes).collect()
 }

@@ -5,6 +5,7 @@
 mod answers;
 mod backend_rewrites;
 mod cors;
+mod external_auth;
 mod forward;
 pub(crate) mod hcm;
 pub(crate) mod headers;

@@ -6,15 +6,18 @@
 use std::collections::{BTreeSet, HashMap};
 
 use envoy_types::pb::envoy::config::route::v3::{
-    Route as EnvoyRoute, RouteConfiguration, VirtualHost as EnvoyVirtualHost,
+    Route as EnvoyRoute, RouteConfiguration, RouteMatch, VirtualHost as EnvoyVirtualHost,
+    route_match::PathSpecifier,
 };
 use prost::Message as _;
 use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
-use sesame_proto::schema::{RouteTable, VirtualHost};
+use sesame_proto::refusal;
+use sesame_proto::schema::{ExternalAuth, RouteTable, VirtualHost};
 use sesame_proto::wire::append;
 
+use super::answers::answer;
 use super::routes::{self, RenderedRoute};
-use super::{headers, retries};
+use super::{external_auth, headers, retries};
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
@@ -74,13 +77,18 @@ pub(crate) fn head(name: &str) -> Vec<u8> {
 }
 
 /// Renders a virtual host, whose domain is good, behind what is in `host`.
+// Long: the parts of a virtual host in the order of their bytes.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
     context: &RenderContext<'_>,
     problems: &mut RenderProblems,
     host: &mut Vec<u8>,
 ) {
-    let VirtualHost { domain, routes } = virtual_host;
+    let VirtualHost {
+        domain,
+        routes,
+        external_auth,
+    } = virtual_host;
     encode_into(
         &EnvoyVirtualHost {
             name: domain.clone(),
@@ -91,6 +99,17 @@ pub(crate) fn render_host(
         host,
     );
     let mut route = Vec::new();
+    let filters = listener_filters(external_auth, context);
+    let object = routes.first().map_or(domain, |route| &route.name);
+    let consequence = "all requests of its virtual host are answered with 500";
+    let Some(filters) = problems.value(object, filters, consequence) else {
+        encode_into(&answering(domain, refusal::HTTP), &mut route);
+        append(ROUTES, &route, host);
+        return;
+    };
+    for filter in filters {
+        encode_into(&filter, host);
+    }
     let mut cost = 0_u64;
     for it in routes {
         let rendered = routes::render(it, domain, context, problems);
@@ -109,25 +128,61 @@ pub(crate) fn render_host(
             continue;
         }
         cost = cost.saturating_add(of_this);
-        for RenderedRoute {
-            route: rendered,
-            filters,
-        } in rendered
-        {
+        for rendered in rendered {
             route.clear();
-            encode_into(&rendered, &mut route);
-            for (filter, config) in filters {
-                // One entry at a time: prost writes the entries of a map in random order.
-                encode_into(
-                    &EnvoyRoute {
-                        typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
-                        ..Default::default()
-                    },
-                    &mut route,
-                );
-            }
+            encode_route(rendered, &mut route);
             append(ROUTES, &route, host);
         }
+    }
+    if !external_auth.is_empty() {
+        // Envoy asks only about what has a route, and so would tell anybody which requests have none.
+        route.clear();
+        encode_into(&answering(domain, 404), &mut route);
+        append(ROUTES, &route, host);
+    }
+}
+
+/// Encodes a route with its filters' configuration.
+fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
+    let RenderedRoute { route, filters } = rendered;
+    encode_into(&route, bytes);
+    for (filter, config) in filters {
+        // One entry at a time: prost writes the entries of a map in random order.
+        encode_into(
+            &EnvoyRoute {
+                typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
+                ..Default::default()
+            },
+            bytes,
+        );
+    }
+}
+
+/// Returns virtual hosts that say nothing but one filter each: prost writes the entries of a map in random order.
+fn listener_filters(
+    external_auth: &[ExternalAuth],
+    context: &RenderContext<'_>,
+) -> Result<Vec<EnvoyVirtualHost>, String> {
+    let filter = |(place, auth)| {
+        let config = external_auth::before_routes(auth, context)?;
+        Ok(EnvoyVirtualHost {
+            typed_per_filter_config: HashMap::from([(external_auth::of_listener(place), config)]),
+            ..Default::default()
+        })
+    };
+    external_auth.iter().enumerate().map(filter).collect()
+}
+
+/// Returns a route that answers every request with this status.
+fn answering(name: &str, status: u32) -> EnvoyRoute {
+    EnvoyRoute {
+        name: name.to_owned(),
+        r#match: Some(RouteMatch {
+            path_specifier: Some(PathSpecifier::Prefix(String::new())),
+            ..Default::default()
+        }),
+        action: Some(answer(status)),
+        ..Default::default()
     }
 }
 

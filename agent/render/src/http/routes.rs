@@ -15,7 +15,7 @@ use super::backend_rewrites::RequestPart;
 use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
 use super::sessions::{self, SessionParts};
-use super::{cors, matches, redirects};
+use super::{cors, external_auth, matches, redirects};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
@@ -45,6 +45,7 @@ pub(crate) fn render(
         response_headers,
         cors,
         grpc,
+        external_auth,
     } = route;
     let route_match = matches::render(path.as_ref(), method, headers, query_params, *grpc);
     let Some(route_match) = problems.value(name, route_match, "the route is left out") else {
@@ -56,6 +57,11 @@ pub(crate) fn render(
     if let Some(cors) = cors {
         filters.insert(cors::FILTER, cors::render(name, cors, problems));
     }
+    let authorized = external_auth.as_ref().map(|auth| {
+        let config = external_auth::of_route(auth, context)?;
+        filters.insert(external_auth::FILTER, config);
+        Ok(())
+    });
     // Envoy applies a backend's changes before the route's; a request meets its rule first. So where a
     // backend has its own, it gets the rule's too, and the route has none.
     let rule_request = match action {
@@ -71,7 +77,9 @@ pub(crate) fn render(
         response,
         filters,
     };
-    let routes = frame.routes(domain, &rule_request, context, problems);
+    let routes = authorized
+        .unwrap_or(Ok(()))
+        .and_then(|()| frame.routes(domain, &rule_request, context, problems));
     let routes = problems
         .value(name, routes, "its requests are answered with 500")
         .unwrap_or_else(|| vec![frame.with(answer(refusal::HTTP))]);

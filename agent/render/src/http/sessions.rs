@@ -34,6 +34,7 @@ use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
 use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
 use envoy_types::util::pack_any;
 use sesame_proto::digest;
+use sesame_proto::field_names::is_cookie_path;
 use sesame_proto::schema::{SessionPersistence, session_persistence::Kind};
 
 use super::headers;
@@ -74,6 +75,7 @@ pub(crate) fn render(session: &SessionPersistence) -> Result<SessionParts, Strin
     let SessionPersistence {
         kind,
         cookie_max_age_seconds,
+        cookie_path,
     } = session;
     let refused = |name: &str, reason: &str| format!("session `{name}`: {reason}");
     let told = format!("{ASKED} == {ANSWERED}");
@@ -98,11 +100,16 @@ pub(crate) fn render(session: &SessionPersistence) -> Result<SessionParts, Strin
                 0 => String::new(),
                 seconds => format!("; Max-Age={seconds}"),
             };
+            let path = match cookie_path.as_str() {
+                "" => "/",
+                path if is_cookie_path(path) => path,
+                path => return Err(refused(name, &format!("path `{path}` is none of a cookie"))),
+            };
             // In three parts, because Envoy's expressions do not put strings together. A header that is empty is not sent.
             let parts = [
                 format!("\"{name}=\""),
                 ANSWERED.to_owned(),
-                format!("\"{lifetime}; Path=/; HttpOnly\""),
+                format!("\"{lifetime}; Path={path}; HttpOnly\""),
             ];
             let value = parts.iter().map(|part| unless_told(part)).collect();
             let action = HeaderAppendAction::AppendIfExistsOrAdd;

@@ -101,7 +101,8 @@ impl Chains {
                         listener: None,
                         ..place("http")
                     };
-                    let chain = chain(route_table, hcm::render(place, table, context));
+                    let filters = context.listener_filters(route_table);
+                    let chain = chain(route_table, hcm::render(place, table, filters, context));
                     self.ready.push((ChainKind::Plain, chain));
                 }
                 Ok(())
@@ -111,7 +112,9 @@ impl Chains {
                     .as_ref()
                     .ok_or("the listener is HTTPS but says nothing of TLS")?;
                 let table = usable(route_table, context)?;
-                let chain = chain(name, hcm::render(place("https"), table, context));
+                let filters = context.listener_filters(route_table);
+                let manager = hcm::render(place("https"), table, filters, context);
+                let chain = chain(name, manager);
                 let socket = tls::downstream(tls, &HTTP_ALPN, context)?;
                 let chain = over_tls(chain, socket, context);
                 self.push(ChainKind::Tls, slice::from_ref(hostname), chain)

@@ -1,9 +1,10 @@
 //! Routes that use every field.
 
 use sesame_proto::schema::{
-    Cors, CorsOrigin, DirectResponse, Forward, HeaderModifier, Mirror, PathMatch, PathModifier,
-    Redirect, Retry, Route, SessionPersistence, StringMatch, UrlRewrite, WeightedBackend,
-    cors_origin, path_match, path_modifier, route::Action, session_persistence, string_match,
+    Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
+    HeaderModifier, Mirror, PathMatch, PathModifier, Redirect, Retry, Route, SessionPersistence,
+    StringMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth, path_match,
+    path_modifier, route::Action, session_persistence, string_match,
 };
 
 use super::parts::{API, WEB, forward, header, route, to};
@@ -85,6 +86,13 @@ pub(super) fn every_route() -> Vec<Route> {
             response_headers: modifier(""),
             cors: Some(cors(true)),
             grpc: false,
+            external_auth: Some(ExternalAuth {
+                backend: API.into(),
+                protocol: Some(external_auth::Protocol::Grpc(ExternalAuthGrpc {
+                    request_headers: vec!["x-header-1".into()],
+                })),
+                max_body_bytes: 1024,
+            }),
         },
         Route {
             path: Some(PathMatch {
@@ -98,6 +106,15 @@ pub(super) fn every_route() -> Vec<Route> {
         },
         Route {
             cors: Some(cors(false)),
+            external_auth: Some(ExternalAuth {
+                backend: WEB.into(),
+                protocol: Some(external_auth::Protocol::Http(ExternalAuthHttp {
+                    path_prefix: "/check".into(),
+                    request_headers: vec!["cookie".into()],
+                    response_headers: vec!["x-user".into()],
+                })),
+                max_body_bytes: 0,
+            }),
             ..route(
                 "weights",
                 "/weights",
@@ -140,6 +157,7 @@ pub(super) fn every_route() -> Vec<Route> {
                     session: Some(SessionPersistence {
                         kind: Some(session_persistence::Kind::Cookie("session".into())),
                         cookie_max_age_seconds: 60,
+                        cookie_path: "/shop".into(),
                     }),
                 }),
             )
@@ -154,7 +172,7 @@ pub(super) fn every_route() -> Vec<Route> {
                 }),
                 session: Some(SessionPersistence {
                     kind: Some(session_persistence::Kind::Header("x-session".into())),
-                    cookie_max_age_seconds: 0,
+                    ..Default::default()
                 }),
                 ..forward(&[to(WEB, 1)])
             }),

@@ -43,6 +43,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
             .map(|domain| VirtualHost {
                 domain: domain.into(),
                 routes: routes.to_vec(),
+                ..VirtualHost::default()
             })
             .to_vec(),
     };

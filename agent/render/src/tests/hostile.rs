@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
-    AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Edge, Endpoint, EndpointSet, Forward,
-    Header, HeaderModifier, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect,
-    Retry, Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
-    WeightedBackend, cors_origin, path_match, path_modifier, route::Action, session_persistence,
+    AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Edge, Endpoint, EndpointSet,
+    ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, Header, HeaderModifier, L4Route,
+    Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry, Route, RouteTable,
+    SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost, WeightedBackend,
+    cors_origin, external_auth, path_match, path_modifier, route::Action, session_persistence,
     string_match,
 };
 
@@ -108,7 +109,10 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                 let (name, cookie, cookie_max_age_seconds) = session;
                 Forward {
                     backends,
-                    rewrite: Some(UrlRewrite { host, path }),
+                    rewrite: Some(UrlRewrite {
+                        host: host.clone(),
+                        path,
+                    }),
                     mirrors: vec![Mirror {
                         backend,
                         numerator,
@@ -130,10 +134,36 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                             session_persistence::Kind::Header(name)
                         }),
                         cookie_max_age_seconds,
+                        cookie_path: host.clone(),
                     }),
                 }
             },
         )
+}
+
+fn external_auth_of(names: Vec<String>) -> impl Strategy<Value = ExternalAuth> {
+    let protocol = prop_oneof![
+        prop::collection::vec(field_name(), 0..3).prop_map(|request_headers| {
+            external_auth::Protocol::Grpc(ExternalAuthGrpc { request_headers })
+        }),
+        (text(), prop::collection::vec(field_name(), 0..3)).prop_map(|(path_prefix, names)| {
+            external_auth::Protocol::Http(ExternalAuthHttp {
+                path_prefix,
+                request_headers: names.clone(),
+                response_headers: names,
+            })
+        }),
+    ];
+    (
+        prop::sample::select(names),
+        prop::option::of(protocol),
+        any::<u32>(),
+    )
+        .prop_map(|(backend, protocol, max_body_bytes)| ExternalAuth {
+            backend,
+            protocol,
+            max_body_bytes,
+        })
 }
 
 fn action(names: Vec<String>) -> impl Strategy<Value = Option<Action>> {
@@ -184,23 +214,27 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
         prop::option::of(path),
         text(),
         (string_match(), string_match()),
-        action(names),
+        action(names.clone()),
         prop::option::of(modifier()),
         prop::option::of(cors),
         any::<bool>(),
+        prop::option::of(external_auth_of(names)),
     )
         .prop_map(
-            |(name, path, method, (header, query), action, headers, cors, grpc)| Route {
-                name,
-                path: path.map(|kind| PathMatch { kind: Some(kind) }),
-                method,
-                headers: vec![header],
-                query_params: vec![query],
-                action,
-                request_headers: headers.clone(),
-                response_headers: headers,
-                cors,
-                grpc,
+            |(name, path, method, (header, query), action, headers, cors, grpc, external_auth)| {
+                Route {
+                    external_auth,
+                    name,
+                    path: path.map(|kind| PathMatch { kind: Some(kind) }),
+                    method,
+                    headers: vec![header],
+                    query_params: vec![query],
+                    action,
+                    request_headers: headers.clone(),
+                    response_headers: headers,
+                    cors,
+                    grpc,
+                }
             },
         )
 }
@@ -217,7 +251,11 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
         (
             prop::collection::vec((0..2_i32, any::<u32>(), listener), 0..4),
             prop::collection::vec(
-                (text(), prop::collection::vec(route(names.clone()), 0..3)),
+                (
+                    text(),
+                    prop::collection::vec(route(names.clone()), 0..3),
+                    prop::collection::vec(external_auth_of(names.clone()), 0..3),
+                ),
                 0..3,
             ),
             prop::collection::vec((text(), any::<u32>()), 0..3),
@@ -262,7 +300,11 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                     name: "table".into(),
                     virtual_hosts: hosts
                         .into_iter()
-                        .map(|(domain, routes)| VirtualHost { domain, routes })
+                        .map(|(domain, routes, external_auth)| VirtualHost {
+                            domain,
+                            routes,
+                            external_auth,
+                        })
                         .collect(),
                 }],
                 backends: names
@@ -366,6 +408,7 @@ fn no_virtual_host_looks_at_more_expressions_than_it_may() {
             virtual_hosts: vec![VirtualHost {
                 domain: "*".to_owned(),
                 routes,
+                ..VirtualHost::default()
             }],
         }],
         ..Snapshot::default()

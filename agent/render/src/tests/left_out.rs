@@ -61,6 +61,7 @@ fn what_is_wrong_is_left_out_alone() {
                 }),
             ),
         ],
+        ..VirtualHost::default()
     }];
     let duplicate = snapshot.route_tables[0].virtual_hosts[0].clone();
     snapshot.route_tables[0].virtual_hosts.push(duplicate);

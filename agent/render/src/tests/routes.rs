@@ -20,6 +20,7 @@ fn printed_routes(routes: &[Route]) -> Vec<serde_json::Value> {
     snapshot.route_tables[0].virtual_hosts = vec![VirtualHost {
         domain: "*".into(),
         routes: routes.to_vec(),
+        ..VirtualHost::default()
     }];
     let rendered = render(&snapshot, &keys, &options());
     let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();

@@ -46,6 +46,7 @@ fn snapshot(backends: &[(&str, &str)]) -> Snapshot {
             virtual_hosts: vec![VirtualHost {
                 domain: "*".to_owned(),
                 routes: Vec::new(),
+                ..VirtualHost::default()
             }],
         }],
         ..Snapshot::default()

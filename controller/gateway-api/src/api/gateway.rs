@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AddressType, FromNamespaces, FrontendValidationMode, GatewayMesh, LabelSelector, Object,
-    Protocol, TlsMode,
+    AddressType, ExternalAuth, FilterType, FromNamespaces, FrontendValidationMode, GatewayMesh,
+    LabelSelector, Object, Protocol, TlsMode,
 };
 
 /// `GatewayClass` v1.
@@ -77,6 +77,29 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// The routes that may attach.
     pub allowed_routes: Option<AllowedRoutes>,
+    /// Experimental: filters that requests pass before a route is chosen.
+    pub filters: Option<ListenerFilters>,
+}
+
+/// `ListenerFilters`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ListenerFilters {
+    /// The filters, in the order in which requests pass them.
+    pub requests: Vec<ListenerFilter>,
+}
+
+/// `ListenerFilter`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListenerFilter {
+    /// The member below that is set.
+    #[serde(rename = "type")]
+    pub type_: FilterType,
+    /// For `ExternalAuth`.
+    pub external_auth: Option<Box<ExternalAuth>>,
+    /// For `ExtensionRef`.
+    pub extension_ref: Option<Box<ObjectRef>>,
 }
 
 /// `ListenerTLSConfig`.
@@ -153,6 +176,8 @@ pub struct GatewayAddress {
     pub type_: Option<AddressType>,
     /// The address; empty asks for any of the type.
     pub value: String,
+    /// Experimental: the scope from which it is to be reachable; none or empty leaves it to the implementation.
+    pub routability: Option<String>,
 }
 
 /// `GatewayInfrastructure`.

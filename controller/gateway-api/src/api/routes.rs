@@ -207,15 +207,39 @@ pub struct Retry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SessionPersistence {
-    /// The cookie's or header's name.
+    /// The cookie's or header's name. Until 1.6.
     pub session_name: Option<String>,
     /// The longest time that a session lives.
     pub absolute_timeout: Option<String>,
     /// Cookie or Header.
     #[serde(rename = "type")]
     pub type_: Option<String>,
-    /// Cookie details.
+    /// Cookie details. Until 1.6.
     pub cookie_config: Option<CookieConfig>,
+    /// For Cookie. Since 1.7.
+    pub cookie: Option<SessionCookie>,
+    /// For Header. Since 1.7.
+    pub header: Option<SessionHeader>,
+}
+
+/// `SessionCookieConfig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SessionCookie {
+    /// The name; one of the rule's own when absent.
+    pub name: Option<String>,
+    /// The path that browsers send it for; `/` when absent.
+    pub path: Option<String>,
+    /// Session or Permanent.
+    pub lifetime_type: Option<String>,
+}
+
+/// `SessionHeaderConfig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SessionHeader {
+    /// The name.
+    pub name: String,
 }
 
 /// `CookieConfig`.

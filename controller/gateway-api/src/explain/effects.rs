@@ -2,8 +2,8 @@
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{
-    Cors, CorsOrigin, HeaderModifier, Mirror, Route, SessionPersistence, UrlRewrite, cors_origin,
-    session_persistence,
+    Cors, CorsOrigin, ExternalAuth, HeaderModifier, Mirror, Route, SessionPersistence, UrlRewrite,
+    cors_origin, session_persistence,
 };
 
 use super::compared::{Compared, HeaderValue};
@@ -22,6 +22,7 @@ pub(super) fn of(
     if let Some(cors) = &route.cors {
         filters.push(filter("CORS", cors_effect(cors, request, expressions)));
     }
+    filters.extend(route.external_auth.as_ref().map(authorized));
     let forward = match &route.action {
         Some(Action::Forward(forward)) => Some(forward),
         _ => None,
@@ -46,6 +47,15 @@ pub(super) fn of(
     }
     filters.extend(response_changes(route.response_headers.as_ref()));
     filters
+}
+
+/// Returns the effect of an authorization.
+pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
+    let effect = format!(
+        "{} is asked first: what it does not let pass has its answer, or 503 where it gives none",
+        auth.backend
+    );
+    filter("ExternalAuth", effect)
 }
 
 /// Returns the effect of a change of the request's headers, if there is one. `request` says what they are before.

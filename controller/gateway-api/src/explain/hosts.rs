@@ -42,6 +42,7 @@ mod tests {
                 .map(|domain| VirtualHost {
                     domain: (*domain).to_owned(),
                     routes: Vec::new(),
+                    external_auth: Vec::new(),
                 })
                 .collect(),
         };

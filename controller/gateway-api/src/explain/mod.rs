@@ -111,8 +111,11 @@ impl<'s> Explainer<'s> {
             let (snapshot, expressions) = (self.snapshot, &mut self.expressions);
             let domain = &host.domain;
             answer::explain(snapshot, domain, winner, compared, expressions, explanation);
+            let before = host.external_auth.iter().map(effects::authorized);
+            explanation.filters.splice(..0, before);
             return;
         }
+        explanation.filters = host.external_auth.iter().map(effects::authorized).collect();
         let reason = match (host.routes.as_slice(), host.domain.as_str()) {
             ([], "*") => "no route has a hostname that covers the host".to_owned(),
             ([], domain) => format!("a listener is for {domain}, but no route there"),

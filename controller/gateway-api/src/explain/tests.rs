@@ -58,6 +58,7 @@ fn snapshot(hosts: Vec<(&str, Vec<Route>)>) -> Snapshot {
                 .map(|(domain, routes)| VirtualHost {
                     domain: domain.to_owned(),
                     routes,
+                    ..VirtualHost::default()
                 })
                 .collect(),
         }],
@@ -327,6 +328,7 @@ fn the_server_name_picks_the_listener() {
         virtual_hosts: vec![VirtualHost {
             domain: "*.test".to_owned(),
             routes: vec![route("rest", prefix(""))],
+            ..VirtualHost::default()
         }],
     }];
     for (url, expected) in [

@@ -184,14 +184,15 @@ impl Resolver {
         let unserved = gateways::single::unserved(&classes, world);
         let policies = Policies::check_all(&mut cx, &mut ca_bundles);
         let mesh_policies = MeshPolicies::check_all(&mut cx);
+        let mut backends = Backends::new(world, policies);
         let mut references = ReferencedObjects {
             certificates: &mut certificates,
             ca_bundles: &mut ca_bundles,
             mesh_policies: &mesh_policies,
+            backends: &mut backends,
         };
         let checked = gateways::check_all(&classes, &unserved, &mut cx, &mut references);
         let mesh_trust = MeshTrust::check_all(&checked, &certificates, &mut ca_bundles, &mut cx);
-        let mut backends = Backends::new(world, policies);
         let routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
         let attached = routes::attachments::attach(&checked, &routes);
 

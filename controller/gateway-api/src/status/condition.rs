@@ -96,6 +96,8 @@ words! {
         PartiallyInvalid = "PartiallyInvalid",
         /// Gateways: clients are let in whose certificate could not be verified, as the Gateway asks for.
         InsecureFrontendValidationMode = "InsecureFrontendValidationMode",
+        /// Gateways: every address that the Gateway asks for is there. It is absent where none is asked for.
+        AddressesAssigned = "AddressesAssigned",
         /// GatewayClasses: the installed definitions of the Gateway API are of a release that this version knows.
         SupportedVersion = "SupportedVersion",
         /// Gateways and listeners: whether certificates have expired, are not valid yet, or expire soon. It is there only when there is something to say.
@@ -164,6 +166,10 @@ words! {
         InvalidClientCertificateRef = "InvalidClientCertificateRef",
         /// A reference names a kind that is not supported there.
         InvalidKind = "InvalidKind",
+        /// A filter of the listener is not valid; the listener is not served.
+        InvalidListenerFilter = "InvalidListenerFilter",
+        /// A filter of the listener refers to something that does not exist or cannot be used; its requests are refused.
+        InvalidListenerFilterRef = "InvalidListenerFilterRef",
         /// `parametersRef` leads to nothing, to another kind, or to a configuration that is not valid.
         InvalidParameters = "InvalidParameters",
         /// `allowedRoutes.kinds` has a kind that the protocol of the listener cannot serve.
@@ -190,6 +196,8 @@ words! {
         NotAllowed = "NotAllowed",
         /// `allowedRoutes` of the listeners permits neither the namespace nor the kind of the route.
         NotAllowedByListeners = "NotAllowedByListeners",
+        /// None of the addresses that the Gateway asks for is there.
+        NotAssigned = "NotAssigned",
         /// Only the oldest Gateway is served here, and this is another one.
         OlderGatewayExists = "OlderGatewayExists",
         /// An older route has the listener, which can serve one only.
@@ -200,6 +208,8 @@ words! {
         ParentNotAccepted = "ParentNotAccepted",
         /// The Gateway of the ListenerSet is not programmed.
         ParentNotProgrammed = "ParentNotProgrammed",
+        /// Some of the addresses that the Gateway asks for are missing; the message lists them.
+        PartiallyAssigned = "PartiallyAssigned",
         /// Hosts have not reported yet; the message says which are awaited.
         Pending = "Pending",
         /// The port is not allowed (`spec.ports.allowed`), or hosts open it for another port of the Gateway (`spec.ports.map`).

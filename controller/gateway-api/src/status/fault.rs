@@ -21,6 +21,7 @@ impl ConditionType {
             | Self::CertificatesShown
             | Self::GatewayService
             | Self::GatewayFleet
+            | Self::AddressesAssigned
             | Self::Meshed
             | Self::ClientCertificateTrusted
             | Self::SupportedVersion => status != ConditionStatus::True,

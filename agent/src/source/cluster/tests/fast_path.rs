@@ -20,6 +20,7 @@ fn host(domain: &str, route: &str) -> VirtualHost {
             name: route.to_owned(),
             ..Route::default()
         }],
+        ..VirtualHost::default()
     }
 }
 

@@ -42,6 +42,7 @@ pub(crate) fn status(
             generation,
         ));
     }
+    conditions.extend(unassigned(gateway));
     conditions.extend(gateway.mesh.as_ref().map(|mesh| meshed(mesh, generation)));
     conditions.extend(mesh_trust.of_gateway(gateway, generation));
     let unserved = unserved(gateway);
@@ -91,6 +92,25 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
         ),
         _ => verdict.accepted(&beside("the Gateway is valid"), generation),
     }
+}
+
+/// Returns the condition AddressesAssigned, if some address cannot be had as it is asked for.
+fn unassigned(gateway: &CheckedGateway<'_>) -> Option<Condition> {
+    let addresses = &gateway.addresses;
+    let reason = if addresses.nowhere() {
+        Reason::NotAssigned
+    } else {
+        Reason::PartiallyAssigned
+    };
+    (!addresses.unassigned.is_empty()).then(|| {
+        Condition::new(
+            ConditionType::AddressesAssigned,
+            ConditionStatus::False,
+            reason,
+            &addresses.unassigned.join("; "),
+            gateway.owner.generation,
+        )
+    })
 }
 
 fn meshed(mesh: &CheckedMesh<'_>, generation: i64) -> Condition {

@@ -87,13 +87,14 @@ pub(super) fn ancestor(
     }
 }
 
-/// Returns the Services with policies that routes of the Gateway send to.
+/// Returns the Services with policies that routes of the Gateway send to, and its listeners ask.
 fn services<'r>(
-    gateway: &AttachedGateway<'_, '_>,
+    gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,
 ) -> BTreeSet<ServiceName<'r>> {
     let mut services = BTreeSet::new();
     for attached in &gateway.listeners {
+        services.extend(attached.listener.filters.policed.iter().copied());
         for attachment in &attached.attachments {
             let Some(route) = routes.get(attachment.route) else {
                 continue;

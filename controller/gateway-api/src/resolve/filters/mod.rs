@@ -4,11 +4,13 @@
 //! requests get an error instead.
 
 pub(crate) mod cors;
+pub(crate) mod external_auth;
 pub(crate) mod headers;
 pub(crate) mod rewrites;
 
 use sesame_proto::{refusal, schema};
 
+use self::external_auth::AuthorizeBy;
 use self::rewrites::{BackendRewrites, RedirectTo};
 use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
 use crate::resolve::syntax::limits;
@@ -37,6 +39,7 @@ pub(crate) struct RuleFilters<'w> {
     pub(crate) redirect: Option<RedirectTo>,
     pub(crate) rewrite: Option<schema::UrlRewrite>,
     pub(crate) cors: Option<schema::Cors>,
+    pub(crate) external_auth: Option<AuthorizeBy<'w>>,
     pub(crate) unserved: Option<Unserved>,
 }
 
@@ -51,7 +54,7 @@ impl<'w> RuleFilters<'w> {
             request_redirect,
             url_rewrite,
             cors,
-            external_auth: _,
+            external_auth,
             extension_ref,
         } = filter;
         let member = member(type_).unwrap_or_default();
@@ -76,6 +79,16 @@ impl<'w> RuleFilters<'w> {
         if let Some(cors) = cors {
             self.cors = Some(cors::read(cors).map_err(below)?);
         }
+        if let Some(auth) = external_auth {
+            // A rule that is left out gives its requests to others, which may not ask.
+            match external_auth::read(i, auth) {
+                Ok(auth) => self.external_auth = Some(auth),
+                Err(why) => {
+                    let why = format!("filters[{i}].{member}.{why}");
+                    self.unserved = Some(Unserved::Type(why));
+                }
+            }
+        }
         if let Some(reference) = extension_ref {
             self.unserved.get_or_insert(Unserved::Extension(format!(
                 "filters[{i}].extensionRef: {} {:?} is not a filter that is supported; requests are answered with {}",
@@ -84,7 +97,7 @@ impl<'w> RuleFilters<'w> {
                 refusal::HTTP
             )));
         }
-        if let FilterType::ExternalAuth | FilterType::Other(_) = type_ {
+        if let FilterType::Other(_) = type_ {
             // A rule that lost its check must not be served without it.
             self.unserved = Some(Unserved::Type(format!(
                 "filters[{i}].type {:?} is not supported",

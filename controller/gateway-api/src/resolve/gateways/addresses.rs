@@ -13,6 +13,8 @@ use crate::status::{Reason, Verdict};
 pub(crate) struct GatewayAddresses {
     /// IPs in the object's order; empty leaves the choice to the host.
     pub(crate) usable: Vec<String>,
+    /// Sentences on the entries that ask for a routability which cannot be had: nothing else takes their place.
+    pub(crate) unassigned: Vec<String>,
     /// Verdict on the values that are no IP.
     pub(crate) unusable: Verdict,
     /// True if the host may choose one.
@@ -30,7 +32,11 @@ impl GatewayAddresses {
             ..Self::default()
         };
         for (i, address) in addresses.iter().take(limits::MAX_ADDRESSES).enumerate() {
-            let GatewayAddress { type_, value } = address;
+            let GatewayAddress {
+                type_,
+                value,
+                routability,
+            } = address;
             let at = format!("spec.addresses[{i}]");
             if let Some(other) = type_.as_ref().filter(|it| **it != AddressType::IpAddress) {
                 accepted.refuse(
@@ -40,6 +46,14 @@ impl GatewayAddresses {
                         other.as_str()
                     ),
                 );
+                continue;
+            }
+            let routability = routability.as_deref().unwrap_or_default();
+            if !routability.is_empty() {
+                found.unassigned.push(format!(
+                    "{at} asks for routability {routability:?}, which is not supported and for which nothing else is assigned; \
+                     leave it empty for the addresses of the hosts"
+                ));
                 continue;
             }
             if value.is_empty() {
@@ -56,6 +70,10 @@ impl GatewayAddresses {
                     format!("{at} {value:?} is not an IP address; it is left out"),
                 ),
             }
+        }
+        if found.nowhere() && !found.unassigned.is_empty() {
+            let message = found.unassigned.join("; ");
+            found.unusable.refuse(Reason::AddressNotAssigned, message);
         }
         found
     }
@@ -83,6 +101,7 @@ mod tests {
             .map(|value| GatewayAddress {
                 type_: None,
                 value: (*value).to_owned(),
+                routability: None,
             })
             .collect();
         let mut accepted = Verdict::default();
@@ -125,6 +144,30 @@ mod tests {
             assert_eq!(read.take_for_load_balancer(), taken);
             assert!(read.usable.is_empty());
             assert_eq!(read.nowhere(), nowhere, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_routability_that_cannot_be_had_is_not_replaced_by_another() {
+        for (routabilities, unassigned, nowhere) in [
+            (&[""][..], 0, false),
+            (&["Cluster"], 1, true),
+            (&["example.com/vpn", "Cluster"], 2, true),
+            (&["Cluster", ""], 1, false),
+        ] {
+            let addresses: Vec<GatewayAddress> = routabilities
+                .iter()
+                .zip(1..)
+                .map(|(routability, number)| GatewayAddress {
+                    type_: None,
+                    value: format!("192.0.2.{number}"),
+                    routability: Some((*routability).to_owned()),
+                })
+                .collect();
+            let read = GatewayAddresses::read(&addresses, &mut Verdict::default());
+            assert_eq!(read.unassigned.len(), unassigned, "{routabilities:?}");
+            assert_eq!(read.nowhere(), nowhere, "{routabilities:?}");
+            assert_eq!(read.unusable.good(), !nowhere, "{routabilities:?}");
         }
     }
 

@@ -85,6 +85,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         5..=5,
         5..=5,
     ),
+    within("GatewayListenerFilters", Kind::Gateway, NEVER, 7..=LAST),
     always("GatewayPort8080", Kind::Gateway),
     within(
         "GatewayRouteHostnameIntersectionPrecedence",

@@ -26,10 +26,11 @@ pub(crate) use self::parent_listeners::ParentListeners;
 use crate::api::{
     Gateway, GatewaySpec, GatewayTls, ListenerSet, Metadata, NamespacedName, PublishingType,
 };
+use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet};
 use crate::resolve::listeners::{
-    self, CheckedListener, ComparedGateway, ListenerOwner, invalid, termination,
+    self, CheckedListener, ComparedGateway, ListenerOwner, filters, invalid, termination,
 };
 use crate::resolve::settings::GatewaySettings;
 use crate::resolve::settings::ports::{self, Socket};
@@ -73,11 +74,12 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) passed_over: Verdict,
 }
 
-/// The objects that Gateways refer to, each read once, and the policies that refer to Gateways.
+/// The objects that Gateways refer to, each read once, the Backends that they ask, and the policies that refer to Gateways.
 pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) certificates: &'a mut Certificates<'w, 'c>,
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
     pub(crate) mesh_policies: &'a MeshPolicies<'w>,
+    pub(crate) backends: &'a mut Backends<'w>,
 }
 
 /// Checks all Gateways of our classes but the `unserved`, in the order of their names.
@@ -275,7 +277,7 @@ impl<'w> CheckedGateway<'w> {
         (merged.unwrap_or_else(|| self.name()), is_merged)
     }
 
-    /// Sets the TLS termination of its listeners and of its ListenerSets'.
+    /// Sets the TLS termination and the filters of its listeners and of its ListenerSets'.
     fn terminate(
         &mut self,
         cx: &mut ResolveContext<'w, '_>,
@@ -287,12 +289,14 @@ impl<'w> CheckedGateway<'w> {
             sets,
             own,
             frontend,
+            mesh,
             ..
         } = self;
         let sets = sets.iter().map(|set| (&set.owner, set.range.clone()));
         for (owner, range) in std::iter::once((&*owner, 0..*own)).chain(sets) {
             for listener in listeners.get_mut(range).unwrap_or_default() {
                 termination::resolve(owner, listener, frontend, cx, references.certificates);
+                filters::resolve(owner, listener, mesh.is_some(), references.backends, cx);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use sesame_proto::dns_name::is_dns_subdomain;
 use sesame_proto::schema;
 
+use super::filters::CheckedFilters;
 use super::listener::{CheckedListener, ListenerOwner, Rank};
 use super::namespaces::NamespaceRule;
 use super::{protocols, termination};
@@ -36,6 +37,7 @@ pub(crate) fn check<'w>(
         .collect()
 }
 
+// Long: each field of a listener in turn, so that none is forgotten.
 fn check_one<'w>(
     owner: &ListenerOwner<'w>,
     rank: Rank,
@@ -43,7 +45,6 @@ fn check_one<'w>(
     spec: &'w Listener,
     unique: bool,
 ) -> CheckedListener<'w> {
-    // Each field of a listener in turn, so that none is forgotten.
     let Listener {
         name,
         hostname,
@@ -51,17 +52,16 @@ fn check_one<'w>(
         protocol,
         tls,
         allowed_routes,
+        // Read once all listeners are known.
+        filters: _,
     } = spec;
     let mut accepted = Verdict::default();
     let mut resolved = Verdict::default();
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
 
-    if let Some(why) = owner.unknown.refusal_of("listeners", index) {
-        unsupported(why);
-    }
-    name_faults(name, unique)
-        .into_iter()
-        .for_each(&mut unsupported);
+    let unknown = owner.unknown.refusal_of("listeners", index);
+    let faults = unknown.into_iter().chain(name_faults(name, unique));
+    faults.for_each(&mut unsupported);
     let number = names::port(*port);
     if number.is_none() {
         unsupported(format!("port {port} is out of range; expected 1 to 65535"));
@@ -99,6 +99,7 @@ fn check_one<'w>(
         resolved,
         overlaps: Vec::new(),
         tls: None,
+        filters: CheckedFilters::default(),
         certificate_names: Vec::new(),
         lacks_certificate: false,
         advice: Vec::new(),

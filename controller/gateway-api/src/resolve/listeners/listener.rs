@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use sesame_proto::schema;
 
+use super::filters::CheckedFilters;
 use super::namespaces::NamespaceRule;
 use crate::api::{GATEWAY_GROUP, Listener, Metadata, NamespacedName, UnknownFields};
 use crate::resolve::context::ResolveContext;
@@ -95,6 +96,8 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) overlaps: Vec<String>,
     /// TLS termination, for protocols that have it.
     pub(crate) tls: Option<schema::TlsTermination>,
+    /// Filters that requests pass before a route is chosen.
+    pub(crate) filters: CheckedFilters<'w>,
     /// DNS names of its certificates, sorted.
     pub(crate) certificate_names: Vec<String>,
     /// True if the listener terminates TLS but has no usable certificate.
@@ -104,9 +107,9 @@ pub(crate) struct CheckedListener<'w> {
 }
 
 impl CheckedListener<'_> {
-    /// Returns true if the listener is in the snapshot.
+    /// Returns true if the listener is in the snapshot, where it may refuse all requests.
     pub(crate) fn is_served(&self) -> bool {
-        self.accepted.good() && !self.lacks_certificate
+        (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate
     }
 
     /// Returns true if routes of the kind from the namespace may attach.

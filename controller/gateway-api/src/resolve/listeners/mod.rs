@@ -1,13 +1,15 @@
 //! Listeners of Gateways and ListenerSets, checked one by one and against each other.
 //!
 //! [`check()`] reads the listeners of one object, `sets` appends those of ListenerSets, [`compare()`] finds conflicts among
-//! all listeners of a Gateway and of those that are served together with it, and `termination` looks up certificates. A listener that is refused harms no other one.
+//! all listeners of a Gateway and of those that are served together with it, and `termination` looks up certificates
+//! and `filters` what requests are to pass. A listener that is refused harms no other one.
 //! Nothing here knows routes: whether a route attaches does not depend on the state of the listener
 //! (`ListenerStatus.attachedRoutes`).
 
 mod check;
 mod compare;
 mod conflicts;
+pub(crate) mod filters;
 mod listener;
 pub(crate) mod namespaces;
 pub(crate) mod protocols;

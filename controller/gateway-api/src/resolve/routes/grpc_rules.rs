@@ -84,7 +84,10 @@ fn unserved(filters: &[Filter]) -> Option<String> {
     filters.iter().enumerate().find_map(|(i, filter)| {
         matches!(
             filter.type_,
-            FilterType::RequestRedirect | FilterType::UrlRewrite | FilterType::Cors
+            FilterType::RequestRedirect
+                | FilterType::UrlRewrite
+                | FilterType::Cors
+                | FilterType::ExternalAuth
         )
         .then(|| {
             format!(

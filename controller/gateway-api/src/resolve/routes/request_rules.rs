@@ -8,6 +8,7 @@ use super::rules::{Action, CheckedRule, RuleContext, RuleOutcome, RuleReferences
 use super::sessions;
 use crate::api::{BackendRef, SessionPersistence};
 use crate::resolve::backends::Traffic;
+use crate::resolve::filters::external_auth::AuthorizeBy;
 use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
 use crate::status::{Grounds, Reason, unsupported};
@@ -69,6 +70,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             redirect,
             rewrite,
             cors,
+            external_auth,
             unserved,
         } = filters;
         let unserved = unknown.map(Unserved::Type).or(unserved);
@@ -77,6 +79,11 @@ impl<'w> RuleContext<'_, 'w, '_> {
             mut references,
             unsupported: mut faults,
         } = self.forward(index, forwarding, rewrite, &mirrors)?;
+        let authorized = external_auth.map(|auth| self.authorized(index, auth, &mut references));
+        let (external_auth, is_refused) = match authorized {
+            None => (None, false),
+            Some(auth) => (auth.clone(), auth.is_none()),
+        };
         let action = match (unserved, redirect) {
             (Some(Unserved::Extension(message)), _) => {
                 let message = format!("rules[{index}].{message}");
@@ -87,6 +94,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 faults = vec![message];
                 Action::Respond(refusal::HTTP)
             }
+            // Nothing passes unasked.
+            (None, _) if is_refused => Action::Respond(refusal::HTTP),
             (None, Some(redirect)) => Action::Redirect(redirect),
             (None, None) if !is_servable(&forward) => Action::Respond(self.traffic.refusal()),
             (None, None) => Action::Forward(forward),
@@ -100,6 +109,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 request_headers,
                 response_headers,
                 cors,
+                external_auth,
             },
             references,
         })
@@ -164,6 +174,33 @@ impl<'w> RuleContext<'_, 'w, '_> {
             references,
             unsupported,
         })
+    }
+
+    /// Looks up the service of an authorization; none if it cannot be asked.
+    fn authorized(
+        &mut self,
+        index: usize,
+        auth: AuthorizeBy<'w>,
+        references: &mut RuleReferences<'w>,
+    ) -> Option<schema::ExternalAuth> {
+        let AuthorizeBy {
+            index: filter,
+            backend,
+            traffic,
+            mut asks,
+        } = auth;
+        let at = || format!("rules[{index}].filters[{filter}].externalAuth.backendRef");
+        let reached = self.reach(at, backend, traffic, references);
+        match reached {
+            Ok(name) => asks.backend = name?,
+            Err((reason, why)) => {
+                let refused = refusal::HTTP;
+                let message = format!("{}: {why}; requests are answered with {refused}", at());
+                references.faults.push((reason, message));
+                return None;
+            }
+        }
+        Some(asks)
     }
 
     fn mirrors(

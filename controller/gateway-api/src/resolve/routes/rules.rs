@@ -101,6 +101,7 @@ pub(crate) struct CheckedRule {
     pub(crate) request_headers: Option<schema::HeaderModifier>,
     pub(crate) response_headers: Option<schema::HeaderModifier>,
     pub(crate) cors: Option<schema::Cors>,
+    pub(crate) external_auth: Option<schema::ExternalAuth>,
 }
 
 /// The action on a request.

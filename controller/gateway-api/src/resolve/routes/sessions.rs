@@ -1,12 +1,13 @@
 //! Session persistence of a rule (experimental channel).
 
+use sesame_proto::field_names::is_cookie_path;
 use sesame_proto::schema;
 use sha2::{Digest as _, Sha256};
 
-use crate::api::{CookieConfig, SessionPersistence};
+use crate::api::{CookieConfig, SessionCookie, SessionHeader, SessionPersistence};
 use crate::resolve::filters::headers;
 use crate::resolve::syntax::durations;
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::{limits, names};
 
 /// The field of a rule, as messages name it.
 const AT: &str = "sessionPersistence";
@@ -22,82 +23,170 @@ pub(crate) struct Session {
 /// below the rule.
 pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Result<Session, String> {
     use schema::session_persistence::Kind;
-    let SessionPersistence {
-        session_name,
+    let Shape {
+        header,
+        name,
+        name_field,
+        lifetime_type,
+        lifetime_field,
+        path,
         absolute_timeout,
-        type_,
-        cookie_config,
-    } = spec;
-    // Each field decides which of the next ones may be set.
-    let name = read_name(session_name.as_deref(), route, rule)?;
-    let timeout = durations::read(
-        "sessionPersistence.absoluteTimeout",
-        absolute_timeout.as_deref(),
-    )?;
-    let seconds = timeout.map(|milliseconds| milliseconds.div_ceil(1000));
-    let permanent = cookie_config.as_ref().map(is_permanent).transpose()?;
-    let kind = match type_.as_deref() {
-        None | Some("Cookie") => Kind::Cookie(name),
-        Some("Header") if permanent.is_some() => {
+    } = Shape::of(spec)?;
+    let name = match name {
+        None => default_name(route, rule),
+        Some(name) if name.len() <= MAX_NAME && names::is_token(name) => name.to_owned(),
+        Some(name) => {
             return Err(format!(
-                "{AT}.cookieConfig must not be set with type Header"
-            ));
-        }
-        Some("Header") => {
-            headers::check_writable(format_args!("{AT}.sessionName"), &name)?;
-            Kind::Header(name)
-        }
-        Some(other) => {
-            return Err(format!(
-                "{AT}.type {other:?} is unknown; expected Cookie or Header"
+                "{AT}.{name_field} {name:?} is not a token of at most {MAX_NAME} characters"
             ));
         }
     };
-    let permanent = permanent.unwrap_or_default();
+    let timeout = durations::read("sessionPersistence.absoluteTimeout", absolute_timeout)?;
+    let seconds = timeout.map(|milliseconds| milliseconds.div_ceil(1000));
+    let kind = if header {
+        headers::check_writable(format_args!("{AT}.{name_field}"), &name)?;
+        Kind::Header(name)
+    } else {
+        Kind::Cookie(name)
+    };
+    let permanent = match lifetime_type {
+        None | Some("Session") => false,
+        Some("Permanent") => true,
+        Some(other) => {
+            return Err(format!(
+                "{AT}.{lifetime_field} {other:?} is unknown; expected Session or Permanent"
+            ));
+        }
+    };
     let cookie_max_age_seconds = match (permanent, seconds) {
         (true, Some(seconds @ 1..)) => seconds,
         (true, _) => {
             return Err(format!(
-                "{AT}.absoluteTimeout is required with cookieConfig.lifetimeType Permanent"
+                "{AT}.absoluteTimeout is required with {lifetime_field} Permanent"
             ));
         }
         (false, _) => 0,
     };
     let note = (!permanent && seconds.is_some()).then(|| {
         format!(
-            "{AT}.absoluteTimeout has no effect without cookieConfig.lifetimeType Permanent; sessions end with the \
-             client's"
+            "{AT}.absoluteTimeout has no effect without {lifetime_field} Permanent; sessions end with the client's"
         )
     });
     Ok(Session {
         session: schema::SessionPersistence {
             kind: Some(kind),
             cookie_max_age_seconds,
+            cookie_path: read_path(path)?,
         },
         note,
     })
 }
 
-/// Returns the name of the cookie or header: the one that the rule says, or its own.
-fn read_name(name: Option<&str>, route: &str, rule: usize) -> Result<String, String> {
-    match name.filter(|name| !name.is_empty()) {
-        None => Ok(default_name(route, rule)),
-        Some(name) if name.len() <= 128 && names::is_token(name) => Ok(name.to_owned()),
-        Some(name) => Err(format!(
-            "{AT}.sessionName {name:?} is not a token of at most 128 characters"
-        )),
+/// Longest name of a cookie or header.
+const MAX_NAME: usize = 256;
+
+/// The fields of one release, as far as they say the same as those of another.
+struct Shape<'w> {
+    header: bool,
+    name: Option<&'w str>,
+    name_field: &'static str,
+    lifetime_type: Option<&'w str>,
+    lifetime_field: &'static str,
+    path: Option<&'w str>,
+    absolute_timeout: Option<&'w str>,
+}
+
+impl<'w> Shape<'w> {
+    /// Takes the fields of one release; an error if they may not be set together.
+    fn of(spec: &'w SessionPersistence) -> Result<Self, String> {
+        let header = is_header(spec)?;
+        let SessionPersistence {
+            session_name,
+            absolute_timeout,
+            type_: _,
+            cookie_config,
+            cookie,
+            header: of_header,
+        } = spec;
+        let of_config = cookie_config.as_ref();
+        let of_config = of_config.map(|CookieConfig { lifetime_type }| lifetime_type.as_deref());
+        let older = Self {
+            header,
+            name: session_name.as_deref().filter(|name| !name.is_empty()),
+            name_field: "sessionName",
+            lifetime_type: of_config.flatten(),
+            lifetime_field: "cookieConfig.lifetimeType",
+            path: None,
+            absolute_timeout: absolute_timeout.as_deref(),
+        };
+        Ok(match (cookie, of_header) {
+            (Some(cookie), _) => {
+                let SessionCookie {
+                    name,
+                    path,
+                    lifetime_type,
+                } = cookie;
+                Self {
+                    name: name.as_deref(),
+                    name_field: "cookie.name",
+                    lifetime_type: lifetime_type.as_deref(),
+                    lifetime_field: "cookie.lifetimeType",
+                    path: path.as_deref(),
+                    ..older
+                }
+            }
+            (None, Some(SessionHeader { name })) => Self {
+                name: Some(name),
+                name_field: "header.name",
+                ..older
+            },
+            (None, None) => older,
+        })
     }
 }
 
-/// Returns true if the cookie outlives the client.
-fn is_permanent(CookieConfig { lifetime_type }: &CookieConfig) -> Result<bool, String> {
-    match lifetime_type.as_deref() {
-        None | Some("Session") => Ok(false),
-        Some("Permanent") => Ok(true),
-        Some(other) => Err(format!(
-            "{AT}.cookieConfig.lifetimeType {other:?} is unknown; expected Session or Permanent"
-        )),
+/// Returns true for type Header; an error if the fields that are set do not go with the type, or with each other.
+fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
+    let refuse = |field: &str, why: &str| Err(format!("{AT}.{field} must not be set {why}"));
+    let is_header = match spec.type_.as_deref() {
+        None | Some("Cookie") => false,
+        Some("Header") => true,
+        Some(other) => {
+            return Err(format!(
+                "{AT}.type {other:?} is unknown; expected Cookie or Header"
+            ));
+        }
+    };
+    if spec.cookie.is_some() || spec.header.is_some() {
+        for (field, is_set) in [
+            ("sessionName", spec.session_name.is_some()),
+            ("cookieConfig", spec.cookie_config.is_some()),
+        ] {
+            if is_set {
+                return refuse(field, "beside cookie or header, which take its place");
+            }
+        }
     }
+    match (is_header, &spec.cookie, &spec.header, &spec.cookie_config) {
+        (true, Some(_), ..) => refuse("cookie", "with type Header"),
+        (true, .., Some(_)) => refuse("cookieConfig", "with type Header"),
+        (false, _, Some(_), _) => refuse("header", "with type Cookie"),
+        _ => Ok(is_header),
+    }
+}
+
+/// Returns the path of a cookie; empty for `/`.
+fn read_path(path: Option<&str>) -> Result<String, String> {
+    let Some(path) = path.filter(|path| !path.is_empty() && *path != "/") else {
+        return Ok(String::new());
+    };
+    limits::characters("sessionPersistence.cookie.path", path, limits::MAX_PATH)?;
+    if !is_cookie_path(path) {
+        return Err(format!(
+            "{AT}.cookie.path {path:?} is not supported; expected \"/\" and then letters, digits and -/._~!$&*+,=:@"
+        ));
+    }
+    Ok(path.to_owned())
 }
 
 /// A name of a rule's own, so that sessions of two rules never mix; the same on every host.
@@ -123,7 +212,7 @@ mod tests {
                 cookie_config: lifetime.map(|l| CookieConfig {
                     lifetime_type: Some(l.to_owned()),
                 }),
-                session_name: None,
+                ..SessionPersistence::default()
             }
         };
         let read = |spec| read(&spec, "HTTPRoute/a/b", 0);
@@ -136,5 +225,59 @@ mod tests {
         assert!(read(spec(None, Some("Permanent"), None)).is_err());
         assert!(read(spec(Some("Header"), Some("Session"), None)).is_err());
         assert!(read(spec(Some("Token"), None, None)).is_err());
+    }
+    #[test]
+    fn the_newer_shape() {
+        let read = |type_: &str, cookie: Option<[Option<&str>; 3]>, header: Option<&str>| {
+            let owned = |text: Option<&str>| text.map(str::to_owned);
+            let spec = SessionPersistence {
+                type_: Some(type_.to_owned()),
+                absolute_timeout: Some("1m".to_owned()),
+                cookie: cookie.map(|[name, path, lifetime_type]| SessionCookie {
+                    name: owned(name),
+                    path: owned(path),
+                    lifetime_type: owned(lifetime_type),
+                }),
+                header: header.map(|name| SessionHeader {
+                    name: name.to_owned(),
+                }),
+                ..SessionPersistence::default()
+            };
+            super::read(&spec, "HTTPRoute/a/b", 0).map(|session| session.session)
+        };
+        let kept = read(
+            "Cookie",
+            Some([Some("sid"), Some("/shop"), Some("Permanent")]),
+            None,
+        );
+        let kept = kept.expect("valid");
+        assert_eq!(
+            kept,
+            schema::SessionPersistence {
+                kind: Some(schema::session_persistence::Kind::Cookie("sid".to_owned())),
+                cookie_max_age_seconds: 60,
+                cookie_path: "/shop".to_owned(),
+            }
+        );
+        assert!(read("Cookie", Some([None; 3]), None).is_ok());
+        assert!(read("Header", None, Some("x-sid")).is_ok());
+        for (type_, cookie, header) in [
+            ("Cookie", None, Some("x-sid")),
+            ("Header", Some([None; 3]), Some("x-sid")),
+            ("Header", None, Some("")),
+            ("Header", None, Some("Content-Length")),
+            ("Cookie", Some([Some("a b"), None, None]), None),
+            ("Cookie", Some([None, Some("shop"), None]), None),
+            ("Cookie", Some([None, Some("/a; Domain=b"), None]), None),
+            ("Cookie", Some([None, Some("/a\")%"), None]), None),
+        ] {
+            assert!(read(type_, cookie, header).is_err(), "{type_} {cookie:?}");
+        }
+        let both = SessionPersistence {
+            session_name: Some("sid".to_owned()),
+            cookie: Some(SessionCookie::default()),
+            ..SessionPersistence::default()
+        };
+        assert!(super::read(&both, "HTTPRoute/a/b", 0).is_err());
     }
 }

@@ -112,8 +112,16 @@ fn rename(tables: &mut Tables, names: &BTreeMap<String, String>) {
         .route_tables
         .iter_mut()
         .flat_map(|table| &mut table.virtual_hosts)
-        .flat_map(|host| &mut host.routes);
+        .flat_map(|host| {
+            for auth in &mut host.external_auth {
+                one(&mut auth.backend);
+            }
+            &mut host.routes
+        });
     for route in routes {
+        if let Some(auth) = &mut route.external_auth {
+            one(&mut auth.backend);
+        }
         if let Some(Action::Forward(forward)) = &mut route.action {
             shares(&mut forward.backends);
             for mirror in &mut forward.mirrors {

@@ -41,6 +41,9 @@ pub(crate) const MAX_FILTER_HEADERS: usize = 16;
 /// Entries of the lists of a CORS filter, and of its methods.
 pub(crate) const MAX_CORS_ENTRIES: usize = 64;
 pub(crate) const MAX_CORS_METHODS: usize = 9;
+/// Entries of each list of an ExternalAuth filter, and bytes of a body that is sent along. The second is our own.
+pub(crate) const MAX_AUTH_HEADERS: usize = 64;
+pub(crate) const MAX_AUTH_BODY: u32 = 1024 * 1024;
 /// Backends of a rule, and the weight of one.
 pub(crate) const MAX_BACKEND_REFS: usize = 16;
 pub(crate) const MAX_WEIGHT: u32 = 1_000_000;

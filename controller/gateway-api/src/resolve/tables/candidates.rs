@@ -43,7 +43,9 @@ impl MatchCandidate<'_> {
             request_headers,
             response_headers,
             cors,
+            external_auth,
         } = self.rule;
+        let reached_by = listener.reached_by(place.route);
         schema::Route {
             name: format!("{}/rules/{index}/matches/{match_}", self.route.provenance),
             path: Some(schema::PathMatch {
@@ -54,7 +56,6 @@ impl MatchCandidate<'_> {
             query_params: query_params.clone(),
             action: Some(match action {
                 Action::Forward(forward) => {
-                    let reached_by = listener.reached_by(place.route);
                     RouteAction::Forward(reached_by.forward(forward.clone()))
                 }
                 Action::Redirect(redirect) => {
@@ -68,6 +69,9 @@ impl MatchCandidate<'_> {
             response_headers: response_headers.clone(),
             cors: cors.clone(),
             grpc: grpc.is_some(),
+            external_auth: external_auth
+                .clone()
+                .map(|auth| reached_by.external_auth(auth)),
         }
     }
 }

@@ -218,13 +218,16 @@ pub(crate) fn session_backends_of<'h>(
     }
 }
 
-/// Adds the names of the Backends that a virtual host sends to.
+/// Adds the names of the Backends that a virtual host sends to, or asks.
 pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
     for forward in forwards(host) {
         let weighted = forward.backends.iter().map(|share| share.backend.as_str());
         let mirrored = forward.mirrors.iter().map(|mirror| mirror.backend.as_str());
         names.extend(weighted.chain(mirrored).filter(|name| !name.is_empty()));
     }
+    let of_routes = host.routes.iter().flat_map(|route| &route.external_auth);
+    let asked = host.external_auth.iter().chain(of_routes);
+    names.extend(asked.map(|auth| auth.backend.as_str()));
 }
 
 fn forwards(host: &schema::VirtualHost) -> impl Iterator<Item = &schema::Forward> {

@@ -43,6 +43,16 @@ impl PlacedListener<'_> {
         }
     }
 
+    /// Returns the authorizations of its filters, as its Gateway reaches them.
+    pub(crate) fn external_auth(&self) -> Vec<schema::ExternalAuth> {
+        let reached_by = ReachedBy {
+            client_key: self.client_key,
+            mesh: None,
+        };
+        let all = self.listener.filters.external_auth.iter().cloned();
+        all.map(|auth| reached_by.external_auth(auth)).collect()
+    }
+
     /// Returns the scheme of its requests.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.protocol == schema::Protocol::Https {

@@ -3,7 +3,7 @@
 //! Tables may hold routes of several Gateways, each with a key and a mesh of its own. Which Backend shows a key or speaks TLS to a
 //! mesh is only known where Backends are looked up, in `snapshot`; until then its name and the note stand together.
 
-use sesame_proto::schema::{Forward, WeightedBackend};
+use sesame_proto::schema::{ExternalAuth, Forward, WeightedBackend};
 
 /// Separator that no name has.
 const SEPARATOR: char = '\n';
@@ -25,6 +25,12 @@ impl<'a> ReachedBy<'a> {
             self.note(&mut mirror.backend);
         }
         forward
+    }
+
+    /// Notes it in the name of the Backend of an authorization.
+    pub(super) fn external_auth(self, mut auth: ExternalAuth) -> ExternalAuth {
+        self.note(&mut auth.backend);
+        auth
     }
 
     /// Notes it in the names of these Backends.

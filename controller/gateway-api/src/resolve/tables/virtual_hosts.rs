@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use sesame_proto::expressions::MOST_OF_VIRTUAL_HOST;
+use sesame_proto::refusal;
 use sesame_proto::schema;
 use sesame_proto::schema::route::Action as RouteAction;
 
@@ -50,9 +51,19 @@ impl DomainOrder {
 
 impl VirtualHosts {
     fn insert(&mut self, domain: &Hostname, routes: Vec<schema::Route>) {
+        self.insert_filtered(domain, routes, Vec::new());
+    }
+
+    fn insert_filtered(
+        &mut self,
+        domain: &Hostname,
+        routes: Vec<schema::Route>,
+        external_auth: Vec<schema::ExternalAuth>,
+    ) {
         let host = schema::VirtualHost {
             domain: domain.domain().to_owned(),
             routes,
+            external_auth,
         };
         self.0.insert(DomainOrder::of(domain), host);
     }
@@ -81,6 +92,10 @@ impl VirtualHosts {
             if !owners.owns(listener.hostname, domain) {
                 continue;
             }
+            if listener.listener.filters.refuse {
+                self.insert(domain, vec![answering(listener, refusal::HTTP)]);
+                continue;
+            }
             let covering = domain
                 .covering_keys()
                 .filter_map(|key| by_domain.get(key))
@@ -92,7 +107,7 @@ impl VirtualHosts {
                 .iter()
                 .map(|(order, candidate)| candidate.to_schema(order.place, listener))
                 .collect();
-            self.insert(domain, routes);
+            self.insert_filtered(domain, routes, listener.external_auth());
         }
     }
 
@@ -233,13 +248,18 @@ fn refuse_unaffordable(
 
 /// Returns the route that answers 421 for requests of another listener.
 fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
+    answering(other, 421)
+}
+
+/// Returns the answer to every request, in the name of a listener.
+fn answering(listener: &PlacedListener<'_>, status: u32) -> schema::Route {
     schema::Route {
-        name: other.listener.provenance.clone(),
+        name: listener.listener.provenance.clone(),
         path: Some(schema::PathMatch {
             kind: Some(RouteMatch::all().path),
         }),
         action: Some(RouteAction::DirectResponse(schema::DirectResponse {
-            status: 421,
+            status,
         })),
         ..schema::Route::default()
     }

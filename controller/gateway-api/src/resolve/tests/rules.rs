@@ -219,7 +219,7 @@ fn a_filter_that_is_not_supported_is_never_skipped() {
     let good = "- {matches: [{path: {value: /good}}], backendRefs: [{name: b, port: 80}]}";
     for filter in [
         "{type: Sanitize}",
-        "{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: a, port: 80}}}",
+        "{type: ExternalAuth, externalAuth: {protocol: LDAP, backendRef: {name: a, port: 80}}}",
     ] {
         let rule = format!("- {{filters: [{filter}], {backend}}}");
         let resolution = with_rules(&format!("{good}\n{rule}"));

@@ -1,0 +1,203 @@
+//! External authorization: a service that is asked about each request before anything is done with it.
+//!
+//! Envoy's own filter cannot be told everything route by route, so what stands in the connection manager is a composite
+//! filter, which does nothing by itself; the route, or the virtual host of a listener, says the whole of what it is. One is for
+//! routes, and each filter of a listener has one of its own: within a composite filter, what comes after a filter that waits for an
+//! answer is never asked. It must never let a request pass that should have been asked about.
+
+use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
+use envoy_types::pb::envoy::config::core::v3::{
+    GrpcService, HttpUri, TypedExtensionConfig, grpc_service, http_uri,
+};
+use envoy_types::pb::envoy::extensions::filters::http::composite::v3::{
+    CompositePerRoute, ExecuteFilterAction,
+};
+use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{
+    AuthorizationResponse, BufferSettings, ExtAuthz, HttpService, ext_authz::Services,
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::{ListStringMatcher, StringMatcher};
+use envoy_types::pb::envoy::r#type::v3::{HttpStatus, StatusCode};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::xds::core::v3::TypedExtensionConfig as ActionConfig;
+use envoy_types::pb::xds::r#type::matcher::v3::{Matcher, matcher};
+use envoy_types::util::pack_any;
+use sesame_proto::provenance::Provenance;
+use sesame_proto::schema::{
+    ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, external_auth::Protocol,
+};
+
+use super::headers;
+use crate::context::RenderContext;
+use crate::wrappers;
+
+/// The name of the routes' filter in the connection manager, and the key of a route's configuration.
+pub(crate) const FILTER: &str = "external_auth";
+
+/// Milliseconds that the service has for its answer. Clients wait for it, and the API has no field for it.
+const TIMEOUT_MS: u64 = 5_000;
+
+/// Headers that no answer of the service may change: those of which requests and connections are made, and the names that routing
+/// depends on.
+const NOT_ITS_OWN: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
+
+/// Bytes of a body that are held for the service at most, whatever the snapshot says.
+const MOST_BODY: u32 = 1024 * 1024;
+
+/// Returns the name of a listener's filter at this place.
+pub(crate) fn of_listener(place: usize) -> String {
+    format!("listener_external_auth/{place}")
+}
+
+/// Returns the configuration of a filter of a listener: what it writes may decide on the route.
+pub(crate) fn before_routes(
+    auth: &ExternalAuth,
+    context: &RenderContext<'_>,
+) -> Result<Any, String> {
+    config(auth, true, context)
+}
+
+/// Returns a route's configuration of [`FILTER`]; an error says why the service cannot be asked.
+pub(crate) fn of_route(auth: &ExternalAuth, context: &RenderContext<'_>) -> Result<Any, String> {
+    config(auth, false, context)
+}
+
+fn config(
+    auth: &ExternalAuth,
+    clear_route_cache: bool,
+    context: &RenderContext<'_>,
+) -> Result<Any, String> {
+    let ExternalAuth {
+        backend,
+        protocol,
+        max_body_bytes,
+    } = auth;
+    if !context.has_cluster(backend) {
+        return Err(format!(
+            "authorization service `{backend}` has no cluster, and nothing passes unasked"
+        ));
+    }
+    let (services, allowed_headers) = match protocol {
+        Some(Protocol::Grpc(grpc)) => {
+            let ExternalAuthGrpc { request_headers } = grpc;
+            (grpc_service(backend), request_headers)
+        }
+        Some(Protocol::Http(http)) => (http_service(backend, http)?, &http.request_headers),
+        None => return Err("the authorization has no protocol".to_owned()),
+    };
+    let filter = ExtAuthz {
+        services: Some(services),
+        transport_api_version: envoy_types::pb::envoy::config::core::v3::ApiVersion::V3.into(),
+        allowed_headers: named(allowed_headers)?,
+        with_request_body: (*max_body_bytes > 0).then(|| BufferSettings {
+            max_request_bytes: (*max_body_bytes).min(MOST_BODY),
+            // A part of a body would be judged as if it were all.
+            allow_partial_message: false,
+            pack_as_bytes: true,
+        }),
+        failure_mode_allow: false,
+        status_on_error: Some(HttpStatus {
+            code: StatusCode::ServiceUnavailable.into(),
+        }),
+        clear_route_cache,
+        validate_mutations: true,
+        decoder_header_mutation_rules: Some(HeaderMutationRules {
+            disallow_system: wrappers::boolean(true),
+            disallow_expression: Some(wrappers::regex(NOT_ITS_OWN)),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    Ok(composite(filter))
+}
+
+/// Returns the configuration of a composite filter that is this filter, always.
+fn composite(filter: ExtAuthz) -> Any {
+    let action = ExecuteFilterAction {
+        typed_config: Some(TypedExtensionConfig {
+            name: "envoy.filters.http.ext_authz".to_owned(),
+            typed_config: Some(pack_any(filter)),
+        }),
+        ..Default::default()
+    };
+    let always = matcher::OnMatch {
+        on_match: Some(matcher::on_match::OnMatch::Action(ActionConfig {
+            name: "ask".to_owned(),
+            typed_config: Some(pack_any(action)),
+        })),
+        ..Default::default()
+    };
+    pack_any(CompositePerRoute {
+        matcher: Some(Matcher {
+            on_no_match: Some(Box::new(always)),
+            ..Default::default()
+        }),
+    })
+}
+
+fn grpc_service(backend: &str) -> Services {
+    Services::GrpcService(GrpcService {
+        timeout: wrappers::milliseconds(TIMEOUT_MS),
+        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(
+            grpc_service::EnvoyGrpc {
+                cluster_name: backend.to_owned(),
+                authority: authority(backend),
+                ..Default::default()
+            },
+        )),
+        ..Default::default()
+    })
+}
+
+/// Returns the host that the service is asked as: its name in the cluster.
+fn authority(backend: &str) -> String {
+    match Provenance::parse(backend) {
+        Ok(Provenance {
+            namespace, name, ..
+        }) => format!("{name}.{namespace}"),
+        Err(_) => "authorization".to_owned(),
+    }
+}
+
+fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, String> {
+    let ExternalAuthHttp {
+        path_prefix,
+        // Said beside the service.
+        request_headers: _,
+        response_headers,
+    } = http;
+    headers::check_target(path_prefix).map_err(|why| format!("path prefix: {why}"))?;
+    if !(path_prefix.is_empty() || path_prefix.starts_with('/')) {
+        return Err(format!("path prefix `{path_prefix}` must start with `/`"));
+    }
+    let copied = match named(response_headers)? {
+        Some(some) => some,
+        // All: those that it may not write are refused apart.
+        None => ListStringMatcher {
+            patterns: vec![wrappers::matching(".+")],
+        },
+    };
+    Ok(Services::HttpService(HttpService {
+        server_uri: Some(HttpUri {
+            // Needed, and not looked at: requests have the host of the client's.
+            uri: format!("http://{}", authority(backend)),
+            timeout: wrappers::milliseconds(TIMEOUT_MS),
+            http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
+        }),
+        path_prefix: path_prefix.clone(),
+        authorization_response: Some(AuthorizationResponse {
+            allowed_upstream_headers: Some(copied),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }))
+}
+
+/// Returns what matches these names alone; none for no names.
+fn named(names: &[String]) -> Result<Option<ListStringMatcher>, String> {
+    let mut patterns: Vec<StringMatcher> = Vec::with_capacity(names.len());
+    for name in names {
+        headers::check_name(name).map_err(|why| format!("header `{name}`: {why}"))?;
+        patterns.push(wrappers::exact(name.to_ascii_lowercase()));
+    }
+    Ok((!patterns.is_empty()).then_some(ListStringMatcher { patterns }))
+}

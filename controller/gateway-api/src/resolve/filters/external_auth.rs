@@ -1,0 +1,217 @@
+//! The ExternalAuth filter, of rules and of listeners.
+//!
+//! The service is looked up elsewhere. What cannot be said as its author meant it is refused as a whole, never weakened.
+
+use sesame_proto::field_names;
+use sesame_proto::schema;
+use sesame_proto::schema::external_auth::Protocol;
+
+use crate::api::{BackendRef, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, ForwardBody};
+use crate::resolve::backends::Traffic;
+use crate::resolve::syntax::{limits, names};
+
+/// An authorization whose service is still to be looked up.
+#[derive(Debug)]
+pub(crate) struct AuthorizeBy<'w> {
+    /// Place among the filters.
+    pub(crate) index: usize,
+    /// The service.
+    pub(crate) backend: &'w BackendRef,
+    /// The traffic that the service gets.
+    pub(crate) traffic: Traffic,
+    /// The authorization, without the name of the Backend.
+    pub(crate) asks: schema::ExternalAuth,
+}
+
+/// Reads the filter at place `index`; the error names the field below it.
+pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>, String> {
+    let ExternalAuth {
+        protocol,
+        backend_ref,
+        grpc,
+        http,
+        forward_body,
+    } = spec;
+    let (traffic, protocol) = match (protocol.as_str(), grpc, http) {
+        ("GRPC", grpc, None) => (
+            Traffic::Grpc,
+            Protocol::Grpc(read_grpc(grpc.as_ref().unwrap_or(&ANY_GRPC))?),
+        ),
+        ("HTTP", None, http) => (
+            Traffic::Http,
+            Protocol::Http(read_http(http.as_ref().unwrap_or(&ANY_HTTP))?),
+        ),
+        ("GRPC", _, Some(_)) => return Err("http must not be set with protocol GRPC".to_owned()),
+        ("HTTP", Some(_), _) => return Err("grpc must not be set with protocol HTTP".to_owned()),
+        (other, ..) => {
+            return Err(format!(
+                "protocol {other:?} is not supported; expected HTTP or GRPC"
+            ));
+        }
+    };
+    if !backend_ref.filters.is_empty() {
+        return Err("backendRef.filters must not be set".to_owned());
+    }
+    Ok(AuthorizeBy {
+        index,
+        backend: backend_ref,
+        traffic,
+        asks: schema::ExternalAuth {
+            backend: String::new(),
+            protocol: Some(protocol),
+            max_body_bytes: read_body(forward_body.as_ref())?,
+        },
+    })
+}
+
+fn read_grpc(spec: &ExternalAuthGrpc) -> Result<schema::ExternalAuthGrpc, String> {
+    let ExternalAuthGrpc { allowed_headers } = spec;
+    Ok(schema::ExternalAuthGrpc {
+        request_headers: read_names("grpc.allowedHeaders", allowed_headers)?,
+    })
+}
+
+fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String> {
+    let ExternalAuthHttp {
+        path,
+        allowed_headers,
+        allowed_response_headers,
+    } = spec;
+    let response_headers = read_names("http.allowedResponseHeaders", allowed_response_headers)?;
+    for (i, name) in response_headers.iter().enumerate() {
+        if let Some(why) = field_names::reserved(name) {
+            return Err(format!(
+                "http.allowedResponseHeaders[{i}] {name:?} cannot be copied into a request: it {why}; leave it out"
+            ));
+        }
+    }
+    Ok(schema::ExternalAuthHttp {
+        path_prefix: read_prefix(path)?,
+        request_headers: read_names("http.allowedHeaders", allowed_headers)?,
+        response_headers,
+    })
+}
+
+/// Returns the names of headers in lower case, sorted.
+fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
+    limits::entries(field, list.len(), 0..=limits::MAX_AUTH_HEADERS)?;
+    let mut found = Vec::with_capacity(list.len());
+    for (i, name) in list.iter().enumerate() {
+        names::check_token(format_args!("{field}[{i}]"), name)?;
+        found.push(name.to_ascii_lowercase());
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// Returns the prefix of the paths that the service is asked for. It must not lead elsewhere than it says.
+fn read_prefix(path: &str) -> Result<String, String> {
+    limits::characters("http.path", path, limits::MAX_PATH)?;
+    let refused = |why: &str| Err(format!("http.path {path:?} {why}"));
+    if path.is_empty() {
+        return Ok(String::new());
+    }
+    if !path.starts_with('/') {
+        return refused("must start with \"/\"");
+    }
+    if !names::is_path(path) {
+        return refused("has characters that a path must not have");
+    }
+    let lower = path.to_ascii_lowercase();
+    if ["//", "/./", "/../", "%2f", "%5c", "%2e"]
+        .iter()
+        .any(|part| lower.contains(part))
+        || lower.ends_with("/.")
+        || lower.ends_with("/..")
+    {
+        return refused(
+            "must not have empty elements, elements \".\" and \"..\", or escaped dots and slashes",
+        );
+    }
+    // The path of a request starts with one.
+    Ok(path.trim_end_matches('/').to_owned())
+}
+
+fn read_body(spec: Option<&ForwardBody>) -> Result<u32, String> {
+    let Some(ForwardBody { max_size }) = spec else {
+        return Ok(0);
+    };
+    u32::try_from(*max_size)
+        .ok()
+        .filter(|size| *size <= limits::MAX_AUTH_BODY)
+        .ok_or_else(|| {
+            format!(
+                "forwardBody.maxSize {max_size} is out of range; expected 0 to {}",
+                limits::MAX_AUTH_BODY
+            )
+        })
+}
+
+static ANY_GRPC: ExternalAuthGrpc = ExternalAuthGrpc {
+    allowed_headers: Vec::new(),
+};
+static ANY_HTTP: ExternalAuthHttp = ExternalAuthHttp {
+    path: String::new(),
+    allowed_headers: Vec::new(),
+    allowed_response_headers: Vec::new(),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes() {
+        for (path, expected) in [
+            ("", ""),
+            ("/", ""),
+            ("/check", "/check"),
+            ("/check/", "/check"),
+            ("/a/b.c", "/a/b.c"),
+        ] {
+            assert_eq!(read_prefix(path).as_deref(), Ok(expected));
+        }
+        for bad in [
+            "check",
+            "//evil",
+            "/a/../b",
+            "/a/..",
+            "/a/%2e%2e/b",
+            "/a%2Fb",
+            "/a b",
+            "/a?b",
+        ] {
+            assert!(read_prefix(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        let http = |headers: &[&str]| ExternalAuth {
+            protocol: "HTTP".to_owned(),
+            http: Some(ExternalAuthHttp {
+                allowed_response_headers: headers.iter().map(|it| (*it).to_owned()).collect(),
+                ..ExternalAuthHttp::default()
+            }),
+            ..ExternalAuth::default()
+        };
+        assert!(read(0, &http(&["x-user", "X-User"])).is_ok());
+        for reserved in ["Host", "content-length", "Transfer_Encoding", "x y"] {
+            assert!(read(0, &http(&[reserved])).is_err(), "{reserved}");
+        }
+        for (protocol, max_size) in [("TCP", 0), ("", 0), ("HTTP", -1), ("HTTP", i32::MAX)] {
+            let spec = ExternalAuth {
+                protocol: protocol.to_owned(),
+                forward_body: Some(ForwardBody { max_size }),
+                ..ExternalAuth::default()
+            };
+            assert!(read(0, &spec).is_err(), "{protocol} {max_size}");
+        }
+        let both = ExternalAuth {
+            grpc: Some(ExternalAuthGrpc::default()),
+            ..http(&[])
+        };
+        assert!(read(0, &both).is_err());
+    }
+}

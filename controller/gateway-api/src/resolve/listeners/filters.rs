@@ -1,0 +1,147 @@
+//! Filters of listeners, which requests pass before a route is chosen.
+//!
+//! A listener whose filters cannot be served keeps its requests and refuses them: without it they would be a wider listener's,
+//! which may have no filters at all.
+
+use sesame_proto::{refusal, schema};
+
+use super::listener::{CheckedListener, ListenerOwner};
+use crate::api::{FilterType, ListenerFilter, ListenerFilters, Protocol};
+use crate::resolve::backends::tls_policies::ServiceName;
+use crate::resolve::backends::{BackendTarget, Backends, ResolvedRef};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::filters::external_auth::{self, AuthorizeBy};
+use crate::resolve::syntax::limits;
+use crate::status::{Grounds, Reason, unsupported};
+
+/// The filters of one listener.
+#[derive(Debug, Default)]
+pub(crate) struct CheckedFilters<'w> {
+    /// The authorizations, in the order in which they are asked.
+    pub(crate) external_auth: Vec<schema::ExternalAuth>,
+    /// True if all requests are refused, because not all filters can be served.
+    pub(crate) refuse: bool,
+    /// Services with policies that they heed.
+    pub(crate) policed: Vec<ServiceName<'w>>,
+}
+
+/// Sets the filters of a listener. `meshed` is true if its Gateway sends to a mesh.
+pub(crate) fn resolve<'w>(
+    owner: &ListenerOwner<'w>,
+    listener: &mut CheckedListener<'w>,
+    meshed: bool,
+    backends: &mut Backends<'w>,
+    cx: &mut ResolveContext<'w, '_>,
+) {
+    let Some(ListenerFilters { requests }) = &listener.spec.filters else {
+        return;
+    };
+    // One that is refused for something else does not hold its hostname against others.
+    let was_good = listener.accepted.good();
+    let mut found = CheckedFilters::default();
+    if let Err((reason, why)) = check(listener, requests, meshed) {
+        listener.accepted.refuse(reason, format!("filters{why}"));
+        found.refuse = was_good;
+        listener.filters = found;
+        return;
+    }
+    for (i, filter) in requests.iter().enumerate() {
+        let auth = match read(i, filter) {
+            Ok(auth) => auth,
+            Err((reason, why)) => {
+                let message = format!("filters.requests[{i}].{why}");
+                listener.accepted.refuse(reason, message);
+                found.refuse = was_good;
+                continue;
+            }
+        };
+        let AuthorizeBy {
+            index: _,
+            backend,
+            traffic,
+            mut asks,
+        } = auth;
+        let ResolvedRef { policed, target } =
+            backends.resolve(owner.referrer(), backend, traffic, cx);
+        found.policed.extend(policed);
+        let follows = format!("requests are answered with {}", refusal::HTTP);
+        let at = format!("filters.requests[{i}].externalAuth.backendRef");
+        match target {
+            Ok(BackendTarget::Backend(name)) => {
+                asks.backend = name;
+                found.external_auth.push(asks);
+                continue;
+            }
+            Ok(BackendTarget::Refused(why)) => {
+                let name = &listener.spec.name;
+                let message = format!("listener {name:?}: {at}: {why}; {follows}");
+                cx.problems.add(owner.key(), message);
+            }
+            Err((reason, why)) => {
+                let reason = match reason {
+                    Reason::RefNotPermitted => reason,
+                    _ => Reason::InvalidListenerFilterRef,
+                };
+                listener
+                    .resolved
+                    .refuse(reason, format!("{at}: {why}; {follows}"));
+            }
+        }
+        found.refuse = was_good;
+    }
+    listener.filters = found;
+}
+
+/// Checks the list as a whole.
+fn check(
+    listener: &CheckedListener<'_>,
+    requests: &[ListenerFilter],
+    meshed: bool,
+) -> Result<(), Grounds> {
+    let protocol = &listener.spec.protocol;
+    if !matches!(protocol, Protocol::Http | Protocol::Https) {
+        return Err(unsupported(format!(
+            " must not be set with protocol {protocol}; they are for HTTP and HTTPS"
+        )));
+    }
+    if meshed && !requests.is_empty() {
+        return Err(unsupported(
+            ".requests is not supported on a Gateway that sends to a mesh",
+        ));
+    }
+    limits::entries(".requests", requests.len(), 0..=limits::MAX_FILTERS)
+        .map_err(|why| (Reason::InvalidListenerFilter, why))
+}
+
+/// Reads one filter; the error names the field below it.
+fn read(index: usize, filter: &ListenerFilter) -> Result<AuthorizeBy<'_>, Grounds> {
+    let ListenerFilter {
+        type_,
+        external_auth,
+        extension_ref,
+    } = filter;
+    let invalid = |why: &str| (Reason::InvalidListenerFilter, why.to_owned());
+    match (type_, external_auth, extension_ref) {
+        (FilterType::ExternalAuth, Some(spec), None) => {
+            external_auth::read(index, spec).map_err(|why| invalid(&format!("externalAuth.{why}")))
+        }
+        (FilterType::ExternalAuth, None, _) => {
+            Err(invalid("externalAuth is required with type ExternalAuth"))
+        }
+        (FilterType::ExternalAuth, ..) => Err(invalid(
+            "extensionRef must not be set with type ExternalAuth",
+        )),
+        (FilterType::ExtensionRef, None, Some(reference)) => Err(unsupported(format!(
+            "extensionRef: {} {:?} is not a filter that is supported; expected type ExternalAuth",
+            reference.kind.as_deref().unwrap_or_default(),
+            reference.name
+        ))),
+        (FilterType::ExtensionRef, ..) => Err(invalid(
+            "extensionRef, and nothing else, must be set with type ExtensionRef",
+        )),
+        (other, ..) => Err(unsupported(format!(
+            "type {:?} is not supported on a listener; expected ExternalAuth",
+            other.as_str()
+        ))),
+    }
+}

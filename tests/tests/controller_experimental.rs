@@ -1,0 +1,165 @@
+//! The experimental channel of Gateway API 1.7 from end to end: a real API server with its definitions, a real controller, an agent and
+//! an Envoy. What is served is served as the fields say, and what is not is a status.
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::authorizing::Authorizing;
+use sesame_tests::backend::Backend;
+use sesame_tests::cluster::{Channel, TestCluster, User};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deploy};
+use sesame_tests::envoy::workspace;
+use sesame_tests::manifests::{
+    backend_ref, edge, gateway, http_listener, http_route, path, served,
+};
+use sesame_tests::network;
+use sesame_tests::reports::allow_hosts;
+
+const RESOURCES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default";
+const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
+
+fn asking(service: &str) -> Value {
+    json!({"type": "ExternalAuth", "externalAuth":
+        {"protocol": "HTTP", "backendRef": backend_ref(service), "http": {}}})
+}
+
+fn objects(backend: &Backend, auth: &Authorizing) -> Vec<Value> {
+    let mut guarded = http_listener("guarded", 80, "guarded.test");
+    guarded["filters"] = json!({"requests": [asking("auth")]});
+    let mut missing = http_listener("missing", 80, "missing.test");
+    missing["filters"] = json!({"requests": [asking("missing")]});
+    let mut extension = http_listener("extension", 80, "extension.test");
+    extension["filters"] = json!({"requests": [{"type": "ExtensionRef", "extensionRef":
+        {"group": "example.com", "kind": "Filter", "name": "filter"}}]});
+    let open = http_listener("open", 80, "");
+    let mut objects = edge(&[open, guarded, missing, extension]);
+    let mut routable = gateway("routable", &[http_listener("http", 81, "")]);
+    routable["spec"]["gatewayClassName"] = json!("edge");
+    routable["spec"]["addresses"] = json!([{"value": "192.0.2.1", "routability": "Cluster"}]);
+    objects.push(routable);
+    objects.extend(served("app", &[backend.address()]));
+    objects.extend(served("auth", &[auth.address()]));
+    let rule = |prefix: &str, fields: &Value| {
+        let mut rule =
+            json!({"matches": [path("PathPrefix", prefix)], "backendRefs": [backend_ref("app")]});
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            rule[name] = value.clone();
+        }
+        rule
+    };
+    let rules = [
+        rule("/", &json!({})),
+        rule("/asked", &json!({"filters": [asking("auth")]})),
+        rule(
+            "/cookie",
+            &json!({"sessionPersistence": {"type": "Cookie", "cookie": {"name": "sid", "path": "/cookie"}}}),
+        ),
+        rule(
+            "/default",
+            &json!({"sessionPersistence": {"cookie": {"name": "sid"}}}),
+        ),
+        rule(
+            "/header",
+            &json!({"sessionPersistence": {"type": "Header", "header": {"name": "x-sid"}}}),
+        ),
+    ];
+    objects.push(http_route("app", &[], &rules));
+    objects
+}
+
+async fn agent_of(cluster: &TestCluster) -> AgentUnderTest {
+    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
+    let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
+    cluster.apply(&rbac).await.expect("the agent's rights");
+    allow_hosts(cluster, &["host-1"]).await;
+    let user = User::service_account(NAMESPACE, "sesame-agent");
+    let config = cluster.kubeconfig(&user).await;
+    let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
+    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
+    agent.add_flags(&["--host", "host-1"]);
+    agent.restart();
+    agent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fields_of_the_experimental_channel_are_served_or_a_status() {
+    if !network::inside_own("the_fields_of_the_experimental_channel_are_served_or_a_status") {
+        return;
+    }
+    let cluster = TestCluster::start().await;
+    cluster
+        .install_release("v1.7.0", Channel::Experimental)
+        .await;
+    deploy(&cluster).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    controller.wait_ready().await;
+    let agent = agent_of(&cluster).await;
+    let at = (network::BACKENDS, 0).into();
+    let backend = Backend::start_at("app", at).await.expect("an address");
+    let auth = Authorizing::start_at("auth", network::BACKENDS.into()).await;
+    cluster.apply_all(&objects(&backend, &auth)).await;
+    let get = |host: &str, path: &str| agent.get(80, host, path);
+    agent.wait_backend(&get("open.test", "/"), "app").await;
+
+    let user = |host: &str, path: &str| get(host, path).header("authorization", "auth");
+    for (request, status) in [
+        (get("open.test", "/asked"), 401),
+        (user("open.test", "/asked"), 200),
+        (get("guarded.test", "/"), 401),
+        (user("guarded.test", "/"), 200),
+        (user("missing.test", "/"), 500),
+        (user("extension.test", "/"), 500),
+    ] {
+        let reply = request.send().await.expect("an answer");
+        assert_eq!(reply.status, status, "{request}");
+    }
+    for (path, header, part) in [
+        ("/cookie", "set-cookie", "Path=/cookie;"),
+        ("/default", "set-cookie", "Path=/;"),
+        ("/header", "x-sid", ""),
+    ] {
+        let reply = get("open.test", path).send().await.expect("an answer");
+        let said = reply
+            .header(header)
+            .unwrap_or_else(|| panic!("{path}: no {header}"));
+        assert!(said.contains(part), "{path}: {said}");
+    }
+    says_so(&cluster).await;
+}
+
+async fn says_so(cluster: &TestCluster) {
+    cluster
+        .until("the feature is claimed", CLASS, |class| {
+            let all = class["status"]["supportedFeatures"].as_array();
+            let mut all = all.into_iter().flatten();
+            all.any(|claimed| claimed["name"] == "GatewayListenerFilters")
+        })
+        .await;
+    let edge = format!("{RESOURCES}/gateways/edge");
+    cluster
+        .until(
+            "filters that are not served are a status",
+            &edge,
+            |gateway| {
+                let reasons = |place: usize, type_: &str| {
+                    let listener = &gateway["status"]["listeners"][place];
+                    condition(&listener["conditions"], type_)["reason"].clone()
+                };
+                reasons(1, "Accepted") == "Accepted"
+                    && reasons(1, "ResolvedRefs") == "ResolvedRefs"
+                    && reasons(2, "Accepted") == "Accepted"
+                    && reasons(2, "ResolvedRefs") == "InvalidListenerFilterRef"
+                    && reasons(3, "Accepted") == "UnsupportedValue"
+            },
+        )
+        .await;
+    let routable = format!("{RESOURCES}/gateways/routable");
+    cluster
+        .until("a routability is a status", &routable, |gateway| {
+            let conditions = &gateway["status"]["conditions"];
+            let assigned = condition(conditions, "AddressesAssigned");
+            assigned["status"] == "False"
+                && assigned["reason"] == "NotAssigned"
+                && condition(conditions, "Programmed")["reason"] == "AddressNotAssigned"
+        })
+        .await;
+}
