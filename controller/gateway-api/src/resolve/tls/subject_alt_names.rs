@@ -41,6 +41,9 @@ pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
         } else if name.contains("://") {
             check_uri(name).map_err(|why| format!("holds what is none: {}", &why[1..]))?;
             found.uris.push(name.to_owned());
+        } else if name.is_empty() {
+            // As a hostname that would be any.
+            return Err("holds an empty name; remove the comma too much".to_owned());
         } else {
             Hostname::parse(name).map_err(|why| format!("holds {:?}: {why}", quoted(name)))?;
             found.dns_names.push(name.to_owned());
