@@ -38,7 +38,7 @@ pub use self::listeners::session_ticket_keys;
 pub use self::snapshot::ResolvedGateway;
 pub use self::tls::ca_bundles::checked_bundle;
 pub use self::tls::certificate_source::CertificateSource;
-pub use self::tls::certificates::{CheckedPair, checked_pair};
+pub use self::tls::key_pairs::{CheckedPair, checked_pair};
 
 use self::backends::Backends;
 use self::backends::tls_policies::Policies;

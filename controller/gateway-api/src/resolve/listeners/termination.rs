@@ -10,8 +10,9 @@ use crate::api::{ListenerTls, ObjectRef, Protocol, TlsMode};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
 use crate::resolve::tls::certificate_source::CertificateSource;
-use crate::resolve::tls::certificates::{Certificate, Certificates, Usable};
+use crate::resolve::tls::certificates::{Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
+use crate::resolve::tls::key_pairs::Certificate;
 use crate::status::Reason;
 
 /// Returns what is wrong with `tls` of a listener: what the API's schema would refuse, and options of ours that are not understood.

@@ -5,6 +5,7 @@ pub(crate) mod certificate_source;
 pub(crate) mod certificates;
 mod chains;
 pub(crate) mod client_validation;
+pub(crate) mod key_pairs;
 pub(crate) mod pem;
 pub(crate) mod private_keys;
 mod revocation_lists;

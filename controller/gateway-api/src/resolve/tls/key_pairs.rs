@@ -1,0 +1,208 @@
+//! A key pair that was read and checked: its certificates in order, the key that belongs to them, and what is worth saying of it.
+//!
+//! A private key leaves only as a [`KeyPair`]; no error and no `Debug` output has any part of one.
+
+use std::sync::Arc;
+
+use rustls_pki_types::CertificateDer;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::KeyRef;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::private_keys::{KeyKind, PrivateKey};
+use super::{chains, pem};
+use crate::api::{NamespacedName, Secret};
+use crate::ocsp_response::{self, OcspResponse};
+use crate::resolve::syntax::hostnames::Hostname;
+
+/// The type of a Secret with a key pair.
+const TLS_SECRET: &str = "kubernetes.io/tls";
+/// The entry of a Secret with the OCSP response on its leaf. Others use the same name.
+const STAPLE: &str = "tls.ocsp-staple";
+
+/// A checked key pair.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    pub(crate) key: KeyRef,
+    pub(crate) pair: Arc<KeyPair>,
+    pub(crate) kind: KeyKind,
+    /// Sentences on what Envoy or clients will not like about it.
+    pub(crate) advice: Vec<String>,
+    /// DNS names of the leaf, lower case.
+    dns_names: Vec<String>,
+}
+
+impl Certificate {
+    /// Returns true if the leaf is for the hostname; a wildcard in a certificate stands for one label.
+    pub(crate) fn covers(&self, hostname: &Hostname) -> bool {
+        let name = hostname.as_str();
+        let parent = name.split_once('.').map(|(_, parent)| parent);
+        name.is_empty()
+            || self.dns_names.iter().any(|san| {
+                san == name
+                    || san
+                        .strip_prefix("*.")
+                        .is_some_and(|suffix| parent == Some(suffix))
+            })
+    }
+
+    /// Returns the DNS names of the leaf, lower case.
+    pub(crate) fn dns_names(&self) -> impl Iterator<Item = &str> {
+        self.dns_names.iter().map(String::as_str)
+    }
+
+    /// Returns true if no client is ever shown the other one where both are.
+    pub(crate) fn stands_for(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && !other.dns_names.is_empty()
+            && other
+                .dns_names
+                .iter()
+                .all(|name| self.dns_names.contains(name))
+    }
+}
+
+/// Reads and checks one Secret. The error completes the sentence "Secret x ...".
+pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
+    if secret.type_ != TLS_SECRET {
+        return Err(format!(
+            "has type {:?}; expected {TLS_SECRET:?} with tls.crt and tls.key",
+            secret.type_
+        ));
+    }
+    let part = |name: &str| {
+        secret
+            .get(name)
+            .filter(|bytes| !bytes.is_empty())
+            .ok_or_else(|| format!("has no {name}"))
+    };
+    let staple = secret.get(STAPLE).unwrap_or_default();
+    check(key, part("tls.crt")?, part("tls.key")?, staple)
+}
+
+/// A pair of files that stands for a Secret, checked as one that is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedPair {
+    /// The reference to it.
+    pub key: KeyRef,
+    /// The pair.
+    pub pair: KeyPair,
+    /// Sentences on what Envoy or clients will not like about it.
+    pub advice: Vec<String>,
+}
+
+/// Checks a pair that stands for a Secret. The error calls the two parts `tls.crt` and `tls.key`, and has nothing of either.
+pub fn checked_pair(
+    secret: &NamespacedName,
+    chain: &[u8],
+    private_key: &[u8],
+) -> Result<CheckedPair, String> {
+    let Certificate {
+        key, pair, advice, ..
+    } = check(secret, chain, private_key, &[])?;
+    Ok(CheckedPair {
+        key,
+        pair: KeyPair::clone(&pair),
+        advice,
+    })
+}
+
+/// Checks that both parts can be read, and that the key belongs to a certificate, which is the leaf. All else is for Envoy to
+/// judge: it accepts pairs that other implementations do not, and has reasons of its own. A staple that is not of use is left out.
+pub(super) fn check(
+    key: &NamespacedName,
+    chain: &[u8],
+    private_key: &[u8],
+    staple: &[u8],
+) -> Result<Certificate, String> {
+    let chain = pem::certificates(chain).map_err(|why| format!("tls.crt {why}"))?;
+    let private_key = pem::private_key(private_key).map_err(|why| format!("tls.key {why}"))?;
+    let mut certificates = Vec::with_capacity(chain.len());
+    let mut encoded = Vec::with_capacity(chain.len());
+    for (i, der) in chain.iter().enumerate() {
+        let (rest, certificate) = X509Certificate::from_der(der)
+            .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
+        // Old tools append data to a certificate that is no part of it.
+        encoded.push(der.get(..der.len() - rest.len()).unwrap_or_default());
+        certificates.push(certificate);
+    }
+    let read = PrivateKey::read(&private_key).map_err(|why| format!("tls.key {why}"))?;
+    let owner = certificates
+        .iter()
+        .position(|certificate| read.belongs_to(certificate.public_key()));
+    let Some((place, leaf)) = owner.and_then(|place| Some((place, certificates.get(place)?)))
+    else {
+        return Err("tls.key does not belong to any certificate of tls.crt".to_owned());
+    };
+    let order = chains::order(&certificates, place);
+    let shown: Vec<CertificateDer<'_>> = order
+        .iter()
+        .filter_map(|place| encoded.get(*place).copied())
+        .map(CertificateDer::from)
+        .collect();
+    let bytes = shown.iter().map(|certificate| certificate.len()).sum();
+
+    let name = format!("Secret/{key}");
+    let mut advice = chains::advice(&name, &certificates, &order, bytes);
+    let (ocsp_staple, left_out) = usable_staple(&name, staple, leaf)?;
+    advice.extend(left_out);
+    let pair = KeyPair {
+        name: name.clone(),
+        certificate_chain: pem::encode_certificates(&shown).into_bytes(),
+        private_key: pem::encode_private_key(&private_key).into_bytes(),
+        ocsp_staple,
+    };
+    Ok(Certificate {
+        kind: KeyKind::of(leaf.public_key()),
+        advice,
+        dns_names: dns_names(leaf),
+        key: KeyRef {
+            name,
+            digest: pair.digest(),
+            serial: leaf.tbs_certificate.serial.to_str_radix(16),
+            not_after: leaf.validity().not_after.timestamp(),
+            on_host: false,
+        },
+        pair: Arc::new(pair),
+    })
+}
+
+/// Returns the staple of a Secret, if Envoy may show it with this leaf; else none, and a sentence on why it is left out. The error is
+/// for a leaf that Envoy does not take without. Whether a staple is still valid is for Envoy to judge, which has a clock.
+fn usable_staple(
+    name: &str,
+    staple: &[u8],
+    leaf: &X509Certificate<'_>,
+) -> Result<(Vec<u8>, Option<String>), String> {
+    let fault = if staple.is_empty() {
+        "is empty or not there".to_owned()
+    } else {
+        match OcspResponse::read(staple).and_then(|response| response.check_for(leaf)) {
+            Ok(()) => return Ok((staple.to_vec(), None)),
+            Err(why) => why.to_string(),
+        }
+    };
+    if ocsp_response::is_demanded_by(leaf) {
+        return Err(format!(
+            "{STAPLE} {fault}; the certificate demands an OCSP staple (must-staple), and Envoy does not take it without"
+        ));
+    }
+    let told = || format!("{STAPLE} of {name} {fault}; the certificate is shown without it");
+    Ok((Vec::new(), (!staple.is_empty()).then(told)))
+}
+
+fn dns_names(leaf: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(names)) = leaf.subject_alternative_name() else {
+        return Vec::new();
+    };
+    names
+        .value
+        .general_names
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect()
+}
