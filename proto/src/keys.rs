@@ -28,8 +28,8 @@ pub struct KeyPair {
     /// The key as PEM; or keys of session tickets, one after another, the first of which encrypts.
     #[prost(bytes = "vec", tag = "3")]
     pub private_key: Vec<u8>,
-    /// The OCSP response that is shown with the leaf, in DER; empty where there is none.
-    #[prost(bytes = "vec", tag = "4")]
+    /// The OCSP response that is shown with the leaf, in DER; empty where there is none. Its number is that of pairs at rest.
+    #[prost(bytes = "vec", tag = "6")]
     pub ocsp_staple: Vec<u8>,
 }
 
@@ -107,7 +107,7 @@ static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
     let pair = Shape::new(
         "KeyPair",
         size_of::<KeyPair>(),
-        [text(1), text(2), text(3), text(4)],
+        [text(1), text(2), text(3), text(6)],
     );
     let (of, repeated) = (Of::Message(Arc::new(pair)), true);
     Shape::new(

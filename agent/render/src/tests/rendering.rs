@@ -87,15 +87,13 @@ fn rendering_twice_gives_the_same_bytes() {
 
 #[test]
 fn a_change_of_routes_keys_or_bundles_leaves_listeners_alone() {
-    let (mut snapshot, keys) = everything();
+    let (mut snapshot, mut keys) = everything();
     let before = render(&snapshot, &keys, &options());
     for table in &mut snapshot.route_tables {
         table.virtual_hosts.truncate(1);
     }
-    let keys = vec![
-        key_pair("Secret/ns/a", "a.example.com"),
-        key_pair("Secret/ns/b", "*.example.com"),
-    ];
+    keys[0] = key_pair("Secret/ns/a", "a.example.com");
+    keys[1] = key_pair("Secret/ns/b", "*.example.com");
     snapshot.trust_bundles[0].pem = pem(&keys[1]);
     let after = render(&snapshot, &keys, &options());
     assert!(before.route_tables != after.route_tables && before.secrets != after.secrets);

@@ -52,23 +52,7 @@ pub(crate) fn render(
             );
         }
         if names.insert(name) {
-            let KeyPair {
-                name: _,
-                certificate_chain,
-                private_key,
-                ocsp_staple,
-            } = pair;
-            if certificate_chain.is_empty() {
-                secrets.push(ticket_keys(name, private_key.chunks(TICKET_KEY_BYTES)));
-                continue;
-            }
-            let pair = TlsCertificate {
-                certificate_chain: Some(inline(certificate_chain)),
-                private_key: Some(inline(private_key)),
-                ocsp_staple: (!ocsp_staple.is_empty()).then(|| inline(ocsp_staple)),
-                ..Default::default()
-            };
-            secrets.push(encode(name, secret::Type::TlsCertificate(pair)));
+            secrets.push(keys_of(pair));
         }
     }
     for bundle in trust_bundles {
@@ -84,6 +68,26 @@ pub(crate) fn render(
         secrets.push(encode(name, secret::Type::ValidationContext(context)));
     }
     by_name(secrets, problems)
+}
+
+/// Returns the certificate and key of a pair, or the keys of session tickets if it has no certificate.
+fn keys_of(pair: &KeyPair) -> Resource {
+    let KeyPair {
+        name,
+        certificate_chain,
+        private_key,
+        ocsp_staple,
+    } = pair;
+    if certificate_chain.is_empty() {
+        return ticket_keys(name, private_key.chunks(TICKET_KEY_BYTES));
+    }
+    let pair = TlsCertificate {
+        certificate_chain: Some(inline(certificate_chain)),
+        private_key: Some(inline(private_key)),
+        ocsp_staple: (!ocsp_staple.is_empty()).then(|| inline(ocsp_staple)),
+        ..Default::default()
+    };
+    encode(name, secret::Type::TlsCertificate(pair))
 }
 
 /// Returns the authorities of a bundle with those that are trusted still, and what all of them have revoked.

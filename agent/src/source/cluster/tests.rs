@@ -354,7 +354,7 @@ fn a_manifest_that_cannot_be_followed_is_said_and_leaves_the_one_before() {
             changed(&|m| m.config = vec![m.config[0].clone(); 2000]),
             "more than",
         ),
-        (manifest(&good.manifest, "9"), "keySecrets"),
+        (manifest(&good.manifest, "25"), "keySecrets"),
         (manifest(&good.manifest, "-1"), "keySecrets"),
         (renamed, "is called"),
         (

@@ -109,13 +109,7 @@ pub(crate) fn resolve<'w>(
         advise(owner, listener, message, cx);
     }
     if let Some(name) = &options.session_ticket_keys {
-        match certificates.session_ticket_keys(owner.namespace, name, cx) {
-            Ok(key) => termination.session_ticket_keys = key,
-            Err((reason, why)) => listener.resolved.refuse(
-                reason,
-                format!("tls.options {TICKET_KEYS:?}: {why}; each host makes keys of its own"),
-            ),
-        }
+        termination.session_ticket_keys = ticket_keys(owner, listener, name, cx, certificates);
     }
     listener.lacks_certificate = termination.keys.is_empty();
     let shown = termination.keys.iter();
@@ -141,6 +135,25 @@ pub(crate) fn resolve<'w>(
         .refuse_if(Reason::UnsupportedValue, unverified);
     options.apply(&mut termination);
     listener.tls = Some(termination);
+}
+
+/// Returns the name of the keys of session tickets that a listener names; empty, and told in its `resolved`, if they cannot be used.
+fn ticket_keys<'w>(
+    owner: &ListenerOwner<'w>,
+    listener: &mut CheckedListener<'w>,
+    name: &str,
+    cx: &ResolveContext<'w, '_>,
+    certificates: &mut Certificates<'w, '_>,
+) -> String {
+    match certificates.session_ticket_keys(owner.namespace, name, cx) {
+        Ok(key) => key,
+        Err((reason, why)) => {
+            let message =
+                format!("tls.options {TICKET_KEYS:?}: {why}; each host makes keys of its own");
+            listener.resolved.refuse(reason, message);
+            String::new()
+        }
+    }
 }
 
 /// Returns the names of the usable keys of a listener. A reference that is wrong is told in its `resolved`, the rest as problems.
