@@ -91,9 +91,7 @@ fn a_wrong_value_is_told_with_object_path_value_expectation_and_line() {
             }
             let mut wrong = object.clone();
             let value = wrong.pointer_mut(&place).expect("is there");
-            let is_quantity = ["/resources/limits/", "/resources/requests/"]
-                .iter()
-                .any(|of| place.contains(of));
+            let is_quantity = place.contains("/resources/");
             let (instead, shown, expected) = match value {
                 // A number is one, too.
                 Json::String(_) if is_quantity => (json!(true), "true", &["is not a quantity"][..]),
