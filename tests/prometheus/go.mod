@@ -1,7 +1,7 @@
 // Pins Prometheus and promtool, with which dashboards and alerts are tested. To change a version: `go get -tool` both, then `go mod tidy`.
 module sesame.invalid/prometheus
 
-go 1.26.0
+go 1.26.7
 
 require (
 	cloud.google.com/go/auth v0.24.1-0.20261001053825-dbc26066f70a // indirect
