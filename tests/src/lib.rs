@@ -17,6 +17,7 @@ pub mod controller;
 pub mod datagrams;
 pub mod deployed;
 pub mod envoy_files;
+pub mod followed;
 pub mod golden;
 pub mod handshakes;
 pub mod http2;

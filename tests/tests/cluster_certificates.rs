@@ -3,15 +3,14 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON};
 use sesame_tests::certs::{Authority, Leaf};
-use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deployed, objects};
-use sesame_tests::envoy::workspace;
+use sesame_tests::cluster::TestCluster;
+use sesame_tests::controller::{ControllerUnderTest, condition, objects};
+use sesame_tests::followed::followed;
 use sesame_tests::handshakes::Handshake;
 use sesame_tests::manifests::{edge, edge_name, http_listener, https_listener, listener_set};
 use sesame_tests::processes;
-use sesame_tests::reports::allow_hosts;
 use sesame_tests::seeded::count;
 use sesame_tests::shared_port::stand_beside;
 use sesame_tests::wait::{eventually, holds};
@@ -31,21 +30,9 @@ struct Path {
 
 impl Path {
     async fn start(ports: &[u16]) -> Self {
-        let cluster = deployed(Channel::Standard).await;
-        let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-        let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
-        cluster.apply(&rbac).await.expect("the agent's rights");
-        allow_hosts(&cluster, &["host-1"]).await;
-        let controller = ControllerUnderTest::start(&cluster, &[]).await;
-        controller.wait_ready().await;
-        let user = User::service_account(NAMESPACE, "sesame-agent");
-        let config = cluster.kubeconfig(&user).await;
-        let mut agent = Setup::with_ports(ports).without_manifests().prepare();
-        agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
-        agent.add_flags(&["--host", "host-1"]);
         // Beyond 128 listeners of a port, each answers 421 for fewer names, which looks like a removal.
-        agent.add_flags(&["--max-removal-share", "100"]);
-        agent.restart();
+        let flags = ["--max-removal-share", "100"];
+        let (cluster, controller, agent) = followed(ports, &flags).await;
         Self {
             cluster,
             controller,

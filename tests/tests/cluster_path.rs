@@ -3,16 +3,15 @@
 
 use serde_json::{Value, json};
 use sesame_published::names::manifest_name;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON};
 use sesame_tests::backend::Backend;
-use sesame_tests::cluster::{Channel, Client, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deployed};
-use sesame_tests::envoy::workspace;
+use sesame_tests::cluster::{Client, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition};
+use sesame_tests::followed::followed;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, edge_name, http_listener, plain_route, served};
 use sesame_tests::network;
 use sesame_tests::publications::config_map_path;
-use sesame_tests::reports::allow_hosts;
 use sesame_tests::wait::eventually;
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
@@ -27,19 +26,7 @@ struct Path {
 
 impl Path {
     async fn start(ports: &[u16]) -> Self {
-        let cluster = deployed(Channel::Standard).await;
-        let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-        let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
-        cluster.apply(&rbac).await.expect("the agent's rights");
-        allow_hosts(&cluster, &["host-1"]).await;
-        let controller = ControllerUnderTest::start(&cluster, &[]).await;
-        controller.wait_ready().await;
-        let user = User::service_account(NAMESPACE, "sesame-agent");
-        let config = cluster.kubeconfig(&user).await;
-        let mut agent = Setup::with_ports(ports).without_manifests().prepare();
-        agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
-        agent.add_flags(&["--host", "host-1"]);
-        agent.restart();
+        let (cluster, controller, agent) = followed(ports, &[]).await;
         Self {
             cluster,
             _controller: controller,

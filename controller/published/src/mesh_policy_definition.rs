@@ -13,84 +13,80 @@ use crate::definition_schema::{self, text};
 
 /// Returns the definition of GatewayMeshPolicy.
 pub fn mesh_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
-    serde_json::from_value(json!({
-        "metadata": {
-            "name": format!("gatewaymeshpolicies.{SESAME_GROUP}"),
-            "labels": {format!("{GATEWAY_GROUP}/policy"): "Direct"},
-        },
-        "spec": {
-            "group": SESAME_GROUP,
-            "names": {
-                "kind": "GatewayMeshPolicy",
-                "plural": "gatewaymeshpolicies",
-                "shortNames": ["gwmeshpolicy"],
-                "singular": "gatewaymeshpolicy",
-            },
-            "scope": "Namespaced",
-            "versions": [{
-                "name": "v1alpha1",
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "additionalPrinterColumns": [
-                    {"name": "Gateway", "type": "string", "jsonPath": ".spec.targetRefs[*].name"},
-                    {"name": "Bundle", "type": "string", "jsonPath": ".spec.mesh.trustBundle.name"},
-                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-                ],
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "description": "Mesh in a cluster, for Gateways outside of it.",
-                    "required": ["spec"],
-                    "properties": {
-                        "spec": specification(),
-                        "status": status(
-                            "Gateway",
-                            "Accepted and ResolvedRefs: true if meshed routes are sent as the policy says.",
-                        ),
-                    },
-                }},
-            }],
-        },
-    }))
+    let bundle = ".spec.mesh.trustBundle.name";
+    definition(
+        &json!({
+            "kind": "GatewayMeshPolicy",
+            "plural": "gatewaymeshpolicies",
+            "shortNames": ["gwmeshpolicy"],
+            "singular": "gatewaymeshpolicy",
+        }),
+        "Namespaced",
+        [("Gateway", ".spec.targetRefs[*].name"), ("Bundle", bundle)],
+        "Mesh in a cluster, for Gateways outside of it.",
+        &specification(),
+        &status(
+            "Gateway",
+            "Accepted and ResolvedRefs: true if meshed routes are sent as the policy says.",
+        ),
+    )
 }
 
 /// Returns the definition of MeshOCGPolicy.
 pub fn mesh_ocg_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
+    let bundle = ".spec.ocg.trustBundle.name";
+    definition(
+        &json!({
+            "kind": "MeshOCGPolicy",
+            "plural": "meshocgpolicies",
+            "shortNames": ["ocgpolicy"],
+            "singular": "meshocgpolicy",
+        }),
+        "Cluster",
+        [("Mesh", ".spec.targetRefs[*].name"), ("Bundle", bundle)],
+        "Gateways outside the cluster, for its mesh.",
+        &specification_of_ocg(),
+        &status(
+            "XMesh",
+            "Accepted and ResolvedRefs, and ClientCertificateTrusted: true if the mesh trusts all Gateways.",
+        ),
+    )
+}
+
+/// Returns the definition of a policy, whose age is its last column.
+fn definition(
+    names: &Value,
+    scope: &str,
+    columns: [(&str, &str); 2],
+    description: &str,
+    specification: &Value,
+    status: &Value,
+) -> Result<CustomResourceDefinition, serde_json::Error> {
+    let plural = names["plural"].as_str().unwrap_or_default();
+    let columns =
+        columns.map(|(name, path)| json!({"name": name, "type": "string", "jsonPath": path}));
+    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
+    let columns: Vec<Value> = columns.into_iter().chain([age]).collect();
     serde_json::from_value(json!({
         "metadata": {
-            "name": format!("meshocgpolicies.{SESAME_GROUP}"),
+            "name": format!("{plural}.{SESAME_GROUP}"),
             "labels": {format!("{GATEWAY_GROUP}/policy"): "Direct"},
         },
         "spec": {
             "group": SESAME_GROUP,
-            "names": {
-                "kind": "MeshOCGPolicy",
-                "plural": "meshocgpolicies",
-                "shortNames": ["ocgpolicy"],
-                "singular": "meshocgpolicy",
-            },
-            "scope": "Cluster",
+            "names": names,
+            "scope": scope,
             "versions": [{
                 "name": "v1alpha1",
                 "served": true,
                 "storage": true,
                 "subresources": {"status": {}},
-                "additionalPrinterColumns": [
-                    {"name": "Mesh", "type": "string", "jsonPath": ".spec.targetRefs[*].name"},
-                    {"name": "Bundle", "type": "string", "jsonPath": ".spec.ocg.trustBundle.name"},
-                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-                ],
+                "additionalPrinterColumns": columns,
                 "schema": {"openAPIV3Schema": {
                     "type": "object",
-                    "description": "Gateways outside the cluster, for its mesh.",
+                    "description": description,
                     "required": ["spec"],
-                    "properties": {
-                        "spec": specification_of_ocg(),
-                        "status": status(
-                            "XMesh",
-                            "Accepted and ResolvedRefs, and ClientCertificateTrusted: true if the mesh trusts all Gateways.",
-                        ),
-                    },
+                    "properties": {"spec": specification, "status": status},
                 }},
             }],
         },

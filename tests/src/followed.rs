@@ -1,0 +1,29 @@
+//! A cluster, a controller that runs in it, and an agent that follows it.
+
+use crate::agent::{AgentUnderTest, Setup};
+use crate::cluster::{Channel, TestCluster, User};
+use crate::controller::{ControllerUnderTest, NAMESPACE, deployed};
+use crate::envoy::workspace;
+use crate::reports::allow_hosts;
+
+/// Starts all three; the agent is the host `host-1`, with the rights of its ServiceAccount and with these flags besides.
+pub async fn followed(
+    ports: &[u16],
+    flags: &[&str],
+) -> (TestCluster, ControllerUnderTest, AgentUnderTest) {
+    let cluster = deployed(Channel::Standard).await;
+    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
+    let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
+    cluster.apply(&rbac).await.expect("the agent's rights");
+    allow_hosts(&cluster, &["host-1"]).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    controller.wait_ready().await;
+    let user = User::service_account(NAMESPACE, "sesame-agent");
+    let config = cluster.kubeconfig(&user).await;
+    let mut agent = Setup::with_ports(ports).without_manifests().prepare();
+    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
+    agent.add_flags(&["--host", "host-1"]);
+    agent.add_flags(flags);
+    agent.restart();
+    (cluster, controller, agent)
+}
