@@ -327,3 +327,47 @@ async fn listeners_ask_in_order_before_a_route_is_chosen() {
     }
     checks.finish();
 }
+
+/// A wider listener and a wider route serve everything that nothing narrower has.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_protected_as_its_author_asked_is_refused_and_not_served_by_something_wider()
+{
+    let main = Backend::start("main").await;
+    let mut firewalled = http_listener("firewalled", 80, "firewalled.test");
+    firewalled["firewall"] = json!({"deny": ["10.0.0.0/8"]});
+    let mut objects = edge(&[http_listener("open", 80, ""), firewalled]);
+    objects.extend(served("main", &[main.address()]));
+    let mut twice = asked("twice.test", &[asking("HTTP", "main", &json!({}))]);
+    let filters = &mut twice["spec"]["rules"][0]["filters"];
+    *filters = json!([filters[0], filters[0]]);
+    let mut withheld = asked("withheld.test", &[]);
+    withheld["spec"]["authorizationPolicy"] = json!({"jwt": {}});
+    let mut limited = asked("limited.test", &[]);
+    limited["spec"]["rules"][0]["rateLimit"] = json!({"requests": 1});
+    objects.extend([
+        http_route(
+            "wide",
+            &[],
+            &[json!({"backendRefs": [backend_ref("main")]})],
+        ),
+        asked("soap.test", &[asking("SOAP", "main", &json!({}))]),
+        twice,
+        withheld,
+        limited,
+    ]);
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, "free.test", "/")).await;
+    let mut checks = Checks::default();
+    let before = main.count();
+    for host in [
+        "soap.test",
+        "twice.test",
+        "withheld.test",
+        "limited.test",
+        "firewalled.test",
+    ] {
+        checks.status(agent.get(80, host, "/"), 500).await;
+    }
+    checks.same("requests that passed", main.count() - before, 0);
+    checks.finish();
+}

@@ -5,19 +5,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use sesame_agent::apply::{Applier, Outcome, Patience};
 use sesame_agent::envoy::{Admin, Supervisor};
 use sesame_agent::publish::{Published, publish};
-use sesame_agent::quarantine::{Configuration, Piece, Quarantine, affected};
+use sesame_agent::quarantine::{
+    Configuration, Culprit, Culprits, Digest, Piece, Quarantine, affected, exclude,
+};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
-    Backend, BackendTls, Cors, CorsOrigin, Endpoint, EndpointSet, Forward, KeyRef, Listener,
-    PathMatch, Port, Protocol, Route, RouteTable, Snapshot, StringMatch, TlsTermination,
-    TrustBundle, VirtualHost, WeightedBackend, cors_origin, path_match, route::Action,
-    string_match,
+    Backend, BackendTls, Cors, CorsOrigin, Endpoint, EndpointSet, ExternalAuth, ExternalAuthGrpc,
+    Forward, KeyRef, Listener, PathMatch, Port, Protocol, Route, RouteTable, Snapshot, StringMatch,
+    TlsTermination, TrustBundle, VirtualHost, WeightedBackend, cors_origin, external_auth,
+    path_match, route::Action, string_match,
 };
 use sesame_render::RenderOptions;
 use sesame_tests::envoy_files::{
@@ -446,6 +449,59 @@ async fn each_kind_of_poison_is_left_out_alone_and_comes_back_when_it_is_mended(
         assert!(publisher.accepted(&world).await.is_empty(), "{poison:?}");
     }
     load.stop().await.assert_clean();
+    publisher.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_virtual_host_that_is_left_out_answers_500_and_no_wider_one_has_its_requests() {
+    let endpoint = backend("good").await;
+    let world = World::new(2, endpoint);
+    let mut publisher = Publisher::start(&world).await;
+    assert!(publisher.accepted(&world).await.is_empty());
+    until_answered(publisher.at, "/g0", (200, "good")).await;
+
+    let mut snapshot = world.resolved.snapshot.clone();
+    snapshot.route_tables[0].virtual_hosts.insert(
+        0,
+        VirtualHost {
+            domain: "example.com".to_owned(),
+            routes: vec![route("g0", "Service/ns/good/80")],
+            external_auth: vec![ExternalAuth {
+                backend: "Service/ns/good/80".to_owned(),
+                protocol: Some(external_auth::Protocol::Grpc(ExternalAuthGrpc::default())),
+                max_body_bytes: 0,
+            }],
+        },
+    );
+    let piece = Piece::VirtualHost {
+        table: TABLE.to_owned(),
+        domain: "example.com".to_owned(),
+    };
+    // As the search would have it, if Envoy refused what it takes.
+    let culprit = Culprit {
+        digest: Digest::default(),
+        envoy_words: "no".to_owned(),
+        since: Timestamp::UNIX_EPOCH,
+        dropped: false,
+        put_back: None,
+    };
+    let culprits = Culprits::from([(piece, culprit)]);
+    let affected = affected(&snapshot, &culprits, publisher.quarantine.unbound(), |it| {
+        it.port
+    });
+    let effects = affected.refused.iter().map(|it| it.effect.as_str());
+    let effects: Vec<&str> = effects.collect();
+    assert_eq!(effects, ["its requests are answered with 500"]);
+    let mut without = World {
+        resolved: world.resolved.clone(),
+    };
+    without.resolved.snapshot = exclude(&snapshot, &culprits);
+    assert!(publisher.accepted(&without).await.is_empty());
+    for path in ["/g0", "/g1"] {
+        until_status(publisher.at, path, 500).await;
+    }
+    assert!(publisher.accepted(&world).await.is_empty());
+    until_answered(publisher.at, "/g0", (200, "good")).await;
     publisher.stop().await;
 }
 

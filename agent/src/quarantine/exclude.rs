@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{
-    Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, Port, Route,
-    RouteTable, Snapshot, VirtualHost, WeightedBackend, route::Action,
+    Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, PathMatch, Port,
+    Route, RouteTable, Snapshot, VirtualHost, WeightedBackend, path_match::Kind, route::Action,
 };
 
 use super::memory::Culprits;
@@ -196,32 +196,56 @@ fn without_routes(table: &RouteTable, gone: &Gone<'_>) -> RouteTable {
         name,
         virtual_hosts,
     } = table;
-    let host_is_there = |host: &&VirtualHost| {
-        !gone.has(&Piece::VirtualHost {
-            table: name.clone(),
-            domain: host.domain.clone(),
-        })
-    };
+    let without = |host| without_routes_of(name, host, gone);
     RouteTable {
         name: name.clone(),
-        virtual_hosts: virtual_hosts
-            .iter()
-            .filter(host_is_there)
-            .map(
-                |VirtualHost {
-                     domain,
-                     routes,
-                     external_auth,
-                 }| VirtualHost {
-                    external_auth: external_auth.clone(),
-                    domain: domain.clone(),
-                    routes: routes
-                        .iter()
-                        .filter_map(|route| without_culprit(route, gone))
-                        .collect(),
-                },
-            )
-            .collect(),
+        virtual_hosts: virtual_hosts.iter().filter_map(without).collect(),
+    }
+}
+
+/// Returns a virtual host of the table without its culprits; none if not even its domain can be said.
+fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option<VirtualHost> {
+    let VirtualHost {
+        domain,
+        routes,
+        external_auth,
+    } = host;
+    let piece = Piece::VirtualHost {
+        table: table.to_owned(),
+        domain: domain.clone(),
+    };
+    match gone.culprits.get(&piece) {
+        Some(culprit) if culprit.dropped => None,
+        // A wider virtual host, which may not ask, must not have its requests.
+        Some(_) => Some(refusing_all(host)),
+        None => {
+            let routes = routes.iter();
+            let routes = routes.filter_map(|route| without_culprit(route, gone));
+            Some(VirtualHost {
+                domain: domain.clone(),
+                routes: routes.collect(),
+                external_auth: external_auth.clone(),
+            })
+        }
+    }
+}
+
+/// Returns a virtual host with the same domain that answers 500, in the name of its first route.
+pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
+    let first = host.routes.first();
+    VirtualHost {
+        domain: host.domain.clone(),
+        routes: vec![Route {
+            name: first.map_or(&host.domain, |route| &route.name).clone(),
+            path: Some(PathMatch {
+                kind: Some(Kind::Prefix(String::new())),
+            }),
+            action: Some(Action::DirectResponse(DirectResponse {
+                status: refusal::HTTP,
+            })),
+            ..Route::default()
+        }],
+        external_auth: Vec::new(),
     }
 }
 

@@ -10,14 +10,14 @@ use sesame_proto::schema::{
     Snapshot, TlsTermination, Transport, TrustBundle, VirtualHost, WeightedBackend, route::Action,
 };
 
-use super::exclude::answering_500;
+use super::exclude::{answering_500, refusing_all};
 use super::piece::{Piece, PieceContent, Pieces};
 
-/// Depth to which a route is judged.
+/// Depth to which a route or a virtual host is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     All,
-    /// The match alone, with an answer of 500.
+    /// The match alone, or the domain, with an answer of 500.
     MatchOnly,
 }
 
@@ -41,19 +41,8 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
             }
             PieceContent::Backend(backend) => builder.backend(backend, pieces),
             PieceContent::VirtualHost(host) => {
-                for auth in &host.external_auth {
-                    builder.plain_backend(&auth.backend, pieces);
-                }
                 if let Piece::VirtualHost { table, .. } = piece {
-                    builder
-                        .hosts
-                        .entry(table.clone())
-                        .or_default()
-                        .push(VirtualHost {
-                            domain: host.domain.clone(),
-                            routes: Vec::new(),
-                            external_auth: host.external_auth.clone(),
-                        });
+                    builder.host(table, host, depth, pieces);
                 }
             }
             PieceContent::Route(copies) => {
@@ -180,6 +169,23 @@ impl ProbeBuilder {
             _ => Vec::new(),
         };
         self.plain_backends.insert(name.to_owned(), session_key);
+    }
+
+    fn host(&mut self, table: &str, host: &VirtualHost, depth: Depth, pieces: &Pieces<'_>) {
+        let alone = match depth {
+            Depth::MatchOnly => refusing_all(host),
+            Depth::All => {
+                for auth in &host.external_auth {
+                    self.plain_backend(&auth.backend, pieces);
+                }
+                VirtualHost {
+                    domain: host.domain.clone(),
+                    routes: Vec::new(),
+                    external_auth: host.external_auth.clone(),
+                }
+            }
+        };
+        self.hosts.entry(table.to_owned()).or_default().push(alone);
     }
 
     fn route(&mut self, route: &Route, depth: Depth, pieces: &Pieces<'_>) {

@@ -19,7 +19,8 @@ pub struct Culprit {
     pub envoy_words: String,
     /// Time at which it was found.
     pub since: Timestamp,
-    /// True for a route of which even the match is refused, so that it cannot answer 500.
+    /// True for a route of which even the match is refused, or a virtual host of which even the domain is, so that it cannot
+    /// answer 500.
     pub dropped: bool,
     /// Version of a key that was accepted before and is served in its place.
     pub put_back: Option<KeyRef>,

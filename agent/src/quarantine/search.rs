@@ -215,18 +215,19 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// Finds the routes among these culprits whose match is fine: they can answer 500.
+    /// Finds the routes and virtual hosts among these culprits whose match or domain is fine: they can answer 500.
     async fn judge_matches(
         &mut self,
         pieces: &Pieces<'_>,
         culprits: Vec<Piece>,
         start: Instant,
     ) -> Result<(), Halt> {
-        let routes = culprits
+        let matching = culprits
             .into_iter()
-            .filter(|piece| matches!(piece, Piece::Route(_)))
+            .filter(|piece| matches!(piece, Piece::Route(_) | Piece::VirtualHost { .. }))
             .collect();
-        self.bad_ones(pieces, routes, Depth::MatchOnly, start).await
+        self.bad_ones(pieces, matching, Depth::MatchOnly, start)
+            .await
     }
 
     /// Judges everything together, and finds the pieces that do not go with those before them.
@@ -271,10 +272,22 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             }
             let piece = order.remove(good);
             self.blame(&piece, words);
-            self.judge_matches(&pieces, vec![piece], start).await?;
+            self.judge_matches(&pieces, vec![piece.clone()], start)
+                .await?;
             match self.ask_without(wanted, &[], start).await? {
                 None => return Ok(SearchEnd::Clean),
                 Some(said) => words = said,
+            }
+            // A domain may be fine alone, and yet not stand beside another one.
+            if let Piece::VirtualHost { .. } = piece
+                && let Some(culprit) = self.culprits.get_mut(&piece)
+                && !culprit.dropped
+            {
+                culprit.dropped = true;
+                match self.ask_without(wanted, &[], start).await? {
+                    None => return Ok(SearchEnd::Clean),
+                    Some(said) => words = said,
+                }
             }
         }
         Ok(SearchEnd::Unexplained { envoy_words: words })

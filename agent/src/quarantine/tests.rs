@@ -12,7 +12,7 @@ use sesame_proto::schema::{
     route::Action, session_persistence,
 };
 
-use super::exclude::answering_500;
+use super::exclude::{answering_500, refusing_all};
 use super::isolate::{Depth, isolate};
 use super::memory::still_there;
 use super::piece::Pieces;
@@ -101,6 +101,7 @@ impl Judge for KnowsAll {
                 // Forwarding to nowhere is a route that is out of the way.
                 copies.iter().any(|route| **route != answering_500(route))
             }
+            Some(super::piece::PieceContent::VirtualHost(host)) => **host != refusing_all(host),
             Some(_) => true,
             None => false,
         };
@@ -374,4 +375,30 @@ fn a_route_with_sessions_is_judged_with_the_clusters_that_it_names() {
         .map(|backend| (backend.name.as_str(), &*backend.session_key))
         .collect();
     assert_eq!(judged, [(&*backend(0), &b"key"[..])]);
+}
+
+#[tokio::test]
+async fn a_virtual_host_with_bad_filters_refuses_its_requests_and_one_with_a_bad_domain_goes() {
+    let mut wanted = snapshot(1);
+    let hosts = &mut wanted.route_tables[0].virtual_hosts;
+    let mut narrow = hosts[0].clone();
+    narrow.domain = "example.com".to_owned();
+    hosts.push(narrow.clone());
+    let piece = Piece::VirtualHost {
+        table: TABLE.to_owned(),
+        domain: narrow.domain.clone(),
+    };
+    for (is_domain, expected) in [(false, Some(refusing_all(&narrow))), (true, None)] {
+        let judge = KnowsAll {
+            bad: BTreeSet::from([piece.clone()]),
+            bad_matches: is_domain.then(|| piece.clone()).into_iter().collect(),
+            ..KnowsAll::default()
+        };
+        let (end, culprits, _) = search(&judge, &wanted, None).await;
+        assert!(matches!(end, SearchEnd::Clean), "{is_domain}");
+        let without = exclude(&wanted, &culprits);
+        let hosts = &without.route_tables[0].virtual_hosts;
+        let found = hosts.iter().find(|host| host.domain == narrow.domain);
+        assert_eq!(found, expected.as_ref());
+    }
 }

@@ -1,9 +1,13 @@
 //! Hand-made Envoy resources: as little as Envoy takes, and some that it refuses.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use envoy_types::pb::envoy::config::bootstrap::v3::{Admin as AdminConfig, Bootstrap, bootstrap};
+use envoy_types::pb::envoy::config::bootstrap::v3::{
+    Admin as AdminConfig, Bootstrap, LayeredRuntime, RuntimeLayer, bootstrap,
+    runtime_layer::LayerSpecifier,
+};
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
 use envoy_types::pb::envoy::config::core::v3::{
     Address, ApiVersion, ConfigSource, Node, PathConfigSource, Pipe, SocketAddress,
@@ -24,7 +28,9 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, Secret, TlsCertificate, secret,
 };
-use envoy_types::pb::google::protobuf::{Any, Duration as PbDuration, UInt32Value};
+use envoy_types::pb::google::protobuf::{
+    Any, Duration as PbDuration, Struct, UInt32Value, Value, value,
+};
 use prost::{Message, Name};
 use sesame_render::Resource;
 use sesame_render::layout::XdsLayout;
@@ -89,6 +95,20 @@ pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
             cds_config: Some(file(&layout.cds())),
             lds_config: Some(file(&layout.lds())),
             ..bootstrap::DynamicResources::default()
+        }),
+        // Envoy's own limit refuses ordinary expressions.
+        layered_runtime: Some(LayeredRuntime {
+            layers: vec![RuntimeLayer {
+                name: "test".to_owned(),
+                layer_specifier: Some(LayerSpecifier::StaticLayer(Struct {
+                    fields: HashMap::from([(
+                        "re2.max_program_size.error_level".to_owned(),
+                        Value {
+                            kind: Some(value::Kind::NumberValue(10_000.0)),
+                        },
+                    )]),
+                })),
+            }],
         }),
         ..Bootstrap::default()
     }

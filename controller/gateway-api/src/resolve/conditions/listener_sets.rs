@@ -62,7 +62,7 @@ fn verdict(
     }
     if let Some((Reason::ParentNotAccepted, why)) = gateway.fault() {
         verdict.refuse(Reason::ParentNotAccepted, why);
-    } else if !listeners.iter().any(CheckedListener::is_served) {
+    } else if !listeners.iter().any(CheckedListener::serves) {
         // Unlike a Gateway, a set of which nothing can be served is not accepted, also for want of a certificate.
         verdict.refuse(
             Reason::ListenersNotValid,
@@ -81,7 +81,7 @@ fn status(
     let checked = attached.gateway.listeners_of(set);
     let verdict = verdict(set, checked, gateway);
     let beside = |message| set.owner.unknown.beside(message, "listeners", None);
-    let some_invalid = !checked.iter().all(CheckedListener::is_served);
+    let some_invalid = !checked.iter().all(CheckedListener::serves);
     let accepted = if verdict.good() && some_invalid {
         Condition::new(
             ConditionType::Accepted,

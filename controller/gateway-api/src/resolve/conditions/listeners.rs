@@ -34,6 +34,7 @@ pub(super) fn status(
             generation,
         ));
     }
+    let accepted = attached.attachments.iter().filter(|it| it.accepted);
     ListenerStatus {
         name: listener.spec.name.clone(),
         supported_kinds: listener
@@ -41,7 +42,7 @@ pub(super) fn status(
             .iter()
             .map(|kind| protocols::group_kind(*kind))
             .collect(),
-        attached_routes: i32::try_from(attached.attachments.len()).unwrap_or(i32::MAX),
+        attached_routes: i32::try_from(accepted.count()).unwrap_or(i32::MAX),
         conditions,
     }
 }

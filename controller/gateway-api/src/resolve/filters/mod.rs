@@ -108,6 +108,19 @@ impl<'w> RuleFilters<'w> {
     }
 }
 
+/// Returns true if a rule with these filters, of its own or of its backends, may protect something: requests that it loses must
+/// not be another route's.
+pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
+    let of_backends = backends.iter().flat_map(|backend| &backend.filters);
+    filters.iter().chain(of_backends).any(|filter| {
+        let of_type = matches!(
+            filter.type_,
+            FilterType::ExternalAuth | FilterType::ExtensionRef | FilterType::Other(_)
+        );
+        of_type || filter.external_auth.is_some() || filter.extension_ref.is_some()
+    })
+}
+
 /// A mirror whose backend is still to be looked up.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {

@@ -59,8 +59,15 @@ fn check_one<'w>(
     let mut resolved = Verdict::default();
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
 
-    let unknown = owner.unknown.refusal_of("listeners", index);
-    let faults = unknown.into_iter().chain(name_faults(name, unique));
+    let withheld = owner.unknown.refusal_of("listeners", index);
+    // A port without hostnames is nobody else's.
+    let has_hostname = !matches!(protocol, Protocol::Tcp | Protocol::Udp);
+    let (withheld, at_once) = if has_hostname {
+        (withheld, None)
+    } else {
+        (None, withheld)
+    };
+    let faults = at_once.into_iter().chain(name_faults(name, unique));
     faults.for_each(&mut unsupported);
     let number = names::port(*port);
     if number.is_none() {
@@ -92,6 +99,7 @@ fn check_one<'w>(
         kinds,
         namespaces,
         accepted,
+        withheld,
         accepted_message: owner
             .unknown
             .beside("the listener is valid", "listeners", Some(index)),

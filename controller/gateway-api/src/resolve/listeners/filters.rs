@@ -33,12 +33,18 @@ pub(crate) fn resolve<'w>(
     backends: &mut Backends<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) {
-    let Some(ListenerFilters { requests }) = &listener.spec.filters else {
-        return;
-    };
     // One that is refused for something else does not hold its hostname against others.
     let was_good = listener.accepted.good();
     let mut found = CheckedFilters::default();
+    if let Some(why) = listener.withheld.take() {
+        listener.accepted.refuse(Reason::UnsupportedValue, why);
+        found.refuse = was_good;
+        listener.filters = found;
+        return;
+    }
+    let Some(ListenerFilters { requests }) = &listener.spec.filters else {
+        return;
+    };
     if let Err((reason, why)) = check(listener, requests, meshed) {
         listener.accepted.refuse(reason, format!("filters{why}"));
         found.refuse = was_good;

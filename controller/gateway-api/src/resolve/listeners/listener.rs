@@ -38,6 +38,11 @@ impl<'w> ListenerOwner<'w> {
     /// Checks what no field of the specification says: unknown fields and the name.
     pub(crate) fn check_object(&self, verdict: &mut Verdict) {
         verdict.refuse_if(Reason::UnsupportedValue, self.unknown.refusal("listeners"));
+        self.check_name(verdict);
+    }
+
+    /// Checks its name.
+    pub(crate) fn check_name(&self, verdict: &mut Verdict) {
         if let Err(why) = names::check_object(self.namespace, self.name) {
             verdict.refuse(Reason::Invalid, format!("metadata: {why}"));
         }
@@ -88,6 +93,8 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) namespaces: NamespaceRule<'w>,
     pub(crate) accepted: Verdict,
+    /// The reason why nothing is served without an unknown field, until it is known whether the listener is valid otherwise.
+    pub(crate) withheld: Option<String>,
     /// Message of the condition Accepted if it is true.
     pub(crate) accepted_message: Cow<'static, str>,
     pub(crate) conflict: Option<Grounds>,
@@ -110,6 +117,11 @@ impl CheckedListener<'_> {
     /// Returns true if the listener is in the snapshot, where it may refuse all requests.
     pub(crate) fn is_served(&self) -> bool {
         (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate
+    }
+
+    /// Returns true if routes can be served on it.
+    pub(crate) fn serves(&self) -> bool {
+        self.accepted.good() && !self.lacks_certificate
     }
 
     /// Returns true if routes of the kind from the namespace may attach.

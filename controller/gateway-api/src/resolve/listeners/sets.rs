@@ -86,13 +86,20 @@ pub(crate) fn check<'w>(
                 ),
             );
         }
-        owner.check_object(&mut refused);
+        owner.check_name(&mut refused);
         let number = limits::entries("spec.listeners", listeners.len(), 1..=limits::MAX_LISTENERS);
         refused.refuse_if(Reason::Invalid, number.err());
         let start = all.len();
+        // Its listeners keep their hostnames, and refuse all requests, if it lacks what may protect them.
+        let withheld = owner.unknown.refusal("listeners");
         if refused.good() {
-            all.extend(check_listeners(&owner, i.saturating_add(1), listeners));
+            let checked = check_listeners(&owner, i.saturating_add(1), listeners);
+            all.extend(checked.into_iter().map(|listener| CheckedListener {
+                withheld: withheld.clone().or(listener.withheld),
+                ..listener
+            }));
         }
+        refused.refuse_if(Reason::UnsupportedValue, withheld);
         states.push(CheckedListenerSet {
             owner,
             refused,

@@ -28,6 +28,8 @@ pub(crate) struct Attachment<'a> {
     /// Place among the route's parents of the one through which it attaches.
     pub(crate) parent: usize,
     pub(crate) hosts: &'a [CommonHostname],
+    /// True if the route is accepted; one that is not is there to refuse requests.
+    pub(crate) accepted: bool,
     /// Name of the Gateway, if the route is meshed there.
     pub(crate) mesh: Option<&'a str>,
 }
@@ -74,6 +76,7 @@ pub(crate) fn attach<'a, 'w>(
                         route: place,
                         parent,
                         hosts,
+                        accepted: route.accepted.good(),
                         mesh,
                     });
                 }

@@ -47,12 +47,8 @@ impl RouteRule for GrpcRule {
             backend_refs,
             session_persistence,
         } = self;
-        let all = RouteMatch {
-            grpc: Some(Grpc::default()),
-            ..RouteMatch::all()
-        };
         let read = |spec: &GrpcMatch| read_match(spec, cx.regexes);
-        let matches = matches::read_all(matches, all, read).map_err(unsupported)?;
+        let matches = matches::read_all(matches, any_call(), read).map_err(unsupported)?;
         let mut read = filters::read(filters, false)?;
         if let Some(why) = unserved(filters) {
             // Neither left out nor half of it done.
@@ -74,8 +70,30 @@ impl RouteRule for GrpcRule {
         })
     }
 
+    fn refusing(
+        &self,
+        index: usize,
+        withheld: bool,
+        cx: &mut RuleContext<'_, '_, '_>,
+    ) -> Option<CheckedRule> {
+        let protects = withheld || filters::protect(&self.filters, &self.backend_refs);
+        protects.then(|| {
+            let read = |spec: &GrpcMatch| read_match(spec, cx.regexes);
+            let matches = matches::read_known(&self.matches, any_call(), read);
+            CheckedRule::refusing(index, matches)
+        })
+    }
+
     fn all(checked: Vec<CheckedRule>) -> Rules {
         Rules::Requests(checked)
+    }
+}
+
+/// Returns the match of all gRPC requests.
+fn any_call() -> RouteMatch {
+    RouteMatch {
+        grpc: Some(Grpc::default()),
+        ..RouteMatch::all()
     }
 }
 

@@ -90,6 +90,20 @@ impl RouteRule for HttpRule {
         })
     }
 
+    fn refusing(
+        &self,
+        index: usize,
+        withheld: bool,
+        cx: &mut RuleContext<'_, '_, '_>,
+    ) -> Option<CheckedRule> {
+        let protects = withheld || filters::protect(&self.filters, &self.backend_refs);
+        protects.then(|| {
+            let read = |spec: &HttpMatch| matches::read(spec, cx.regexes);
+            let matches = matches::read_known(&self.matches, RouteMatch::all(), read);
+            CheckedRule::refusing(index, matches)
+        })
+    }
+
     fn all(checked: Vec<CheckedRule>) -> Rules {
         Rules::Requests(checked)
     }

@@ -6,8 +6,9 @@ use super::backend_refs::read_weights;
 use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Shares, Terminated};
 use crate::api::L4Rule;
 use crate::resolve::backends::Traffic;
+use crate::resolve::filters;
 use crate::resolve::filters::rewrites::BackendRewrites;
-use crate::status::{Grounds, unsupported};
+use crate::status::{Grounds, Verdict, unsupported};
 
 /// The problem of a UDPRoute with several backends.
 const UNCOVERED: &str = "spec.rules[0].backendRefs has several backends of a weight: Envoy shares datagrams out with a matcher that it calls a work in progress, not covered by its threat model; give a listener that is open to everybody one backend";
@@ -82,6 +83,23 @@ impl RouteRule for L4Rule {
             },
             unsupported: None,
             references,
+        })
+    }
+
+    fn refusing(
+        &self,
+        _index: usize,
+        withheld: bool,
+        cx: &mut RuleContext<'_, '_, '_>,
+    ) -> Option<Shares> {
+        let protects = withheld || filters::protect(&[], &self.backend_refs);
+        // Without backends all connections are refused.
+        protects.then(|| Shares {
+            passed: Vec::new(),
+            terminated: cx.terminates_tls.then(|| Terminated {
+                backends: Vec::new(),
+                resolved: Verdict::default(),
+            }),
         })
     }
 

@@ -85,6 +85,19 @@ impl RouteMatch {
     }
 }
 
+/// Returns those of the matches that can be read. For rules that refuse what they match.
+pub(crate) fn read_known<S>(
+    specs: &[S],
+    all: RouteMatch,
+    read: impl FnMut(&S) -> Result<RouteMatch, String>,
+) -> Vec<RouteMatch> {
+    if specs.is_empty() {
+        return vec![all];
+    }
+    let known = specs.iter().take(limits::MAX_MATCHES);
+    known.map(read).filter_map(Result::ok).collect()
+}
+
 /// Reads the matches of a rule; a rule without any has the match `all`.
 pub(crate) fn read_all<S>(
     specs: &[S],

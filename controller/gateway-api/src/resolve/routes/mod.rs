@@ -48,6 +48,8 @@ pub(crate) struct CheckedRoute<'w> {
     pub(crate) policed: Vec<ServiceName<'w>>,
     /// Verdict on the route as a whole.
     pub(crate) accepted: Verdict,
+    /// True if it is not accepted, and yet attaches: what it matches is protected, and would be served by other routes.
+    pub(crate) refuses: bool,
     /// Verdict on its references, wherever it attaches.
     pub(crate) resolved: Verdict,
     /// Reason and message about the rules that are not served; none if all or none are served.
@@ -59,14 +61,13 @@ pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {
     /// Returns the listeners that the route attaches to, with the place of the parent through which it does; nothing if
-    /// the route is not accepted.
+    /// the route is not accepted, unless it is there to refuse requests.
     pub(crate) fn attaches_to(&self) -> impl Iterator<Item = (usize, OnGateway<'_>)> {
         let parents = self.parents.iter().enumerate();
         parents.filter_map(|(place, parent)| {
             let listeners = parent.listeners.as_ref().ok()?;
-            self.accepted
-                .good()
-                .then_some((place, (parent.parent.gateway, listeners.as_slice())))
+            let attaches = self.accepted.good() || self.refuses;
+            attaches.then_some((place, (parent.parent.gateway, listeners.as_slice())))
         })
     }
 }
@@ -130,7 +131,7 @@ fn check<'w, R: RouteRule>(
     let metadata = route.metadata;
     let object = route.kind.named(metadata.key());
     let limits = RouteLimits::of(object.kind);
-    let mut accepted = check_limits(spec, &object, metadata, &limits);
+    let mut accepted = check_limits(spec, &object, &limits);
     let hostnames = read_hostnames(&spec.hostnames, *limits.hostnames.end(), &mut accepted);
     let scope = spec.use_default_gateways.as_deref();
     if scope.is_some_and(|scope| scope != "None") {
@@ -144,12 +145,25 @@ fn check<'w, R: RouteRule>(
         policed: Vec::new(),
         resolved: Verdict::default(),
         dropped: None,
+        refuses: false,
         object,
         provenance,
         metadata,
         parents,
         accepted,
     };
+    // Such a field says what is done with its requests, unless it says where they come from.
+    let unknown = metadata.unknown.refusal("rules");
+    let narrows = metadata.unknown.iter().any(|field| {
+        let in_spec = field.path.fields().nth(1);
+        field.protects && matches!(in_spec, Some("parentRefs" | "hostnames"))
+    });
+    if narrows || !checked.accepted.good() {
+        let unknown = unknown.clone();
+        checked
+            .accepted
+            .refuse_if(Reason::UnsupportedValue, unknown);
+    }
     // A route that breaks a limit is not looked into any further: limits bound our own work too.
     if checked.accepted.good() {
         let mut cx = RuleContext {
@@ -169,10 +183,15 @@ fn check<'w, R: RouteRule>(
         let CheckedRules {
             rules,
             accepted,
+            refuses,
             resolved,
             policed,
             dropped,
-        } = rule_list::check(&spec.rules, metadata, &mut cx);
+        } = match unknown {
+            Some(why) => rule_list::refused(&spec.rules, why, &mut cx),
+            None => rule_list::check(&spec.rules, metadata, &mut cx),
+        };
+        checked.refuses = refuses;
         checked.rules = rules;
         checked.accepted = accepted;
         checked.resolved = resolved;
@@ -211,7 +230,6 @@ fn find_listeners<'w>(
 fn check_limits<R: RouteRule>(
     spec: &RouteSpec<R>,
     object: &ObjectKey,
-    metadata: &Metadata,
     limits: &RouteLimits,
 ) -> Verdict {
     let RouteSpec {
@@ -223,9 +241,6 @@ fn check_limits<R: RouteRule>(
     } = spec;
     let mut accepted = Verdict::default();
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
-    if let Some(why) = metadata.unknown.refusal("rules") {
-        unsupported(why);
-    }
     if let Err(why) = names::check_object(&object.name.namespace, &object.name.name) {
         unsupported(format!("metadata: {why}"));
     }

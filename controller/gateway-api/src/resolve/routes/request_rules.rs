@@ -82,6 +82,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         let authorized = external_auth.map(|auth| self.authorized(index, auth, &mut references));
         let (external_auth, is_refused) = match authorized {
             None => (None, false),
+            // Nobody is asked about what is refused anyway.
+            Some(_) if unserved.is_some() => (None, false),
             Some(auth) => (auth.clone(), auth.is_none()),
         };
         let action = match (unserved, redirect) {

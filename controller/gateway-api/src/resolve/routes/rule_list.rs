@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use sesame_proto::dns_name::is_dns_subdomain;
+use sesame_proto::refusal;
 
 use super::rules::{RouteRule, RuleContext, RuleOutcome, RuleReferences, Rules, Unsupported};
 use crate::api::Metadata;
@@ -14,6 +15,8 @@ pub(super) struct CheckedRules<'w> {
     pub(super) rules: Rules,
     /// Refused if no rule is served, or if all together cost too much.
     pub(super) accepted: Verdict,
+    /// True if it is refused, and its rules are there only to refuse their requests.
+    pub(super) refuses: bool,
     /// Verdict on the references, wherever the route attaches.
     pub(super) resolved: Verdict,
     /// Services with policies that the traffic heeds.
@@ -26,7 +29,7 @@ pub(super) struct CheckedRules<'w> {
 struct RuleFault {
     reason: Reason,
     message: String,
-    /// The consequence for its requests as long as another rule stands, to be appended to the message.
+    /// The consequence for its requests, to be appended to the message.
     follows: String,
 }
 
@@ -63,12 +66,16 @@ impl<'w> RuleFindings<'w> {
         }));
     }
 
-    /// Adds the fault of a rule that is not valid.
-    fn add_invalid(&mut self, at: &str, (reason, message): Grounds) {
+    /// Adds the fault of a rule that is not valid. `refuses` is true if its requests get an error, and none are another route's.
+    fn add_invalid(&mut self, at: &str, (reason, message): Grounds, refuses: bool) {
         self.faults.push(RuleFault {
             reason,
             message: format!("{at}: {message}"),
-            follows: String::new(),
+            follows: if refuses {
+                format!("; its requests are answered with {}", refusal::HTTP)
+            } else {
+                String::new()
+            },
         });
     }
 }
@@ -88,6 +95,7 @@ pub(super) fn check<'w, R: RouteRule>(
         let at = place(i, name);
         // A rule that would match more than it says is dropped; one that would do more with what it matches refuses it.
         let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
+        let is_withheld = elsewhere.is_some();
         let fault = in_match.or_else(|| name_fault(name, &mut names));
         let outcome = match fault {
             Some(why) => Err(unsupported(why)),
@@ -102,7 +110,12 @@ pub(super) fn check<'w, R: RouteRule>(
                 findings.add(&at, unsupported, references);
                 checked.push(rule);
             }
-            Err(grounds) => findings.add_invalid(&at, grounds),
+            Err(grounds) => {
+                // A rule that is left out gives its requests to others, which may not ask.
+                let refusing = rule.refusing(i, is_withheld, cx);
+                findings.add_invalid(&at, grounds, refusing.is_some());
+                checked.extend(refusing);
+            }
         }
     }
     let RuleFindings {
@@ -111,26 +124,52 @@ pub(super) fn check<'w, R: RouteRule>(
         resolved,
         policed,
     } = findings;
+    let refuses = standing == 0 && !checked.is_empty();
     let rules = R::all(checked);
     let mut accepted = Verdict::default();
-    if let Err(why) = rules.affordable() {
+    let affordable = rules.affordable();
+    let refuses = refuses && affordable.is_ok();
+    if let Err(why) = affordable {
         accepted.refuse(Reason::UnsupportedValue, why);
     }
     let dropped = if standing > 0 {
         dropped(faults)
     } else {
-        // Not attached at all: its requests are answered as if it were not there.
         for fault in faults {
-            accepted.refuse(fault.reason, fault.message);
+            accepted.refuse(fault.reason, fault.message + &fault.follows);
         }
         None
     };
     CheckedRules {
         rules,
         accepted,
+        refuses,
         resolved,
         policed,
         dropped,
+    }
+}
+
+/// Returns the rules of a route that cannot be served because of `why`, a field that protects it as a whole: all of them refuse.
+pub(super) fn refused<'w, R: RouteRule>(
+    rules: &'w [R],
+    why: String,
+    cx: &mut RuleContext<'_, 'w, '_>,
+) -> CheckedRules<'w> {
+    let rules = if rules.is_empty() { R::DEFAULT } else { rules };
+    let rules = rules.iter().enumerate();
+    let rules = rules.filter_map(|(i, rule)| rule.refusing(i, true, cx));
+    let rules = R::all(rules.collect());
+    let mut accepted = Verdict::default();
+    let follows = format!("all requests are answered with {}", refusal::HTTP);
+    accepted.refuse(Reason::UnsupportedValue, format!("{why}; {follows}"));
+    CheckedRules {
+        refuses: rules.affordable().is_ok(),
+        rules,
+        accepted,
+        resolved: Verdict::default(),
+        policed: BTreeSet::new(),
+        dropped: None,
     }
 }
 

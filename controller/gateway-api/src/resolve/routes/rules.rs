@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use sesame_proto::expressions::{Answer, MOST_OF_ROUTE};
-use sesame_proto::schema;
 use sesame_proto::schema::WeightedBackend;
+use sesame_proto::{refusal, schema};
 
 use super::matches::RouteMatch;
 use crate::resolve::backends::tls_policies::ServiceName;
@@ -41,6 +41,15 @@ pub(crate) trait RouteRule: Sized + 'static {
         unknown: Option<String>,
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Self::Checked>, Grounds>;
+
+    /// Returns what stands in the place of a rule that cannot be served: the same matches, of which all requests get an error.
+    /// None if another route may have them. `withheld` is true if the rule has unknown fields that may protect something.
+    fn refusing(
+        &self,
+        index: usize,
+        withheld: bool,
+        cx: &mut RuleContext<'_, '_, '_>,
+    ) -> Option<Self::Checked>;
 
     /// Puts the checked rules of a route together.
     fn all(checked: Vec<Self::Checked>) -> Rules;
@@ -132,6 +141,19 @@ pub(crate) struct Terminated {
 }
 
 impl CheckedRule {
+    /// Returns a rule that answers all requests with an error.
+    pub(crate) fn refusing(index: usize, matches: Vec<RouteMatch>) -> Self {
+        Self {
+            index,
+            matches,
+            action: Action::Respond(refusal::HTTP),
+            request_headers: None,
+            response_headers: None,
+            cors: None,
+            external_auth: None,
+        }
+    }
+
     /// Returns the number of times that each of its matches is evaluated for a request.
     pub(crate) fn looks(&self) -> u64 {
         let answer = match self.action {

@@ -10,6 +10,7 @@ use sesame_proto::schema::{self, BackendTls, Snapshot, TlsTermination};
 use crate::api::NamespacedName;
 use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
+use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::resolve::tables::{self, Findings, Tables};
@@ -38,8 +39,14 @@ pub(crate) fn assemble<'w>(
     findings: &mut Findings,
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
+    // Beside others, whose listeners would have the requests that its own refuse.
+    let refuses = |it: &CheckedGateway<'_>| {
+        let refusing = it.listeners.iter().any(|listener| listener.filters.refuse);
+        together.len() > 1 && it.accepted.good() && refusing
+    };
     let is_served = |it: &&&AttachedGateway<'_, '_>| {
-        it.gateway.verdict().good() && !it.gateway.addresses.nowhere()
+        let gateway = it.gateway;
+        (gateway.verdict().good() || refuses(gateway)) && !gateway.addresses.nowhere()
     };
     let served: Vec<_> = together.iter().filter(is_served).collect();
     // Whatever is not of a listener is the same for all.

@@ -188,6 +188,8 @@ fn to_schema(
     displaced: &mut Displaced,
 ) -> schema::Listener {
     let l4_routes = match placed.protocol {
+        // Nothing gets through without what it lacks.
+        _ if placed.listener.filters.refuse => Vec::new(),
         schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
         schema::Protocol::Tls => {
             let terminates = placed.listener.tls.is_some();
