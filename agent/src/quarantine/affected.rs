@@ -245,11 +245,10 @@ fn effect(piece: &Piece, culprit: &Culprit) -> String {
     }
     let effect = match piece {
         Piece::Route(_) if culprit.dropped => "its requests fall to the routes after it",
-        Piece::Route(_) => "its requests are answered with 500",
         Piece::VirtualHost { .. } if culprit.dropped => {
             "Envoy knows no such domain, and its requests fall to wider ones"
         }
-        Piece::VirtualHost { .. } => "its requests are answered with 500",
+        Piece::Route(_) | Piece::VirtualHost { .. } => "its requests are answered with 500",
         Piece::Backend(_) | Piece::Endpoints(_) => "its share of requests is refused",
         Piece::Key(_) | Piece::TrustBundle(_) => "what needs it is left out",
         Piece::L4Route(_) => "its connections are closed",

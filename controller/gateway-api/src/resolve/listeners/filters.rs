@@ -35,22 +35,19 @@ pub(crate) fn resolve<'w>(
 ) {
     // One that is refused for something else does not hold its hostname against others.
     let was_good = listener.accepted.good();
-    let mut found = CheckedFilters::default();
-    if let Some(why) = listener.withheld.take() {
-        listener.accepted.refuse(Reason::UnsupportedValue, why);
-        found.refuse = was_good;
-        listener.filters = found;
+    let withheld = listener.withheld.take();
+    let withheld = withheld.map(|why| (Reason::UnsupportedValue, why));
+    let filters = listener.spec.filters.as_ref();
+    let of_list = || check(listener, filters?, meshed).err();
+    if let Some((reason, why)) = withheld.or_else(of_list) {
+        listener.accepted.refuse(reason, why);
+        listener.filters.refuse = was_good;
         return;
     }
-    let Some(ListenerFilters { requests }) = &listener.spec.filters else {
+    let Some(ListenerFilters { requests }) = filters else {
         return;
     };
-    if let Err((reason, why)) = check(listener, requests, meshed) {
-        listener.accepted.refuse(reason, format!("filters{why}"));
-        found.refuse = was_good;
-        listener.filters = found;
-        return;
-    }
+    let mut found = CheckedFilters::default();
     for (i, filter) in requests.iter().enumerate() {
         let auth = match read(i, filter) {
             Ok(auth) => auth,
@@ -101,21 +98,21 @@ pub(crate) fn resolve<'w>(
 /// Checks the list as a whole.
 fn check(
     listener: &CheckedListener<'_>,
-    requests: &[ListenerFilter],
+    ListenerFilters { requests }: &ListenerFilters,
     meshed: bool,
 ) -> Result<(), Grounds> {
     let protocol = &listener.spec.protocol;
     if !matches!(protocol, Protocol::Http | Protocol::Https) {
         return Err(unsupported(format!(
-            " must not be set with protocol {protocol}; they are for HTTP and HTTPS"
+            "filters must not be set with protocol {protocol}; they are for HTTP and HTTPS"
         )));
     }
     if meshed && !requests.is_empty() {
         return Err(unsupported(
-            ".requests is not supported on a Gateway that sends to a mesh",
+            "filters.requests is not supported on a Gateway that sends to a mesh",
         ));
     }
-    limits::entries(".requests", requests.len(), 0..=limits::MAX_FILTERS)
+    limits::entries("filters.requests", requests.len(), 0..=limits::MAX_FILTERS)
         .map_err(|why| (Reason::InvalidListenerFilter, why))
 }
 

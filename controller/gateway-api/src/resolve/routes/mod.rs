@@ -152,18 +152,7 @@ fn check<'w, R: RouteRule>(
         parents,
         accepted,
     };
-    // Such a field says what is done with its requests, unless it says where they come from.
-    let unknown = metadata.unknown.refusal("rules");
-    let narrows = metadata.unknown.iter().any(|field| {
-        let in_spec = field.path.fields().nth(1);
-        field.protects && matches!(in_spec, Some("parentRefs" | "hostnames"))
-    });
-    if narrows || !checked.accepted.good() {
-        let unknown = unknown.clone();
-        checked
-            .accepted
-            .refuse_if(Reason::UnsupportedValue, unknown);
-    }
+    let unknown = withheld(metadata, &mut checked.accepted);
     // A route that breaks a limit is not looked into any further: limits bound our own work too.
     if checked.accepted.good() {
         let mut cx = RuleContext {
@@ -188,7 +177,7 @@ fn check<'w, R: RouteRule>(
             policed,
             dropped,
         } = match unknown {
-            Some(why) => rule_list::refused(&spec.rules, why, &mut cx),
+            Some(why) => rule_list::refused(&spec.rules, &why, &mut cx),
             None => rule_list::check(&spec.rules, metadata, &mut cx),
         };
         checked.refuses = refuses;
@@ -199,6 +188,21 @@ fn check<'w, R: RouteRule>(
         checked.dropped = dropped;
     }
     checked
+}
+
+/// Returns the reason why all requests of a route are refused: a field that may protect them is not known. If the field may say
+/// where they come from, or something else is wrong, the reason refuses the route.
+fn withheld(metadata: &Metadata, accepted: &mut Verdict) -> Option<String> {
+    let unknown = metadata.unknown.refusal("rules");
+    let narrows = metadata.unknown.iter().any(|field| {
+        let in_spec = field.path.fields().nth(1);
+        field.protects && matches!(in_spec, Some("parentRefs" | "hostnames"))
+    });
+    if narrows || !accepted.good() {
+        accepted.refuse_if(Reason::UnsupportedValue, unknown);
+        return None;
+    }
+    unknown
 }
 
 /// Finds the listeners of each parent that match; also returns true if one of them terminates the TLS of a TLSRoute.

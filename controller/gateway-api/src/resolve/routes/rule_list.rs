@@ -153,7 +153,7 @@ pub(super) fn check<'w, R: RouteRule>(
 /// Returns the rules of a route that cannot be served because of `why`, a field that protects it as a whole: all of them refuse.
 pub(super) fn refused<'w, R: RouteRule>(
     rules: &'w [R],
-    why: String,
+    why: &str,
     cx: &mut RuleContext<'_, 'w, '_>,
 ) -> CheckedRules<'w> {
     let rules = if rules.is_empty() { R::DEFAULT } else { rules };
