@@ -21,7 +21,8 @@ use crate::keys::KeyPair;
 use crate::refusal;
 use crate::schema::route::Action;
 use crate::schema::{
-    DirectResponse, Edge, EndpointSet, Rotation, RouteTable, Snapshot, Transport, TrustBundle, VirtualHost,
+    DirectResponse, Edge, EndpointSet, Rotation, RouteTable, Snapshot, Transport, TrustBundle,
+    VirtualHost,
 };
 use crate::wire::{self, numbers};
 

@@ -75,9 +75,9 @@ pub(crate) fn render(
     }
     if let Some(StandInTickets(own)) = &options.stand_in_tickets {
         let listeners = ports.iter().flat_map(|port| &port.listeners);
-        let named =
+        let tickets =
             listeners.filter_map(|listener| Some(&listener.tls.as_ref()?.session_ticket_keys));
-        for name in named.filter(|name| !name.is_empty()) {
+        for name in tickets.filter(|name| !name.is_empty()) {
             if names.insert(name) {
                 secrets.push(ticket_keys(name, own.chunks(TICKET_KEY_BYTES)));
             }

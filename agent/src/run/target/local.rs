@@ -35,7 +35,10 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     let before = known.borrow().gateways.clone();
     let cause = if known.borrow().local != local {
         "a change of local files"
-    } else if before.values().any(|target| has_older_tickets(target, host)) {
+    } else if before
+        .values()
+        .any(|target| has_older_tickets(target, host))
+    {
         "a rotation of the host's keys of session tickets"
     } else {
         return;
@@ -44,9 +47,8 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     let offers: Vec<GatewayRevision> = before.iter().map(as_before).collect();
     let mut targets = render_all(&offers, host, &before, Origin::Source(cause));
     for (name, target) in &mut targets {
-        let as_before = |old: &&Arc<Target>| {
-            old.encoded == target.encoded && !has_older_tickets(old, host)
-        };
+        let as_before =
+            |old: &&Arc<Target>| old.encoded == target.encoded && !has_older_tickets(old, host);
         if let Some(old) = before.get(name).filter(as_before) {
             *target = Arc::clone(old);
         }

@@ -198,22 +198,21 @@ impl<'w, 'c> Certificates<'w, 'c> {
     ) -> NamedTicketKeys {
         let key = NamespacedName::new(namespace, name);
         let last_good = &cx.world.last_good;
+        let kept = || ticket_keys::kept(last_good.get(&key)?);
         let (found, fault) = match cx.world.secrets.get(namespace, name) {
             Some(secret) => match ticket_keys::read(&key, secret) {
                 Ok(found) => (Some(found), None),
-                Err(why) => (self.keep_tickets(&key, last_good), Some(why)),
+                Err(why) => (kept(), Some(why)),
             },
             None if last_good.is_unread(&key) => {
                 let why = "cannot be read".to_owned();
-                (self.keep_tickets(&key, last_good), Some(why))
+                (kept(), Some(why))
             }
             None => (None, Some("does not exist".to_owned())),
         };
         let name = format!("Secret/{key}");
         let instead = match &found {
-            Some(_) => {
-                "its last good keys go on being used until the Secret is mended or deleted"
-            }
+            Some(_) => "its last good keys go on being used until the Secret is mended or deleted",
             None => "each host makes keys of its own",
         };
         self.of_tickets.extend(found.map(|it| (name.clone(), it)));
@@ -222,15 +221,6 @@ impl<'w, 'c> Certificates<'w, 'c> {
             name,
             fault: fault.map(|why| (Reason::InvalidCertificateRef, told(why))),
         }
-    }
-
-    /// Returns the last good keys of session tickets of a Secret.
-    fn keep_tickets(
-        &self,
-        key: &NamespacedName,
-        last_good: &LastGoodKeys,
-    ) -> Option<(KeyRef, KeyPair)> {
-        ticket_keys::kept(last_good.get(key)?)
     }
 
     /// Returns a key pair that [`Self::get`] returned, by the name of its `KeyRef`.
