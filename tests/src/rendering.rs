@@ -20,6 +20,7 @@ pub fn options(addresses: Vec<IpAddr>) -> RenderOptions {
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         endpoints: EndpointRules::default(),
         session_tickets: false,
+        stand_in_tickets: None,
         access_log: None,
         retained: BTreeMap::new(),
     }

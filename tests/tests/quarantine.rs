@@ -355,6 +355,7 @@ impl Publisher {
                 ..sesame_render::EndpointRules::default()
             },
             session_tickets: false,
+            stand_in_tickets: None,
             access_log: None,
             retained: BTreeMap::new(),
         };

@@ -3,8 +3,10 @@
 //! It must never translate anything.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sesame_proto::schema::{Edge, RouteTable, Snapshot};
 
@@ -36,10 +38,23 @@ pub struct RenderOptions {
     pub endpoints: EndpointRules,
     /// True if the layout has a file with the keys of session tickets.
     pub session_tickets: bool,
+    /// The host's own keys of session tickets, where listeners name others that are not here.
+    pub stand_in_tickets: Option<StandInTickets>,
     /// The place of the access logs; none without them.
     pub access_log: Option<AccessLogSink>,
     /// Authorities that are trusted beside those of the snapshot, by the name of the trust bundle.
     pub retained: BTreeMap<String, RetainedAuthorities>,
+}
+
+/// Keys of session tickets that stand for those of a Secret, one after another, the first of which encrypts.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StandInTickets(pub Arc<[u8]>);
+
+// By hand: whoever has a key can read what was recorded.
+impl fmt::Debug for StandInTickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StandInTickets")
+    }
 }
 
 /// Authorities that a trust bundle has lost in a rotation, and that are trusted still.

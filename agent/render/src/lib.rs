@@ -36,7 +36,9 @@ pub use bootstrap::bootstrap;
 pub use bootstrap::static_bootstrap::static_bootstrap;
 pub use changes::{endpoints_after, routes_after};
 pub use clusters::shares::none as no_shares;
-pub use context::{AccessLogSink, EndpointRules, RenderOptions, RetainedAuthorities};
+pub use context::{
+    AccessLogSink, EndpointRules, RenderOptions, RetainedAuthorities, StandInTickets,
+};
 pub use l4::weights::REFUSED_CLUSTER;
 pub use rendered::{RenderProblem, Rendered, Resource};
 pub use tls::secrets::session_ticket_keys;

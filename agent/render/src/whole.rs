@@ -27,19 +27,14 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
         route_tables,
         backends,
         endpoints,
-        keys: key_refs,
-        trust_bundles,
+        // The secrets are made of the whole snapshot.
+        keys: _,
+        trust_bundles: _,
         edge: _,
         rotation: _,
     } = snapshot;
     let mut problems = RenderProblems::default();
-    let secrets = secrets::render(
-        key_refs,
-        keys,
-        trust_bundles,
-        &options.retained,
-        &mut problems,
-    );
+    let secrets = secrets::render(snapshot, keys, options, &mut problems);
     let mut context = RenderContext::new(snapshot, &secrets, options);
     endpoints::check(endpoints, &options.endpoints, &mut problems);
     let backends: Vec<&Backend> = backends.iter().collect();

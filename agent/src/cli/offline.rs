@@ -56,6 +56,7 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
         },
         // Which there are, and where access logs go, is the running agent's affair.
         session_tickets: false,
+        stand_in_tickets: None,
         access_log: None,
         retained: std::collections::BTreeMap::new(),
     }

@@ -88,7 +88,7 @@ pub(crate) struct RunArgs {
     /// Heap limit of each Envoy; by default three quarters of the memory of the control group, or of the host.
     #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
     envoy_heap_mib: Option<u64>,
-    /// Hold a revision that removes more than this percentage of ten or more listeners, virtual hosts or backends; 100
+    /// Hold a revision that removes more than this percentage of ten or more listeners, hostnames or backends; 100
     /// holds nothing.
     #[arg(
         long,

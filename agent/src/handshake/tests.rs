@@ -24,6 +24,7 @@ fn options(address: &str) -> RenderOptions {
         endpoints: EndpointRules::default(),
         retained: std::collections::BTreeMap::new(),
         session_tickets: false,
+        stand_in_tickets: None,
         access_log: None,
     }
 }

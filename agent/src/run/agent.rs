@@ -69,7 +69,7 @@ pub(super) async fn run(
     let clients = options.source.start(source::EngineInputs {
         resolve: options.resolve.clone(),
         limits: options.limits,
-        host: host_settings(&options, &directories, &accepted, held)?,
+        host: host_settings(&options, &directories, &accepted, held, &settings)?,
         known: known_sender,
         accepted,
         sealing: Arc::clone(&sealing),
@@ -219,7 +219,9 @@ fn host_settings(
     directories: &Directories,
     accepted: &[ResolvedGateway],
     held: BTreeMap<NamespacedName, Vec<IpAddr>>,
+    instances: &InstanceSettings,
 ) -> anyhow::Result<HostSettings> {
+    let tickets = instances.tickets.clone();
     Ok(HostSettings {
         local: LocalFiles::start(&options.local_files, accepted)
             .context("cannot follow local files")?,
@@ -235,6 +237,7 @@ fn host_settings(
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
         session_tickets: options.session_tickets.is_some(),
+        tickets: tickets.map_or_else(Tickets::once, Ok)?,
         access_log: options.access_log.to,
         allow_local_endpoints: options.resolve.allow_local_endpoints,
         own_addresses: [options.health_address, options.metrics.address]

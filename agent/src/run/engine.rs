@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// Waits for the next change of the source, of local files, or of the decision on a withdrawal.
+    /// Waits for the next change of the source, of what the host has itself, or of the decision on a withdrawal.
     fn next(&mut self, watch: &mut Watch) -> Option<Change> {
         let Self {
             runtime,
@@ -139,7 +139,7 @@ impl Engine {
         runtime.block_on(async {
             tokio::select! {
                 change = watch.changes.recv() => change,
-                () = host.local.changed() => Some(Change::Paths(Vec::new())),
+                () = host.changed() => Some(Change::Paths(Vec::new())),
                 () = withdrawal.decided() => Some(Change::Paths(Vec::new())),
             }
         })

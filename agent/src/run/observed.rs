@@ -1,6 +1,6 @@
 //! The observations of an instance, newest only: what Envoy serves, what is left out of it, and why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,8 +69,10 @@ pub(super) struct Observed {
     pub(super) affected: Arc<Affected>,
     /// Listeners that do not show one of their certificates, though it was accepted, and what handshakes with them showed.
     pub(super) unshown: BTreeMap<String, String>,
-    /// Listeners whose certificates are in files of hosts, of which this one has none.
+    /// Listeners that lack certificates here, because those are in files of hosts, and which.
     pub(super) without_files: BTreeMap<String, String>,
+    /// Listeners among them that have no other certificate either, so that they are not open.
+    pub(super) without_certificate: BTreeSet<String>,
     /// Envoy's reasons for refusing the current target as a whole.
     pub(super) refusal: Vec<String>,
     /// Reason other than a refusal for which the target is not served.
@@ -102,6 +104,14 @@ impl Observed {
     pub(super) fn all_unshown(&self) -> BTreeMap<String, String> {
         let mut all = self.unshown.clone();
         all.extend(self.without_files.clone());
+        all
+    }
+
+    /// Returns the listeners that are not open here, because Envoy refuses them or because there is no certificate for them, and why.
+    pub(super) fn all_refused(&self) -> BTreeMap<String, String> {
+        let mut all = self.without_files.clone();
+        all.retain(|listener, _| self.without_certificate.contains(listener));
+        all.extend(self.affected.listeners.clone());
         all
     }
 
@@ -181,7 +191,7 @@ impl Observed {
                 .iter()
                 .map(|cluster| format!("cluster {cluster} is still warming")),
         );
-        self.without_files = without_files(&wanted.encoded);
+        (self.without_files, self.without_certificate) = without_files(&wanted.encoded);
         self.unusable_addresses = wanted
             .encoded
             .addresses()
@@ -192,23 +202,81 @@ impl Observed {
     }
 }
 
-/// Returns the listeners that show no certificate here, because that is in files of hosts, and which files are missing.
-fn without_files(encoded: &EncodedSnapshot) -> BTreeMap<String, String> {
+/// Returns the listeners that lack certificates here, because those are in files of hosts, and which files are missing; and those
+/// among them that have no other certificate.
+fn without_files(encoded: &EncodedSnapshot) -> (BTreeMap<String, String>, BTreeSet<String>) {
+    let (mut described, mut bare) = (BTreeMap::new(), BTreeSet::new());
     let missing = encoded.missing_on_host();
     if missing.is_empty() {
-        return BTreeMap::new();
+        return (described, bare);
     }
     let snapshot = encoded.without_route_tables();
-    let listeners = snapshot.ports.iter().flat_map(|port| &port.listeners);
-    let described = listeners.filter_map(|listener| {
-        let keys = &listener.tls.as_ref()?.keys;
-        let lacks = |key: &&String| missing.contains(key);
-        let lacking: Vec<&str> = keys.iter().filter(lacks).map(String::as_str).collect();
+    for listener in snapshot.ports.iter().flat_map(|port| &port.listeners) {
+        let keys = listener.tls.as_ref().map_or(&[][..], |tls| &tls.keys);
+        let lacking = keys.iter().filter(|key| missing.contains(key));
+        let lacking: Vec<&str> = lacking.map(String::as_str).collect();
+        if lacking.is_empty() {
+            continue;
+        }
+        if lacking.len() == keys.len() {
+            bare.insert(listener.name.clone());
+        }
         let why = format!(
             "no local-certificate of this host stands for {}",
             lacking.join(", ")
         );
-        (!lacking.is_empty()).then(|| (listener.name.clone(), why))
-    });
-    described.collect()
+        described.insert(listener.name.clone(), why);
+    }
+    (described, bare)
+}
+
+#[cfg(test)]
+mod tests {
+    use sesame_proto::keys::KeyPair;
+    use sesame_proto::schema::{KeyRef, Listener, Port, Snapshot, TlsTermination};
+
+    use super::*;
+
+    #[test]
+    fn a_listener_with_another_certificate_is_open_without_the_one_that_is_missing() {
+        let listener = |name: &str, keys: &[&str]| Listener {
+            name: name.to_owned(),
+            tls: Some(TlsTermination {
+                keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+                ..TlsTermination::default()
+            }),
+            ..Listener::default()
+        };
+        let key = |name: &str, on_host| KeyRef {
+            name: name.to_owned(),
+            on_host,
+            ..KeyRef::default()
+        };
+        let snapshot = Snapshot {
+            ports: vec![Port {
+                listeners: vec![
+                    listener("both", &["here", "away"]),
+                    listener("none", &["away"]),
+                    listener("all", &["here"]),
+                ],
+                ..Port::default()
+            }],
+            keys: vec![key("here", false), key("away", true)],
+            ..Snapshot::default()
+        };
+        let here = KeyPair {
+            name: "here".to_owned(),
+            ..KeyPair::default()
+        };
+        let encoded = EncodedSnapshot::new(&snapshot, vec![here]);
+        let (without_files, without_certificate) = without_files(&encoded);
+        let observed = Observed {
+            without_files,
+            without_certificate,
+            ..Observed::default()
+        };
+        let names = |all: BTreeMap<String, String>| all.into_keys().collect::<Vec<_>>();
+        assert_eq!(names(observed.all_unshown()), ["both", "none"]);
+        assert_eq!(names(observed.all_refused()), ["none"]);
+    }
 }

@@ -36,12 +36,12 @@ impl SnapshotEngine {
         });
     }
 
-    /// Waits until local files have changed.
+    /// Waits until local files, or the host's keys of session tickets, have changed.
     pub(super) async fn local_changed(&mut self) {
-        self.host.local.changed().await;
+        self.host.changed().await;
     }
 
-    /// Targets what is wanted now with the newest content of local files.
+    /// Targets what is wanted now with the newest content of local files and the host's newest keys of session tickets.
     pub(super) fn take_local(&self) {
         take_local(&self.known, &self.host);
     }

@@ -25,7 +25,7 @@ use crate::quarantine::Reduced;
 use crate::source::update::GatewayRevision;
 use crate::xds::parse_listener_name;
 use sesame_proto::encoded::EncodedSnapshot;
-use sesame_render::{AccessLogSink, EndpointRules, Rendered};
+use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
 
 /// One revision of a Gateway, rendered for this host: what its Envoy is brought to.
 #[derive(Debug)]
@@ -190,6 +190,7 @@ pub(super) fn render_all(
                     && wanted.encoded == offer.encoded
                     && wanted.assignment == assignment
                     && wanted.options.endpoints == rules
+                    && wanted.options.stand_in_tickets == stand_in_tickets(&offer.encoded, host)
                     && !wanted.restored
             });
             let wanted = unchanged.map_or_else(
@@ -244,6 +245,7 @@ fn render_one(
         system_ca: host.system_ca.clone(),
         endpoints,
         session_tickets: host.session_tickets,
+        stand_in_tickets: stand_in_tickets(encoded, host),
         access_log: match host.access_log {
             AccessLogTo::File => Some(AccessLogSink::File(directories.access_log())),
             AccessLogTo::Stdout => Some(AccessLogSink::Stdout),
@@ -277,6 +279,11 @@ fn render_one(
         revision: OnceLock::new(),
         expiries: OnceLock::new(),
     }
+}
+
+/// Returns the host's keys of session tickets, if they stand for some that a listener names.
+fn stand_in_tickets(encoded: &EncodedSnapshot, host: &HostSettings) -> Option<StandInTickets> {
+    encoded.lacks_ticket_keys().then(|| host.tickets.stand_in())
 }
 
 /// Renders only the difference, where that is possible. Returns none otherwise.
@@ -389,6 +396,7 @@ mod tests {
             trusted_hops: 0,
             system_ca: PathBuf::new(),
             session_tickets: false,
+            tickets: crate::tickets::Tickets::once().unwrap(),
             access_log: AccessLogTo::Off,
             allow_local_endpoints: false,
             own_addresses: vec!["[::]:8000".parse().unwrap()],

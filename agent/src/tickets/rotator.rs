@@ -10,7 +10,7 @@ use sesame_files::open::{self, Rule};
 use sesame_files::random;
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 use sesame_render::layout::XdsLayout;
-use sesame_render::session_ticket_keys;
+use sesame_render::{StandInTickets, session_ticket_keys};
 use tokio::sync::watch;
 
 use super::keys::TicketKeys;
@@ -117,6 +117,26 @@ impl TicketRotator {
 }
 
 impl Tickets {
+    /// Makes a key that stays as it is and is stored nowhere, for a host whose Envoys make keys of their own.
+    pub(crate) fn once() -> io::Result<Self> {
+        let keys = TicketKeys::first(Timestamp::now(), fresh()?);
+        Ok(Self(watch::Sender::new(keys).subscribe()))
+    }
+
+    /// Returns the newest keys, as those that stand for others.
+    pub(crate) fn stand_in(&self) -> StandInTickets {
+        let keys = self.0.borrow();
+        StandInTickets(keys.keys().flatten().copied().collect())
+    }
+
+    /// Waits until they are rotated.
+    pub(crate) async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody rotates them any more.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Places the newest keys where an Envoy of this layout reads them.
     pub(crate) fn place(&mut self, layout: &XdsLayout) -> Result<(), TicketsError> {
         let path = layout.tickets();
@@ -142,10 +162,7 @@ impl Tickets {
             return std::future::pending().await;
         };
         loop {
-            if tickets.0.changed().await.is_err() {
-                // The agent is about to end.
-                return std::future::pending().await;
-            }
+            tickets.changed().await;
             if let Err(error) = tickets.place(&layout) {
                 tracing::error!("{error}; Envoy keeps those that it has");
             }

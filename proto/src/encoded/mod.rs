@@ -18,7 +18,12 @@ pub use self::substitutes::Substitutes;
 use crate::delta::RouteTableDelta;
 use crate::digest;
 use crate::keys::KeyPair;
-use crate::schema::{Edge, EndpointSet, Rotation, Snapshot, Transport, TrustBundle};
+use crate::refusal;
+use crate::schema::route::Action;
+use crate::schema::{
+    DirectResponse, Edge, EndpointSet, Rotation, RouteTable, Snapshot, Transport, TrustBundle,
+    VirtualHost,
+};
 use crate::wire::{self, numbers};
 
 /// An encoded snapshot with its key pairs, and the few values of it that are asked for often.
@@ -30,6 +35,7 @@ pub struct EncodedSnapshot {
     ports: BTreeMap<(Transport, u32), u32>,
     serials: BTreeMap<String, String>,
     first_expiry: Option<i64>,
+    lacks_ticket_keys: bool,
     counts: Counts,
     edge: Edge,
     rotation: Rotation,
@@ -53,9 +59,10 @@ impl EncodedSnapshot {
                 .collect(),
             serials: serials(snapshot),
             first_expiry: not_after.filter(|end| *end > 0).min(),
+            lacks_ticket_keys: lacks_ticket_keys(snapshot, &keys),
             counts: Counts {
                 listeners: snapshot.ports.iter().map(|port| port.listeners.len()).sum(),
-                virtual_hosts: tables.map(|table| table.virtual_hosts.len()).sum(),
+                hostnames: tables.map(hostnames).sum(),
                 backends: snapshot.backends.len(),
             },
             edge: snapshot.edge.unwrap_or_default(),
@@ -185,6 +192,11 @@ impl EncodedSnapshot {
         self.first_expiry
     }
 
+    /// Returns true if a listener names keys of session tickets that are not here, so that those of the host stand for them.
+    pub fn lacks_ticket_keys(&self) -> bool {
+        self.lacks_ticket_keys
+    }
+
     /// Returns the numbers of objects that it serves.
     pub fn counts(&self) -> Counts {
         self.counts
@@ -207,8 +219,8 @@ fn decoded(bytes: &[u8]) -> Snapshot {
 pub struct Counts {
     /// Listeners of all ports.
     pub listeners: usize,
-    /// Virtual hosts of all route tables.
-    pub virtual_hosts: usize,
+    /// Hostnames of all route tables, without those that are there only to say that a client has come to another listener.
+    pub hostnames: usize,
     /// Backends.
     pub backends: usize,
 }
@@ -300,6 +312,28 @@ fn encoded<M: prost::Message>(field: u32, messages: &[M]) -> Bytes {
     let mut bytes = Vec::new();
     wire::append_messages(field, messages, &mut bytes);
     bytes.into()
+}
+
+fn lacks_ticket_keys(snapshot: &Snapshot, keys: &[KeyPair]) -> bool {
+    let listeners = snapshot.ports.iter().flat_map(|port| &port.listeners);
+    let names = listeners.filter_map(|listener| Some(&listener.tls.as_ref()?.session_ticket_keys));
+    let is_here = |name: &String| name.is_empty() || keys.iter().any(|pair| pair.name == *name);
+    !names.into_iter().all(is_here)
+}
+
+/// Returns the number of hostnames that a table serves. How many others it answers with 421 depends on how many listeners share the
+/// port, and is nobody's wish.
+fn hostnames(table: &RouteTable) -> usize {
+    let is_served = |host: &&VirtualHost| {
+        let [route] = host.routes.as_slice() else {
+            return true;
+        };
+        let misdirected = DirectResponse {
+            status: refusal::MISDIRECTED,
+        };
+        route.action != Some(Action::DirectResponse(misdirected))
+    };
+    table.virtual_hosts.iter().filter(is_served).count()
 }
 
 /// Returns the serial numbers that handshakes must show, by key name.
@@ -443,6 +477,38 @@ mod tests {
         snapshot.route_tables[0].virtual_hosts = vec![host("b", 100); 2];
         let two = encode(&snapshot);
         assert_eq!(two.with_changed_hosts(&of(&changes[..1])), None);
+    }
+
+    #[test]
+    fn hostnames_that_are_another_listeners_do_not_count() {
+        let answering = |status: u32| Route {
+            action: Some(Action::DirectResponse(DirectResponse { status })),
+            ..Route::default()
+        };
+        let host = |routes: &[Route]| VirtualHost {
+            routes: routes.to_vec(),
+            ..VirtualHost::default()
+        };
+        let misdirected = answering(refusal::MISDIRECTED);
+        let count = |hosts: &[VirtualHost]| {
+            let table = RouteTable {
+                virtual_hosts: hosts.to_vec(),
+                ..RouteTable::default()
+            };
+            let snapshot = Snapshot {
+                route_tables: vec![table.clone(), table],
+                ..Snapshot::default()
+            };
+            encode(&snapshot).counts().hostnames
+        };
+        let own = [
+            host(&[]),
+            host(&[answering(refusal::HTTP)]),
+            host(&[misdirected.clone(), misdirected.clone()]),
+        ];
+        assert_eq!(count(&own), 6);
+        let with_others = [&own[..], &[host(&[misdirected])]].concat();
+        assert_eq!(count(&with_others), 6);
     }
 
     #[test]

@@ -215,6 +215,7 @@ fn runtime_directory() {
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         endpoints: sesame_render::EndpointRules::default(),
         session_tickets: false,
+        stand_in_tickets: None,
         access_log: None,
         retained: BTreeMap::new(),
     };

@@ -267,6 +267,11 @@ async fn a_host_of_a_cluster_has_the_key_that_the_controller_never_sees() {
         .await;
     let resolved = of_listener(&gateway, "ResolvedRefs");
     assert_eq!(resolved["status"], "True", "{gateway:#}");
+    let programmed = of_listener(&gateway, "Programmed");
+    let told = (&programmed["status"], &programmed["reason"]);
+    assert_eq!(told, (&json!("False"), &json!("CertificateNotShown")));
+    let of_gateway = condition(&gateway["status"]["conditions"], "Programmed");
+    assert_eq!(of_gateway["status"], "True", "others are: {gateway:#}");
 
     let first = authority.issue(&["a.test"]);
     let mut files = RenewedPair::new(Renewal::DirectoryMoved, &first);

@@ -3,6 +3,7 @@
 mod load;
 mod many;
 mod proofs;
+mod shared_tickets;
 mod site;
 mod staples;
 mod tickets;

@@ -129,3 +129,34 @@ async fn certificates_by_the_thousand_are_served_on_one_port() {
         memory(&envoy),
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_listeners_beyond_which_each_knows_fewer_others_are_no_removal() {
+    let backend = Backend::start("app").await;
+    let authority = Authority::new("servers");
+    let leaves: Vec<_> = (0..130).map(|n| authority.issue(&[&host(n)])).collect();
+    let mut agent = Setup::with_ports(&[80, 443]).prepare();
+    let secrets = leaves.iter().enumerate();
+    let secrets: Vec<Value> = secrets
+        .map(|(n, leaf)| leaf.secret(&format!("pair-{n}")))
+        .collect();
+    agent.write("secrets.yaml", &yaml(&secrets));
+    agent.write("objects.yaml", &yaml(&objects(128, backend.address())));
+    agent.restart();
+    let status = |number: usize| {
+        let host = host(number);
+        // On a connection of the first listener.
+        let request = agent.get(443, &host, "/");
+        request.tls("h0.test", &authority.trust())
+    };
+    agent.wait_ok(&status(0)).await;
+    let misdirected = status(127).send().await.expect("an answer");
+    assert_eq!(misdirected.status, 421);
+
+    agent.write("objects.yaml", &yaml(&objects(130, backend.address())));
+    // It waits for five minutes if it is held.
+    wait_shown(&agent, &authority, 129, &leaves[129]).await;
+    let unknown = |reply: &sesame_tests::client::Reply| reply.status == 404;
+    agent.wait_served(&status(127), unknown).await;
+    agent.wait_healthy().await;
+}

@@ -4,15 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion, version};
 use rustls_pki_types::ServerName;
-use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, arguments};
 use sesame_tests::backend::Backend;
-use sesame_tests::certs::Leaf;
-use sesame_tests::manifests::yaml;
 use sesame_tests::wait::{eventually, holds};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -21,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use super::site::Site;
 
 /// A client that keeps the tickets that it gets.
-struct Resumer {
+pub(crate) struct Resumer {
     address: SocketAddr,
     host: String,
     config: Arc<ClientConfig>,
@@ -48,7 +43,7 @@ impl Resumer {
     }
 
     /// Sends one request over a new connection, and returns whether its handshake resumed a session.
-    async fn resumes(&self) -> Result<bool> {
+    pub(crate) async fn resumes(&self) -> Result<bool> {
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from(self.host.clone())?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
@@ -70,32 +65,41 @@ impl Resumer {
     async fn assert_resumes(&self, after: &str) {
         assert!(self.resumes().await.expect("a request"), "after {after}");
     }
+
+    /// The same client, with its tickets, at another address.
+    pub(crate) fn at(&self, address: SocketAddr) -> Self {
+        Self {
+            address,
+            host: self.host.clone(),
+            config: Arc::clone(&self.config),
+        }
+    }
 }
 
 /// The versions of TLS, whose tickets are of different kinds.
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS12, &version::TLS13];
 
-fn clients(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
+pub(crate) fn clients(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
     let (address, trust) = (agent.address(443), site.authority.trust());
     let one = |version| Resumer::new(address, &Site::host(0), &trust, version);
     VERSIONS.into_iter().map(one).collect()
 }
 
-async fn assert_all_resume(clients: &[Resumer], after: &str) {
+pub(crate) async fn assert_all_resume(clients: &[Resumer], after: &str) {
     for client in clients {
         client.assert_resumes(after).await;
     }
 }
 
 /// Makes the keys of the tickets older than they may be.
-fn age(agent: &AgentUnderTest) {
+pub(crate) fn age(agent: &AgentUnderTest) {
     let path = agent.runtime().join("session-ticket-keys");
     let mut bytes = std::fs::read(&path).expect("keys");
     bytes[1..9].fill(0);
     std::fs::write(path, bytes).expect("keys");
 }
 
-fn keys(agent: &AgentUnderTest) -> Vec<u8> {
+pub(crate) fn keys(agent: &AgentUnderTest) -> Vec<u8> {
     let path = agent.runtime().join("session-ticket-keys");
     std::fs::read(path).expect("keys")[9..].to_vec()
 }
@@ -170,77 +174,4 @@ async fn without_keys_of_ours_a_rotation_ends_sessions() {
     for client in &all {
         assert!(!client.resumes().await.expect("a request"), "forgotten");
     }
-}
-
-/// A Secret with these keys of session tickets.
-fn ticket_secret(keys: &[[u8; 80]]) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "tickets", "namespace": "default"},
-        "type": "Opaque",
-        "data": {"session-ticket-keys": STANDARD.encode(keys.concat())},
-    })
-}
-
-/// Hosts that serve the same, each with an Envoy of its own.
-async fn hosts(
-    site: &Site,
-    backend: SocketAddr,
-    leaf: &Leaf,
-    keys: &[[u8; 80]],
-) -> [AgentUnderTest; 2] {
-    let start = async |mut agent: AgentUnderTest| {
-        let objects = site.objects(backend, |mut listener| {
-            listener["tls"]["options"] = json!({"projectsesame.io/session-ticket-keys": "tickets"});
-            listener
-        });
-        agent.write("site.yaml", &objects);
-        Site::write(&agent, 0, leaf);
-        agent.write("tickets.yaml", &yaml(&[ticket_secret(keys)]));
-        agent.restart();
-        agent.wait_healthy().await;
-        agent
-    };
-    let setup = || Setup::with_ports(&[443]);
-    let one = start(setup().prepare()).await;
-    let other = start(setup().prepare_beside(&one)).await;
-    [one, other]
-}
-
-impl Resumer {
-    /// The same client, with its tickets, at another address.
-    fn at(&self, address: SocketAddr) -> Self {
-        Self {
-            address,
-            host: self.host.clone(),
-            config: Arc::clone(&self.config),
-        }
-    }
-}
-
-/// Returns clients that have got a ticket of this host, which resumes no session of theirs before.
-async fn with_tickets(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
-    let all = clients(agent, site);
-    for client in &all {
-        assert!(!client.resumes().await.expect("a request"), "the first");
-    }
-    all
-}
-
-async fn assert_resume_at(clients: &[Resumer], host: &AgentUnderTest, expected: bool, after: &str) {
-    for client in clients {
-        let resumed = client.at(host.address(443)).resumes().await;
-        assert_eq!(resumed.expect("a request"), expected, "{after}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn hosts_with_the_same_keys_resume_each_others_sessions() {
-    let backend = Backend::start("app").await;
-    let site = Site::of(1);
-    let leaf = site.issue(0);
-    let [one, other] = hosts(&site, backend.address(), &leaf, &[[7; 80]]).await;
-    let all = with_tickets(&one, &site).await;
-    assert_resume_at(&all, &other, true, "a ticket of the other host").await;
 }

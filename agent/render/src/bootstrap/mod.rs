@@ -42,6 +42,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
         trusted_hops: _,
         system_ca: _,
         session_tickets: _,
+        stand_in_tickets: _,
         access_log: _,
         retained: _,
     } = options;

@@ -64,13 +64,7 @@ pub fn endpoints_after(
         return None;
     }
     let mut problems = RenderProblems::default();
-    let secrets = secrets::render(
-        &snapshot.keys,
-        keys,
-        &snapshot.trust_bundles,
-        &options.retained,
-        &mut problems,
-    );
+    let secrets = secrets::render(snapshot, keys, options, &mut problems);
     let mut context = RenderContext::new(snapshot, &secrets, options);
     endpoints::check(&snapshot.endpoints, &options.endpoints, &mut problems);
     let (before, now) = (

@@ -27,6 +27,7 @@ pub(crate) fn options() -> RenderOptions {
             ..EndpointRules::default()
         },
         session_tickets: false,
+        stand_in_tickets: None,
         access_log: None,
         retained: BTreeMap::new(),
     }

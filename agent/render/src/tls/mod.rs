@@ -74,7 +74,7 @@ pub(crate) fn downstream(
     }))
 }
 
-/// Returns the keys of session tickets that a listener names. Where it names none, or they are not here, they are the host's own;
+/// Returns the keys of session tickets that a listener names. Where it names none, or nothing stands for them, they are the host's own;
 /// none if Envoy makes them.
 fn ticket_keys(
     name: &str,

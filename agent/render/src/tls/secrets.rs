@@ -9,20 +9,26 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use prost::Message as _;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{KeyRef, TrustBundle};
+use sesame_proto::schema::{KeyRef, Snapshot, TrustBundle};
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
-use crate::context::RetainedAuthorities;
+use crate::context::{RenderOptions, RetainedAuthorities, StandInTickets};
 use crate::rendered::{RenderProblems, Resource, by_name};
 
-/// Returns one secret for each key that the snapshot names and the host has, and for each trust bundle, by name.
+/// Returns one secret for each key that the snapshot names and the host has, for each trust bundle, and for keys of session tickets
+/// that the host's own stand for, by name.
 pub(crate) fn render(
-    key_refs: &[KeyRef],
+    snapshot: &Snapshot,
     keys: &[KeyPair],
-    trust_bundles: &[TrustBundle],
-    retained: &BTreeMap<String, RetainedAuthorities>,
+    options: &RenderOptions,
     problems: &mut RenderProblems,
 ) -> Vec<Resource> {
+    let Snapshot {
+        ports,
+        keys: key_refs,
+        trust_bundles,
+        ..
+    } = snapshot;
     let pairs: BTreeMap<&str, &KeyPair> = keys.iter().map(|k| (k.name.as_str(), k)).collect();
     let mut names = BTreeSet::new();
     let mut secrets = Vec::new();
@@ -64,8 +70,18 @@ pub(crate) fn render(
             );
             continue;
         }
-        let context = validation(bundle, retained.get(name));
+        let context = validation(bundle, options.retained.get(name));
         secrets.push(encode(name, secret::Type::ValidationContext(context)));
+    }
+    if let Some(StandInTickets(own)) = &options.stand_in_tickets {
+        let listeners = ports.iter().flat_map(|port| &port.listeners);
+        let tickets =
+            listeners.filter_map(|listener| Some(&listener.tls.as_ref()?.session_ticket_keys));
+        for name in tickets.filter(|name| !name.is_empty()) {
+            if names.insert(name) {
+                secrets.push(ticket_keys(name, own.chunks(TICKET_KEY_BYTES)));
+            }
+        }
     }
     by_name(secrets, problems)
 }

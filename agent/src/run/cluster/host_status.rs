@@ -89,7 +89,7 @@ pub(super) fn host_status(
                 reason: text(reason),
             }
         }),
-        refused_listeners: bounded(&affected.listeners, |(name, reason)| RefusedListener {
+        refused_listeners: bounded(&observed.all_refused(), |(name, reason)| RefusedListener {
             name: name.clone(),
             reason: text(reason),
         }),

@@ -169,6 +169,7 @@ impl Fixture {
                 trusted_hops: 0,
                 system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
                 session_tickets: false,
+                tickets: crate::tickets::Tickets::once().unwrap(),
                 access_log: crate::access_log::AccessLogTo::Off,
                 allow_local_endpoints: false,
                 own_addresses: Vec::new(),

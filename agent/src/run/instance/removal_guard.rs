@@ -19,7 +19,7 @@ fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
     }
     let losses: Vec<String> = [
         ("listeners", old.listeners, new.listeners),
-        ("virtual hosts", old.virtual_hosts, new.virtual_hosts),
+        ("hostnames", old.hostnames, new.hostnames),
         ("backends", old.backends, new.backends),
     ]
     .into_iter()
@@ -111,7 +111,7 @@ mod tests {
     fn size(backends: usize) -> Counts {
         Counts {
             listeners: 2,
-            virtual_hosts: 30,
+            hostnames: 30,
             backends,
         }
     }

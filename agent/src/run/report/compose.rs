@@ -202,7 +202,7 @@ fn gateway_reasons(
         }));
         let without = observed.without_files.iter();
         reasons.extend(without.map(|(listener, why)| {
-            format!("Gateway {name}: {listener} shows no certificate: {why}")
+            format!("Gateway {name}: {listener} lacks a certificate: {why}")
         }));
         if let Some(why) = &observed.outdated {
             reasons.push(format!("Gateway {name}: {why}"));

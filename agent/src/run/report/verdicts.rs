@@ -95,7 +95,7 @@ fn programmed(observed: &Observed, host_addresses: &[String]) -> Programmed {
         addresses: reachable(observed.addresses.iter().copied(), host_addresses),
         hosts_ready: u32::from(observed.live && observed.applied.is_some()),
         hosts: 1,
-        refused_listeners: observed.affected.listeners.clone(),
+        refused_listeners: observed.all_refused(),
         unshown_certificates: observed.all_unshown(),
         unusable_addresses: observed.unusable_addresses.clone(),
         awaited: None,

@@ -10,6 +10,7 @@ use sesame_render::limits::Limits;
 use crate::access_log::AccessLogTo;
 use crate::run::directories::Directories;
 use crate::source::local::LocalFiles;
+use crate::tickets::Tickets;
 
 /// The settings of a host.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) system_ca: PathBuf,
     /// True if Envoys are given keys of session tickets.
     pub(in crate::run) session_tickets: bool,
+    /// Keys of session tickets that stand for those of Secrets.
+    pub(in crate::run) tickets: Tickets,
     /// Place of access logs.
     pub(in crate::run) access_log: AccessLogTo,
     /// True if endpoints may be on this host itself.
@@ -44,4 +47,14 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) directories: Directories,
     /// Files of this host that stand for Secrets and ConfigMaps.
     pub(in crate::run) local: LocalFiles,
+}
+
+impl HostSettings {
+    /// Waits until files of this host, or its keys of session tickets, have changed.
+    pub(in crate::run) async fn changed(&mut self) {
+        tokio::select! {
+            () = self.local.changed() => {}
+            () = self.tickets.changed() => {}
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Files of this host in place of the Secrets and ConfigMaps that they stand for.
+//! Files of this host in place of the Secrets and ConfigMaps that they stand for, and its keys of session tickets in place of others.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,19 +28,28 @@ pub(super) fn with_local<'a>(
     changed
 }
 
-/// Takes the newest content of local files: renders what is wanted now with it, whatever the source is like.
+/// Takes the newest content of local files, and the newest keys of session tickets: renders what is wanted now with them, whatever the
+/// source is like.
 pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &HostSettings) {
     let local = host.local.newest();
-    if known.borrow().local == local {
-        return;
-    }
     let before = known.borrow().gateways.clone();
+    let cause = if known.borrow().local != local {
+        "a change of local files"
+    } else if before
+        .values()
+        .any(|target| has_older_tickets(target, host))
+    {
+        "a rotation of the host's keys of session tickets"
+    } else {
+        return;
+    };
     let as_before = |(name, target): (&NamespacedName, &Arc<Target>)| target.to_revision(name);
     let offers: Vec<GatewayRevision> = before.iter().map(as_before).collect();
-    let cause = Origin::Source("a change of local files");
-    let mut targets = render_all(&offers, host, &before, cause);
+    let mut targets = render_all(&offers, host, &before, Origin::Source(cause));
     for (name, target) in &mut targets {
-        if let Some(old) = before.get(name).filter(|old| old.encoded == target.encoded) {
+        let as_before =
+            |old: &&Arc<Target>| old.encoded == target.encoded && !has_older_tickets(old, host);
+        if let Some(old) = before.get(name).filter(as_before) {
             *target = Arc::clone(old);
         }
     }
@@ -48,4 +57,10 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
         known.gateways = targets;
         known.local = local;
     });
+}
+
+/// Returns true if keys of session tickets stand for others in a target, and have been rotated since.
+fn has_older_tickets(target: &Target, host: &HostSettings) -> bool {
+    let stand_in = target.options.stand_in_tickets.as_ref();
+    stand_in.is_some_and(|keys| *keys != host.tickets.stand_in())
 }

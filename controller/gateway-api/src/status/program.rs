@@ -21,7 +21,7 @@ pub struct Programmed {
     pub hosts_ready: u32,
     /// Number of all hosts of the Gateway.
     pub hosts: u32,
-    /// Listeners that hosts could not open, with the reason in words: by provenance, or of one object by name.
+    /// Listeners that hosts could not open, or have no certificate for, with the reason in words: by provenance, or of one object by name.
     pub refused_listeners: BTreeMap<String, String>,
     /// Listeners that do not show one of their certificates, with the reason in words: named as those before.
     pub unshown_certificates: BTreeMap<String, String>,
@@ -157,7 +157,13 @@ fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) 
             continue;
         };
         if let Some(why) = programmed.refused_listeners.get(&listener.name) {
-            set(condition, ConditionStatus::False, Reason::Invalid, why);
+            // Where no certificate is there to be shown, that is all that is told of it.
+            let unshown = programmed.unshown_certificates.get(&listener.name);
+            let reason = match unshown {
+                Some(unshown) if unshown == why => Reason::CertificateNotShown,
+                _ => Reason::Invalid,
+            };
+            set(condition, ConditionStatus::False, reason, why);
         } else if programmed.hosts_ready > 0 {
             open += 1;
             set(
@@ -366,6 +372,31 @@ mod tests {
             .insert("192.0.2.1".to_owned(), "no host has it".to_owned());
         program(&mut status, &report);
         assert_eq!(status.conditions[0].reason, Reason::AddressNotUsable);
+    }
+
+    #[test]
+    fn a_listener_without_a_certificate_is_not_programmed_and_one_with_an_older_one_is() {
+        let mut report = report();
+        let listener = || "good".to_owned();
+        report
+            .unshown_certificates
+            .insert(listener(), "no files (host a)".to_owned());
+        let told = |report: &Programmed| {
+            let mut status = status();
+            program(&mut status, report);
+            let condition = &status.listeners[0].conditions[0];
+            (condition.status, condition.reason)
+        };
+        assert_eq!(told(&report), (ConditionStatus::True, Reason::Programmed));
+        for (refused, reason) in [
+            ("no files (host a)", Reason::CertificateNotShown),
+            ("port 80 is taken (host b)", Reason::Invalid),
+        ] {
+            report
+                .refused_listeners
+                .insert(listener(), refused.to_owned());
+            assert_eq!(told(&report), (ConditionStatus::False, reason));
+        }
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub(crate) fn measure(directory: &Path, routes: usize, port: u16) -> anyhow::Res
             ..sesame_render::EndpointRules::default()
         },
         session_tickets: false,
+        stand_in_tickets: None,
         access_log: None,
         retained: [].into(),
     };

@@ -13,6 +13,7 @@ use crate::resolve::tls::certificate_source::CertificateSource;
 use crate::resolve::tls::certificates::{Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
 use crate::resolve::tls::key_pairs::Certificate;
+use crate::resolve::tls::ticket_keys::NamedTicketKeys;
 use crate::status::Reason;
 
 /// Returns what is wrong with `tls` of a listener: what the API's schema would refuse, and options of ours that are not understood.
@@ -137,7 +138,7 @@ pub(crate) fn resolve<'w>(
     listener.tls = Some(termination);
 }
 
-/// Returns the name of the keys of session tickets that a listener names; empty, and told in its `resolved`, if they cannot be used.
+/// Returns the name of the keys of session tickets that a listener names. If they cannot be used, its `resolved` tells why.
 fn ticket_keys<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -145,15 +146,13 @@ fn ticket_keys<'w>(
     cx: &ResolveContext<'w, '_>,
     certificates: &mut Certificates<'w, '_>,
 ) -> String {
-    match certificates.session_ticket_keys(owner.namespace, name, cx) {
-        Ok(key) => key,
-        Err((reason, why)) => {
-            let message =
-                format!("tls.options {TICKET_KEYS:?}: {why}; each host makes keys of its own");
-            listener.resolved.refuse(reason, message);
-            String::new()
-        }
+    let NamedTicketKeys { name, fault } =
+        certificates.session_ticket_keys(owner.namespace, name, cx);
+    if let Some((reason, why)) = fault {
+        let message = format!("tls.options {TICKET_KEYS:?}: {why}");
+        listener.resolved.refuse(reason, message);
     }
+    name
 }
 
 /// Returns the names of the usable keys of a listener. A reference that is wrong is told in its `resolved`, the rest as problems.

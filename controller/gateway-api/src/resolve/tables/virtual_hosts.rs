@@ -248,7 +248,7 @@ fn refuse_unaffordable(
 
 /// Returns the route that answers 421 for requests of another listener.
 fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
-    answering(other, 421)
+    answering(other, refusal::MISDIRECTED)
 }
 
 /// Returns the answer to every request, in the name of a listener.

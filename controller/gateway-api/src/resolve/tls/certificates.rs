@@ -10,14 +10,14 @@ use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::KeyRef;
 
 use super::key_pairs::{Certificate, check, parse};
-use super::ticket_keys;
+use super::ticket_keys::{self, NamedTicketKeys};
 use crate::api::{NamespacedName, ObjectRef, Secret};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::names::check_object;
 use crate::status::{Grounds, Reason};
-use crate::world::LastGoodKeys;
+use crate::world::{Kind, LastGoodKeys, ObjectKey};
 
 /// The objects that references to key pairs name.
 const SECRETS: Expected = Expected {
@@ -189,24 +189,38 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.by_name.extend(named);
     }
 
-    /// Returns the name of the `KeyRef` of the keys of session tickets that a Secret holds.
+    /// Looks up the keys of session tickets that a Secret holds. One that is broken has its last good ones, as long as it exists.
     pub(crate) fn session_ticket_keys(
         &mut self,
         namespace: &str,
         name: &str,
         cx: &ResolveContext<'w, '_>,
-    ) -> Result<String, Grounds> {
+    ) -> NamedTicketKeys {
         let key = NamespacedName::new(namespace, name);
-        let found = match cx.world.secrets.get(namespace, name) {
-            Some(secret) => ticket_keys::read(&key, secret),
-            None if cx.world.last_good.is_unread(&key) => Err("cannot be read".to_owned()),
-            None => Err("does not exist".to_owned()),
+        let last_good = &cx.world.last_good;
+        let kept = || ticket_keys::kept(last_good.get(&key)?);
+        let (found, fault) = match cx.world.secrets.get(namespace, name) {
+            Some(secret) => match ticket_keys::read(&key, secret) {
+                Ok(found) => (Some(found), None),
+                Err(why) => (kept(), Some(why)),
+            },
+            None if last_good.is_unread(&key) => {
+                let why = "cannot be read".to_owned();
+                (kept(), Some(why))
+            }
+            None => (None, Some("does not exist".to_owned())),
         };
-        let found =
-            found.map_err(|why| (Reason::InvalidCertificateRef, format!("Secret {key} {why}")))?;
-        let name = found.0.name.clone();
-        self.of_tickets.insert(name.clone(), found);
-        Ok(name)
+        let name = format!("Secret/{key}");
+        let instead = match &found {
+            Some(_) => "its last good keys go on being used until the Secret is mended or deleted",
+            None => "each host makes keys of its own",
+        };
+        self.of_tickets.extend(found.map(|it| (name.clone(), it)));
+        let told = |why| format!("Secret {key} {why}; {instead}");
+        NamedTicketKeys {
+            name,
+            fault: fault.map(|why| (Reason::InvalidCertificateRef, told(why))),
+        }
     }
 
     /// Returns a key pair that [`Self::get`] returned, by the name of its `KeyRef`.
@@ -217,7 +231,11 @@ impl<'w, 'c> Certificates<'w, 'c> {
     /// Forgets the pairs that this resolution did not use, and returns those that are good.
     pub(crate) fn finish(self) -> LastGoodKeys {
         let Self {
-            cache, seen, kept, ..
+            cache,
+            seen,
+            kept,
+            of_tickets,
+            ..
         } = self;
         cache
             .entries
@@ -229,6 +247,10 @@ impl<'w, 'c> Certificates<'w, 'c> {
         let kept = kept
             .into_iter()
             .filter_map(|(key, kept)| Some((key, Arc::clone(&kept?.pair))));
-        good.chain(kept).collect()
+        let of_tickets = of_tickets.into_values().filter_map(|(_, keys)| {
+            let secret = ObjectKey::parse_as(Kind::Secret, &keys.name)?;
+            Some((secret, Arc::new(keys)))
+        });
+        good.chain(kept).chain(of_tickets).collect()
     }
 }

@@ -10,5 +10,5 @@ pub(crate) mod pem;
 pub(crate) mod private_keys;
 mod revocation_lists;
 pub(crate) mod subject_alt_names;
-mod ticket_keys;
+pub(crate) mod ticket_keys;
 pub(crate) mod trust_paths;

@@ -7,6 +7,7 @@ use sesame_proto::schema::KeyRef;
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
 use crate::api::{NamespacedName, Secret};
+use crate::status::Grounds;
 
 /// The entry of the Secret: keys one after another, the first of which encrypts, and all of which decrypt.
 const ENTRY: &str = "session-ticket-keys";
@@ -14,6 +15,14 @@ const ENTRY: &str = "session-ticket-keys";
 const MOST_KEYS: usize = 16;
 /// The type of a Secret with a key pair, whose name a certificate would have.
 const TLS_SECRET: &str = "kubernetes.io/tls";
+
+/// Keys of session tickets that listeners name.
+pub(crate) struct NamedTicketKeys {
+    /// Name of their `KeyRef`, which listeners have whether or not there are any: so that no listener changes when they come and go.
+    pub(crate) name: String,
+    /// Reason and message if they are not those of the Secret.
+    pub(crate) fault: Option<Grounds>,
+}
 
 /// Reads the keys of a Secret. The error completes the sentence "Secret x ...".
 pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, KeyPair), String> {
@@ -45,12 +54,23 @@ pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, Key
         private_key: keys.to_vec(),
         ..KeyPair::default()
     };
+    Ok(referred(pair))
+}
+
+/// Returns keys that were good before, with their reference; none if the pair is one of a certificate.
+pub(super) fn kept(pair: &KeyPair) -> Option<(KeyRef, KeyPair)> {
+    pair.certificate_chain
+        .is_empty()
+        .then(|| referred(pair.clone()))
+}
+
+fn referred(keys: KeyPair) -> (KeyRef, KeyPair) {
     let reference = KeyRef {
-        name: pair.name.clone(),
-        digest: pair.digest(),
+        name: keys.name.clone(),
+        digest: keys.digest(),
         ..KeyRef::default()
     };
-    Ok((reference, pair))
+    (reference, keys)
 }
 
 #[cfg(test)]
