@@ -77,6 +77,13 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "tracing",
+        &[(
+            "(has(self.mode) && self.mode == 'Enabled') == has(self.provider)",
+            "provider: expected with mode Enabled, and only then",
+        )],
+    ),
+    (
         "fleet",
         &[
             (

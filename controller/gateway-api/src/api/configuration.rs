@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, Object, PublishingType,
-    RepeatedSlashesAction, SelectionMode, SessionAffinity, TrafficPolicy, UnderscoresAction,
+    RepeatedSlashesAction, SelectionMode, SessionAffinity, TracingSettings, TrafficPolicy,
+    UnderscoresAction,
 };
 
 /// Group of Sesame's own kinds.
@@ -46,6 +47,10 @@ pub struct SesameConfigurationSpec {
     /// Exchange of credentials that are in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationSettings>,
+    /// Spans of requests. Of several configurations the last one that says `Enabled` or `Disabled` counts, as a whole; an
+    /// XTelemetryPolicy for a Gateway counts instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<TracingSettings>,
 }
 
 /// Gateways that a controller serves.

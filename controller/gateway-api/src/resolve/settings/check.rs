@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::edge::EdgeDefaults;
 use super::parameters::Scope;
-use super::{fleet, ports};
+use super::{fleet, ports, tracing};
 use crate::api::{
     GatewayRef, GatewaySelection, HostRules, Network, PortRules, RotationSettings, SelectionMode,
     SesameConfiguration, SesameConfigurationSpec, UnknownField,
@@ -32,6 +32,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
         ports,
         edge,
         rotation,
+        tracing,
     } = &configuration.spec;
     let mut found: Vec<String> = configuration
         .metadata
@@ -54,6 +55,11 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     }
     if let Some(rotation) = rotation {
         faults.rotation(rotation);
+    }
+    if let Some(tracing) = tracing
+        && let Err((_, why)) = tracing::read(tracing)
+    {
+        faults.0.push(format!("spec.tracing.{why}"));
     }
     if let Some(fleet) = fleet {
         let wrong = fleet::faults(fleet);
@@ -235,6 +241,7 @@ mod tests {
     use super::*;
     use crate::api::{
         EdgeSettings, FleetImages, FleetSettings, PortMapping, Publishing, PublishingType,
+        TracingSettings,
     };
 
     fn of(spec: SesameConfigurationSpec) -> String {
@@ -282,6 +289,10 @@ mod tests {
             rotation: Some(RotationSettings {
                 bundle_overlap: Some("721h".to_owned()),
             }),
+            tracing: Some(TracingSettings {
+                mode: Some("On".into()),
+                ..TracingSettings::default()
+            }),
         });
         for words in [
             "spec.gateway.controllerName: \"ours\"",
@@ -298,6 +309,7 @@ mod tests {
             "spec.edge.escapedSlashes: \"redirect\" is not one of Redirect,",
             "spec.edge.requestTimeout: \"1d\" is not a duration",
             "spec.rotation.bundleOverlap: \"721h\": expected 0s to 720h",
+            "spec.tracing.mode \"On\" is not supported; expected Enabled,",
             "spec.edge.maxRequestHeaders: \"0\" is not a number from 1 to 10000",
         ] {
             assert!(found.contains(words), "{words}: {found}");

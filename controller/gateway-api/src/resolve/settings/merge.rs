@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::named;
 use super::ports::PortLimits;
+use super::tracing::{self, ConfiguredTracing};
 use crate::api::{
     ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings, PortRules,
     Publishing, RotationSettings, SesameConfiguration, SesameConfigurationSpec, UpstreamSettings,
@@ -16,6 +17,7 @@ pub(super) struct Merged {
     pub(super) fleet: FleetSettings,
     pub(super) edge: EdgeSettings,
     pub(super) rotation: RotationSettings,
+    pub(super) tracing: Option<ConfiguredTracing>,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
 }
@@ -45,6 +47,7 @@ impl Merged {
             ports,
             edge,
             rotation,
+            tracing,
         } = &layer.spec;
         if let Some(publishing) = publishing {
             self.publishing(publishing, &source);
@@ -59,6 +62,14 @@ impl Merged {
             lay! { RotationSettings {} = rotation, over self.rotation, self.sources, &source;
                 bundle_overlap as "spec.rotation.bundleOverlap",
             }
+        }
+        if let Some(spec) = tracing.as_ref().filter(|it| tracing::is_said(it)) {
+            self.sources
+                .insert("spec.tracing".to_owned(), source.clone());
+            self.tracing = Some(ConfiguredTracing {
+                namespace: layer.metadata.namespace.clone(),
+                spec: spec.clone(),
+            });
         }
         if let Some(PortRules { map, allowed }) = ports {
             if let Some(map) = map {
