@@ -1,6 +1,7 @@
 //! A collector in this process, which takes spans as OTLP over gRPC and over HTTP on one port and remembers them.
 
 use std::convert::Infallible;
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -209,7 +210,11 @@ fn attributes(pairs: Vec<KeyValue>) -> Vec<(String, String)> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::new();
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("text can be written");
+    }
+    text
 }
 
 /// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`. This and the messages below are OTLP's, as far as they are

@@ -62,7 +62,7 @@ async fn spans_are_of_the_callers_trace_and_say_what_was_asked_for() {
             {"name": "peer", "sourceType": "Attribute", "attributeKey": "network.peer.address"},
         ]
     }));
-    tracing["provider"]["headers"] = json!([{"name": "X-Tenant", "value": "50%PROTOCOL%"}]);
+    tracing["provider"]["headers"] = json!([{"name": "X-Tenant", "value": "shop"}]);
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));
     objects.extend(collector(&collecting, ""));
@@ -114,7 +114,7 @@ async fn spans_are_of_the_callers_trace_and_say_what_was_asked_for() {
     ] {
         checks.same(name, server.attribute(name), value);
     }
-    checks.same("tenant", server.header("x-tenant"), Some("50%PROTOCOL%"));
+    checks.same("tenant", server.header("x-tenant"), Some("shop"));
     let all = format!("{spans:?}");
     checks.that(!all.contains("secret"), &all);
     // What the caller does not record, and what begins here at a rate of 0, would have been sent before or with these.

@@ -84,6 +84,13 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "accessLog",
+        &[(
+            "!has(self.minDuration) || duration(self.minDuration) >= duration('1ms') && duration(self.minDuration) <= duration('24h')",
+            "minDuration: expected 1ms to 24h",
+        )],
+    ),
+    (
         "fleet",
         &[
             (

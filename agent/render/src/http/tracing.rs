@@ -107,7 +107,6 @@ fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
 fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
     let metadata = usable(headers).map(|Header { name, value }| HeaderValue {
         key: name.clone(),
-        // As it is: here it is no format.
         value: value.clone(),
         ..Default::default()
     });
@@ -127,8 +126,8 @@ fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
 
 fn http_service(backend: &str, headers: &[Header]) -> HttpService {
     let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
-    let added = usable(headers)
-        .map(|Header { name, value }| wrappers::header(name, wrappers::literal(value), action));
+    let added =
+        usable(headers).map(|Header { name, value }| wrappers::header(name, value.clone(), action));
     HttpService {
         http_uri: Some(HttpUri {
             uri: format!("http://{}{PATH}", host(backend)),
@@ -143,7 +142,9 @@ fn http_service(backend: &str, headers: &[Header]) -> HttpService {
 /// Returns the headers that Envoy takes; for others it would refuse the listener.
 fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|Header { name, value }| {
-        headers::check_writable(name).is_ok() && headers::check_value(value).is_ok()
+        // Over gRPC, what is escaped would stay so, and what is not may be refused.
+        let is_plain = !value.contains('%');
+        is_plain && headers::check_writable(name).is_ok() && headers::check_value(value).is_ok()
     })
 }
 

@@ -221,7 +221,7 @@ open_enum! {
         Header = "Header",
         /// A text.
         Literal = "Literal",
-        /// What the proxy knows, by OpenTelemetry's name.
+        /// Something that the proxy knows, by OpenTelemetry's name.
         Attribute = "Attribute",
     }
 }

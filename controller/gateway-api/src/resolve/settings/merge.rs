@@ -6,8 +6,9 @@ use super::named;
 use super::ports::PortLimits;
 use super::tracing::{self, ConfiguredTracing};
 use crate::api::{
-    ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings, PortRules,
-    Publishing, RotationSettings, SesameConfiguration, SesameConfigurationSpec, UpstreamSettings,
+    AccessLogRules, ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings,
+    PortRules, Publishing, RotationSettings, SesameConfiguration, SesameConfigurationSpec,
+    UpstreamSettings,
 };
 
 /// Layers together.
@@ -17,6 +18,7 @@ pub(super) struct Merged {
     pub(super) fleet: FleetSettings,
     pub(super) edge: EdgeSettings,
     pub(super) rotation: RotationSettings,
+    pub(super) access_log: AccessLogRules,
     pub(super) tracing: Option<ConfiguredTracing>,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
@@ -48,6 +50,7 @@ impl Merged {
             edge,
             rotation,
             tracing,
+            access_log,
         } = &layer.spec;
         if let Some(publishing) = publishing {
             self.publishing(publishing, &source);
@@ -70,6 +73,14 @@ impl Merged {
                 namespace: layer.metadata.namespace.clone(),
                 spec: spec.clone(),
             });
+        }
+        if let Some(access_log) = access_log {
+            lay! { AccessLogRules {} = access_log, over self.access_log, self.sources, &source;
+                enabled as "spec.accessLog.enabled",
+                min_status as "spec.accessLog.minStatus",
+                min_duration as "spec.accessLog.minDuration",
+                percent as "spec.accessLog.percent",
+            }
         }
         if let Some(PortRules { map, allowed }) = ports {
             if let Some(map) = map {

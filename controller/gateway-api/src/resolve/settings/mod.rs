@@ -60,12 +60,14 @@ impl GatewaySettings {
             edge: of_layers,
             rotation,
             tracing,
+            access_log,
             ports,
             mut sources,
         } = merged;
         let mut edge = EdgeDefaults::default();
         // They have been checked.
         let _ = edge.set_all(&of_layers);
+        edge.log(&access_log);
         let not_understood = edge.annotate(annotations, &mut sources);
         let settings = Self {
             publishing,

@@ -20,7 +20,7 @@ pub(crate) struct ConfiguredTracing {
     pub(crate) spec: TracingSettings,
 }
 
-/// What is said of tracing.
+/// Decision about tracing.
 #[derive(Debug)]
 pub(crate) enum TracingDecision<'s> {
     /// Nothing.
@@ -51,18 +51,7 @@ pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Ground
         span_name,
         attributes,
     } = spec;
-    let decision = match mode {
-        Some(TracingMode::Enabled) => None,
-        Some(TracingMode::Disabled) => Some(TracingDecision::Off),
-        None | Some(TracingMode::ImplementationDefault) => Some(TracingDecision::Unsaid),
-        Some(TracingMode::Other(other)) => {
-            return Err(unsupported(format!(
-                "mode {other:?} is not supported; expected {}",
-                TracingMode::WORDS.join(", ")
-            )));
-        }
-    };
-    if let Some(decision) = decision {
+    if let Some(decision) = without_spans(mode.as_ref())? {
         for (field, there) in [
             ("provider", provider.is_some()),
             ("samplingRate", sampling_rate.is_some()),
@@ -87,24 +76,54 @@ pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Ground
     let tracing = Tracing {
         backend: String::new(),
         http: false,
-        headers: read_headers(headers).map_err(invalid)?,
+        headers: read_headers(headers)?,
         sampled_per_million: match sampling_rate {
             Some(rate) => per_million("samplingRate", rate).map_err(invalid)?,
             None => SAMPLED_PER_MILLION,
         },
         ignores_parent: ignores_parent(parent_based_sampling.as_ref())?,
-        service_name: name("serviceName", service_name, "", limits::MAX_SERVICE_NAME)?,
-        span_name: name("spanName", span_name, " ", limits::MAX_SPAN_NAME)?,
+        service_name: name(
+            "serviceName",
+            service_name.as_deref(),
+            "",
+            limits::MAX_SERVICE_NAME,
+        )?,
+        span_name: name("spanName", span_name.as_deref(), " ", limits::MAX_SPAN_NAME)?,
         attributes: read_attributes(attributes)?,
     };
     Ok(TracingDecision::To(backend_ref, tracing))
+}
+
+/// Returns the decision of a mode with which nothing is recorded; none of the other one.
+fn without_spans(mode: Option<&TracingMode>) -> Result<Option<TracingDecision<'static>>, Grounds> {
+    Ok(match mode {
+        Some(TracingMode::Enabled) => None,
+        Some(TracingMode::Disabled) => Some(TracingDecision::Off),
+        None | Some(TracingMode::ImplementationDefault) => Some(TracingDecision::Unsaid),
+        Some(TracingMode::Other(other)) => {
+            return Err(unsupported(format!(
+                "mode {other:?} is not supported; expected {}",
+                TracingMode::WORDS.join(", ")
+            )));
+        }
+    })
 }
 
 fn invalid(why: impl Into<String>) -> Grounds {
     (Reason::Invalid, why.into())
 }
 
-fn read_headers(headers: &[Header]) -> Result<Vec<schema::Header>, String> {
+fn read_headers(headers: &[Header]) -> Result<Vec<schema::Header>, Grounds> {
+    let unsaid = |header: &Header| header.value.contains('%');
+    if let Some(place) = headers.iter().position(unsaid) {
+        return Err(unsupported(format!(
+            "provider.headers[{place}].value has \"%\", which Envoy does not send as it is; leave it out"
+        )));
+    }
+    checked_headers(headers).map_err(invalid)
+}
+
+fn checked_headers(headers: &[Header]) -> Result<Vec<schema::Header>, String> {
     limits::entries(
         "provider.headers",
         headers.len(),
@@ -189,12 +208,12 @@ fn ignores_parent(spec: Option<&ParentBasedSampling>) -> Result<bool, Grounds> {
 }
 
 /// Returns a name of letters, digits, `_.:/-` and, between others, `more`; empty if there is none.
-fn name(field: &str, value: &Option<String>, more: &str, most: usize) -> Result<String, Grounds> {
+fn name(field: &str, value: Option<&str>, more: &str, most: usize) -> Result<String, Grounds> {
     let Some(value) = value else {
         return Ok(String::new());
     };
     check_name(field, value, more, most).map_err(invalid)?;
-    Ok(value.clone())
+    Ok(value.to_owned())
 }
 
 fn check_name(field: &str, value: &str, more: &str, most: usize) -> Result<(), String> {
@@ -277,7 +296,7 @@ fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds
     })
 }
 
-/// What Envoy knows of a request, by OpenTelemetry's names. By name.
+/// Facts that Envoy knows of a request, by OpenTelemetry's names. By name.
 const FACTS: &[(&str, RequestFact)] = &[
     ("client.address", RequestFact::ClientAddress),
     ("client.port", RequestFact::ClientPort),
