@@ -119,7 +119,7 @@ async fn spans_are_of_the_callers_trace_and_say_what_was_asked_for() {
     checks.that(!all.contains("secret"), &all);
     // What the caller does not record, and what begins here at a rate of 0, would have been sent before or with these.
     let traces: Vec<String> = collecting.spans().into_iter().map(|it| it.trace).collect();
-    checks.that(traces.iter().all(|it| *it == trace), &format!("{traces:?}"));
+    checks.that(traces.iter().all(|it| *it == trace), format!("{traces:?}"));
     checks.finish();
 }
 
