@@ -50,6 +50,7 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
         trust_bundles,
         edge: _,
         rotation: _,
+        tracing: _,
     } = snapshot;
     ports.sort_by_key(|port| (port.transport, port.port));
     for port in ports {

@@ -13,6 +13,7 @@ pub mod checks;
 pub mod clock;
 pub mod cloud;
 pub mod cluster;
+pub mod collecting;
 pub mod controller;
 pub mod datagrams;
 pub mod deployed;

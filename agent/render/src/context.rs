@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sesame_proto::schema::{Edge, RouteTable, Snapshot};
+use sesame_proto::schema::{Edge, RouteTable, Snapshot, Tracing};
 
 use crate::budget::{self, Subscriptions};
 use crate::layout::XdsLayout;
@@ -92,6 +92,7 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) gateway: &'a str,
     /// The settings for clients.
     pub(crate) edge: Edge,
+    pub(crate) tracing: Option<&'a Tracing>,
     pub(crate) subscriptions: Subscriptions<'a>,
     /// The key pairs and trust bundles, also those that are to be inline.
     pub(crate) secrets: &'a [Resource],
@@ -114,6 +115,7 @@ impl<'a> RenderContext<'a> {
             options,
             gateway: &snapshot.gateway,
             edge: snapshot.edge.unwrap_or_default(),
+            tracing: snapshot.tracing.as_ref(),
             subscriptions: budget::plan(
                 &snapshot.ports,
                 &snapshot.backends,

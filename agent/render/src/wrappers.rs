@@ -61,6 +61,11 @@ pub(crate) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
     }
 }
 
+/// Returns a text as a format of Envoy's that gives it as it is.
+pub(crate) fn literal(text: &str) -> String {
+    text.replace('%', "%%")
+}
+
 /// Returns a header that is added to a message; `value` is a format of Envoy's.
 pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> HeaderValueOption {
     HeaderValueOption {

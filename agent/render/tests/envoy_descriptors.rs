@@ -22,12 +22,13 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 
 /// The messages that are rendered, or packed into one that is.
-const ROOTS: [&str; 28] = [
+const ROOTS: [&str; 31] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
     ".envoy.config.listener.v3.Listener",
     ".envoy.config.route.v3.RouteConfiguration",
+    ".envoy.config.trace.v3.OpenTelemetryConfig",
     ".envoy.extensions.access_loggers.file.v3.FileAccessLog",
     ".envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
     ".envoy.extensions.clusters.composite.v3.ClusterConfig",
@@ -46,6 +47,8 @@ const ROOTS: [&str; 28] = [
     ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
     ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
     ".envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
+    ".envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig",
+    ".envoy.extensions.tracers.opentelemetry.samplers.v3.TraceIdRatioBasedSamplerConfig",
     ".envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
     ".envoy.extensions.transport_sockets.tls.v3.Secret",
     ".envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",

@@ -117,6 +117,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         trust_bundles,
         edge,
         rotation,
+        tracing,
     } = snapshot;
     let ports: Vec<Port> = ports
         .iter()
@@ -156,6 +157,10 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         ports,
         edge: *edge,
         rotation: *rotation,
+        // Without its collector nothing is traced.
+        tracing: tracing
+            .clone()
+            .filter(|tracing| !gone.backends.contains(tracing.backend.as_str())),
     }
 }
 

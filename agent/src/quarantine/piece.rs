@@ -174,6 +174,7 @@ impl<'a> Pieces<'a> {
             trust_bundles,
             edge: _,
             rotation: _,
+            tracing: _,
         } = snapshot;
         let mut of = BTreeMap::new();
         for key in keys {

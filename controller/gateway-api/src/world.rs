@@ -17,7 +17,7 @@ use crate::api::{
     BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
     GatewayMeshPolicy, GrpcRoute, HttpRoute, ListenerSet, MeshOcgPolicy, Metadata, Namespace,
     NamespacedName, ReferenceGrant, Secret, Service, SesameConfiguration, TcpRoute, TlsRoute,
-    UdpRoute, XMesh,
+    UdpRoute, XMesh, XTelemetryPolicy,
 };
 
 pub use definitions::{
@@ -195,7 +195,7 @@ const CERTIFICATES: &[&str] = &[
     "certificates.k8s.io/v1beta1",
     "certificates.k8s.io/v1alpha1",
 ];
-const X_MESH: &[&str] = &["gateway.networking.x-k8s.io/v1alpha1"];
+const EXPERIMENTAL: &[&str] = &["gateway.networking.x-k8s.io/v1alpha1"];
 const CORE: &[&str] = &["v1"];
 const SESAME: &[&str] = &["projectsesame.io/v1alpha1"];
 
@@ -212,7 +212,8 @@ kinds! {
     BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy", GATEWAY_TLS_POLICY, false;
     GatewayMeshPolicy(GatewayMeshPolicy) in gateway_mesh_policies, "GatewayMeshPolicy", SESAME, false;
     MeshOcgPolicy(MeshOcgPolicy) in mesh_ocg_policies, "MeshOCGPolicy", SESAME, true;
-    XMesh(XMesh) in x_meshes, "XMesh", X_MESH, true;
+    XMesh(XMesh) in x_meshes, "XMesh", EXPERIMENTAL, true;
+    XTelemetryPolicy(XTelemetryPolicy) in x_telemetry_policies, "XTelemetryPolicy", EXPERIMENTAL, false;
     Service(Service) in services, "Service", CORE, false;
     EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice", &["discovery.k8s.io/v1"], false;
     Secret(Secret) in secrets, "Secret", CORE, false;
@@ -238,7 +239,7 @@ impl Kind {
 
     /// Returns true for kinds whose fields are all modelled.
     pub fn is_modelled(self) -> bool {
-        self.is_gateway_api() || self.is_own()
+        self.is_gateway_api() || self.is_own() || self == Self::XTelemetryPolicy
     }
 
     /// Returns true for Sesame's own kinds.

@@ -77,6 +77,20 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "tracing",
+        &[(
+            "(has(self.mode) && self.mode == 'Enabled') == has(self.provider)",
+            "provider: expected with mode Enabled, and only then",
+        )],
+    ),
+    (
+        "accessLog",
+        &[(
+            "!has(self.minDuration) || duration(self.minDuration) >= duration('1ms') && duration(self.minDuration) <= duration('24h')",
+            "minDuration: expected 1ms to 24h",
+        )],
+    ),
+    (
         "fleet",
         &[
             (

@@ -99,6 +99,8 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         ports: _,
         edge: _,
         rotation: _,
+        access_log: _,
+        tracing: _,
     } = flags;
     if let Some(GatewaySelection {
         controller_name,

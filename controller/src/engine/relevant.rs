@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 
 use sesame_gateway_api::api::{
-    BackendRef, ExternalAuth, Filter, NamespacedName, RequestMirror, RouteSpec,
+    BackendRef, ExternalAuth, Filter, NamespacedName, RequestMirror, RouteSpec, TracingSettings,
 };
 use sesame_gateway_api::world::{AnyObject, World};
 
-/// Services that routes and policies refer to.
+/// Services that routes, listeners, policies and configurations refer to.
 #[derive(Debug, Default)]
 pub(super) struct Relevant(HashSet<NamespacedName>);
 
 impl Relevant {
-    /// Collects the references of all routes and policies, ours or not.
+    /// Collects the references of all routes, listeners, policies and configurations, ours or not.
     pub(super) fn of(world: &World) -> Self {
         let mut named = ServiceNames::default();
         for route in &world.http_routes {
@@ -31,10 +31,30 @@ impl Relevant {
                 (&rule.backend_refs, &[])
             });
         }
+        let own = world.gateways.iter();
+        let own = own.map(|it| (&it.metadata.namespace, &it.spec.listeners));
+        let sets = world.listener_sets.iter();
+        let sets = sets.map(|it| (&it.metadata.namespace, &it.spec.listeners));
+        for (namespace, listeners) in own.chain(sets) {
+            let filters = listeners.iter().filter_map(|it| it.filters.as_ref());
+            for filter in filters.flat_map(|filters| &filters.requests) {
+                if let Some(ExternalAuth { backend_ref, .. }) = filter.external_auth.as_deref() {
+                    named.backend(namespace, backend_ref);
+                }
+            }
+        }
         for policy in &world.backend_tls_policies {
             for target in &policy.spec.target_refs {
                 named.0.insert((&policy.metadata.namespace, &target.name));
             }
+        }
+        for policy in &world.x_telemetry_policies {
+            let tracing = policy.spec.tracing.as_ref();
+            named.collector(&policy.metadata.namespace, tracing);
+        }
+        for configuration in &world.configurations {
+            let tracing = configuration.spec.tracing.as_ref();
+            named.collector(&configuration.metadata.namespace, tracing);
         }
         let own = |(namespace, name): (&str, &str)| NamespacedName::new(namespace, name);
         Self(named.0.into_iter().map(own).collect())
@@ -78,6 +98,14 @@ impl<'w> ServiceNames<'w> {
             if let Some(ExternalAuth { backend_ref, .. }) = filter.external_auth.as_deref() {
                 self.backend(namespace, backend_ref);
             }
+        }
+    }
+
+    fn collector(&mut self, namespace: &'w str, tracing: Option<&'w TracingSettings>) {
+        if let Some(provider) = tracing.and_then(|tracing| tracing.provider.as_ref()) {
+            let collector = &provider.backend_ref;
+            let namespace = collector.namespace.as_deref().unwrap_or(namespace);
+            self.0.insert((namespace, &collector.name));
         }
     }
 

@@ -124,6 +124,9 @@ impl Backlog {
             .extend(policies.map(key_of(Kind::GatewayMeshPolicy)));
         let policies = differences(&before.mesh_ocg_policies, &after.mesh_ocg_policies);
         self.open.extend(policies.map(key_of(Kind::MeshOcgPolicy)));
+        let policies = differences(&before.x_telemetry_policies, &after.x_telemetry_policies);
+        self.open
+            .extend(policies.map(key_of(Kind::XTelemetryPolicy)));
         let merged = differences(&old.merged, &new.merged);
         self.open.extend(merged.map(key_of(Kind::Gateway)));
         let unpublishable = differences(&old.unpublishable, &new.unpublishable);

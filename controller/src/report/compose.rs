@@ -121,6 +121,7 @@ pub(super) fn compose(
         Kind::GatewayMeshPolicy => {
             Status::Policy(all.gateway_mesh_policies.get(&key.name)?.clone())
         }
+        Kind::XTelemetryPolicy => Status::Policy(all.x_telemetry_policies.get(&key.name)?.clone()),
         Kind::MeshOcgPolicy => Status::Policy(all.mesh_ocg_policies.get(&key.name)?.clone()),
         _ => {
             let mut status = all.routes.get(key)?.clone();

@@ -40,6 +40,8 @@ const NOT_INSTALLED: &str = "it is not installed";
 const NOT_SERVED_HERE: &str = "the API server does not serve it";
 const NOT_ALLOWED: &str = "the controller's ClusterRole does not let it list clustertrustbundles of certificates.k8s.io; apply the one of \
                            this release, and it is read within moments";
+const NO_POLICIES: &str = "the controller's ClusterRole does not let it look for xtelemetrypolicies of gateway.networking.x-k8s.io; apply \
+                           the one of this release, and they are read within moments";
 const NONE_READ: &str = "its definition serves no version that is read; install newer definitions";
 
 /// Kinds without which there is nothing to resolve. While a replica has never seen their definitions, it waits: to take the
@@ -200,9 +202,17 @@ impl Watches {
         let definitions: Api<Received> = Api::all_with(self.replica.client.clone(), &resource);
         let plural = api_resource(kind, "").plural;
         let name = format!("{plural}.{group}");
-        let asked = || answer(TIMEOUT, definitions.get_opt(&name));
+        let asked = async || match answer(TIMEOUT, definitions.get_opt(&name)).await {
+            // A ClusterRole of a release before the kind was read. Nothing is served for the lack of it.
+            Err(kube::Error::Api(status))
+                if status.code == 403 && kind == Kind::XTelemetryPolicy =>
+            {
+                Ok(Err(NO_POLICIES))
+            }
+            found => found.map(|found| found.ok_or(NOT_INSTALLED)),
+        };
         let what = "the kind's definition cannot be read";
-        let definition = self.ask(kind, what, asked).await.ok_or(NOT_INSTALLED)?;
+        let definition = self.ask(kind, what, asked).await?;
         let served = |version: &&&str| serves(definition.value(), version);
         let version = known.iter().find(served).ok_or(NONE_READ)?;
         Ok((*version).to_owned())

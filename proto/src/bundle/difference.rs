@@ -62,7 +62,8 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
         }),
         settings: from.addresses != to.addresses
             || from.edge != to.edge
-            || from.rotation != to.rotation,
+            || from.rotation != to.rotation
+            || from.tracing != to.tracing,
     }
 }
 

@@ -272,6 +272,7 @@ impl Parts {
             trust_bundles,
             edge,
             rotation,
+            tracing,
         } = snapshot;
         // Field by field, which copies nothing: a Snapshot of each part would be a clone of its values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
@@ -287,6 +288,7 @@ impl Parts {
         wire::append_messages(numbers::snapshot::TRUST_BUNDLES, trust_bundles, &mut behind);
         wire::append_messages(numbers::snapshot::EDGE, edge, &mut behind);
         wire::append_messages(numbers::snapshot::ROTATION, rotation, &mut behind);
+        wire::append_messages(numbers::snapshot::TRACING, tracing, &mut behind);
         Self {
             ahead: ahead.into(),
             route_tables: encoded(numbers::snapshot::ROUTE_TABLES, route_tables),
@@ -348,6 +350,7 @@ pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use crate::delta::ChangedHost;
+    use crate::schema::Tracing;
     use crate::schema::{
         Backend, Endpoint, EndpointSet, KeyRef, Port, Route, RouteTable, VirtualHost,
     };
@@ -394,6 +397,10 @@ mod tests {
             }),
             rotation: Some(Rotation {
                 bundle_overlap_ms: 7,
+            }),
+            tracing: Some(Tracing {
+                backend: name(),
+                ..Tracing::default()
             }),
         };
         let encoded = encode(&snapshot);
@@ -576,6 +583,7 @@ mod tests {
                     .collect(),
                 edge: Some(Edge { max_request_headers: Some(7), ..Edge::default() }),
                 rotation: Some(Rotation { bundle_overlap_ms: 7 }),
+                tracing: Some(Tracing { http: true, ..Tracing::default() }),
             };
             digest::canonicalize(&mut snapshot);
             let revision = digest::revision(&snapshot);

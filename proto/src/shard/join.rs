@@ -114,6 +114,7 @@ pub fn join_config<B: AsRef<[u8]>>(
             trust_bundles,
             edge,
             rotation,
+            tracing,
         } = piece;
         if !gateway.is_empty() {
             snapshot.gateway = gateway;
@@ -125,6 +126,7 @@ pub fn join_config<B: AsRef<[u8]>>(
         snapshot.trust_bundles.extend(trust_bundles);
         snapshot.edge = snapshot.edge.or(edge);
         snapshot.rotation = snapshot.rotation.or(rotation);
+        snapshot.tracing = snapshot.tracing.take().or(tracing);
     }
     snapshot.route_tables = tables.into_values().collect();
     canonicalize(&mut snapshot);

@@ -194,6 +194,7 @@ fn split_config(
         trust_bundles,
         edge,
         rotation,
+        tracing,
     } = config;
     let mut pieces: BTreeMap<usize, Snapshot> = BTreeMap::new();
     for table in route_tables {
@@ -220,6 +221,7 @@ fn split_config(
         trust_bundles: trust_bundles.clone(),
         edge: *edge,
         rotation: *rotation,
+        tracing: tracing.clone(),
         ..Snapshot::default()
     };
     let mut known: HashMap<[u8; 32], ConfigShard> = before

@@ -10,8 +10,9 @@ use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::datagrams::{self, DatagramBackend};
 use sesame_tests::manifests::{
-    backend_ref, class_with_parameters, edge, gateway, http_listener, http_route, https_listener,
-    l4_listener, on_listener, over_udp, route, rule_to, served, tls_listener, yaml,
+    backend_ref, class_with_parameters, edge, edge_with_parameters, gateway, http_listener,
+    http_route, https_listener, l4_listener, on_listener, over_udp, route, rule_to, served,
+    tls_listener, yaml,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -253,4 +254,27 @@ async fn connections_and_sessions_have_a_line_when_they_end() {
         );
     }
     checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_the_rules_of_the_gateway_choose_is_logged() {
+    let rules = json!({"accessLog": {"minStatus": 400, "minDuration": "1h"}});
+    let mut objects = edge_with_parameters(&rules);
+    let _backends = start_served(&["a"], &mut objects).await;
+    objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));
+    let agent = Setup::with_ports(&[80])
+        .flag("--access-log-free-mib=0")
+        .start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, HOST, "/ready")).await;
+    let mut checks = Checks::default();
+    checks.status(agent.get(80, HOST, "/good"), 200).await;
+    checks
+        .status(agent.get(80, "nobody.test", "/lost"), 404)
+        .await;
+    let lost = line(&agent, "path", &json!("/lost")).await;
+    checks.same("status", lost.get("status"), Some(&json!(404)));
+    checks.finish();
+    // Envoy writes lines in the order in which requests end.
+    let all = text(&agent);
+    assert!(!all.contains("/good"), "{all}");
 }

@@ -4,6 +4,7 @@
 //! read. A client cannot add a field or a line: the object is typed, and Envoy escapes every value that it puts into it.
 
 mod fields;
+mod filter;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,6 +16,7 @@ use envoy_types::pb::google::protobuf::{Any, Value, value::Kind};
 use prost::{Message, Name};
 
 use self::fields::{CONNECTION, Fields, REQUEST, SESSION};
+use self::filter::LoggedTraffic;
 use crate::context::{AccessLogSink, RenderContext};
 
 /// Place in the Gateway that a line is about, as far as it is known before a client comes.
@@ -34,7 +36,7 @@ pub(crate) struct LoggedPlace<'a> {
 
 /// Returns the logs of an HTTP connection manager: a line for each request.
 pub(crate) fn of_requests(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
-    logs(REQUEST, place, context)
+    logs(REQUEST, LoggedTraffic::Requests, place, context)
 }
 
 /// Returns the logs of connections that are passed on as they are: a line for each when it ends.
@@ -42,26 +44,39 @@ pub(crate) fn of_connections(
     place: LoggedPlace<'_>,
     context: &RenderContext<'_>,
 ) -> Vec<AccessLog> {
-    logs(CONNECTION, place, context)
+    logs(CONNECTION, LoggedTraffic::Connections, place, context)
 }
 
 /// Returns the logs of datagrams: a line for each session when it ends.
 pub(crate) fn of_sessions(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
-    logs(SESSION, place, context)
+    logs(SESSION, LoggedTraffic::Sessions, place, context)
 }
 
-fn logs(fields: Fields, place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
+fn logs(
+    fields: Fields,
+    traffic: LoggedTraffic,
+    place: LoggedPlace<'_>,
+    context: &RenderContext<'_>,
+) -> Vec<AccessLog> {
     let Some(sink) = &context.options.access_log else {
         return Vec::new();
     };
+    let rules = context.edge.access_log.unwrap_or_default();
+    if rules.off {
+        return Vec::new();
+    }
     let format = LineFormat {
         json_format: Some(object(fields, place, context)),
         // A line says what is known.
         omit_empty_values: true,
     };
-    vec![match sink {
+    let log = match sink {
         AccessLogSink::File(path) => to_file(path, format),
         AccessLogSink::Stdout => to_stdout(format),
+    };
+    vec![AccessLog {
+        filter: filter::of(rules, traffic),
+        ..log
     }]
 }
 

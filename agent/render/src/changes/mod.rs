@@ -35,6 +35,8 @@ pub fn routes_after(
         // Routes do not name it.
         gateway: "",
         edge: now.edge(),
+        // Listeners have it, and they are the same.
+        tracing: None,
         subscriptions: Subscriptions::default(),
         secrets: &[],
         clusters: &rendered.clusters,

@@ -26,7 +26,7 @@ use prost::encoding::encode_varint;
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 
-use super::{cors, external_auth, sessions};
+use super::{cors, external_auth, sessions, tracing};
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
@@ -84,6 +84,7 @@ pub(crate) fn render(
             ..Default::default()
         }],
         access_log: access_log::of_requests(place, context),
+        tracing: tracing::render(context),
         ..Default::default()
     };
     Filter {

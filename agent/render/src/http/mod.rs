@@ -17,3 +17,4 @@ mod retries;
 pub(crate) mod route_tables;
 mod routes;
 pub(crate) mod sessions;
+mod tracing;

@@ -253,6 +253,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         }],
         edge: None,
         rotation: None,
+        tracing: None,
     };
     (snapshot, keys)
 }

@@ -7,7 +7,7 @@ use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
 /// The kinds that have a status.
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -19,6 +19,7 @@ const KINDS: [Kind; 11] = [
     Kind::BackendTlsPolicy,
     Kind::GatewayMeshPolicy,
     Kind::MeshOcgPolicy,
+    Kind::XTelemetryPolicy,
 ];
 
 /// The objects that are shown, and how much of them.

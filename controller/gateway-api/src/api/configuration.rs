@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, Object, PublishingType,
-    RepeatedSlashesAction, SelectionMode, SessionAffinity, TrafficPolicy, UnderscoresAction,
+    RepeatedSlashesAction, SelectionMode, SessionAffinity, TracingSettings, TrafficPolicy,
+    UnderscoresAction,
 };
 
 /// Group of Sesame's own kinds.
@@ -46,6 +47,13 @@ pub struct SesameConfigurationSpec {
     /// Exchange of credentials that are in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationSettings>,
+    /// Rules for what of the traffic is logged. Hosts say where the lines go, and whether there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_log: Option<AccessLogRules>,
+    /// Spans of requests. Of several configurations the last one that says `Enabled` or `Disabled` counts, as a whole; an
+    /// XTelemetryPolicy for a Gateway counts instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<TracingSettings>,
 }
 
 /// Gateways that a controller serves.
@@ -222,6 +230,28 @@ pub struct RotationSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub bundle_overlap: Option<String>,
+}
+
+/// Rules for what of the traffic is logged: everything by default. Where `minStatus`, `minDuration` or `percent` are set, only what one of
+/// them chooses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct AccessLogRules {
+    /// `false` logs nothing of the Gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Chooses requests that were answered with this status or a higher one, and gRPC requests by their HTTP status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 100, max = 599))]
+    pub min_status: Option<i32>,
+    /// Chooses requests and connections that took this time or longer: `1ms` to `24h`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
+    pub min_duration: Option<String>,
+    /// Chooses this share of all requests, connections and sessions at random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub percent: Option<i32>,
 }
 
 /// Treatment of clients that nobody knows. A time of `0s` is no limit.

@@ -191,6 +191,42 @@ open_enum! {
 }
 
 open_enum! {
+    /// `TracingConfig.mode`.
+    TracingMode {
+        /// Spans are recorded.
+        Enabled = "Enabled",
+        /// None are.
+        Disabled = "Disabled",
+        /// As it is said elsewhere.
+        ImplementationDefault = "ImplementationDefault",
+    }
+}
+
+open_enum! {
+    /// `ParentBasedSampling.mode`.
+    ParentSamplingMode {
+        /// As the caller has decided.
+        Enabled = "Enabled",
+        /// As it is decided here.
+        Disabled = "Disabled",
+        /// `Enabled`.
+        ImplementationDefault = "ImplementationDefault",
+    }
+}
+
+open_enum! {
+    /// `Attribute.sourceType`.
+    AttributeSourceType {
+        /// A header of the request.
+        Header = "Header",
+        /// A text.
+        Literal = "Literal",
+        /// Something that the proxy knows, by OpenTelemetry's name.
+        Attribute = "Attribute",
+    }
+}
+
+open_enum! {
     /// `spec.gateway.mode` of a SesameConfiguration.
     SelectionMode {
         /// All Gateways of all classes of the controller.

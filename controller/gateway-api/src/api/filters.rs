@@ -1,6 +1,7 @@
 //! Filters of `HTTPRoute` and `GRPCRoute` rules and backends.
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{BackendRef, FilterType, ObjectRef, PathModifierType};
 
@@ -42,11 +43,13 @@ pub struct HeaderModifier {
 }
 
 /// `HTTPHeader`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Header {
     /// Case-insensitive.
+    #[schemars(length(min = 1, max = 256))]
     pub name: String,
     /// The value.
+    #[schemars(length(min = 1, max = 4096))]
     pub value: String,
 }
 
@@ -102,12 +105,15 @@ pub struct RequestMirror {
 }
 
 /// `Fraction`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Fraction {
     /// Of `denominator`.
+    #[schemars(range(min = 0))]
     pub numerator: i32,
     /// 100 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub denominator: Option<i32>,
 }
 

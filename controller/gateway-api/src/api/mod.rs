@@ -17,6 +17,7 @@ mod meta;
 mod network;
 mod policy;
 mod routes;
+mod telemetry;
 mod unknown;
 
 pub use self::configuration::*;
@@ -32,4 +33,5 @@ pub use self::meta::*;
 pub use self::network::Network;
 pub use self::policy::*;
 pub use self::routes::*;
+pub use self::telemetry::*;
 pub use self::unknown::{UnknownField, UnknownFields};

@@ -14,6 +14,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("maxRequestHeaders", 1, 10_000),
     ("maxRequestHeadersKib", 1, 8_192),
     ("maxSize", 0, i32::MAX as i64),
+    ("minStatus", 100, 599),
     ("nodePort", 1, 65_535),
     ("numerator", 0, i32::MAX as i64),
     ("outside", 1, 65_535),

@@ -56,6 +56,7 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
         | AnyObject::GatewayMeshPolicy(_)
         | AnyObject::MeshOcgPolicy(_)
         | AnyObject::XMesh(_)
+        | AnyObject::XTelemetryPolicy(_)
         | AnyObject::Service(_)
         | AnyObject::EndpointSlice(_)
         | AnyObject::Secret(_)

@@ -47,6 +47,7 @@ use self::gateways::classes::Classes;
 use self::gateways::mesh_policies::MeshPolicies;
 use self::gateways::mesh_trust::MeshTrust;
 pub use self::gateways::ocg_bundles::{OcgBundle, OcgBundles};
+use self::gateways::telemetry_policies::TelemetryPolicies;
 use self::gateways::{CheckedGateway, ReferencedObjects};
 use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
@@ -184,11 +185,13 @@ impl Resolver {
         let unserved = gateways::single::unserved(&classes, world);
         let policies = Policies::check_all(&mut cx, &mut ca_bundles);
         let mesh_policies = MeshPolicies::check_all(&mut cx);
+        let telemetry_policies = TelemetryPolicies::check_all(&mut cx);
         let mut backends = Backends::new(world, policies);
         let mut references = ReferencedObjects {
             certificates: &mut certificates,
             ca_bundles: &mut ca_bundles,
             mesh_policies: &mesh_policies,
+            telemetry_policies: &telemetry_policies,
             backends: &mut backends,
         };
         let checked = gateways::check_all(&classes, &unserved, &mut cx, &mut references);
@@ -246,6 +249,11 @@ impl Resolver {
                 controller_name,
             ),
             mesh_ocg_policies: conditions::ocg_policies::statuses(&mesh_trust, controller_name),
+            x_telemetry_policies: conditions::telemetry_policies::statuses(
+                &checked,
+                &telemetry_policies,
+                controller_name,
+            ),
         };
         let (settings, services) = publishing(&checked, &classes, options);
         let retained = gateways::merged::retained(&checked, &classes, options);

@@ -67,6 +67,9 @@ pub struct Statuses {
         serialize_with = "by_text"
     )]
     pub mesh_ocg_policies: BTreeMap<NamespacedName, PolicyStatus>,
+    /// Statuses of the XTelemetryPolicies for such Gateways; only the entries that are ours.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
+    pub x_telemetry_policies: BTreeMap<NamespacedName, PolicyStatus>,
 }
 
 /// `GatewayClassStatus`.

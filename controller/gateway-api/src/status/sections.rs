@@ -29,7 +29,7 @@ pub enum ObjectStatus<'a> {
     ListenerSet(&'a ListenerSetStatus),
     /// Status of a route of any kind.
     Route(&'a RouteStatus),
-    /// Status of a BackendTLSPolicy, GatewayMeshPolicy or MeshOCGPolicy.
+    /// Status of a BackendTLSPolicy, GatewayMeshPolicy, MeshOCGPolicy or XTelemetryPolicy.
     Policy(&'a PolicyStatus),
 }
 
@@ -72,6 +72,7 @@ impl Statuses {
             backend_tls_policies,
             gateway_mesh_policies,
             mesh_ocg_policies,
+            x_telemetry_policies,
         } = self;
         let classes = gateway_classes
             .iter()
@@ -94,6 +95,9 @@ impl Statuses {
         let ocg_policies = mesh_ocg_policies
             .iter()
             .map(|(name, status)| (Kind::MeshOcgPolicy, name, ObjectStatus::Policy(status)));
+        let telemetry_policies = x_telemetry_policies
+            .iter()
+            .map(|(name, status)| (Kind::XTelemetryPolicy, name, ObjectStatus::Policy(status)));
         classes
             .chain(gateways)
             .chain(sets)
@@ -101,5 +105,6 @@ impl Statuses {
             .chain(policies)
             .chain(mesh_policies)
             .chain(ocg_policies)
+            .chain(telemetry_policies)
     }
 }

@@ -15,13 +15,14 @@ use std::collections::HashMap;
 use sesame_proto::schema::{Backend, EndpointSet};
 use sha2::{Digest as _, Sha256};
 
+use self::app_protocols::is_https;
 use self::backend::backend;
 pub(crate) use self::backend::{MeshTransport, reached_by};
 use self::endpoints::Slices;
 use self::references::{SERVICES, service_port};
 use self::tls_policies::{Applied, Policies, ServiceName};
 pub(crate) use self::traffic::Traffic;
-use crate::api::{BackendRef, Metadata, NamespacedName, ServicePort};
+use crate::api::{BackendRef, CollectorRef, Metadata, NamespacedName, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::status::{Grounds, Reason, unsupported};
@@ -100,6 +101,44 @@ impl<'w> Backends<'w> {
             policed: policed.then_some(service),
             target: self.target(service, reference.port, traffic, cx),
         }
+    }
+
+    /// Resolves a reference to a collector, and returns true if it is spoken to by HTTP, and not by gRPC: that is for its port to
+    /// say.
+    pub(crate) fn collector(
+        &mut self,
+        referrer: Referrer<'_>,
+        reference: &CollectorRef,
+        cx: &ResolveContext<'w, '_>,
+    ) -> (ResolvedRef<'w>, bool) {
+        let refused = |fault| {
+            let target = Err(fault);
+            let policed = None;
+            (ResolvedRef { policed, target }, false)
+        };
+        let (namespace, name) = match SERVICES.find(reference.into(), referrer, &cx.grants) {
+            Ok(service) => service,
+            Err(fault) => return refused(fault),
+        };
+        let Some(service) = cx.world.services.get(namespace, name) else {
+            let message = format!("Service {namespace}/{name} does not exist");
+            return refused((Reason::BackendNotFound, message));
+        };
+        let ports = &service.spec.ports;
+        let port = ports.iter().find(|port| Some(port.port) == reference.port);
+        let app_protocol = port.and_then(|port| port.app_protocol.as_deref());
+        let http =
+            app_protocol.is_some_and(|name| name.eq_ignore_ascii_case("http") || is_https(name));
+        let traffic = if http { Traffic::Http } else { Traffic::Grpc };
+        let Metadata {
+            namespace, name, ..
+        } = &service.metadata;
+        let service = (namespace.as_str(), name.as_str());
+        let resolved = ResolvedRef {
+            policed: self.policies.has(service).then_some(service),
+            target: self.target(service, reference.port, traffic, cx),
+        };
+        (resolved, http)
     }
 
     fn target(

@@ -10,6 +10,7 @@ pub(crate) mod mesh_policies;
 pub(crate) mod ocg_policies;
 pub(crate) mod policies;
 pub(crate) mod routes;
+pub(crate) mod telemetry_policies;
 
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
 

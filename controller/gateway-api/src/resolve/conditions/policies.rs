@@ -87,12 +87,13 @@ pub(super) fn ancestor(
     }
 }
 
-/// Returns the Services with policies that routes of the Gateway send to, and its listeners ask.
+/// Returns the Services with policies that routes of the Gateway send to, its listeners ask, and its spans go to.
 fn services<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,
 ) -> BTreeSet<ServiceName<'r>> {
     let mut services = BTreeSet::new();
+    services.extend(gateway.gateway.tracing.policed);
     for attached in &gateway.listeners {
         services.extend(attached.listener.filters.policed.iter().copied());
         for attachment in &attached.attachments {

@@ -1,7 +1,7 @@
 //! References to objects of the core group: the kind that a field expects, permission, and the form of the names.
 
 use super::grants::{Grants, Referent, Referrer};
-use crate::api::{BackendRef, ObjectRef};
+use crate::api::{BackendRef, CollectorRef, ObjectRef};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason};
 
@@ -43,6 +43,25 @@ impl<'w> From<&'w BackendRef> for CoreReference<'w> {
             // Weights and filters are the caller's.
             weight: _,
             filters: _,
+        } = reference;
+        Self {
+            group: group.as_deref(),
+            kind: kind.as_deref(),
+            namespace: namespace.as_deref(),
+            name,
+        }
+    }
+}
+
+impl<'w> From<&'w CollectorRef> for CoreReference<'w> {
+    fn from(reference: &'w CollectorRef) -> Self {
+        let CollectorRef {
+            group,
+            kind,
+            name,
+            namespace,
+            // The port is looked up in the Service.
+            port: _,
         } = reference;
         Self {
             group: group.as_deref(),

@@ -14,6 +14,8 @@ mod own_settings;
 mod parent_listeners;
 pub(crate) mod service_request;
 pub(crate) mod single;
+pub(crate) mod telemetry_policies;
+pub(crate) mod tracing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +25,8 @@ use self::mesh::CheckedMesh;
 use self::mesh_policies::MeshPolicies;
 use self::own_settings::OwnSettings;
 pub(crate) use self::parent_listeners::ParentListeners;
+use self::telemetry_policies::TelemetryPolicies;
+use self::tracing::{GatewayTracing, TracedGateway};
 use crate::api::{
     Gateway, GatewaySpec, GatewayTls, ListenerSet, Metadata, NamespacedName, PublishingType,
 };
@@ -65,10 +69,12 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) client_key: Option<String>,
     /// The mesh that it sends to.
     pub(crate) mesh: Option<CheckedMesh<'w>>,
+    /// Spans of its requests.
+    pub(crate) tracing: GatewayTracing<'w>,
     pub(crate) settings: GatewaySettings,
     /// True if the settings lack parameters that are wrong.
     pub(crate) parameters_refused: bool,
-    /// Messages about annotations that are not understood, so that the default applies.
+    /// Messages about annotations that are not understood, and settings that cannot be heeded, so that the default applies.
     pub(crate) not_understood: Vec<String>,
     /// Verdict on what it says for itself, which is passed over, so that what was served goes on.
     pub(crate) passed_over: Verdict,
@@ -79,6 +85,7 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) certificates: &'a mut Certificates<'w, 'c>,
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
     pub(crate) mesh_policies: &'a MeshPolicies<'w>,
+    pub(crate) telemetry_policies: &'a TelemetryPolicies<'w>,
     pub(crate) backends: &'a mut Backends<'w>,
 }
 
@@ -252,6 +259,7 @@ fn check<'w>(
         frontend,
         client_key,
         mesh,
+        tracing: GatewayTracing::default(),
         settings,
         parameters_refused,
         not_understood,
@@ -277,7 +285,7 @@ impl<'w> CheckedGateway<'w> {
         (merged.unwrap_or_else(|| self.name()), is_merged)
     }
 
-    /// Sets the TLS termination and the filters of its listeners and of its ListenerSets'.
+    /// Sets its tracing, and the TLS termination and the filters of its listeners and of its ListenerSets'.
     fn terminate(
         &mut self,
         cx: &mut ResolveContext<'w, '_>,
@@ -290,8 +298,23 @@ impl<'w> CheckedGateway<'w> {
             own,
             frontend,
             mesh,
+            metadata,
+            merged,
+            settings,
+            tracing,
+            not_understood,
             ..
         } = self;
+        let traced = TracedGateway {
+            metadata,
+            merged: merged.as_ref(),
+            meshed: mesh.is_some(),
+            configured: settings.tracing.as_ref(),
+        };
+        let (policies, backends) = (references.telemetry_policies, &mut *references.backends);
+        let (found, fault) = tracing::check(&traced, policies, backends, cx);
+        *tracing = found;
+        not_understood.extend(fault);
         let sets = sets.iter().map(|set| (&set.owner, set.range.clone()));
         for (owner, range) in std::iter::once((&*owner, 0..*own)).chain(sets) {
             for listener in listeners.get_mut(range).unwrap_or_default() {

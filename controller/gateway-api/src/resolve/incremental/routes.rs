@@ -118,6 +118,7 @@ fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> O
         gateway_mesh_policies,
         mesh_ocg_policies,
         x_meshes,
+        x_telemetry_policies,
         services,
         // No table depends on them.
         endpoint_slices: _,
@@ -141,6 +142,7 @@ fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> O
         gateway_mesh_policies: gateway_mesh_policies.clone(),
         mesh_ocg_policies: mesh_ocg_policies.clone(),
         x_meshes: x_meshes.clone(),
+        x_telemetry_policies: x_telemetry_policies.clone(),
         services: services.clone(),
         secrets: secrets.clone(),
         config_maps: config_maps.clone(),
@@ -227,6 +229,7 @@ fn differences(
         backend_tls_policies,
         gateway_mesh_policies,
         mesh_ocg_policies,
+        x_telemetry_policies,
     } = statuses;
     let mut before = then.statuses;
     if gateway_classes != before.gateway_classes
@@ -235,6 +238,7 @@ fn differences(
         || backend_tls_policies != before.backend_tls_policies
         || gateway_mesh_policies != before.gateway_mesh_policies
         || mesh_ocg_policies != before.mesh_ocg_policies
+        || x_telemetry_policies != before.x_telemetry_policies
         || !routes.keys().eq(before.routes.keys())
         || gateways.len() != then.gateways.len()
         || problems != then.problems

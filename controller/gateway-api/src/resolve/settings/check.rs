@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 
 use super::edge::EdgeDefaults;
 use super::parameters::Scope;
-use super::{fleet, ports};
+use super::{fleet, ports, tracing};
 use crate::api::{
-    GatewayRef, GatewaySelection, HostRules, Network, PortRules, RotationSettings, SelectionMode,
-    SesameConfiguration, SesameConfigurationSpec, UnknownField,
+    AccessLogRules, GatewayRef, GatewaySelection, HostRules, Network, PortRules, RotationSettings,
+    SelectionMode, SesameConfiguration, SesameConfigurationSpec, UnknownField,
 };
 use crate::resolve::syntax::{durations, limits, names};
 
@@ -22,6 +22,9 @@ const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
 /// Longest time for which a certificate is trusted that a bundle has lost, in milliseconds.
 const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 
+/// Shortest and longest time from which on requests may be logged, in milliseconds.
+const MIN_DURATION_MS: std::ops::RangeInclusive<u64> = 1..=86_400_000;
+
 /// Returns what is wrong with a configuration, each with its field, its value and what is expected; empty if it is valid.
 pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     let SesameConfigurationSpec {
@@ -32,6 +35,8 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
         ports,
         edge,
         rotation,
+        tracing,
+        access_log,
     } = &configuration.spec;
     let mut found: Vec<String> = configuration
         .metadata
@@ -54,6 +59,14 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     }
     if let Some(rotation) = rotation {
         faults.rotation(rotation);
+    }
+    if let Some(tracing) = tracing
+        && let Err((_, why)) = tracing::read(tracing)
+    {
+        faults.0.push(format!("spec.tracing.{why}"));
+    }
+    if let Some(access_log) = access_log {
+        faults.access_log(access_log);
     }
     if let Some(fleet) = fleet {
         let wrong = fleet::faults(fleet);
@@ -199,6 +212,34 @@ impl Faults<'_> {
         }
     }
 
+    fn access_log(&mut self, rules: &AccessLogRules) {
+        let AccessLogRules {
+            enabled: _,
+            min_status,
+            min_duration,
+            percent,
+        } = rules;
+        for (field, value, least, most) in [
+            ("accessLog.minStatus", min_status, 100, 599),
+            ("accessLog.percent", percent, 0, 100),
+        ] {
+            if let Some(value) = value.filter(|value| !(least..=most).contains(value)) {
+                self.add(field, format!("{value}: expected {least} to {most}"));
+            }
+        }
+        match min_duration.as_deref().map(durations::milliseconds) {
+            Some(Err(why)) => self.add("accessLog.minDuration", why),
+            Some(Ok(time)) if !MIN_DURATION_MS.contains(&time) => {
+                let text = min_duration.as_deref().unwrap_or_default();
+                self.add(
+                    "accessLog.minDuration",
+                    format!("{text:?}: expected 1ms to 24h"),
+                );
+            }
+            _ => {}
+        }
+    }
+
     fn ports(&mut self, ports: &PortRules) {
         let PortRules { map, allowed } = ports;
         let map = map.as_deref().unwrap_or_default();
@@ -235,6 +276,7 @@ mod tests {
     use super::*;
     use crate::api::{
         EdgeSettings, FleetImages, FleetSettings, PortMapping, Publishing, PublishingType,
+        TracingSettings,
     };
 
     fn of(spec: SesameConfigurationSpec) -> String {
@@ -282,6 +324,15 @@ mod tests {
             rotation: Some(RotationSettings {
                 bundle_overlap: Some("721h".to_owned()),
             }),
+            tracing: Some(TracingSettings {
+                mode: Some("On".into()),
+                ..TracingSettings::default()
+            }),
+            access_log: Some(AccessLogRules {
+                min_status: Some(600),
+                min_duration: Some("25h".to_owned()),
+                ..AccessLogRules::default()
+            }),
         });
         for words in [
             "spec.gateway.controllerName: \"ours\"",
@@ -298,6 +349,9 @@ mod tests {
             "spec.edge.escapedSlashes: \"redirect\" is not one of Redirect,",
             "spec.edge.requestTimeout: \"1d\" is not a duration",
             "spec.rotation.bundleOverlap: \"721h\": expected 0s to 720h",
+            "spec.accessLog.minStatus: 600: expected 100 to 599",
+            "spec.accessLog.minDuration: \"25h\": expected 1ms to 24h",
+            "spec.tracing.mode \"On\" is not supported; expected Enabled,",
             "spec.edge.maxRequestHeaders: \"0\" is not a number from 1 to 10000",
         ] {
             assert!(found.contains(words), "{words}: {found}");

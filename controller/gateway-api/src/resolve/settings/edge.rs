@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
+use sesame_proto::schema::{AccessLog, Edge};
 
 use crate::api::{
-    EdgeSettings, EscapedSlashesAction, Labels, RepeatedSlashesAction, UnderscoresAction,
+    AccessLogRules, EdgeSettings, EscapedSlashesAction, Labels, RepeatedSlashesAction,
+    UnderscoresAction,
 };
 use crate::resolve::syntax::durations;
 
@@ -28,6 +29,26 @@ impl EdgeDefaults {
     /// Returns the settings, if any differs from the defaults.
     pub(super) fn difference(self) -> Option<Edge> {
         (self.0 != Edge::default()).then_some(self.0)
+    }
+
+    /// Takes the rules of the access log, which have been checked.
+    pub(super) fn log(&mut self, rules: &AccessLogRules) {
+        let AccessLogRules {
+            enabled,
+            min_status,
+            min_duration,
+            percent,
+        } = rules;
+        let number = |value: &Option<i32>| value.and_then(|value| u32::try_from(value).ok());
+        let log = AccessLog {
+            off: *enabled == Some(false),
+            min_status: number(min_status),
+            min_duration_ms: min_duration
+                .as_deref()
+                .and_then(|text| durations::milliseconds(text).ok()),
+            percent: number(percent),
+        };
+        self.0.access_log = (log != AccessLog::default()).then_some(log);
     }
 
     /// Takes the fields that are there; returns a message for each that is not understood, which begins with its name.

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use super::named;
 use super::ports::PortLimits;
+use super::tracing::{self, ConfiguredTracing};
 use crate::api::{
-    ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings, PortRules,
-    Publishing, RotationSettings, SesameConfiguration, SesameConfigurationSpec, UpstreamSettings,
+    AccessLogRules, ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings,
+    PortRules, Publishing, RotationSettings, SesameConfiguration, SesameConfigurationSpec,
+    UpstreamSettings,
 };
 
 /// Layers together.
@@ -16,6 +18,8 @@ pub(super) struct Merged {
     pub(super) fleet: FleetSettings,
     pub(super) edge: EdgeSettings,
     pub(super) rotation: RotationSettings,
+    pub(super) access_log: AccessLogRules,
+    pub(super) tracing: Option<ConfiguredTracing>,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
 }
@@ -45,6 +49,8 @@ impl Merged {
             ports,
             edge,
             rotation,
+            tracing,
+            access_log,
         } = &layer.spec;
         if let Some(publishing) = publishing {
             self.publishing(publishing, &source);
@@ -58,6 +64,22 @@ impl Merged {
         if let Some(rotation) = rotation {
             lay! { RotationSettings {} = rotation, over self.rotation, self.sources, &source;
                 bundle_overlap as "spec.rotation.bundleOverlap",
+            }
+        }
+        if let Some(spec) = tracing.as_ref().filter(|it| tracing::is_said(it)) {
+            self.sources
+                .insert("spec.tracing".to_owned(), source.clone());
+            self.tracing = Some(ConfiguredTracing {
+                namespace: layer.metadata.namespace.clone(),
+                spec: spec.clone(),
+            });
+        }
+        if let Some(access_log) = access_log {
+            lay! { AccessLogRules {} = access_log, over self.access_log, self.sources, &source;
+                enabled as "spec.accessLog.enabled",
+                min_status as "spec.accessLog.minStatus",
+                min_duration as "spec.accessLog.minDuration",
+                percent as "spec.accessLog.percent",
             }
         }
         if let Some(PortRules { map, allowed }) = ports {

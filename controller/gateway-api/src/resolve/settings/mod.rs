@@ -11,6 +11,7 @@ mod fleet;
 mod merge;
 pub(crate) mod parameters;
 pub(crate) mod ports;
+pub(crate) mod tracing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,7 @@ use sesame_proto::schema;
 use self::edge::EdgeDefaults;
 use self::merge::Merged;
 use self::ports::PortLimits;
+use self::tracing::ConfiguredTracing;
 #[cfg(test)]
 use crate::api::SesameConfigurationSpec;
 use crate::api::{
@@ -37,6 +39,8 @@ pub struct GatewaySettings {
     pub(crate) edge: Option<schema::Edge>,
     /// Exchange of credentials, if it differs from the defaults.
     pub(crate) rotation: Option<schema::Rotation>,
+    /// Tracing, if a configuration says something of it.
+    pub(crate) tracing: Option<ConfiguredTracing>,
     pub(crate) ports: PortLimits,
     /// Object or annotation that decided about each field that is set.
     pub sources: BTreeMap<String, String>,
@@ -55,18 +59,22 @@ impl GatewaySettings {
             fleet,
             edge: of_layers,
             rotation,
+            tracing,
+            access_log,
             ports,
             mut sources,
         } = merged;
         let mut edge = EdgeDefaults::default();
         // They have been checked.
         let _ = edge.set_all(&of_layers);
+        edge.log(&access_log);
         let not_understood = edge.annotate(annotations, &mut sources);
         let settings = Self {
             publishing,
             fleet,
             edge: edge.difference(),
             rotation: of_rotation(&rotation),
+            tracing,
             ports,
             sources,
         };
@@ -97,6 +105,7 @@ impl GatewaySettings {
             fleet,
             edge,
             rotation,
+            tracing,
             ports,
             sources,
         } = self;
@@ -104,6 +113,7 @@ impl GatewaySettings {
             && *fleet == others.fleet
             && *edge == others.edge
             && *rotation == others.rotation
+            && *tracing == others.tracing
             && ports.maps_as(&others.ports);
         let is_other = |(field, source): &(&String, &String)| {
             others.sources.get(*field) != Some(*source) && *field != "spec.ports.allowed"

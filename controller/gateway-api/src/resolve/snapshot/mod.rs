@@ -13,6 +13,7 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
+use crate::resolve::tables::reached_by::ReachedBy;
 use crate::resolve::tables::{self, Findings, Tables};
 use crate::resolve::tls::certificates::Certificates;
 use crate::world::Kind;
@@ -55,7 +56,12 @@ pub(crate) fn assemble<'w>(
     let mut tables = tables::build(listeners, routes, findings);
     let meshes = || served.iter().filter_map(|it| it.gateway.mesh.as_ref());
     let tls = meshes().map(|it| (it.gateway.as_str(), it.tls())).collect();
-    let upstreams = upstreams::find(&mut tables, backends, &tls, cx);
+    let mut tracing = gateway.tracing.traces.clone();
+    let client_key = gateway.client_key.as_deref();
+    if let Some(tracing) = &mut tracing {
+        ReachedBy::by_key(client_key).note(&mut tracing.backend);
+    }
+    let upstreams = upstreams::find(&mut tables, &mut tracing, backends, &tls, cx);
     let Tables {
         mut ports,
         route_tables,
@@ -97,6 +103,7 @@ pub(crate) fn assemble<'w>(
             endpoints: upstreams.endpoints,
             edge: gateway.settings.edge,
             rotation: gateway.settings.rotation,
+            tracing,
         },
         gateway: name,
         keys: certificates

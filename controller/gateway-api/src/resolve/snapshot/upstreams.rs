@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::schema::{Backend, BackendTls, EndpointSet, WeightedBackend, route::Action};
+use sesame_proto::schema::{
+    Backend, BackendTls, EndpointSet, Tracing, WeightedBackend, route::Action,
+};
 
 use crate::resolve::backends::{self, Backends, MeshTransport};
 use crate::resolve::context::ResolveContext;
@@ -20,10 +22,11 @@ pub(crate) struct Upstreams {
 /// TLS to the mesh of each Gateway that has one, by the Gateway's name; none where traffic to it is refused.
 pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 
-/// Finds the Backends that the tables name. Those beside whose names a key or a mesh is noted have names of their own, which
+/// Finds the Backends that the tables name, and the one that spans go to. Those beside whose names a key or a mesh is noted have names of their own, which
 /// replace those in the tables.
 pub(crate) fn find<'w>(
     tables: &mut Tables,
+    tracing: &mut Option<Tracing>,
     all: &mut Backends<'w>,
     meshes: &MeshTls<'_>,
     cx: &mut ResolveContext<'w, '_>,
@@ -31,7 +34,13 @@ pub(crate) fn find<'w>(
     let mut found: BTreeMap<String, Backend> = BTreeMap::new();
     let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
-    let (names, with_sessions) = names(tables);
+    let collector = tracing.as_ref().map(|it| it.backend.clone());
+    let (mut names, with_sessions) = names(tables);
+    if let Some(collector) = &collector
+        && let Err(place) = names.binary_search(&collector.as_str())
+    {
+        names.insert(place, collector);
+    }
     for noted in names {
         let (name, ReachedBy { client_key, mesh }) = ReachedBy::split(noted);
         // A mesh that is not there refuses, too.
@@ -62,6 +71,11 @@ pub(crate) fn find<'w>(
     }
     if !renamed.is_empty() {
         rename(tables, &renamed);
+        if let Some(tracing) = tracing
+            && let Some(new) = renamed.get(&tracing.backend)
+        {
+            tracing.backend.clone_from(new);
+        }
     }
     endpoints.sort_by(|a, b| a.name.cmp(&b.name));
     endpoints.dedup_by(|a, b| a.name == b.name);

@@ -51,6 +51,16 @@ pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
 pub(crate) const MAX_OCG_GATEWAYS: usize = 64;
 /// Targets of a policy.
 pub(crate) const MAX_POLICY_TARGETS: usize = 16;
+/// Headers for a collector, and the characters of the value of one.
+pub(crate) const MAX_COLLECTOR_HEADERS: usize = 16;
+pub(crate) const MAX_HEADER_VALUE: usize = 4096;
+/// Attributes of spans, the characters of the name of one, and of its value. The first is our own.
+pub(crate) const MAX_ATTRIBUTES: usize = 64;
+pub(crate) const MAX_ATTRIBUTE_NAME: usize = 256;
+pub(crate) const MAX_ATTRIBUTE_VALUE: usize = 1024;
+/// Characters of the names of a service and of a span.
+pub(crate) const MAX_SERVICE_NAME: usize = 253;
+pub(crate) const MAX_SPAN_NAME: usize = 256;
 /// References to CA certificates of a BackendTLSPolicy.
 pub(crate) const MAX_POLICY_CA_REFS: usize = 8;
 /// Names that the certificate of a backend may have to show, and the characters of one that is a URI.

@@ -18,6 +18,14 @@ pub(crate) struct ReachedBy<'a> {
 }
 
 impl<'a> ReachedBy<'a> {
+    /// Returns the way of a Gateway that shows this key, if any, and sends to no mesh.
+    pub(crate) fn by_key(client_key: Option<&'a str>) -> Self {
+        Self {
+            client_key,
+            mesh: None,
+        }
+    }
+
     /// Notes it in the names of the Backends of a route.
     pub(super) fn forward(self, mut forward: Forward) -> Forward {
         self.note_in(&mut forward.backends);
@@ -40,7 +48,8 @@ impl<'a> ReachedBy<'a> {
         }
     }
 
-    fn note(self, name: &mut String) {
+    /// Notes it in the name of a Backend.
+    pub(crate) fn note(self, name: &mut String) {
         if name.is_empty() || self == Self::default() {
             return;
         }

@@ -1,0 +1,78 @@
+//! Filters of an access log, in the words of Envoy: they choose what has a line.
+//!
+//! It must never leave out what no rule leaves out: a rule that says nothing of a kind of traffic has no effect on it.
+
+use envoy_types::pb::envoy::config::accesslog::v3::{
+    AccessLogFilter, ComparisonFilter, DurationFilter, OrFilter, RuntimeFilter, StatusCodeFilter,
+    access_log_filter::FilterSpecifier, comparison_filter::Op,
+};
+use envoy_types::pb::envoy::config::core::v3::RuntimeUInt32;
+use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
+use sesame_proto::schema::AccessLog as AccessLogRules;
+
+/// Kind of what a line is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoggedTraffic {
+    Requests,
+    Connections,
+    Sessions,
+}
+
+/// Returns the filter by which one of the rules chooses; none where everything is logged.
+pub(super) fn of(rules: AccessLogRules, traffic: LoggedTraffic) -> Option<AccessLogFilter> {
+    let AccessLogRules {
+        off: _,
+        min_status,
+        min_duration_ms,
+        percent,
+    } = rules;
+    // Only requests have a status, and sessions of UDP end when nothing has come for a while.
+    let min_status = min_status.filter(|_| traffic == LoggedTraffic::Requests);
+    let min_duration_ms = min_duration_ms.filter(|_| traffic != LoggedTraffic::Sessions);
+    let status = min_status.map(|least| {
+        FilterSpecifier::StatusCodeFilter(StatusCodeFilter {
+            comparison: Some(at_least(least, "sesame.access_log.min_status")),
+        })
+    });
+    let duration = min_duration_ms.map(|least| {
+        let least = u32::try_from(least).unwrap_or(u32::MAX);
+        FilterSpecifier::DurationFilter(DurationFilter {
+            comparison: Some(at_least(least, "sesame.access_log.min_duration")),
+        })
+    });
+    let share = percent.map(|percent| {
+        FilterSpecifier::RuntimeFilter(RuntimeFilter {
+            runtime_key: "sesame.access_log.percent".to_owned(),
+            percent_sampled: Some(FractionalPercent {
+                numerator: percent.min(100),
+                denominator: DenominatorType::Hundred.into(),
+            }),
+            // Else it would be by the request's identity, which a client may choose.
+            use_independent_randomness: true,
+        })
+    });
+    let mut filters: Vec<AccessLogFilter> = [status, duration, share]
+        .into_iter()
+        .flatten()
+        .map(|filter| AccessLogFilter {
+            filter_specifier: Some(filter),
+        })
+        .collect();
+    match filters.len() {
+        0 | 1 => filters.pop(),
+        _ => Some(AccessLogFilter {
+            filter_specifier: Some(FilterSpecifier::OrFilter(OrFilter { filters })),
+        }),
+    }
+}
+
+/// The key is one that no layer of the runtime has; Envoy asks for it.
+fn at_least(value: u32, key: &str) -> ComparisonFilter {
+    ComparisonFilter {
+        op: Op::Ge.into(),
+        value: Some(RuntimeUInt32 {
+            default_value: value,
+            runtime_key: key.to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,219 @@
+//! Tracing: a span for each request and one for each try, sent to a collector as OTLP.
+//!
+//! A collector that is slow or away costs spans, never a request. It must never put into a span what may be a secret and nobody
+//! asked for: a path is without its query.
+
+use envoy_types::pb::envoy::config::core::v3::{
+    GrpcService, HeaderValue, HttpService, HttpUri, TypedExtensionConfig, grpc_service,
+    header_value_option::HeaderAppendAction, http_uri,
+};
+use envoy_types::pb::envoy::config::trace::v3::{
+    OpenTelemetryConfig,
+    tracing::{Http, http},
+};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing as ManagerTracing;
+use envoy_types::pb::envoy::extensions::tracers::opentelemetry::samplers::v3::{
+    ParentBasedSamplerConfig, TraceIdRatioBasedSamplerConfig,
+};
+use envoy_types::pb::envoy::r#type::tracing::v3::{
+    CustomTag,
+    custom_tag::{Header as HeaderTag, Literal, Type},
+};
+use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
+use envoy_types::util::pack_any;
+use sesame_proto::provenance::Provenance;
+use sesame_proto::schema::{Header, RequestFact, SpanAttribute, Tracing, span_attribute::Source};
+
+use super::headers;
+use crate::context::RenderContext;
+use crate::wrappers;
+
+/// Path of traces at a collector, which OTLP over HTTP says.
+const PATH: &str = "/v1/traces";
+/// Milliseconds that the collector has to take what it is sent.
+const TIMEOUT_MS: u64 = 5_000;
+/// Spans that wait for the collector at most; more are dropped.
+const MOST_WAITING: u32 = 1_024;
+const MILLION: u32 = 1_000_000;
+
+/// Returns the tracing of requests; none if nothing is traced, or if there is no collector.
+pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
+    let Tracing {
+        backend,
+        http,
+        headers,
+        sampled_per_million,
+        ignores_parent,
+        service_name,
+        span_name,
+        attributes,
+    } = context.tracing?;
+    if !context.has_cluster(backend) {
+        return None;
+    }
+    let (grpc_service, http_service) = if *http {
+        (None, Some(http_service(backend, headers)))
+    } else {
+        (Some(grpc_service(backend, headers)), None)
+    };
+    let config = OpenTelemetryConfig {
+        grpc_service,
+        http_service,
+        service_name: if service_name.is_empty() {
+            host(context.gateway)
+        } else {
+            service_name.clone()
+        },
+        sampler: Some(sampler(*sampled_per_million, *ignores_parent)),
+        max_cache_size: wrappers::uint32(MOST_WAITING),
+        ..Default::default()
+    };
+    Some(ManagerTracing {
+        provider: Some(Http {
+            name: "envoy.tracers.opentelemetry".to_owned(),
+            config_type: Some(http::ConfigType::TypedConfig(pack_any(config))),
+        }),
+        spawn_upstream_span: wrappers::boolean(true),
+        // The path would be there with its query; it stands in an attribute of its own.
+        max_path_tag_length: wrappers::uint32(0),
+        operation: wrappers::literal(span_name),
+        custom_tags: tags(attributes),
+        ..Default::default()
+    })
+}
+
+/// Returns what decides which spans are recorded. Nothing else does: a client cannot ask for it with a header of Envoy's.
+fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
+    let by_rate = TypedExtensionConfig {
+        name: "envoy.tracers.opentelemetry.samplers.trace_id_ratio_based".to_owned(),
+        typed_config: Some(pack_any(TraceIdRatioBasedSamplerConfig {
+            sampling_percentage: Some(FractionalPercent {
+                numerator: per_million.min(MILLION),
+                denominator: DenominatorType::Million.into(),
+            }),
+        })),
+    };
+    if ignores_parent {
+        return by_rate;
+    }
+    TypedExtensionConfig {
+        name: "envoy.tracers.opentelemetry.samplers.parent_based".to_owned(),
+        typed_config: Some(pack_any(ParentBasedSamplerConfig {
+            wrapped_sampler: Some(by_rate),
+        })),
+    }
+}
+
+fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
+    let metadata = usable(headers).map(|Header { name, value }| HeaderValue {
+        key: name.clone(),
+        value: value.clone(),
+        ..Default::default()
+    });
+    GrpcService {
+        timeout: wrappers::milliseconds(TIMEOUT_MS),
+        initial_metadata: metadata.collect(),
+        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(
+            grpc_service::EnvoyGrpc {
+                cluster_name: backend.to_owned(),
+                authority: host(backend),
+                ..Default::default()
+            },
+        )),
+        ..Default::default()
+    }
+}
+
+fn http_service(backend: &str, headers: &[Header]) -> HttpService {
+    let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
+    let added =
+        usable(headers).map(|Header { name, value }| wrappers::header(name, value.clone(), action));
+    HttpService {
+        http_uri: Some(HttpUri {
+            uri: format!("http://{}{PATH}", host(backend)),
+            timeout: wrappers::milliseconds(TIMEOUT_MS),
+            http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
+        }),
+        request_headers_to_add: added.collect(),
+        ..Default::default()
+    }
+}
+
+/// Returns the headers that Envoy takes; for others it would refuse the listener.
+fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
+    headers.iter().filter(|Header { name, value }| {
+        // Over gRPC, what is escaped would stay so, and what is not may be refused.
+        let is_plain = !value.contains('%');
+        is_plain && headers::check_writable(name).is_ok() && headers::check_value(value).is_ok()
+    })
+}
+
+/// Returns the name of an object as a host: that of its Service in the cluster.
+fn host(object: &str) -> String {
+    match Provenance::parse(object) {
+        Ok(Provenance {
+            namespace, name, ..
+        }) => format!("{name}.{namespace}"),
+        Err(_) => "sesame".to_owned(),
+    }
+}
+
+/// Returns the attributes that somebody asked for, and the path in place of the one with a query.
+fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
+    let path = SpanAttribute {
+        name: "url.path".to_owned(),
+        source: Some(Source::Fact(RequestFact::UrlPath.into())),
+    };
+    let has_path = attributes.iter().any(|it| it.name == path.name);
+    let own = (!has_path).then_some(&path);
+    let all = attributes.iter().chain(own);
+    let mut tags: Vec<CustomTag> = all.filter_map(tag).collect();
+    tags.sort_by(|a, b| a.tag.cmp(&b.tag));
+    tags
+}
+
+/// Returns an attribute in Envoy's words; none if Envoy would refuse it, or if this version does not know what it is.
+fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
+    let SpanAttribute { name, source } = attribute;
+    let value = match source.as_ref()? {
+        Source::Header(header) => {
+            headers::check_name(header).ok()?;
+            Type::RequestHeader(HeaderTag {
+                name: header.clone(),
+                default_value: String::new(),
+            })
+        }
+        Source::Literal(value) if value.is_empty() => return None,
+        Source::Literal(value) => Type::Literal(Literal {
+            value: value.clone(),
+        }),
+        Source::Fact(fact) => Type::Value(format(RequestFact::try_from(*fact).ok()?)?.to_owned()),
+    };
+    (!name.is_empty()).then(|| CustomTag {
+        tag: name.clone(),
+        r#type: Some(value),
+    })
+}
+
+/// Returns Envoy's format of a fact. Text that a client chooses has an end.
+fn format(fact: RequestFact) -> Option<&'static str> {
+    Some(match fact {
+        RequestFact::UnknownFact => return None,
+        RequestFact::ClientAddress => "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+        RequestFact::ClientPort => "%DOWNSTREAM_REMOTE_PORT%",
+        RequestFact::HttpRequestMethod => "%REQ(:METHOD):32%",
+        RequestFact::HttpRequestBodySize => "%BYTES_RECEIVED%",
+        RequestFact::HttpResponseBodySize => "%BYTES_SENT%",
+        RequestFact::HttpResponseStatusCode => "%RESPONSE_CODE%",
+        RequestFact::NetworkPeerAddress => "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%",
+        RequestFact::NetworkPeerPort => "%DOWNSTREAM_DIRECT_REMOTE_PORT%",
+        RequestFact::RpcGrpcStatusCode => "%GRPC_STATUS_NUMBER%",
+        RequestFact::ServerAddress => "%REQ(:AUTHORITY):256%",
+        RequestFact::TlsCipher => "%DOWNSTREAM_TLS_CIPHER%",
+        RequestFact::TlsClientServerName => "%REQUESTED_SERVER_NAME%",
+        RequestFact::TlsClientSubject => "%DOWNSTREAM_PEER_SUBJECT%",
+        RequestFact::UrlPath => "%PATH(NQ):1024%",
+        RequestFact::UrlScheme => "%REQ(:SCHEME):16%",
+        RequestFact::UserAgentOriginal => "%REQ(USER-AGENT):256%",
+    })
+}

@@ -1,0 +1,127 @@
+//! `XTelemetryPolicy`, and tracing as it and a SesameConfiguration say it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AttributeSourceType, Fraction, Header, LocalPolicyTargetRef, Object, ParentSamplingMode,
+    TracingMode,
+};
+
+/// `XTelemetryPolicy` v1alpha1 (experimental).
+pub type XTelemetryPolicy = Object<XTelemetryPolicySpec>;
+
+/// `TelemetryPolicySpec`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct XTelemetryPolicySpec {
+    /// Gateways of the policy's own namespace.
+    pub target_refs: Vec<LocalPolicyTargetRef>,
+    /// Tracing of their requests.
+    pub tracing: Option<TracingSettings>,
+}
+
+/// Spans of requests, and the collector that gets them, by OTLP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct TracingSettings {
+    /// `Enabled` traces, `Disabled` does not. With `ImplementationDefault`, the default, nothing is said here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<TracingMode>,
+    /// Collector of the spans. With mode `Enabled` it is needed, and otherwise neither it nor anything below may be there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<TracingProvider>,
+    /// Share of the traces that begin here which is recorded; 1 of 100 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling_rate: Option<Fraction>,
+    /// Traces that a caller has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_based_sampling: Option<ParentBasedSampling>,
+    /// `service.name` of the spans; the name and namespace of the Gateway by default, as `edge.default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-zA-Z0-9_.:/-]+$"))]
+    pub service_name: Option<String>,
+    /// Name of each span of a request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 256),
+        regex(pattern = r"^[a-zA-Z0-9_.:/-]+( [a-zA-Z0-9_.:/-]+)*$")
+    )]
+    pub span_name: Option<String>,
+    /// Attributes that spans have besides those that they always have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub attributes: Vec<TracingAttribute>,
+}
+
+/// Collector of spans.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TracingProvider {
+    /// Service of the collector. OTLP is spoken over gRPC, or over HTTP where `appProtocol` of the port is `http` or `https`.
+    pub backend_ref: CollectorRef,
+    /// Headers that are sent along.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub headers: Vec<Header>,
+}
+
+/// `BackendObjectReference`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CollectorRef {
+    /// The core group when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub group: Option<String>,
+    /// Service when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: Option<String>,
+    /// The name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The namespace of the object that refers when absent. Another one needs a ReferenceGrant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+    /// The port of the Service; required.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65_535))]
+    pub port: Option<i32>,
+}
+
+/// Traces that a caller has begun.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ParentBasedSampling {
+    /// `Enabled`, the default, records what the caller records; `Disabled` records the share that `samplingRate` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ParentSamplingMode>,
+    /// Share of what the caller records. Envoy records all of it or nothing, so that no other share than all is supported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling_rate: Option<Fraction>,
+}
+
+/// Attribute of spans.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TracingAttribute {
+    /// Name of the attribute.
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[a-zA-Z0-9_.:/-]+$"))]
+    pub name: String,
+    /// The member below that is set.
+    pub source_type: AttributeSourceType,
+    /// For `Header`: a header of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub header_name: Option<String>,
+    /// For `Literal`: the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub literal_value: Option<String>,
+    /// For `Attribute`: OpenTelemetry's name of something that the proxy knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[a-z0-9_.-]+$"))]
+    pub attribute_key: Option<String>,
+}

@@ -1,0 +1,49 @@
+//! Conditions of XTelemetryPolicies: an entry for each Gateway that the policy is for.
+
+use std::collections::BTreeMap;
+
+use super::policies::ancestor;
+use crate::api::NamespacedName;
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::gateways::telemetry_policies::TelemetryPolicies;
+use crate::status::{PolicyStatus, Reason, Verdict};
+
+/// Returns the statuses of all policies for a Gateway of ours. They have no more entries than targets.
+pub(crate) fn statuses(
+    gateways: &[CheckedGateway<'_>],
+    policies: &TelemetryPolicies<'_>,
+    controller_name: &str,
+) -> BTreeMap<NamespacedName, PolicyStatus> {
+    let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
+    // The Gateways are in the order of their names.
+    for gateway in gateways {
+        let tracing = &gateway.tracing;
+        let oldest = tracing.policy.map(crate::api::Metadata::key);
+        for policy in policies.of(gateway.metadata) {
+            let metadata = &policy.object.metadata;
+            let generation = metadata.generation;
+            let conditions = match &oldest {
+                Some(oldest) if *oldest != metadata.key() => {
+                    let mut verdict = Verdict::default();
+                    let why = format!(
+                        "XTelemetryPolicy {oldest} is older and for Gateway {}, too",
+                        gateway.name()
+                    );
+                    verdict.refuse(Reason::Conflicted, why);
+                    vec![verdict.accepted("", generation)]
+                }
+                _ => {
+                    let message = metadata.unknown.beside("the policy applies", "", None);
+                    vec![
+                        tracing.accepted.accepted(&message, generation),
+                        tracing.resolved.resolved_refs(generation),
+                    ]
+                }
+            };
+            let status = statuses.entry(metadata.key()).or_default();
+            let ancestor = ancestor(&gateway.name(), controller_name, conditions);
+            status.ancestors.push(ancestor);
+        }
+    }
+    statuses
+}

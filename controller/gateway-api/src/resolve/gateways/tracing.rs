@@ -1,0 +1,136 @@
+//! Tracing of each Gateway: what its oldest XTelemetryPolicy says, or else its settings, and the collector.
+//!
+//! What cannot be done as it is said is not done at all: nothing is traced, requests go on, and a status says why.
+
+use super::telemetry_policies::{TelemetryPolicies, TelemetryPolicy};
+use crate::api::{
+    CollectorRef, EXPERIMENTAL_GATEWAY_GROUP, Metadata, NamespacedName, SESAME_GROUP,
+    TracingSettings,
+};
+use crate::resolve::backends::tls_policies::ServiceName;
+use crate::resolve::backends::{BackendTarget, Backends, ResolvedRef};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::context::grants::Referrer;
+use crate::resolve::settings::tracing::{self, ConfiguredTracing, TracingDecision};
+use crate::status::{Grounds, Reason, Verdict};
+use crate::world::Kind;
+use sesame_proto::schema;
+
+/// Tracing of one Gateway.
+#[derive(Debug, Default)]
+pub(crate) struct GatewayTracing<'w> {
+    /// The policy that decides; none if the settings do, or nobody.
+    pub(crate) policy: Option<&'w Metadata>,
+    /// Verdict on what that policy says for this Gateway.
+    pub(crate) accepted: Verdict,
+    /// Verdict on its reference.
+    pub(crate) resolved: Verdict,
+    /// Tracing as the snapshot says it; none if nothing is traced.
+    pub(crate) traces: Option<schema::Tracing>,
+    /// Service of the collector, if it has policies.
+    pub(crate) policed: Option<ServiceName<'w>>,
+}
+
+/// The facts of a Gateway that decide about tracing.
+pub(super) struct TracedGateway<'g> {
+    pub(super) metadata: &'g Metadata,
+    /// Name under which it is published with others; none if it is published by itself.
+    pub(super) merged: Option<&'g NamespacedName>,
+    /// True if it sends to a mesh.
+    pub(super) meshed: bool,
+    pub(super) configured: Option<&'g ConfiguredTracing>,
+}
+
+/// Returns the tracing of a Gateway, and a message if its settings say something that cannot be done.
+pub(super) fn check<'w>(
+    gateway: &TracedGateway<'_>,
+    policies: &TelemetryPolicies<'w>,
+    backends: &mut Backends<'w>,
+    cx: &ResolveContext<'w, '_>,
+) -> (GatewayTracing<'w>, Option<String>) {
+    let mut found = GatewayTracing::default();
+    if let Some(TelemetryPolicy { object, accepted }) = policies.of(gateway.metadata).first() {
+        found.policy = Some(&object.metadata);
+        found.accepted = accepted.clone();
+        if gateway.merged.is_some() {
+            let why = "the Gateway is served by the same Envoys as others of its class, which trace alike; set spec.tracing of the \
+                       SesameConfiguration that its GatewayClass names";
+            found.accepted.refuse(Reason::UnsupportedValue, why);
+        }
+        if !found.accepted.good() {
+            return (found, None);
+        }
+        let namespace = object.metadata.namespace.as_str();
+        let referrer = Referrer {
+            group: EXPERIMENTAL_GATEWAY_GROUP,
+            kind: Kind::XTelemetryPolicy.as_str(),
+            namespace,
+        };
+        let unsaid = TracingSettings::default();
+        match tracing::read(object.spec.tracing.as_ref().unwrap_or(&unsaid)) {
+            Ok(TracingDecision::Off) => return (found, None),
+            Ok(TracingDecision::To(collector, traces)) => {
+                let outcome = found.send(gateway, collector, traces, referrer, backends, cx);
+                if let Err((reason, why)) = outcome {
+                    let message = format!("spec.tracing.provider.backendRef: {why}");
+                    let verdict = match reason {
+                        Reason::UnsupportedValue => &mut found.accepted,
+                        _ => &mut found.resolved,
+                    };
+                    verdict.refuse(reason, format!("{message}; nothing is traced"));
+                }
+                return (found, None);
+            }
+            // A fault has been told.
+            Ok(TracingDecision::Unsaid) | Err(_) => {}
+        }
+    }
+    let Some(ConfiguredTracing { namespace, spec }) = gateway.configured else {
+        return (found, None);
+    };
+    // They have been checked.
+    let Ok(TracingDecision::To(collector, traces)) = tracing::read(spec) else {
+        return (found, None);
+    };
+    let referrer = Referrer {
+        group: SESAME_GROUP,
+        kind: Kind::SesameConfiguration.as_str(),
+        namespace,
+    };
+    let outcome = found.send(gateway, collector, traces, referrer, backends, cx);
+    let fault = outcome.err().map(|(_, why)| {
+        format!(
+            "spec.tracing.provider.backendRef of a SesameConfiguration: {why}; nothing is traced"
+        )
+    });
+    (found, fault)
+}
+
+impl<'w> GatewayTracing<'w> {
+    /// Looks up the collector, and sends spans to it.
+    fn send(
+        &mut self,
+        gateway: &TracedGateway<'_>,
+        collector: &CollectorRef,
+        mut traces: schema::Tracing,
+        referrer: Referrer<'_>,
+        backends: &mut Backends<'w>,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<(), Grounds> {
+        if gateway.meshed {
+            let why = "tracing is not supported on a Gateway that sends to a mesh";
+            return Err((Reason::UnsupportedValue, why.to_owned()));
+        }
+        let (ResolvedRef { policed, target }, http) = backends.collector(referrer, collector, cx);
+        self.policed = policed;
+        match target? {
+            BackendTarget::Backend(name) => {
+                traces.backend = name;
+                traces.http = http;
+                self.traces = Some(traces);
+                Ok(())
+            }
+            BackendTarget::Refused(why) => Err((Reason::Invalid, why)),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! A collector in this process, which takes spans as OTLP over gRPC and over HTTP on one port and remembers them.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use envoy_types::pb::opentelemetry::proto::common::v1::{KeyValue, any_value::Value};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use sesame_kit::wait::{eventually, holds};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// Time that spans may take.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// One span.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// The trace, in hexadecimal digits.
+    pub trace: String,
+    /// The span, in hexadecimal digits.
+    pub id: String,
+    /// The span above it, in hexadecimal digits; empty for none.
+    pub parent: String,
+    /// The name.
+    pub name: String,
+    /// `service.name` of its resource.
+    pub service: String,
+    /// Start and end in nanoseconds since 1970.
+    pub time: (u64, u64),
+    /// Attributes, as text.
+    pub attributes: Vec<(String, String)>,
+    /// Headers of the message that it came with, and its path as `:path`.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Span {
+    /// Returns the value of an attribute.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        find(&self.attributes, name)
+    }
+
+    /// Returns the value of a header of its message.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        find(&self.headers, name)
+    }
+}
+
+fn find<'p>(pairs: &'p [(String, String)], name: &str) -> Option<&'p str> {
+    let found = pairs.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| value.as_str())
+}
+
+/// A running collector; it ends with this value.
+pub struct Collecting {
+    address: SocketAddr,
+    spans: Memory,
+    task: JoinHandle<()>,
+}
+
+type Memory = Arc<Mutex<Vec<Span>>>;
+
+impl Collecting {
+    /// Starts one on a free port of 127.0.0.1.
+    pub async fn start() -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST.into()).await
+    }
+
+    /// Starts one on a free port of this address.
+    pub async fn start_at(address: IpAddr) -> Self {
+        let listener = TcpListener::bind((address, 0))
+            .await
+            .expect("the address has a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let spans = Arc::default();
+        let task = tokio::spawn(accept(listener, Arc::clone(&spans)));
+        Self {
+            address,
+            spans,
+            task,
+        }
+    }
+
+    /// Returns the address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the spans that it has.
+    pub fn spans(&self) -> Vec<Span> {
+        self.spans.lock().expect("no panic under this lock").clone()
+    }
+
+    /// Waits until it has this many spans of a trace, and returns them.
+    pub async fn wait(&self, trace: &str, count: usize) -> Vec<Span> {
+        let what = format!("{count} spans of trace {trace}");
+        eventually(&what, WAIT, async || {
+            let spans = self.spans();
+            let found: Vec<Span> = spans
+                .iter()
+                .filter(|it| it.trace == trace)
+                .cloned()
+                .collect();
+            holds(found.len() >= count, || format!("{spans:#?}"))?;
+            Ok(found)
+        })
+        .await
+    }
+}
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, spans: Memory) {
+    // The connections end with the collector.
+    let mut connections = tokio::task::JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(serve(stream, Arc::clone(&spans)));
+    }
+}
+
+async fn serve(stream: TcpStream, spans: Memory) {
+    let io = TokioIo::new(stream);
+    let answer = service_fn(move |request| answer(request, Arc::clone(&spans)));
+    // A proxy that goes away is no matter of ours.
+    let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
+        .serve_connection(io, answer)
+        .await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    memory: Memory,
+) -> Result<Response<BoxBody<Bytes, Infallible>>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let body = body
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes);
+    let mut body = body.unwrap_or_default();
+    let is_grpc = sesame_kit::grpc::is_request(&parts.headers);
+    if is_grpc {
+        // One byte of flags and four of length.
+        body = body.slice(5.min(body.len())..);
+    }
+    let headers = parts.headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        (name.as_str().to_owned(), value)
+    });
+    let path = (":path".to_owned(), parts.uri.path().to_owned());
+    let headers: Vec<_> = headers.chain([path]).collect();
+    if let Ok(message) = ExportTraces::decode(body) {
+        let mut spans = memory.lock().expect("no panic under this lock");
+        spans.extend(read(message, &headers));
+    }
+    if !is_grpc {
+        return Ok(Response::new(Full::default().boxed()));
+    }
+    let mut framed = BytesMut::new();
+    // An answer that says nothing.
+    framed.put_u8(0);
+    framed.put_u32(0);
+    Ok(sesame_kit::grpc::answer(Response::new(Full::new(framed.freeze()))).await)
+}
+
+fn read(message: ExportTraces, headers: &[(String, String)]) -> Vec<Span> {
+    let mut found = Vec::new();
+    for ResourceSpans { resource, scopes } in message.resources {
+        let resource = attributes(resource.unwrap_or_default().attributes);
+        let service = find(&resource, "service.name").unwrap_or_default();
+        for span in scopes.into_iter().flat_map(|scope| scope.spans) {
+            found.push(Span {
+                trace: hex(&span.trace),
+                id: hex(&span.id),
+                parent: hex(&span.parent),
+                name: span.name,
+                service: service.to_owned(),
+                time: (span.start, span.end),
+                attributes: attributes(span.attributes),
+                headers: headers.to_vec(),
+            });
+        }
+    }
+    found
+}
+
+fn attributes(pairs: Vec<KeyValue>) -> Vec<(String, String)> {
+    let text = |pair: KeyValue| {
+        let value = match pair.value.and_then(|value| value.value) {
+            Some(Value::StringValue(text)) => text,
+            Some(Value::IntValue(number)) => number.to_string(),
+            Some(Value::BoolValue(yes)) => yes.to_string(),
+            other => format!("{other:?}"),
+        };
+        (pair.key, value)
+    };
+    pairs.into_iter().map(text).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("text can be written");
+    }
+    text
+}
+
+/// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`. This and the messages below are OTLP's, as far as they are
+/// looked at.
+#[derive(Clone, PartialEq, Message)]
+struct ExportTraces {
+    #[prost(message, repeated, tag = "1")]
+    resources: Vec<ResourceSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ResourceSpans {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    scopes: Vec<ScopeSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScopeSpans {
+    #[prost(message, repeated, tag = "2")]
+    spans: Vec<OtlpSpan>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OtlpSpan {
+    #[prost(bytes = "vec", tag = "1")]
+    trace: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    parent: Vec<u8>,
+    #[prost(string, tag = "5")]
+    name: String,
+    #[prost(fixed64, tag = "7")]
+    start: u64,
+    #[prost(fixed64, tag = "8")]
+    end: u64,
+    #[prost(message, repeated, tag = "9")]
+    attributes: Vec<KeyValue>,
+}
