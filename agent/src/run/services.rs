@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,8 +20,10 @@ use super::certificates::CertificatesSource;
 use super::cluster::{Clients, Reporter};
 use super::directories::Directories;
 use super::engine::SourceState;
-use super::metrics::{self, KnownBackends, MetricsSource};
+use super::events::{self, Recorder};
+use super::metrics::{self, KnownBackends, MetricsSource, PageSource};
 use super::observed::{AllObserved, newest};
+use super::page::{self, PageFacts};
 use super::reload::{LiveSettings, ReloadRequest};
 use super::report::compose::{self, ReportFacts};
 use super::report::{AgentReport, Report, ReportSource, expiry, health};
@@ -113,7 +115,12 @@ impl Services {
         };
         if let Some(address) = options.metrics.address {
             let (listener, guard) = guarded(address, &options.metrics).await?;
-            tasks.spawn(metrics::serve(listener, guard, metrics.clone()));
+            let page = pages(
+                directories.state(),
+                &report,
+                CertificatesSource::of(&known, &observed),
+            );
+            tasks.spawn(metrics::serve(listener, guard, metrics.clone(), page));
         }
         let state_dir = directories.state().to_owned();
         let doors = server::Doors {
@@ -124,8 +131,20 @@ impl Services {
             metrics,
             certificates: CertificatesSource::of(&known, &observed),
         };
-        tasks.spawn(server::serve(listener, report.clone(), state_dir, doors));
+        tasks.spawn(server::serve(
+            listener,
+            Arc::clone(&report),
+            state_dir,
+            doors,
+        ));
         tasks.spawn(expiry::log(observed.clone()));
+        let recorder = Recorder::new(
+            directories.state(),
+            Arc::clone(&report),
+            known.clone(),
+            observed.clone(),
+        );
+        tasks.spawn(recorder.run());
         let reporter = match (&options.source, clients) {
             (Source::Cluster(settings), Some(clients)) => {
                 Some(Reporter::start(settings, live, clients, known, observed))
@@ -154,6 +173,20 @@ impl Services {
         // A socket that nobody answers only misleads.
         let _ = std::fs::remove_file(self.socket);
     }
+}
+
+/// Returns a function that makes the status page of the newest values.
+fn pages(state_dir: &Path, report: &ReportSource, certificates: CertificatesSource) -> PageSource {
+    let (state_dir, report) = (state_dir.to_owned(), Arc::clone(report));
+    Arc::new(move || {
+        page::page(&PageFacts {
+            report: &report(true),
+            certificates: &certificates.unasked(),
+            // What cannot be read is told in the log already.
+            events: &events::list(&state_dir).unwrap_or_default(),
+            now: Timestamp::now(),
+        })
+    })
 }
 
 /// Returns a function that makes a report of the newest values, with the statuses of all objects if it is told so.
