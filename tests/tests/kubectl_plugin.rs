@@ -139,7 +139,7 @@ async fn the_plugin_shows_gateways_hosts_and_requests_with_the_rights_of_its_cal
     assert_eq!(why.status.code(), Some(1), "{}", words(&why));
     assert!(words(&why).contains("is served nowhere"), "{}", words(&why));
 
-    // What is there already changes nothing; another backend does.
+    // A route that is there already changes nothing; another backend does.
     let same = plugin.run_with(&["diff", "-f", "-"], &yaml(&[route("cart")]));
     assert_eq!(same.status.code(), Some(0), "{}", words(&same));
     let file = plugin.directory.path().join("other.yaml");

@@ -159,9 +159,9 @@ async fn a_browser_shows_the_page_and_runs_nothing_of_it() {
     };
     let directory = tempfile::tempdir().expect("a directory");
     let picture = directory.path().join("status-page.png");
-    let shot = format!("--screenshot={}", picture.display());
+    let picture_to = format!("--screenshot={}", picture.display());
     let size = "--window-size=1180,900".to_owned();
-    show(vec![shot, size]).await.expect("a picture");
+    show(vec![picture_to, size]).await.expect("a picture");
     let bytes = std::fs::read(&picture).expect("a picture");
     assert!(bytes.starts_with(b"\x89PNG"), "{} bytes", bytes.len());
     if std::env::var_os("SESAME_SET_PICTURES").is_some() {

@@ -1,4 +1,4 @@
-//! What an agent tells of its traffic and of its past: `top`, the choice of lines of `logs`, and `events`. Asked of a real agent
+//! The traffic and the past of an agent, as it tells them: `top`, the choice of lines of `logs`, and `events`. Asked of a real agent
 //! with a real Envoy.
 
 use std::process::Output;
@@ -113,15 +113,20 @@ async fn top_and_logs_lead_from_an_error_to_its_backend_and_from_a_delay_to_its_
 async fn without_logs_in_files_top_takes_the_metrics() {
     let setup = Setup::with_ports(&[80]).flag("--access-log=off");
     let (agent, _backends, _) = serving(setup).await;
-    let ask = async || {
-        let failing = agent.get(80, "shop.test", "/stock/status/503");
-        let mut checks = Checks::default();
-        checks.status(failing, 503).await;
-        checks.finish();
+    let asking = async {
+        loop {
+            let failing = agent.get(80, "shop.test", "/stock/status/503");
+            let mut checks = Checks::default();
+            checks.status(failing, 503).await;
+            checks.finish();
+        }
     };
-    ask().await;
+    let mut asking = std::pin::pin!(asking);
     eventually("failures of a backend in top", SOON, async || {
-        let (report, ()) = tokio::join!(told(&agent, "top --once --window 1s"), ask());
+        let report = tokio::select! {
+            report = told(&agent, "top --once --window 1s") => report,
+            () = &mut asking => Vec::new(),
+        };
         let report = &report[0];
         let mut rows = report["rows"]["backend"].as_array().into_iter().flatten();
         let fails = rows.any(|row| {
@@ -178,7 +183,7 @@ async fn what_has_happened_is_told_and_outlives_the_agent() {
 
     agent.wait_stored().await;
     agent.kill9();
-    // What happens while no agent runs is seen by the next one.
+    // The next agent sees what happens while none runs.
     let other = manifests.replace("shop.test", "other.test");
     agent.write("all.yaml", &other);
     agent.kill9_envoy();

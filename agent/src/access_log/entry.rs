@@ -5,7 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-/// What a line says of a request or connection; what it does not say is none.
+/// Content of a line about a request or connection; what it does not say is none.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LogEntry {

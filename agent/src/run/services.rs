@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -115,11 +115,7 @@ impl Services {
         };
         if let Some(address) = options.metrics.address {
             let (listener, guard) = guarded(address, &options.metrics).await?;
-            let page = pages(
-                directories.state(),
-                &report,
-                CertificatesSource::of(&known, &observed),
-            );
+            let page = pages(directories, &report, &known, &observed);
             tasks.spawn(metrics::serve(listener, guard, metrics.clone(), page));
         }
         let state_dir = directories.state().to_owned();
@@ -131,20 +127,9 @@ impl Services {
             metrics,
             certificates: CertificatesSource::of(&known, &observed),
         };
-        tasks.spawn(server::serve(
-            listener,
-            Arc::clone(&report),
-            state_dir,
-            doors,
-        ));
+        tasks.spawn(server::serve(listener, report.clone(), state_dir, doors));
         tasks.spawn(expiry::log(observed.clone()));
-        let recorder = Recorder::new(
-            directories.state(),
-            Arc::clone(&report),
-            known.clone(),
-            observed.clone(),
-        );
-        tasks.spawn(recorder.run());
+        tasks.spawn(recorder(directories, &report, &known, &observed).run());
         let reporter = match (&options.source, clients) {
             (Source::Cluster(settings), Some(clients)) => {
                 Some(Reporter::start(settings, live, clients, known, observed))
@@ -175,14 +160,35 @@ impl Services {
     }
 }
 
+/// Returns what writes down the events of this host.
+fn recorder(
+    directories: &Directories,
+    report: &ReportSource,
+    known: &watch::Receiver<SourceState>,
+    observed: &watch::Receiver<AllObserved>,
+) -> Recorder {
+    Recorder::new(
+        directories.state(),
+        Arc::clone(report),
+        known.clone(),
+        observed.clone(),
+    )
+}
+
 /// Returns a function that makes the status page of the newest values.
-fn pages(state_dir: &Path, report: &ReportSource, certificates: CertificatesSource) -> PageSource {
-    let (state_dir, report) = (state_dir.to_owned(), Arc::clone(report));
+fn pages(
+    directories: &Directories,
+    report: &ReportSource,
+    known: &watch::Receiver<SourceState>,
+    observed: &watch::Receiver<AllObserved>,
+) -> PageSource {
+    let (state_dir, report) = (directories.state().to_owned(), Arc::clone(report));
+    let certificates = CertificatesSource::of(known, observed);
     Arc::new(move || {
         page::page(&PageFacts {
             report: &report(true),
             certificates: &certificates.unasked(),
-            // What cannot be read is told in the log already.
+            // The log says already that they cannot be read.
             events: &events::list(&state_dir).unwrap_or_default(),
             now: Timestamp::now(),
         })

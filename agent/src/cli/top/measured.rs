@@ -1,4 +1,4 @@
-//! Counts what the agent's metrics say of backends, where access logs are in no file.
+//! TopCounts what the agent's metrics say of backends, where access logs are in no file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 use sesame_gateway_api::api::NamespacedName;
 
 use super::By;
-use super::tally::{Counts, Tally, TopReport};
+use super::tally::{Tally, TopCounts, TopReport};
 use crate::cli::agent;
 use crate::run::Sample;
 
-/// Counts of backends since their Envoys started.
-type BackendCounts = BTreeMap<String, Counts>;
+/// TopCounts of backends since their Envoys started.
+type BackendCounts = BTreeMap<String, TopCounts>;
 
 /// The agent that is asked, and its last answers.
 pub(super) struct MeasuredTraffic {
@@ -108,17 +108,17 @@ fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
 }
 
 /// Returns what was counted since `before`; all of it where an Envoy has begun anew.
-fn since(now: &Counts, before: Option<&Counts>) -> Counts {
+fn since(now: &TopCounts, before: Option<&TopCounts>) -> TopCounts {
     let Some(before) = before else {
         // Nobody knows when that was counted.
-        return Counts::default();
+        return TopCounts::default();
     };
     let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
     let flags = now.flags.iter().map(|(reason, count)| {
         let before = before.flags.get(reason).copied().unwrap_or(0);
         (reason.clone(), more(*count, before))
     });
-    Counts {
+    TopCounts {
         requests: more(now.requests, before.requests),
         classes: std::array::from_fn(|class| more(now.classes[class], before.classes[class])),
         retried: more(now.retried, before.retried),

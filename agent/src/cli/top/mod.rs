@@ -26,7 +26,7 @@ use crate::run::inspect;
 /// Goes to the top of a terminal, and clears what is below.
 const AGAIN: &str = "\x1b[H\x1b[J";
 
-/// What requests are told apart by.
+/// The part of a line by which requests are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum By {
@@ -75,7 +75,7 @@ pub(crate) struct TopArgs {
     metrics: bool,
 }
 
-/// Where the counts come from.
+/// Source of the counts.
 enum Traffic {
     Logged(LoggedTraffic),
     Measured(MeasuredTraffic),

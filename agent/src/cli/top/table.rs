@@ -1,4 +1,4 @@
-//! What `top` shows, as tables. Pure.
+//! Writes the report of `top` as tables. Pure.
 
 use std::fmt::Write as _;
 

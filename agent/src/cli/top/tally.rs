@@ -1,4 +1,4 @@
-//! Counts of requests by what they met, and what is shown of them. Pure.
+//! TopCounts of requests by what they met, and what is shown of them. Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ const OTHERS: &str = "other";
 /// Name of what met nothing of this sort.
 const NONE: &str = "none";
 
-/// Counts of everything that ended in one span of time.
+/// TopCounts of everything that ended in one span of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    counts: BTreeMap<By, BTreeMap<String, Counts>>,
+    counts: BTreeMap<By, BTreeMap<String, TopCounts>>,
 }
 
-/// Counts of one route, backend or endpoint.
+/// TopCounts of one route, backend or endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct TopCounts {
     /// Requests, or connections that are passed on as they are.
     pub(super) requests: u64,
     /// Requests by the class of their status, of which the first digit is the index.
@@ -37,7 +37,7 @@ pub(super) struct Counts {
 }
 
 impl Tally {
-    /// Counts a line by each of these.
+    /// TopCounts a line by each of these.
     pub(super) fn note(&mut self, entry: &LogEntry, by: &[By]) {
         for by in by {
             let name = match by {
@@ -51,7 +51,7 @@ impl Tally {
     }
 
     /// Returns the counts under a name.
-    pub(super) fn of(&mut self, by: By, name: &str) -> &mut Counts {
+    pub(super) fn of(&mut self, by: By, name: &str) -> &mut TopCounts {
         let names = self.counts.entry(by).or_default();
         let is_new = !names.contains_key(name);
         let name = if is_new && names.len() >= MOST_NAMES {
@@ -85,7 +85,7 @@ impl Tally {
     }
 }
 
-impl Counts {
+impl TopCounts {
     fn note(&mut self, entry: &LogEntry) {
         self.requests += 1;
         if let Some(status) = entry.status
@@ -158,7 +158,7 @@ fn route(name: &str) -> &str {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TopReport {
-    /// Where it was counted: `accessLog` or `metrics`.
+    /// Source of the counts: `accessLog` or `metrics`.
     pub(super) source: &'static str,
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
@@ -187,7 +187,7 @@ pub(super) struct TopRow {
 }
 
 impl TopRow {
-    fn of(name: &str, counts: &Counts, seconds: f64) -> Self {
+    fn of(name: &str, counts: &TopCounts, seconds: f64) -> Self {
         let classes = (1..).zip(&counts.classes[1..]);
         let classes = classes.filter(|(_, count)| **count > 0);
         Self {

@@ -1,4 +1,4 @@
-//! What holds on a host at one moment, and the events that lie between two moments. Pure.
+//! The facts of a host at one moment, and the events that lie between two moments. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ const MOST_CHARACTERS: usize = 500;
 
 /// Everything that holds: what, of which Gateway, about what, and more of it in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct HostFacts(BTreeMap<FactKey, String>);
+pub(super) struct EventFacts(BTreeMap<FactKey, String>);
 
 type FactKey = (HostEventKind, String, String);
 
 /// Certificates that Envoys serve: when each expires, in words, by Gateway and name.
 pub(super) type ServedCertificates = BTreeMap<(String, String), String>;
 
-impl HostFacts {
+impl EventFacts {
     /// Returns what these events leave behind.
     pub(super) fn after(events: &[HostEvent]) -> Self {
         let mut facts = BTreeMap::new();
@@ -278,10 +278,10 @@ mod tests {
     #[test]
     fn what_changes_is_an_event_once() {
         let none = ServedCertificates::new();
-        let mut facts = HostFacts::default();
+        let mut facts = EventFacts::default();
         let mut kept = Vec::new();
         let mut look = |report: &Report, certificates: &ServedCertificates| {
-            let now = HostFacts::of(report, certificates, &facts);
+            let now = EventFacts::of(report, certificates, &facts);
             let events = now.since(&facts, kept.len() as u64, Timestamp::UNIX_EPOCH);
             kept.extend(events.clone());
             facts = now;
@@ -322,13 +322,13 @@ mod tests {
     #[test]
     fn the_next_agent_knows_what_the_last_one_told() {
         let none = ServedCertificates::new();
-        let facts = HostFacts::of(&report(7, "1"), &none, &HostFacts::default());
-        let events = facts.since(&HostFacts::default(), 0, Timestamp::UNIX_EPOCH);
-        let known = HostFacts::after(&events);
+        let facts = EventFacts::of(&report(7, "1"), &none, &EventFacts::default());
+        let events = facts.since(&EventFacts::default(), 0, Timestamp::UNIX_EPOCH);
+        let known = EventFacts::after(&events);
         assert_eq!(known, facts);
         let mut next = report(7, "1");
         next.agent.pid = 5;
-        let now = HostFacts::of(&next, &none, &known);
+        let now = EventFacts::of(&next, &none, &known);
         assert_eq!(
             told(&now.since(&known, 9, Timestamp::UNIX_EPOCH)),
             ["AgentStarted"]
@@ -339,8 +339,8 @@ mod tests {
     fn many_at_once_are_bounded() {
         let mut many = report(7, "1");
         many.warnings = (0..1000).map(|number| format!("{number}")).collect();
-        let facts = HostFacts::of(&many, &ServedCertificates::new(), &HostFacts::default());
-        let events = facts.since(&HostFacts::default(), 0, Timestamp::UNIX_EPOCH);
+        let facts = EventFacts::of(&many, &ServedCertificates::new(), &EventFacts::default());
+        let events = facts.since(&EventFacts::default(), 0, Timestamp::UNIX_EPOCH);
         assert_eq!(events.len(), MOST_EVENTS + 1);
         assert_eq!(events[MOST_EVENTS].event, HostEventKind::MoreOmitted);
         assert_eq!(cut(&"ä".repeat(600)).chars().count(), MOST_CHARACTERS + 1);

@@ -1,4 +1,4 @@
-//! What has happened on this host: revisions applied, refused and held, Envoys started, certificates, a source that was lost.
+//! The past of this host: revisions applied, refused and held, Envoys started, certificates, a source that was lost.
 //!
 //! Events are the differences between two looks at what the agent reports, so they need nobody to tell them, and what changed
 //! while no agent ran is among them. They are kept in the state directory, within bounds. They must hold nothing of a key, and
@@ -28,7 +28,7 @@ pub(crate) struct HostEvent {
     pub(crate) number: u64,
     /// Time at which the agent saw it.
     pub(crate) time: Timestamp,
-    /// What has happened.
+    /// Kind of the event.
     pub(crate) event: HostEventKind,
     /// `namespace/name` of the Gateway; empty for what concerns the host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -44,7 +44,7 @@ pub(crate) struct HostEvent {
     pub(crate) ended: bool,
 }
 
-/// What has happened.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum HostEventKind {
     /// The agent has started.

@@ -10,7 +10,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::ExpiryOf;
 use tokio::sync::watch;
 
-use super::facts::{HostFacts, ServedCertificates};
+use super::facts::{EventFacts, ServedCertificates};
 use super::store::EventStore;
 use crate::run::engine::SourceState;
 use crate::run::observed::{AllObserved, Observed, newest};
@@ -28,7 +28,7 @@ pub(in crate::run) struct Recorder {
     all: watch::Receiver<AllObserved>,
     followed: BTreeMap<NamespacedName, watch::Receiver<Observed>>,
     store: EventStore,
-    facts: HostFacts,
+    facts: EventFacts,
     /// Number of the last event.
     last: u64,
     failing: bool,
@@ -56,7 +56,7 @@ impl Recorder {
             followed: BTreeMap::new(),
             store,
             last: events.last().map_or(0, |event| event.number),
-            facts: HostFacts::after(&events),
+            facts: EventFacts::after(&events),
             failing: false,
             read: false,
         }
@@ -120,7 +120,7 @@ impl Recorder {
             return;
         }
         let observed = newest(&self.all);
-        let mut facts = HostFacts::of(&report, &certificates(&observed), &self.facts);
+        let mut facts = EventFacts::of(&report, &certificates(&observed), &self.facts);
         for (name, observed) in &observed {
             let held = self.known.borrow().held(name).cloned();
             if let Some(why) = observed.held.clone().or(held) {

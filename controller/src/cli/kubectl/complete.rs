@@ -34,8 +34,8 @@ pub(in crate::cli) fn complete(words: &[String]) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut end = NO_FILES;
     if let Some(argument) = valued {
-        let values = argument.get_possible_values();
-        lines.extend(values.iter().map(|value| value.get_name().to_owned()));
+        let possible = argument.get_possible_values();
+        lines.extend(possible.iter().map(|value| value.get_name().to_owned()));
         if matches!(argument.get_id().as_str(), "filename" | "kubeconfig") {
             end = FILES;
         }

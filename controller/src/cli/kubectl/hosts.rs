@@ -41,7 +41,7 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
     Ok(hosts)
 }
 
-pub(super) fn text(hosts: &Vec<ServingHost>, wide: bool) -> String {
+pub(super) fn text(hosts: &[ServingHost], wide: bool) -> String {
     let mut headings = vec![
         "GATEWAY",
         "HOST",

@@ -164,14 +164,16 @@ fn run(cli: PluginCli) -> Result<bool> {
         match command {
             PluginCommand::Status(args) => {
                 let look = async || status::read(&reader, args.name.as_deref()).await;
-                show(&reader, args.watch, look, status::text, |all| {
+                let text = |all: &Vec<_>, wide| status::text(all, wide);
+                show(&reader, args.watch, look, text, |all| {
                     all.iter().all(|row| row.problems.is_empty())
                 })
                 .await
             }
             PluginCommand::Hosts(args) => {
                 let look = async || hosts::read(&reader, args.name.as_deref()).await;
-                show(&reader, args.watch, look, hosts::text, |_| true).await
+                let text = |all: &Vec<_>, wide| hosts::text(all, wide);
+                show(&reader, args.watch, look, text, |_| true).await
             }
             PluginCommand::Explain(args) => explain(&reader, &args).await,
             PluginCommand::Why(args) => why::main(&reader, &args).await,

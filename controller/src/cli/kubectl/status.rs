@@ -163,7 +163,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Returns the table, and below it what is wrong.
-pub(super) fn text(rows: &Vec<GatewayRow>, wide: bool) -> String {
+pub(super) fn text(rows: &[GatewayRow], wide: bool) -> String {
     let mut headings = vec![
         "NAMESPACE",
         "NAME",

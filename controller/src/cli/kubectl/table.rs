@@ -1,6 +1,6 @@
 //! Tables as kubectl prints them. Pure.
 //!
-//! What objects say was written by many people: none of it may reach a terminal as a command to it.
+//! The texts of objects were written by many people: none of them may reach a terminal as a command to it.
 
 use comfy_table::{Table, presets};
 use jiff::SignedDuration;

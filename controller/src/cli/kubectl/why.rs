@@ -42,7 +42,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bo
         .split_once('/')
         .unwrap_or((&reader.default_namespace, name));
     let key = kind.named(NamespacedName::new(namespace, name));
-    // What holds content is never read for it.
+    // These two hold content, and are never read for it.
     let shown = match kind {
         Kind::Secret | Kind::ConfigMap => None,
         _ => reader.get(&key).await?,
