@@ -71,6 +71,12 @@ async fn guarded(
     Ok((listener, guard))
 }
 
+/// Opens the address that answers probes.
+async fn unguarded(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener.with_context(|| format!("--health-address {address}: cannot listen"))
+}
+
 impl Services {
     /// Starts all of them; fails if an address or the socket cannot be listened on.
     pub(super) async fn start(
@@ -102,9 +108,7 @@ impl Services {
             sealing,
         );
         if let Some(address) = options.health_address {
-            let listener = TcpListener::bind(address)
-                .await
-                .with_context(|| format!("--health-address {address}: cannot listen"))?;
+            let listener = unguarded(address).await?;
             tasks.spawn(health::serve(listener, Arc::clone(&report)));
         }
         let metrics = MetricsSource {
@@ -118,7 +122,6 @@ impl Services {
             let page = pages(directories, &report, &known, &observed);
             tasks.spawn(metrics::serve(listener, guard, metrics.clone(), page));
         }
-        let state_dir = directories.state().to_owned();
         let doors = server::Doors {
             queues,
             stops,
@@ -127,15 +130,16 @@ impl Services {
             metrics,
             certificates: CertificatesSource::of(&known, &observed),
         };
+        let state_dir = directories.state().to_owned();
         tasks.spawn(server::serve(listener, report.clone(), state_dir, doors));
         tasks.spawn(expiry::log(observed.clone()));
         tasks.spawn(recorder(directories, &report, &known, &observed).run());
-        let reporter = match (&options.source, clients) {
-            (Source::Cluster(settings), Some(clients)) => {
+        let reporter = clients.and_then(|clients| match &options.source {
+            Source::Cluster(settings) => {
                 Some(Reporter::start(settings, live, clients, known, observed))
             }
             _ => None,
-        };
+        });
         Ok(Self {
             tasks,
             report,
