@@ -144,6 +144,11 @@ test-dashboards: $(ENVOY) $(KUBE) $(PROMETHEUS) ## Dashboards and alerts by a re
 	$(CARGO) build --locked --workspace --bins
 	PROMETHEUS_TOOLS=$(PROMETHEUS_TOOLS) $(CARGO) test --locked --workspace --test monitoring
 
+.PHONY: test-browser
+test-browser: $(ENVOY) ## The status page in a headless browser, chromium-headless-shell or that of SESAME_BROWSER
+	$(CARGO) build --locked --workspace --bins
+	$(CARGO) test --locked --workspace --test status_page -- --ignored
+
 .PHONY: bench
 bench: $(ENVOY) ## The measurements; each is printed beside the floor of the same run
 	$(CARGO) build --locked --release --package sesame-agent --package sesame-tests --bin sesame-agent --bin bench

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use sesame_files::open::{self, Rule};
@@ -83,6 +84,34 @@ pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
         fingerprint: _,
         warnings: _,
     } = read(kubeconfig).await?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    Ok(config)
+}
+
+/// Returns the settings of a person's command, in a context of a kubeconfig.
+pub(crate) async fn config_of_user(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+) -> Result<Config> {
+    let Some(context) = context else {
+        return config(kubeconfig).await;
+    };
+    let files = kubeconfig.map_or_else(kubeconfig::usual, |file| vec![file.to_owned()]);
+    for file in &files {
+        kubeconfig::check(file)?;
+    }
+    let file = match kubeconfig {
+        Some(file) => Kubeconfig::read_from(file)?,
+        None => Kubeconfig::read()?,
+    };
+    let options = KubeConfigOptions {
+        context: Some(context.to_owned()),
+        ..KubeConfigOptions::default()
+    };
+    let mut config = Config::from_custom_kubeconfig(file, &options)
+        .await
+        .with_context(|| format!("--context {context}"))?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     Ok(config)

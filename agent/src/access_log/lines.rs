@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::ACCESS_LOG;
 use super::directory::{LogDirectory, NOWHERE, open_log};
@@ -49,6 +49,16 @@ impl LogReader {
             files: LogDirectory::files_beside(current)?.into(),
             open: None,
         })
+    }
+
+    /// Starts with the oldest file that was written to after `since`.
+    pub(crate) fn open_since(current: &Path, since: SystemTime) -> io::Result<Self> {
+        let mut log = Self::open(current)?;
+        log.files.retain(|file| {
+            let written = fs::symlink_metadata(file).and_then(|meta| meta.modified());
+            file == current || written.is_ok_and(|written| written >= since)
+        });
+        Ok(log)
     }
 
     /// Returns the next line without its end; none if there is no whole one yet.

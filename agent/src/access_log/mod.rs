@@ -7,6 +7,7 @@
 //! It must never be a reason not to serve, nor fill the disk that Envoy and the agent need.
 
 mod directory;
+mod entry;
 mod lines;
 mod plan;
 mod rotator;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+pub(crate) use self::entry::{LogEntry, LogFilter, ObjectPattern, StatusPattern};
 pub(crate) use self::lines::{LogReader, current_of};
 pub(crate) use self::rotator::LogRotator;
 

@@ -14,6 +14,7 @@ mod collect;
 mod doctor;
 mod drain;
 mod envoy;
+mod events;
 mod explain;
 mod history;
 mod host;
@@ -42,6 +43,7 @@ mod seal;
 mod settings;
 mod source;
 mod status;
+mod top;
 mod trust;
 mod validate;
 mod validate_settings;
@@ -98,6 +100,10 @@ enum Command {
     Drain(drain::DrainArgs),
     /// Print the access logs of this host's Gateways.
     Logs(logs::LogsArgs),
+    /// Show rates, errors and durations of the last seconds, by route, backend or endpoint.
+    Top(top::TopArgs),
+    /// Tell what has happened on this host: configurations applied and refused, Envoys started, certificates, the source.
+    Events(events::EventsArgs),
     /// List the configurations that Envoy has accepted.
     History(history::HistoryArgs),
     /// Show the objects in which two accepted configurations differ, or the matches that other manifests answer differently.
@@ -249,6 +255,8 @@ fn execute(
         Command::Restart(args) => restart::main(&agent, &args),
         Command::Drain(args) => drain::main(&agent, &args),
         Command::Logs(args) => logs::main(&agent, &args),
+        Command::Top(args) => top::main(&agent, &args),
+        Command::Events(args) => events::main(&agent, &args),
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),
         Command::Explain(args) => explain::main(&agent, &args),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::explain::{ServedPlace, served};
-use sesame_gateway_api::status::{ObjectStatus, Statuses};
+use sesame_gateway_api::status::{ObjectStatus, ShownCondition, Statuses, conditions_of};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 use super::EXIT_WRONG;
@@ -18,7 +18,6 @@ use super::history::StateArgs;
 use super::host::HostArgs;
 use super::offline;
 use super::render::gateway_name;
-use super::status::conditions::{ShownCondition, conditions_of};
 use super::status::selection::plural;
 use crate::run::explaining::served_accepted;
 use crate::run::report::Report;

@@ -88,16 +88,31 @@ impl CertificatesSource {
 
     /// Reports those of every Gateway, the earliest to expire first; asks each Envoy what it serves.
     pub(super) async fn report(&self) -> Vec<CertificateReport> {
+        let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
+        // All at once: several that hang take no longer than one.
+        let served = futures::future::join_all(observed.values().map(serials)).await;
+        self.list(&observed, served)
+    }
+
+    /// Reports the same without asking an Envoy.
+    pub(super) fn unasked(&self) -> Vec<CertificateReport> {
+        let observed = newest(&self.observed);
+        let served = vec![None; observed.len()];
+        self.list(&observed, served)
+    }
+
+    fn list(
+        &self,
+        observed: &BTreeMap<NamespacedName, Observed>,
+        all_served: Vec<Option<Vec<String>>>,
+    ) -> Vec<CertificateReport> {
         let files = {
             let known = self.known.borrow();
             let mut files = BTreeMap::clone(&known.key_files);
             files.extend(known.local.files.clone());
             files
         };
-        let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
         let mut found = Vec::new();
-        // All at once: several that hang take no longer than one.
-        let all_served = futures::future::join_all(observed.values().map(serials)).await;
         for ((gateway, observed), served) in observed.iter().zip(all_served) {
             let Some(applied) = &observed.applied else {
                 continue;

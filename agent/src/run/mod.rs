@@ -8,6 +8,7 @@
 //! - `agent` is the loop: `lifecycle` plans which Gateways start, wait and go, and `gateways` carries that out.
 //! - `instance` is the task of one Gateway: it brings an Envoy to its target. Its observations are `observed`.
 //! - `services` answer and report: `server` on the agent's socket, `cluster` in the cluster, both from a `report`.
+//! - `events` writes down what has happened.
 //! - `reload` reads the settings again while the agent runs.
 //! - `unit` tells a service manager whether the agent is ready and alive.
 //! - `accepted` with its `kept_keys`, `history` and `directories` are what is on disk; `shutdown` is the end.
@@ -25,6 +26,7 @@ mod cluster;
 pub mod commands;
 mod directories;
 mod engine;
+pub(crate) mod events;
 pub(crate) mod explaining;
 mod gateways;
 pub mod history;
@@ -34,6 +36,7 @@ mod kept_keys;
 mod lifecycle;
 mod metrics;
 mod observed;
+mod page;
 pub mod reload;
 pub mod report;
 mod server;
@@ -54,6 +57,7 @@ use std::time::Duration;
 
 pub(crate) use self::addresses::host::in_networks;
 pub use self::directories::DirectoriesError;
+pub(crate) use self::metrics::Sample;
 use self::reload::{ReadSettings, SettingsReading};
 pub use self::shutdown::OnStop;
 pub use self::source::Source;

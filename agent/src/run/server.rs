@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::certificates::{CERTIFICATES_PATH, CertificatesSource};
 use super::commands::{CommandRequest, QueuedCommand, ReplySink};
+use super::events::{self, EVENTS_PATH};
 use super::explaining::{self, ExplainOrder, explain_accepted};
 use super::history;
 use super::metrics::{METRICS_PATH, MetricsSource};
@@ -46,6 +47,7 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Commands (`POST /orders`) go to the `queues` of their Gateways; the answer is one JSON object a line, as things happen.
 /// `GET /metrics` is for Prometheus, `GET /certificates` lists what Envoys serve with, `POST /explain` explains a
 /// request to what was accepted last, and `GET /served` tells where an object is served.
+/// `GET /events` lists what has happened.
 /// `POST /stop` goes to `stops`: the agent ends, and its Envoys with it. `POST /reload` goes to `reloads`: the settings are read
 /// again, and `GET /settings` shows them.
 pub(super) async fn serve(
@@ -243,8 +245,9 @@ fn answer(method: &Method, path: &str, report: &ReportSource, state_dir: &Path) 
         return response;
     }
     if method == Method::GET
-        && let Some(answer) =
-            history::answer(state_dir, path).or_else(|| explaining::answer(state_dir, path))
+        && let Some(answer) = history::answer(state_dir, path)
+            .or_else(|| explaining::answer(state_dir, path))
+            .or_else(|| (path == EVENTS_PATH).then(|| events::answer(state_dir)))
     {
         return match answer {
             Ok(body) => json(StatusCode::OK, body),

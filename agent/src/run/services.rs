@@ -20,8 +20,10 @@ use super::certificates::CertificatesSource;
 use super::cluster::{Clients, Reporter};
 use super::directories::Directories;
 use super::engine::SourceState;
-use super::metrics::{self, KnownBackends, MetricsSource};
+use super::events::{self, Recorder};
+use super::metrics::{self, KnownBackends, MetricsSource, PageSource};
 use super::observed::{AllObserved, newest};
+use super::page::{self, PageFacts};
 use super::reload::{LiveSettings, ReloadRequest};
 use super::report::compose::{self, ReportFacts};
 use super::report::{AgentReport, Report, ReportSource, expiry, health};
@@ -69,6 +71,12 @@ async fn guarded(
     Ok((listener, guard))
 }
 
+/// Opens the address that answers probes.
+async fn unguarded(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener.with_context(|| format!("--health-address {address}: cannot listen"))
+}
+
 impl Services {
     /// Starts all of them; fails if an address or the socket cannot be listened on.
     pub(super) async fn start(
@@ -100,9 +108,7 @@ impl Services {
             sealing,
         );
         if let Some(address) = options.health_address {
-            let listener = TcpListener::bind(address)
-                .await
-                .with_context(|| format!("--health-address {address}: cannot listen"))?;
+            let listener = unguarded(address).await?;
             tasks.spawn(health::serve(listener, Arc::clone(&report)));
         }
         let metrics = MetricsSource {
@@ -113,9 +119,9 @@ impl Services {
         };
         if let Some(address) = options.metrics.address {
             let (listener, guard) = guarded(address, &options.metrics).await?;
-            tasks.spawn(metrics::serve(listener, guard, metrics.clone()));
+            let page = pages(directories, &report, &known, &observed);
+            tasks.spawn(metrics::serve(listener, guard, metrics.clone(), page));
         }
-        let state_dir = directories.state().to_owned();
         let doors = server::Doors {
             queues,
             stops,
@@ -124,14 +130,16 @@ impl Services {
             metrics,
             certificates: CertificatesSource::of(&known, &observed),
         };
+        let state_dir = directories.state().to_owned();
         tasks.spawn(server::serve(listener, report.clone(), state_dir, doors));
         tasks.spawn(expiry::log(observed.clone()));
-        let reporter = match (&options.source, clients) {
-            (Source::Cluster(settings), Some(clients)) => {
+        tasks.spawn(recorder(directories, &report, &known, &observed).run());
+        let reporter = clients.and_then(|clients| match &options.source {
+            Source::Cluster(settings) => {
                 Some(Reporter::start(settings, live, clients, known, observed))
             }
             _ => None,
-        };
+        });
         Ok(Self {
             tasks,
             report,
@@ -154,6 +162,41 @@ impl Services {
         // A socket that nobody answers only misleads.
         let _ = std::fs::remove_file(self.socket);
     }
+}
+
+/// Returns what writes down the events of this host.
+fn recorder(
+    directories: &Directories,
+    report: &ReportSource,
+    known: &watch::Receiver<SourceState>,
+    observed: &watch::Receiver<AllObserved>,
+) -> Recorder {
+    Recorder::new(
+        directories.state(),
+        Arc::clone(report),
+        known.clone(),
+        observed.clone(),
+    )
+}
+
+/// Returns a function that makes the status page of the newest values.
+fn pages(
+    directories: &Directories,
+    report: &ReportSource,
+    known: &watch::Receiver<SourceState>,
+    observed: &watch::Receiver<AllObserved>,
+) -> PageSource {
+    let (state_dir, report) = (directories.state().to_owned(), Arc::clone(report));
+    let certificates = CertificatesSource::of(known, observed);
+    Arc::new(move || {
+        page::page(&PageFacts {
+            report: &report(true),
+            certificates: &certificates.unasked(),
+            // The log says already that they cannot be read.
+            events: &events::list(&state_dir).unwrap_or_default(),
+            now: Timestamp::now(),
+        })
+    })
 }
 
 /// Returns a function that makes a report of the newest values, with the statuses of all objects if it is told so.

@@ -6,6 +6,7 @@
 
 pub mod guard;
 mod guarded;
+pub mod page;
 
 use std::convert::Infallible;
 use std::io;

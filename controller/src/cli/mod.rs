@@ -8,6 +8,7 @@ mod explain;
 mod export;
 mod fleet;
 mod hosts;
+mod kubectl;
 mod manual;
 mod published;
 #[cfg(test)]
@@ -15,7 +16,7 @@ mod reference;
 mod validate;
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -75,6 +76,8 @@ enum Command {
     },
 }
 
+pub use self::kubectl::plugin_command;
+
 /// Returns the commands and options of the program.
 pub fn command() -> clap::Command {
     Cli::command()
@@ -87,6 +90,20 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     let revision = revision
         .filter(|known| !known.is_empty())
         .unwrap_or("unknown");
+    let arguments: Vec<String> = std::env::args_os()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let (program, words) = match arguments.split_first() {
+        Some((program, words)) => (Path::new(program).file_name(), words),
+        None => (None, &[] as &[String]),
+    };
+    match program.and_then(|name| name.to_str()) {
+        Some(kubectl::PLUGIN_NAME) => return kubectl::main(),
+        Some(kubectl::COMPLETION_NAME) => {
+            return exit_code(output(kubectl::complete(words).as_bytes()).map(|()| true));
+        }
+        _ => {}
+    }
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         if error.kind() == ErrorKind::DisplayVersion {
             let version = env!("CARGO_PKG_VERSION");

@@ -53,6 +53,13 @@ pub(crate) fn typed(block: &Block) -> Vec<String> {
 /// Returns what is wrong with a command of a page.
 fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
     let line = words.join(" ");
+    if let [kubectl, sesame, ..] = words
+        && (kubectl.as_str(), sesame.as_str()) == ("kubectl", "sesame")
+    {
+        let error = sesame_controller::cli::plugin_command().try_get_matches_from(&words[1..]);
+        let error = error.err().filter(clap::Error::use_stderr)?;
+        return Some(format!("{line}: {error}"));
+    }
     let program = match words.first().map(String::as_str) {
         None => return None,
         Some("sesame-agent") => sesame_agent::cli::command(),

@@ -134,6 +134,10 @@ fn the_pages_of_the_programs_are_what_the_programs_take() {
         "docs/reference/sesame-controller.md",
         &program(&sesame_controller::cli::command()),
     );
+    check(
+        "docs/reference/kubectl-sesame.md",
+        &program(&sesame_controller::cli::plugin_command()),
+    );
 }
 
 #[test]

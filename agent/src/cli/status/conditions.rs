@@ -1,35 +1,8 @@
-//! The conditions of one object's status, read from the JSON that the agent answers with. Pure.
+//! The conditions of one object in the agent's report. Pure.
 
-use serde::Serialize;
-use serde_json::Value;
-use sesame_gateway_api::status::{ConditionStatus, ConditionType};
+use sesame_gateway_api::status::{ShownCondition, conditions_of};
 
 use crate::run::report::ObjectReport;
-
-/// One condition, and the part of the object's status that it stands in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct ShownCondition {
-    /// The listener, parent or ancestor; empty for the object itself.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) section: String,
-    #[serde(rename = "type")]
-    pub(crate) type_: String,
-    pub(crate) status: String,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-}
-
-impl ShownCondition {
-    /// Returns whether it says that something is wrong. Nothing is assumed about a condition of an unknown type.
-    pub(crate) fn is_fault(&self) -> bool {
-        let status = match self.status.as_str() {
-            "True" => ConditionStatus::True,
-            "False" => ConditionStatus::False,
-            _ => ConditionStatus::Unknown,
-        };
-        ConditionType::parse(&self.type_).is_some_and(|type_| type_.is_fault(status))
-    }
-}
 
 /// Returns whether a condition of the object says that something is wrong.
 pub(super) fn is_wrong(object: &ObjectReport) -> bool {
@@ -39,54 +12,4 @@ pub(super) fn is_wrong(object: &ObjectReport) -> bool {
 /// Returns all conditions: of the object itself, of its listeners, of its parents or ancestors.
 pub(super) fn conditions(object: &ObjectReport) -> Vec<ShownCondition> {
     conditions_of(&object.status)
-}
-
-/// Returns all conditions of a status.
-pub(crate) fn conditions_of(status: &Value) -> Vec<ShownCondition> {
-    let mut all = Vec::new();
-    let mut add = |section: String, holder: &Value| {
-        for condition in list(holder, "conditions") {
-            all.push(ShownCondition {
-                section: section.clone(),
-                type_: word(condition, "type"),
-                status: word(condition, "status"),
-                reason: word(condition, "reason"),
-                message: word(condition, "message"),
-            });
-        }
-    };
-    add(String::new(), status);
-    for listener in list(status, "listeners") {
-        add(word(listener, "name"), listener);
-    }
-    for parent in list(status, "parents") {
-        add(reference(&parent["parentRef"]), parent);
-    }
-    for ancestor in list(status, "ancestors") {
-        add(reference(&ancestor["ancestorRef"]), ancestor);
-    }
-    all
-}
-
-/// Returns the name that a reference holds, with its section and port.
-fn reference(reference: &Value) -> String {
-    let mut section = word(reference, "name");
-    for extra in ["sectionName", "port"] {
-        match &reference[extra] {
-            Value::Null => {}
-            Value::String(text) => section.extend(["/", text]),
-            other => section.extend(["/", &other.to_string()]),
-        }
-    }
-    section
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// Returns a text on one line, as tables need it.
-fn word(value: &Value, key: &str) -> String {
-    let text = value[key].as_str().unwrap_or_default();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

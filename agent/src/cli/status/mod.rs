@@ -1,6 +1,6 @@
 //! `sesame-agent status`: asks the running agent what is wrong and what is served.
 
-pub(crate) mod conditions;
+mod conditions;
 pub(crate) mod selection;
 mod text;
 

@@ -16,4 +16,5 @@ mod traffic;
 mod writer;
 
 pub(super) use self::counts::{ApplyCounts, ApplyOutcome};
-pub(super) use self::serve::{KnownBackends, METRICS_PATH, MetricsSource, serve};
+pub(super) use self::serve::{KnownBackends, METRICS_PATH, MetricsSource, PageSource, serve};
+pub(crate) use self::traffic::Sample;

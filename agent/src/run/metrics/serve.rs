@@ -12,6 +12,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICA
 use hyper::{Method, Request, Response, StatusCode};
 use sesame_http_server::GuardedCallers;
 use sesame_http_server::guard::Guard;
+use sesame_http_server::page::Page;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -21,6 +22,7 @@ use super::traffic::{EnvoyTraffic, STATISTICS};
 use crate::envoy::Admin;
 use crate::envoy::admin::AdminError;
 use crate::run::observed::{AllObserved, Observed, newest};
+use crate::run::page::{PAGE_PATHS, REFRESH_SECONDS};
 use crate::run::report::ReportSource;
 
 /// Path that is answered.
@@ -129,8 +131,16 @@ impl EnvoyAnswer {
     }
 }
 
-/// Answers `GET /metrics`, and nothing else, to everybody whom the guard admits.
-pub(in crate::run) async fn serve(listener: TcpListener, guard: Guard, source: MetricsSource) {
+/// Makes the status page of the newest values.
+pub(in crate::run) type PageSource = Arc<dyn Fn() -> Page + Send + Sync>;
+
+/// Answers `GET /metrics` and the status page, and nothing else, to everybody whom the guard admits.
+pub(in crate::run) async fn serve(
+    listener: TcpListener,
+    guard: Guard,
+    source: MetricsSource,
+    page: PageSource,
+) {
     let guard = Arc::new(guard);
     let callers = GuardedCallers {
         listener,
@@ -139,6 +149,7 @@ pub(in crate::run) async fn serve(listener: TcpListener, guard: Guard, source: M
     let source = Arc::new(source);
     let answer = move |request: Request<Incoming>| {
         let (guard, source) = (Arc::clone(&guard), Arc::clone(&source));
+        let page = Arc::clone(&page);
         async move {
             if !guard.admits(request.headers()) {
                 let mut response =
@@ -150,7 +161,21 @@ pub(in crate::run) async fn serve(listener: TcpListener, guard: Guard, source: M
             if (request.method(), request.uri().path()) == (&Method::GET, METRICS_PATH) {
                 return source.answer(request.headers()).await;
             }
-            refusal(StatusCode::NOT_FOUND, "not found\n")
+            if request.method() == Method::GET && PAGE_PATHS.contains(&request.uri().path()) {
+                // The conditions of all objects are resolved anew for it.
+                let written = tokio::task::spawn_blocking(move || page().response(REFRESH_SECONDS));
+                return match written.await {
+                    Ok(response) => response.map(Full::new),
+                    Err(_) => refusal(
+                        StatusCode::INTERNAL_SERVER_ERROR,
+                        "the page cannot be made; the agent's log says why\n",
+                    ),
+                };
+            }
+            refusal(
+                StatusCode::NOT_FOUND,
+                "not found; try /status or /metrics\n",
+            )
         }
     };
     sesame_http_server::serve(callers, answer).await;

@@ -151,15 +151,15 @@ fn whole(value: f64) -> u64 {
 }
 
 /// One line of the text.
-struct Sample<'a> {
-    name: &'a str,
+pub(crate) struct Sample<'a> {
+    pub(crate) name: &'a str,
     labels: &'a str,
     value: f64,
 }
 
 impl<'a> Sample<'a> {
     /// Reads `name{label="text",…} 1`; none for comments and whatever else is not of this form.
-    fn read(line: &'a str) -> Option<Self> {
+    pub(crate) fn read(line: &'a str) -> Option<Self> {
         let (series, value) = line.rsplit_once(' ')?;
         let (name, labels) = series.split_once('{')?;
         Some(Self {
@@ -169,7 +169,13 @@ impl<'a> Sample<'a> {
         })
     }
 
-    fn label(&self, name: &str) -> Option<&'a str> {
+    /// Returns the value as a count.
+    pub(crate) fn count(&self) -> u64 {
+        whole(self.value)
+    }
+
+    /// Returns the value of a label.
+    pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
         // Names and values of the labels that are read here hold neither quotes nor commas.
         let found = self.labels.split(',').find_map(|label| {
             let (found, value) = label.split_once('=')?;

@@ -14,6 +14,7 @@ mod merge;
 mod program;
 mod refused;
 mod sections;
+mod shown;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ pub use self::merge::{TimedCondition, merge};
 pub use self::program::{Programmed, program, program_listener_set};
 pub use self::refused::{RefusedRules, refuse_rules};
 pub use self::sections::{ObjectStatus, Section};
+pub use self::shown::{ShownCondition, conditions_of};
 pub(crate) use self::verdict::{GOOD, Grounds, Verdict, unsupported};
 
 /// The statuses of all objects that are ours to judge.

@@ -1,0 +1,271 @@
+//! One line of an access log as a value, and the choice of lines by what they say. Pure.
+//!
+//! Must not trust a line: whoever sends requests chooses what some of its fields say.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+/// Content of a line about a request or connection; what it does not say is none.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct LogEntry {
+    /// Time at which it began.
+    pub(crate) time: Option<Timestamp>,
+    pub(crate) duration_ms: Option<u64>,
+    pub(crate) status: Option<u16>,
+    pub(crate) host: Option<String>,
+    pub(crate) method: Option<String>,
+    pub(crate) route: Option<String>,
+    pub(crate) backend: Option<String>,
+    pub(crate) backend_address: Option<String>,
+    pub(crate) attempts: Option<u64>,
+    pub(crate) response_flags: Option<String>,
+}
+
+impl LogEntry {
+    /// Reads a line; none if it was cut off.
+    pub(crate) fn read(line: &str) -> Option<Self> {
+        serde_json::from_str(line).ok()
+    }
+
+    /// Returns the time at which the request or connection ended, which is when it was logged.
+    pub(crate) fn ended(&self) -> Option<Timestamp> {
+        let took = i64::try_from(self.duration_ms.unwrap_or(0)).ok()?;
+        self.time?
+            .checked_add(SignedDuration::from_millis(took))
+            .ok()
+    }
+
+    /// Returns Envoy's flags, if there are any.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = &str> {
+        let flags = self.response_flags.as_deref().unwrap_or("-");
+        flags
+            .split(',')
+            .filter(|flag| !flag.is_empty() && *flag != "-")
+    }
+}
+
+/// Conditions on lines, all of which have to hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LogFilter {
+    /// Statuses of which it has to have one.
+    pub(crate) statuses: Vec<StatusPattern>,
+    /// Routes of which it has to have met one.
+    pub(crate) routes: Vec<ObjectPattern>,
+    /// Backends of which it has to have been sent to one.
+    pub(crate) backends: Vec<ObjectPattern>,
+    /// Host that was asked for.
+    pub(crate) host: Option<String>,
+    /// Time after which it has to have ended.
+    pub(crate) since: Option<Timestamp>,
+    /// Time that it has to have taken.
+    pub(crate) slow: Option<SignedDuration>,
+}
+
+impl LogFilter {
+    /// Returns whether every line is chosen.
+    pub(crate) fn is_everything(&self) -> bool {
+        let Self {
+            statuses,
+            routes,
+            backends,
+            host,
+            since,
+            slow,
+        } = self;
+        statuses.is_empty()
+            && routes.is_empty()
+            && backends.is_empty()
+            && host.is_none()
+            && since.is_none()
+            && slow.is_none()
+    }
+
+    /// Returns whether the line is chosen.
+    pub(crate) fn chooses(&self, entry: &LogEntry) -> bool {
+        let Self {
+            statuses,
+            routes,
+            backends,
+            host,
+            since,
+            slow,
+        } = self;
+        let named = |patterns: &[ObjectPattern], name: Option<&String>| {
+            patterns.is_empty()
+                || name.is_some_and(|name| patterns.iter().any(|pattern| pattern.names(name)))
+        };
+        let has_status = statuses.is_empty()
+            || entry
+                .status
+                .is_some_and(|status| statuses.iter().any(|pattern| pattern.is_of(status)));
+        let is_slow = slow.is_none_or(|least| {
+            let took = entry.duration_ms.and_then(|took| i64::try_from(took).ok());
+            took.is_some_and(|took| SignedDuration::from_millis(took) >= least)
+        });
+        let asked = |host: &String| {
+            let of_it = entry.host.as_deref().unwrap_or_default();
+            let name = of_it.rsplit_once(':').map_or(of_it, |(name, _)| name);
+            of_it.eq_ignore_ascii_case(host) || name.eq_ignore_ascii_case(host)
+        };
+        has_status
+            && is_slow
+            && named(routes, entry.route.as_ref())
+            && named(backends, entry.backend.as_ref())
+            && host.as_ref().is_none_or(asked)
+            && since.is_none_or(|since| entry.ended().is_some_and(|ended| ended >= since))
+    }
+}
+
+/// A status (`404`) or a class of them (`5xx`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusPattern {
+    /// One status; 0 is that of a request to which the client did not await the answer.
+    Exactly(u16),
+    /// All statuses of a class, by its first digit.
+    Class(u16),
+}
+
+impl StatusPattern {
+    /// Reads a pattern.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let expected = || "expected a status such as 404, or a class such as 5xx".to_owned();
+        let class = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"));
+        let number = class.unwrap_or(text).parse().map_err(|_| expected())?;
+        match (class.is_some(), number) {
+            (true, 1..=5) => Ok(Self::Class(number)),
+            (false, 0 | 100..=599) => Ok(Self::Exactly(number)),
+            _ => Err(expected()),
+        }
+    }
+
+    fn is_of(self, status: u16) -> bool {
+        match self {
+            Self::Exactly(exactly) => status == exactly,
+            Self::Class(class) => status / 100 == class,
+        }
+    }
+}
+
+/// The beginning of an object's name as it is logged, with or without its kind: `shop/cart`, `HTTPRoute/shop/cart/rules/0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectPattern(Vec<String>);
+
+impl ObjectPattern {
+    /// Reads a pattern.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let parts: Vec<String> = text.split('/').map(str::to_owned).collect();
+        if parts.len() < 2 || parts.iter().any(String::is_empty) {
+            return Err("expected NAMESPACE/NAME, or KIND/NAMESPACE/NAME".to_owned());
+        }
+        Ok(Self(parts))
+    }
+
+    fn names(&self, object: &str) -> bool {
+        let parts: Vec<&str> = object.split('/').collect();
+        let begins = |parts: &[&str], is_kind: bool| {
+            self.0.len() <= parts.len()
+                && self
+                    .0
+                    .iter()
+                    .zip(parts)
+                    .enumerate()
+                    .all(|(index, (one, other))| {
+                        one == other || (is_kind && index == 0 && one.eq_ignore_ascii_case(other))
+                    })
+        };
+        begins(&parts, true) || parts.get(1..).is_some_and(|named| begins(named, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> LogEntry {
+        LogEntry::read(
+            r#"{"time":"2026-01-02T03:04:05.500Z","duration_ms":1500,"status":503,"host":"A.test:8080","method":"GET",
+                "route":"HTTPRoute/shop/cart/rules/0/matches/1","backend":"Service/shop/cart/80","response_flags":"UF,URX","more":[1]}"#,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn every_condition_has_to_hold() {
+        let of = |text: &str| vec![ObjectPattern::parse(text).unwrap()];
+        let status = |text: &str| vec![StatusPattern::parse(text).unwrap()];
+        let slow = |text: &str| Some(text.parse().unwrap());
+        let since = |text: &str| Some(text.parse().unwrap());
+        let all = LogFilter::default;
+        let chosen = [
+            LogFilter {
+                statuses: status("5xx"),
+                routes: of("shop/cart"),
+                ..all()
+            },
+            LogFilter {
+                statuses: status("503"),
+                backends: of("service/shop/cart/80"),
+                ..all()
+            },
+            LogFilter {
+                routes: of("HTTPRoute/shop/cart/rules/0"),
+                slow: slow("1.5s"),
+                ..all()
+            },
+            LogFilter {
+                host: Some("a.test".to_owned()),
+                since: since("2026-01-02T03:04:07Z"),
+                ..all()
+            },
+            all(),
+        ];
+        let others = [
+            LogFilter {
+                statuses: status("4xx"),
+                ..all()
+            },
+            LogFilter {
+                statuses: status("5xx"),
+                routes: of("shop/car"),
+                ..all()
+            },
+            LogFilter {
+                routes: of("shop/cart/rules/1"),
+                ..all()
+            },
+            LogFilter {
+                backends: of("cart/80"),
+                ..all()
+            },
+            LogFilter {
+                slow: slow("2s"),
+                ..all()
+            },
+            LogFilter {
+                since: since("2026-01-02T03:04:08Z"),
+                ..all()
+            },
+            LogFilter {
+                host: Some("b.test".to_owned()),
+                ..all()
+            },
+        ];
+        assert!(chosen.iter().all(|filter| filter.chooses(&entry())));
+        for filter in others {
+            assert!(!filter.chooses(&entry()), "{filter:?}");
+            assert!(!filter.chooses(&LogEntry::default()), "{filter:?}");
+        }
+        assert_eq!(entry().flags().collect::<Vec<_>>(), ["UF", "URX"]);
+    }
+
+    #[test]
+    fn patterns_that_mean_nothing_are_refused() {
+        for text in ["6xx", "0xx", "99", "600", "x", "", "xx"] {
+            assert!(StatusPattern::parse(text).is_err(), "{text}");
+        }
+        for text in ["cart", "/cart", "shop/", ""] {
+            assert!(ObjectPattern::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `sesame-agent logs`: prints access logs that are kept in files.
+
+pub(super) mod sentence;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use sesame_gateway_api::api::NamespacedName;
+
+use self::sentence::sentence;
+use super::agent::AgentArgs;
+use super::render::gateway_name;
+use crate::access_log::{LogEntry, LogFilter, LogReader, ObjectPattern, StatusPattern};
+use crate::run::inspect;
+
+/// Time between two looks for new lines.
+const POLL: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Gateway whose access log is printed; all of this host by default.
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
+    name: Option<NamespacedName>,
+    /// Go on with the lines that come.
+    #[arg(long, short)]
+    follow: bool,
+    /// Begin with this many lines of each Gateway, rather than with all.
+    #[arg(long, short = 'n', value_name = "N")]
+    lines: Option<usize>,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+}
+
+/// The choice of lines.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Which lines")]
+struct ChoiceArgs {
+    /// Only requests with this status, or a status of this class; repeatable. 0 is that of a client that left.
+    #[arg(long, value_name = "404|5xx", value_parser = StatusPattern::parse, value_delimiter = ',')]
+    status: Vec<StatusPattern>,
+    /// Only what this route answered; more parts of its name may follow, and its kind may stand before it. Repeatable.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
+    route: Vec<ObjectPattern>,
+    /// Only what was sent to this backend, named in the same way. Repeatable.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
+    backend: Vec<ObjectPattern>,
+    /// Only requests for this host.
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// Only what has ended since this time, or so long ago: `10m`, `2026-11-23T10:00:00Z`.
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<Timestamp>,
+    /// Only what has taken at least so long: `1s`, `250ms`.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    slow: Option<SignedDuration>,
+}
+
+impl ChoiceArgs {
+    fn filter(&self) -> LogFilter {
+        let Self {
+            status,
+            route,
+            backend,
+            host,
+            since,
+            slow,
+        } = self;
+        LogFilter {
+            statuses: status.clone(),
+            routes: route.clone(),
+            backends: backend.clone(),
+            host: host.clone(),
+            since: *since,
+            slow: *slow,
+        }
+    }
+}
+
+/// Reads a duration that is not negative.
+pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
+    let read = text.parse::<SignedDuration>().ok();
+    read.filter(|duration| !duration.is_negative())
+        .ok_or_else(|| "expected a duration such as 250ms, 10s, 5m or 2h".to_owned())
+}
+
+/// Reads a time, or how long ago it was.
+pub(super) fn since(text: &str) -> Result<Timestamp, String> {
+    let ago = |duration| Timestamp::now().checked_sub(duration).ok();
+    duration(text)
+        .ok()
+        .and_then(ago)
+        .or_else(|| text.parse().ok())
+        .ok_or_else(|| {
+            "expected a duration such as 10m, or a time such as 2026-11-23T10:00:00Z".to_owned()
+        })
+}
+
+/// Prints lines. They are of whoever sent requests: nothing of them reaches a terminal as it is.
+pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
+    let LogsArgs {
+        name,
+        follow,
+        lines,
+        choice,
+    } = args;
+    let filter = choice.filter();
+    let since = choice.since.map(SystemTime::from);
+    let mut logs = Vec::new();
+    for file in files(agent, name.as_ref())? {
+        let opened = match since {
+            Some(since) => LogReader::open_since(&file, since),
+            None => LogReader::open(&file),
+        };
+        let log = opened.with_context(|| file.display().to_string())?;
+        logs.push((file, log));
+    }
+    let mut first = true;
+    loop {
+        for (file, log) in &mut logs {
+            let most = lines.filter(|_| first);
+            let mut last = VecDeque::new();
+            while let Some(line) = log
+                .next_line()
+                .with_context(|| file.display().to_string())?
+            {
+                if !is_chosen(&filter, &line) {
+                    continue;
+                }
+                match most {
+                    Some(most) => {
+                        last.push_back(line);
+                        if last.len() > most {
+                            last.pop_front();
+                        }
+                    }
+                    None if !print(agent, &line)? => return Ok(0),
+                    None => {}
+                }
+            }
+            for line in last {
+                if !print(agent, &line)? {
+                    return Ok(0);
+                }
+            }
+        }
+        if !follow {
+            return Ok(0);
+        }
+        first = false;
+        thread::sleep(POLL);
+    }
+}
+
+/// Returns the files of the Gateways that are meant; an error says why there are none.
+pub(super) fn files(
+    agent: &AgentArgs,
+    name: Option<&NamespacedName>,
+) -> anyhow::Result<Vec<PathBuf>> {
+    let gateway = name.or(agent.gateway.as_ref());
+    let files = inspect::access_logs(&agent.runtime_dir, gateway);
+    if files.is_empty() {
+        let whose = gateway.map_or_else(
+            || "no Gateway".to_owned(),
+            |name| format!("not Gateway {name}"),
+        );
+        bail!(
+            "{}: {whose} has an access log in a file here; with `--access-log stdout` it is in the journal or the container's log, and `sesame-agent status` tells why one is off",
+            agent.runtime_dir.display()
+        );
+    }
+    Ok(files)
+}
+
+/// Returns whether a line is printed. One that was cut off by a power failure is, unless something of it is asked for.
+fn is_chosen(filter: &LogFilter, line: &str) -> bool {
+    filter.is_everything() || LogEntry::read(line).is_some_and(|entry| filter.chooses(&entry))
+}
+
+/// Prints one line; returns false when nobody reads any more.
+fn print(agent: &AgentArgs, line: &str) -> anyhow::Result<bool> {
+    if line.is_empty() {
+        return Ok(true);
+    }
+    // A line that was cut off by a power failure is shown as text.
+    let value = serde_json::from_str(line).unwrap_or_else(|_| Value::from(line));
+    agent.output.write_next(&value, || sentence(&value) + "\n")
+}

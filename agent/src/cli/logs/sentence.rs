@@ -1,0 +1,96 @@
+//! A line of an access log for people. Pure.
+//!
+//! It is of whoever sent the request: nothing of it may reach a terminal as it is.
+
+use serde_json::Value;
+
+/// Returns a line for people.
+pub(super) fn sentence(value: &Value) -> String {
+    let text = |name: &str| value.get(name).map(plain);
+    let known = |name: &str| text(name).unwrap_or_else(|| "-".to_owned());
+    if !value.is_object() {
+        return plain(value);
+    }
+    let mut parts = vec![known("time")];
+    match text("method") {
+        Some(method) => parts.extend([known("status"), method, known("host") + &known("path")]),
+        None => parts.extend([
+            format!("{}/{}", known("protocol"), known("port")),
+            text("tls_server_name").unwrap_or_default(),
+        ]),
+    }
+    if let Some(time) = text("duration_ms") {
+        parts.push(format!("{time}ms"));
+    }
+    parts.push(format!(
+        "{}B/{}B",
+        known("bytes_received"),
+        known("bytes_sent")
+    ));
+    parts.push(format!("from {}", known("client_address")));
+    parts.push(format!("by {}", known("route")));
+    parts.push(format!(
+        "to {} {}",
+        known("backend"),
+        known("backend_address")
+    ));
+    for name in ["response_flags", "termination_details", "backend_failure"] {
+        if let Some(flag) = text(name).filter(|flag| flag != "-") {
+            parts.push(flag);
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(" ")
+}
+
+/// Returns a value without what a terminal would take for a command.
+pub(in crate::cli) fn plain(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            plain.extend(character.escape_default());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::sentence;
+
+    #[test]
+    fn a_request_is_a_sentence_without_control_characters() {
+        let line = json!({
+            "time": "2026-01-02T03:04:05.678Z", "status": 200, "method": "GET", "host": "a.test",
+            "path": "/x\u{1b}[2Jy\nz", "duration_ms": 3, "bytes_received": 0, "bytes_sent": 12,
+            "client_address": "192.0.2.1:4711", "route": "HTTPRoute/default/web/rules/0/matches/0",
+            "backend": "Service/default/web/80", "backend_address": "10.0.0.1:8080", "response_flags": "-",
+        });
+        assert_eq!(
+            sentence(&line),
+            "2026-01-02T03:04:05.678Z 200 GET a.test/x\\u{1b}[2Jy\\nz 3ms 0B/12B from 192.0.2.1:4711 \
+             by HTTPRoute/default/web/rules/0/matches/0 to Service/default/web/80 10.0.0.1:8080"
+        );
+    }
+
+    #[test]
+    fn a_connection_is_a_sentence_too() {
+        let line = json!({
+            "time": "t", "protocol": "tls", "port": 443, "tls_server_name": "a.test", "duration_ms": 3,
+            "bytes_received": 1, "bytes_sent": 2, "client_address": "c", "response_flags": "UF",
+            "route": "TLSRoute/default/a/rules/0", "backend": "Service/default/a/443",
+        });
+        assert_eq!(
+            sentence(&line),
+            "t tls/443 a.test 3ms 1B/2B from c by TLSRoute/default/a/rules/0 to Service/default/a/443 - UF"
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! Counts what access logs say of the last seconds.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use jiff::{SignedDuration, Timestamp};
+
+use super::By;
+use super::tally::{Tally, TopReport};
+use crate::access_log::{LogEntry, LogReader};
+
+/// Time within which Envoy writes what has ended: it gathers lines for a second.
+const LATE: SignedDuration = SignedDuration::from_secs(2);
+
+/// The logs that are followed, and the counts of each second.
+pub(super) struct LoggedTraffic {
+    logs: Vec<(PathBuf, LogReader)>,
+    seconds: BTreeMap<i64, Tally>,
+    window: SignedDuration,
+    by: Vec<By>,
+}
+
+impl LoggedTraffic {
+    /// Opens the logs.
+    pub(super) fn open(
+        files: Vec<PathBuf>,
+        window: SignedDuration,
+        by: Vec<By>,
+    ) -> anyhow::Result<Self> {
+        let since = Timestamp::now().saturating_sub(window.saturating_add(LATE))?;
+        let mut logs = Vec::new();
+        for file in files {
+            let log = LogReader::open_since(&file, SystemTime::from(since))
+                .with_context(|| file.display().to_string())?;
+            logs.push((file, log));
+        }
+        Ok(Self {
+            logs,
+            seconds: BTreeMap::new(),
+            window,
+            by,
+        })
+    }
+
+    /// Reads what is new, and returns what ended in the window before `now`.
+    pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
+        let until = now.saturating_sub(LATE)?;
+        let from = until.saturating_sub(self.window)?;
+        self.seconds.retain(|second, _| *second >= from.as_second());
+        for (file, log) in &mut self.logs {
+            while let Some(line) = log
+                .next_line()
+                .with_context(|| file.display().to_string())?
+            {
+                let ended = LogEntry::read(&line).and_then(|entry| Some((entry.ended()?, entry)));
+                if let Some((ended, entry)) = ended
+                    && ended >= from
+                {
+                    let second = self.seconds.entry(ended.as_second()).or_default();
+                    second.note(&entry, &self.by);
+                }
+            }
+        }
+        let mut sum = Tally::default();
+        let last = until.as_second();
+        for (_, tally) in self.seconds.range(from.as_second()..last) {
+            sum.add(tally);
+        }
+        let seconds = self.window.as_secs_f64();
+        let rows = self.by.iter().map(|by| (*by, sum.rows(*by, seconds)));
+        Ok(TopReport {
+            source: "accessLog",
+            from,
+            until,
+            seconds,
+            rows: rows.collect(),
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! `sesame-agent top`: rates, errors and durations of the last seconds, by route, backend and endpoint.
+//!
+//! They come from access logs, which name all of these; Envoy would need memory for each to count them. Where no file has the
+//! logs, the agent's metrics tell of backends.
+
+mod logged;
+mod measured;
+mod table;
+mod tally;
+
+use std::io::IsTerminal as _;
+use std::thread;
+
+use clap::{Args, ValueEnum};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use self::logged::LoggedTraffic;
+use self::measured::MeasuredTraffic;
+use self::tally::TopReport;
+use super::agent::AgentArgs;
+use super::logs::duration;
+use super::output::Format;
+use crate::run::inspect;
+
+/// Goes to the top of a terminal, and clears what is below.
+const AGAIN: &str = "\x1b[H\x1b[J";
+
+/// The part of a line by which requests are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum By {
+    /// The route that answered.
+    Route,
+    /// The backend that it was sent to.
+    Backend,
+    /// The address of the endpoint.
+    Endpoint,
+}
+
+impl By {
+    fn heading(self) -> &'static str {
+        match self {
+            Self::Route => "ROUTE",
+            Self::Backend => "BACKEND",
+            Self::Endpoint => "ENDPOINT",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Tell requests apart by these.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "route,backend"
+    )]
+    by: Vec<By>,
+    /// Time that is looked back on.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    window: SignedDuration,
+    /// Time between two looks.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2s")]
+    interval: SignedDuration,
+    /// Number of rows of each table.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    rows: usize,
+    /// Show it once.
+    #[arg(long)]
+    once: bool,
+    /// Take the agent's metrics, even if there are access logs.
+    #[arg(long)]
+    metrics: bool,
+}
+
+/// Source of the counts.
+enum Traffic {
+    Logged(LoggedTraffic),
+    Measured(MeasuredTraffic),
+}
+
+impl Traffic {
+    fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
+        match self {
+            Self::Logged(logged) => logged.report(now),
+            Self::Measured(measured) => measured.report(now),
+        }
+    }
+}
+
+pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
+    let TopArgs {
+        by,
+        window,
+        interval,
+        rows,
+        once,
+        metrics,
+    } = args;
+    let window = (*window).clamp(SignedDuration::from_secs(1), SignedDuration::from_hours(24));
+    let interval = (*interval).max(SignedDuration::from_millis(100));
+    let files = if *metrics {
+        Vec::new()
+    } else {
+        inspect::access_logs(&agent.runtime_dir, agent.gateway.as_ref())
+    };
+    let mut traffic = if files.is_empty() {
+        let mut measured = MeasuredTraffic::new(agent.socket(), agent.gateway.clone(), window);
+        // Rates are between two answers.
+        measured.report(Timestamp::now())?;
+        thread::sleep(if *once { window } else { interval }.unsigned_abs());
+        Traffic::Measured(measured)
+    } else {
+        Traffic::Logged(LoggedTraffic::open(files, window, by.clone())?)
+    };
+    let redraws = agent.output == Format::Table && !once && std::io::stdout().is_terminal();
+    loop {
+        let report = traffic.report(Timestamp::now())?;
+        let text = || {
+            let text = table::text(&report, *rows);
+            if redraws {
+                format!("{AGAIN}{text}")
+            } else {
+                text
+            }
+        };
+        if *once {
+            agent.output.write(&report, text)?;
+            return Ok(0);
+        }
+        if !agent.output.write_next(&report, text)? {
+            return Ok(0);
+        }
+        thread::sleep(interval.unsigned_abs());
+    }
+}

@@ -1,0 +1,114 @@
+//! Writes the report of `top` as tables. Pure.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::By;
+use super::tally::{TopReport, TopRow};
+use crate::cli::logs::sentence::plain;
+
+/// Returns one table for each sort, with at most `most` rows each.
+pub(super) fn text(report: &TopReport, most: usize) -> String {
+    let TopReport {
+        source,
+        from: _,
+        until,
+        seconds,
+        rows,
+    } = report;
+    // Writing to a String cannot fail.
+    let mut text = format!("{} the last {seconds:.0}s until {until:.0}", title(source));
+    text.push('\n');
+    for (by, rows) in rows {
+        let shown = &rows[..rows.len().min(most)];
+        let _ = writeln!(text, "\n{}", table(*by, shown, *seconds));
+        if rows.len() > most {
+            let _ = writeln!(text, "… and {} more", rows.len() - most);
+        }
+    }
+    text
+}
+
+fn title(source: &str) -> &'static str {
+    match source {
+        "metrics" => "By the metrics, which have no routes and no durations of backends;",
+        _ => "By the access log;",
+    }
+}
+
+fn table(by: By, rows: &[TopRow], seconds: f64) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header([
+        by.heading(),
+        "REQ/S",
+        "4XX/S",
+        "5XX/S",
+        "RETRIED/S",
+        "P50",
+        "P99",
+        "LONGEST",
+        "FLAGS",
+    ]);
+    for column in table.column_iter_mut().skip(1).take(7) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for row in rows {
+        table.add_row(cells(row, seconds));
+    }
+    table.trim_fmt()
+}
+
+fn cells(row: &TopRow, seconds: f64) -> [String; 9] {
+    let TopRow {
+        name,
+        requests,
+        per_second: _,
+        classes,
+        retried,
+        p50_ms,
+        p99_ms,
+        longest_ms,
+        flags,
+    } = row;
+    let class = |class: &str| rate(classes.get(class).copied().unwrap_or(0), seconds);
+    let mut flags: Vec<(&String, &u64)> = flags.iter().filter(|(_, count)| **count > 0).collect();
+    flags.sort_by(|one, other| other.1.cmp(one.1));
+    let flags: Vec<String> = flags
+        .iter()
+        .take(3)
+        .map(|(flag, count)| format!("{flag} {count}"))
+        .collect();
+    [
+        plain(&name.as_str().into()),
+        rate(*requests, seconds),
+        class("4xx"),
+        class("5xx"),
+        rate(*retried, seconds),
+        time(*p50_ms),
+        time(*p99_ms),
+        time(*longest_ms),
+        plain(&flags.join(", ").into()),
+    ]
+}
+
+/// Returns a rate with one digit behind the point; nothing is `0`.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a rate for people need not be exact"
+)]
+fn rate(count: u64, seconds: f64) -> String {
+    match count {
+        0 => "0".to_owned(),
+        _ if seconds > 0.0 => format!("{:.1}", count as f64 / seconds),
+        _ => "-".to_owned(),
+    }
+}
+
+fn time(milliseconds: Option<u64>) -> String {
+    match milliseconds {
+        None => "-".to_owned(),
+        Some(short) if short < 10_000 => format!("{short}ms"),
+        Some(long) => format!("{}s", long / 1000),
+    }
+}

@@ -1,0 +1,272 @@
+//! TopCounts of requests by what they met, and what is shown of them. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::By;
+use crate::access_log::LogEntry;
+
+/// Number of names of one sort that are told apart; what more there are counts together.
+const MOST_NAMES: usize = 10_000;
+/// Name under which all others count.
+const OTHERS: &str = "other";
+/// Name of what met nothing of this sort.
+const NONE: &str = "none";
+
+/// TopCounts of everything that ended in one span of time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    counts: BTreeMap<By, BTreeMap<String, TopCounts>>,
+}
+
+/// TopCounts of one route, backend or endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TopCounts {
+    /// Requests, or connections that are passed on as they are.
+    pub(super) requests: u64,
+    /// Requests by the class of their status, of which the first digit is the index.
+    pub(super) classes: [u64; 6],
+    /// Requests that were tried more than once.
+    pub(super) retried: u64,
+    /// Number of them by duration in milliseconds, rounded to two digits where it is long; none where nobody measures.
+    pub(super) durations: BTreeMap<u64, u64>,
+    /// Number of them by Envoy's flag, or by what failed.
+    pub(super) flags: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    /// TopCounts a line by each of these.
+    pub(super) fn note(&mut self, entry: &LogEntry, by: &[By]) {
+        for by in by {
+            let name = match by {
+                By::Route => entry.route.as_deref().map(route),
+                By::Backend => entry.backend.as_deref(),
+                By::Endpoint => entry.backend_address.as_deref(),
+            };
+            let name = name.filter(|name| !name.is_empty() && *name != "-");
+            self.of(*by, name.unwrap_or(NONE)).note(entry);
+        }
+    }
+
+    /// Returns the counts under a name.
+    pub(super) fn of(&mut self, by: By, name: &str) -> &mut TopCounts {
+        let names = self.counts.entry(by).or_default();
+        let is_new = !names.contains_key(name);
+        let name = if is_new && names.len() >= MOST_NAMES {
+            OTHERS
+        } else {
+            name
+        };
+        names.entry(name.to_owned()).or_default()
+    }
+
+    /// Adds the counts of another span of time.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (by, names) in &other.counts {
+            for (name, counts) in names {
+                self.of(*by, name).add(counts);
+            }
+        }
+    }
+
+    /// Returns the rows of one sort, the busiest first.
+    pub(super) fn rows(&self, by: By, seconds: f64) -> Vec<TopRow> {
+        let names = self.counts.get(&by).into_iter().flatten();
+        let mut rows: Vec<TopRow> = names
+            .map(|(name, counts)| TopRow::of(name, counts, seconds))
+            .collect();
+        rows.sort_by(|one, other| {
+            let busier = other.requests.cmp(&one.requests);
+            busier.then_with(|| one.name.cmp(&other.name))
+        });
+        rows
+    }
+}
+
+impl TopCounts {
+    fn note(&mut self, entry: &LogEntry) {
+        self.requests += 1;
+        if let Some(status) = entry.status
+            && let Some(class) = self.classes.get_mut(usize::from(status / 100))
+        {
+            *class += 1;
+        }
+        self.retried += u64::from(entry.attempts.is_some_and(|attempts| attempts > 1));
+        if let Some(took) = entry.duration_ms {
+            *self.durations.entry(rounded(took)).or_default() += 1;
+        }
+        for flag in entry.flags() {
+            // Envoy has a few dozen of them.
+            if self.flags.len() < 100 || self.flags.contains_key(flag) {
+                *self.flags.entry(flag.to_owned()).or_default() += 1;
+            }
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        let Self {
+            requests,
+            classes,
+            retried,
+            durations,
+            flags,
+        } = other;
+        self.requests += requests;
+        self.retried += retried;
+        for (sum, more) in self.classes.iter_mut().zip(classes) {
+            *sum += more;
+        }
+        for (took, count) in durations {
+            *self.durations.entry(*took).or_default() += count;
+        }
+        for (flag, count) in flags {
+            *self.flags.entry(flag.clone()).or_default() += count;
+        }
+    }
+
+    /// Returns the duration that this share of all did not exceed; none if nothing was measured.
+    fn quantile(&self, percent: u64) -> Option<u64> {
+        let all: u64 = self.durations.values().sum();
+        let rank = (all * percent).div_ceil(100).max(1);
+        let mut up_to = 0;
+        let mut durations = self.durations.iter();
+        durations.find_map(|(took, count)| {
+            up_to += count;
+            (up_to >= rank).then_some(*took)
+        })
+    }
+}
+
+/// Returns a duration with at least two digits of it, so that few different ones are kept.
+fn rounded(took: u64) -> u64 {
+    let mut step = 1;
+    while took / step >= 1000 {
+        step *= 10;
+    }
+    took / step * step
+}
+
+/// Returns the object of a route's name: `HTTPRoute/shop/cart` of `HTTPRoute/shop/cart/rules/0/matches/0`.
+fn route(name: &str) -> &str {
+    let end = name.match_indices('/').nth(2).map(|(end, _)| end);
+    end.map_or(name, |end| &name[..end])
+}
+
+/// Everything that is shown at once.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TopReport {
+    /// Source of the counts: `accessLog` or `metrics`.
+    pub(super) source: &'static str,
+    pub(super) from: Timestamp,
+    pub(super) until: Timestamp,
+    pub(super) seconds: f64,
+    /// The rows of each sort.
+    pub(super) rows: BTreeMap<By, Vec<TopRow>>,
+}
+
+/// One row.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TopRow {
+    pub(super) name: String,
+    pub(super) requests: u64,
+    pub(super) per_second: f64,
+    /// Requests by the class of their status; what has no status is a connection, or a client that left.
+    pub(super) classes: BTreeMap<String, u64>,
+    pub(super) retried: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) p50_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) p99_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) longest_ms: Option<u64>,
+    pub(super) flags: BTreeMap<String, u64>,
+}
+
+impl TopRow {
+    fn of(name: &str, counts: &TopCounts, seconds: f64) -> Self {
+        let classes = (1..).zip(&counts.classes[1..]);
+        let classes = classes.filter(|(_, count)| **count > 0);
+        Self {
+            name: name.to_owned(),
+            requests: counts.requests,
+            per_second: rate(counts.requests, seconds),
+            classes: classes
+                .map(|(class, count)| (format!("{class}xx"), *count))
+                .collect(),
+            retried: counts.retried,
+            p50_ms: counts.quantile(50),
+            p99_ms: counts.quantile(99),
+            longest_ms: counts.durations.keys().next_back().copied(),
+            flags: counts.flags.clone(),
+        }
+    }
+}
+
+/// Returns a count as a rate.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a rate for people need not be exact"
+)]
+fn rate(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        (count as f64 / seconds * 1000.0).round() / 1000.0
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(route: &str, status: u16, took: u64) -> LogEntry {
+        LogEntry {
+            route: Some(route.to_owned()),
+            status: Some(status),
+            duration_ms: Some(took),
+            attempts: Some(u64::from(status == 503) + 1),
+            response_flags: Some(if status == 503 { "UO" } else { "-" }.to_owned()),
+            ..LogEntry::default()
+        }
+    }
+
+    #[test]
+    fn matches_of_a_route_count_together_and_the_busiest_is_first() {
+        let mut tally = Tally::default();
+        for took in 1..=99 {
+            tally.note(
+                &entry("HTTPRoute/a/b/rules/0/matches/1", 200, took),
+                &[By::Route],
+            );
+        }
+        let mut later = Tally::default();
+        later.note(&entry("HTTPRoute/a/b/rules/1", 503, 12_345), &[By::Route]);
+        later.note(&entry("-", 404, 0), &[By::Route]);
+        tally.add(&later);
+        let rows = tally.rows(By::Route, 10.0);
+        let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["HTTPRoute/a/b", NONE]);
+        let row = &rows[0];
+        let quantiles = (row.p50_ms, row.p99_ms, row.longest_ms);
+        assert_eq!(quantiles, (Some(50), Some(99), Some(12_300)));
+        assert_eq!(row.per_second.to_string(), "10");
+        assert_eq!((row.classes["2xx"], row.classes["5xx"]), (99, 1));
+        assert_eq!((row.retried, row.flags["UO"]), (1, 1));
+        assert!(tally.rows(By::Backend, 10.0).is_empty());
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let mut tally = Tally::default();
+        for number in 0..MOST_NAMES + 5 {
+            tally.of(By::Endpoint, &number.to_string()).requests += 1;
+        }
+        let rows = tally.rows(By::Endpoint, 1.0);
+        assert_eq!(rows.len(), MOST_NAMES + 1);
+        assert_eq!((rows[0].name.as_str(), rows[0].requests), (OTHERS, 5));
+    }
+}

@@ -1,0 +1,348 @@
+//! The facts of a host at one moment, and the events that lie between two moments. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::{HostEvent, HostEventKind};
+use crate::run::report::{GatewayReport, Report};
+use crate::source::problem::Severity;
+
+/// Number of events of one look that are kept.
+const MOST_EVENTS: usize = 100;
+/// Number of characters of a message that are kept.
+const MOST_CHARACTERS: usize = 500;
+
+/// Everything that holds: what, of which Gateway, about what, and more of it in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct EventFacts(BTreeMap<FactKey, String>);
+
+type FactKey = (HostEventKind, String, String);
+
+/// Certificates that Envoys serve: when each expires, in words, by Gateway and name.
+pub(super) type ServedCertificates = BTreeMap<(String, String), String>;
+
+impl EventFacts {
+    /// Returns what these events leave behind.
+    pub(super) fn after(events: &[HostEvent]) -> Self {
+        let mut facts = BTreeMap::new();
+        for event in events {
+            let key = (event.event, event.gateway.clone(), event.about.clone());
+            if event.ended {
+                facts.remove(&key);
+            } else {
+                facts.insert(key, event.message.clone());
+            }
+        }
+        Self(facts)
+    }
+
+    /// Returns what holds now. Of a Gateway whose Envoy has not been asked yet, what held before does.
+    pub(super) fn of(report: &Report, certificates: &ServedCertificates, before: &Self) -> Self {
+        let mut facts = Self::default();
+        let Report {
+            agent,
+            source,
+            gateways,
+            starting,
+            warnings,
+            ..
+        } = report;
+        let started = format!("version {}, process {}", agent.version, agent.pid);
+        facts.note(HostEventKind::AgentStarted, "", "", &started);
+        if !source.available {
+            let why = match source.reason.as_str() {
+                "" => "it cannot be read",
+                why => why,
+            };
+            facts.note(HostEventKind::SourceLost, "", "", why);
+        }
+        let errors = source.problems.iter();
+        for problem in errors.filter(|problem| problem.severity == Severity::Error) {
+            let about = problem.to_string();
+            facts.note(HostEventKind::SourceProblem, "", &cut(&about), "");
+        }
+        for warning in warnings {
+            facts.note(HostEventKind::Warning, "", &cut(warning), "");
+        }
+        let mut waiting: BTreeSet<&str> = starting.iter().map(String::as_str).collect();
+        for gateway in gateways {
+            facts.gateway(gateway);
+            if gateway.applied.is_empty() {
+                waiting.insert(&gateway.gateway);
+            }
+        }
+        for ((gateway, name), expires) in certificates {
+            facts.note(HostEventKind::CertificateChanged, gateway, name, expires);
+        }
+        for (key, message) in &before.0 {
+            let has_envoy = matches!(key.0, HostEventKind::EnvoyStarted)
+                && gateways.iter().any(|gateway| gateway.gateway == key.1);
+            if waiting.contains(key.1.as_str()) || has_envoy {
+                facts
+                    .0
+                    .entry(key.clone())
+                    .or_insert_with(|| message.clone());
+            }
+        }
+        facts
+    }
+
+    fn gateway(&mut self, gateway: &GatewayReport) {
+        let name = gateway.gateway.as_str();
+        let mut note = |kind, about: &str, message: &str| self.note(kind, name, about, message);
+        note(HostEventKind::GatewayServed, "", "");
+        if gateway.envoy.pid > 0 {
+            let envoy = format!(
+                "process {}, Envoy {}",
+                gateway.envoy.pid, gateway.envoy.version
+            );
+            note(HostEventKind::EnvoyStarted, "", &envoy);
+        }
+        if gateway.envoy.state == "Backoff" {
+            note(HostEventKind::EnvoyDown, "", &gateway.message);
+        }
+        if !gateway.applied.is_empty() {
+            let revision = match gateway.applied_revision.as_str() {
+                "" => short(&gateway.applied),
+                revision => revision,
+            };
+            note(HostEventKind::RevisionApplied, "", revision);
+        }
+        if !gateway.refusal.is_empty() {
+            note(
+                HostEventKind::RevisionRefused,
+                "",
+                &gateway.refusal.join("; "),
+            );
+        }
+        for refused in &gateway.refused {
+            let parts = [
+                refused.kind.as_str(),
+                &refused.namespace,
+                &refused.name,
+                &refused.section,
+            ];
+            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            let words = format!("{}; {}", refused.envoy_words, refused.effect);
+            note(HostEventKind::PartRefused, &parts.join("/"), &words);
+        }
+        for (listener, why) in &gateway.unshown {
+            note(HostEventKind::CertificateUnshown, listener, why);
+        }
+        if let Some(progress) = &gateway.draining {
+            note(HostEventKind::Draining, "", progress);
+        }
+    }
+
+    /// Takes note that a revision of a Gateway is held.
+    pub(super) fn held(&mut self, gateway: &str, why: &str) {
+        self.note(HostEventKind::RevisionHeld, gateway, "", why);
+    }
+
+    fn note(&mut self, kind: HostEventKind, gateway: &str, about: &str, message: &str) {
+        let key = (kind, gateway.to_owned(), about.to_owned());
+        self.0.insert(key, cut(message));
+    }
+
+    /// Returns what has happened since `before`; the first event gets the number after `last`.
+    pub(super) fn since(&self, before: &Self, last: u64, now: Timestamp) -> Vec<HostEvent> {
+        let mut changes: Vec<(&FactKey, &str, bool)> = Vec::new();
+        for (key, message) in &before.0 {
+            if !self.0.contains_key(key) && key.0.ends() {
+                changes.push((key, message, true));
+            }
+        }
+        for (key, message) in &self.0 {
+            let is_new = match before.0.get(key) {
+                Some(said) => said != message && key.0.changes(),
+                None => key.0.begins(),
+            };
+            if is_new {
+                changes.push((key, message, false));
+            }
+        }
+        let omitted = changes.len().saturating_sub(MOST_EVENTS);
+        let events = changes.into_iter().take(MOST_EVENTS);
+        let events = events.map(|((event, gateway, about), message, ended)| HostEvent {
+            number: 0,
+            time: now,
+            event: *event,
+            gateway: gateway.clone(),
+            about: about.clone(),
+            message: message.to_owned(),
+            ended,
+        });
+        let more = (omitted > 0).then(|| HostEvent {
+            number: 0,
+            time: now,
+            event: HostEventKind::MoreOmitted,
+            gateway: String::new(),
+            about: String::new(),
+            message: format!("{omitted} more events of this moment are not kept"),
+            ended: false,
+        });
+        (last + 1..)
+            .zip(events.chain(more))
+            .map(|(number, event)| HostEvent { number, ..event })
+            .collect()
+    }
+}
+
+impl HostEventKind {
+    /// Returns whether it is an event that it begins. The first certificates of a Gateway are none.
+    fn begins(self) -> bool {
+        self != Self::CertificateChanged
+    }
+
+    /// Returns whether it is an event that its words change.
+    fn changes(self) -> bool {
+        matches!(
+            self,
+            Self::AgentStarted
+                | Self::EnvoyStarted
+                | Self::RevisionApplied
+                | Self::CertificateChanged
+        )
+    }
+
+    /// Returns whether it is an event that it is over.
+    fn ends(self) -> bool {
+        !self.changes() && self != Self::MoreOmitted
+    }
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MOST_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::report::{AgentReport, EnvoyReport, SourceReport};
+    use sesame_gateway_api::status::AgentState;
+
+    fn report(pid: u32, applied: &str) -> Report {
+        Report {
+            healthy: true,
+            reasons: Vec::new(),
+            hints: Vec::new(),
+            warnings: Vec::new(),
+            starting: Vec::new(),
+            agent: AgentReport::default(),
+            source: SourceReport {
+                available: true,
+                ..SourceReport::default()
+            },
+            gateways: vec![GatewayReport {
+                gateway: "a/b".to_owned(),
+                state: AgentState::Serving,
+                message: String::new(),
+                addresses: Vec::new(),
+                wanted: applied.to_owned(),
+                applied: applied.to_owned(),
+                wanted_revision: String::new(),
+                applied_revision: String::new(),
+                applied_at: None,
+                stored: String::new(),
+                refused: Vec::new(),
+                unshown: BTreeMap::new(),
+                refusal: Vec::new(),
+                retained: Vec::new(),
+                draining: None,
+                envoy: EnvoyReport {
+                    pid,
+                    ..EnvoyReport::default()
+                },
+            }],
+            objects: Vec::new(),
+            inputs: String::new(),
+        }
+    }
+
+    fn told(events: &[HostEvent]) -> Vec<String> {
+        let told = events.iter().map(|event| {
+            let end = if event.ended { " ended" } else { "" };
+            format!("{}{end}", event.event)
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn what_changes_is_an_event_once() {
+        let none = ServedCertificates::new();
+        let mut facts = EventFacts::default();
+        let mut kept = Vec::new();
+        let mut look = |report: &Report, certificates: &ServedCertificates| {
+            let now = EventFacts::of(report, certificates, &facts);
+            let events = now.since(&facts, kept.len() as u64, Timestamp::UNIX_EPOCH);
+            kept.extend(events.clone());
+            facts = now;
+            told(&events)
+        };
+        let first = [
+            "AgentStarted",
+            "GatewayServed",
+            "EnvoyStarted",
+            "RevisionApplied",
+        ];
+        let one = |expires: &str| {
+            ServedCertificates::from([(("a/b".into(), "k".into()), expires.into())])
+        };
+        assert_eq!(look(&report(7, "1"), &one("1")), first);
+        assert!(look(&report(7, "1"), &one("1")).is_empty());
+        assert_eq!(
+            look(&report(8, "2"), &one("2")),
+            ["EnvoyStarted", "RevisionApplied", "CertificateChanged"]
+        );
+        // An Envoy that has not been asked yet is the one of before.
+        assert!(look(&report(0, ""), &none).is_empty());
+        let mut lost = report(8, "2");
+        lost.source.available = false;
+        lost.gateways[0].refusal = vec!["no".to_owned()];
+        assert_eq!(look(&lost, &one("2")), ["SourceLost", "RevisionRefused"]);
+        assert_eq!(
+            look(&report(8, "2"), &one("2")),
+            ["SourceLost ended", "RevisionRefused ended"]
+        );
+        let mut gone = report(8, "2");
+        gone.gateways.clear();
+        assert_eq!(look(&gone, &none), ["GatewayServed ended"]);
+        let numbers: Vec<u64> = kept.iter().map(|event| event.number).collect();
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_next_agent_knows_what_the_last_one_told() {
+        let none = ServedCertificates::new();
+        let facts = EventFacts::of(&report(7, "1"), &none, &EventFacts::default());
+        let events = facts.since(&EventFacts::default(), 0, Timestamp::UNIX_EPOCH);
+        let known = EventFacts::after(&events);
+        assert_eq!(known, facts);
+        let mut next = report(7, "1");
+        next.agent.pid = 5;
+        let now = EventFacts::of(&next, &none, &known);
+        assert_eq!(
+            told(&now.since(&known, 9, Timestamp::UNIX_EPOCH)),
+            ["AgentStarted"]
+        );
+    }
+
+    #[test]
+    fn many_at_once_are_bounded() {
+        let mut many = report(7, "1");
+        many.warnings = (0..1000).map(|number| format!("{number}")).collect();
+        let facts = EventFacts::of(&many, &ServedCertificates::new(), &EventFacts::default());
+        let events = facts.since(&EventFacts::default(), 0, Timestamp::UNIX_EPOCH);
+        assert_eq!(events.len(), MOST_EVENTS + 1);
+        assert_eq!(events[MOST_EVENTS].event, HostEventKind::MoreOmitted);
+        assert_eq!(cut(&"ä".repeat(600)).chars().count(), MOST_CHARACTERS + 1);
+    }
+}

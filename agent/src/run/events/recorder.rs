@@ -1,0 +1,161 @@
+//! The task that looks at what the agent reports, and writes down what has happened.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sesame_files::open::Rule;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::ExpiryOf;
+use tokio::sync::watch;
+
+use super::facts::{EventFacts, ServedCertificates};
+use super::store::EventStore;
+use crate::run::engine::SourceState;
+use crate::run::observed::{AllObserved, Observed, newest};
+use crate::run::report::ReportSource;
+
+/// Time in which changes are gathered: what lasts shorter may be missing.
+const GATHER: Duration = Duration::from_secs(1);
+/// Time after which it looks even if nothing has changed: certificates come closer to their end.
+const LATER: Duration = Duration::from_secs(60);
+
+/// The looks, and what was seen at the last one.
+pub(in crate::run) struct Recorder {
+    report: ReportSource,
+    known: watch::Receiver<SourceState>,
+    all: watch::Receiver<AllObserved>,
+    followed: BTreeMap<NamespacedName, watch::Receiver<Observed>>,
+    store: EventStore,
+    facts: EventFacts,
+    /// Number of the last event.
+    last: u64,
+    failing: bool,
+    /// True once the source could be read.
+    read: bool,
+}
+
+impl Recorder {
+    /// Goes on where the last agent with this state directory ended.
+    pub(in crate::run) fn new(
+        state_dir: &Path,
+        report: ReportSource,
+        known: watch::Receiver<SourceState>,
+        all: watch::Receiver<AllObserved>,
+    ) -> Self {
+        let store = EventStore::new(state_dir);
+        let events = store.read(Rule::Own).unwrap_or_else(|error| {
+            tracing::warn!("the events of this host cannot be read: {error}");
+            Vec::new()
+        });
+        Self {
+            report,
+            known,
+            all,
+            followed: BTreeMap::new(),
+            store,
+            last: events.last().map_or(0, |event| event.number),
+            facts: EventFacts::after(&events),
+            failing: false,
+            read: false,
+        }
+    }
+
+    /// Looks whenever something has changed, for as long as the task lives.
+    pub(in crate::run) async fn run(mut self) {
+        loop {
+            self.look();
+            self.follow();
+            tokio::select! {
+                () = self.changed() => {}
+                () = tokio::time::sleep(LATER) => {}
+            }
+            tokio::time::sleep(GATHER).await;
+        }
+    }
+
+    /// Follows the Gateways that there are now, and takes note of what they have told.
+    fn follow(&mut self) {
+        let all = self.all.borrow_and_update();
+        self.followed.retain(|name, followed| {
+            all.get(name)
+                .is_some_and(|observed| observed.same_channel(followed))
+        });
+        for (name, observed) in all.iter() {
+            self.followed
+                .entry(name.clone())
+                .or_insert_with(|| observed.clone());
+        }
+    }
+
+    async fn changed(&mut self) {
+        let observed = self.followed.values_mut().map(|observed| {
+            Box::pin(async {
+                if observed.changed().await.is_err() {
+                    // The instance has ended; the list says whether there is another.
+                    std::future::pending::<()>().await;
+                }
+            })
+        });
+        let any: Vec<_> = observed.collect();
+        let any = async {
+            if any.is_empty() {
+                std::future::pending::<()>().await;
+            }
+            futures::future::select_all(any).await;
+        };
+        tokio::select! {
+            () = any => {}
+            _ = self.known.changed() => {}
+            _ = self.all.changed() => {}
+        }
+    }
+
+    fn look(&mut self) {
+        let report = (self.report)(false);
+        self.read |= report.source.available;
+        // Before the source has been read nothing is known to be gone, unless there is a reason for it.
+        if !self.read && report.source.reason.is_empty() {
+            return;
+        }
+        let observed = newest(&self.all);
+        let mut facts = EventFacts::of(&report, &certificates(&observed), &self.facts);
+        for (name, observed) in &observed {
+            let held = self.known.borrow().held(name).cloned();
+            if let Some(why) = observed.held.clone().or(held) {
+                facts.held(&name.to_string(), &why);
+            }
+        }
+        let events = facts.since(&self.facts, self.last, Timestamp::now());
+        match self.store.append(&events) {
+            Ok(()) => {
+                self.failing = false;
+                self.last += events.len() as u64;
+                self.facts = facts;
+            }
+            // They are tried again at the next look.
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!("the events of this host cannot be kept: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// Returns the certificates that Envoys serve.
+fn certificates(observed: &BTreeMap<NamespacedName, Observed>) -> ServedCertificates {
+    let mut certificates = ServedCertificates::new();
+    for (gateway, observed) in observed {
+        let served = observed.applied.iter().flat_map(|served| served.expiries());
+        for expiry in served.filter(|expiry| matches!(expiry.of, ExpiryOf::Leaf)) {
+            let words = match Timestamp::from_second(expiry.not_after) {
+                Ok(end) => format!("expires at {end}"),
+                Err(_) => "expires at no time that is known".to_owned(),
+            };
+            certificates.insert((gateway.to_string(), expiry.name.clone()), words);
+        }
+    }
+    certificates
+}

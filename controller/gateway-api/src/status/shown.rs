@@ -1,0 +1,85 @@
+//! The conditions of one object's status, read from JSON, for those who show them. Pure.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{ConditionStatus, ConditionType};
+
+/// One condition, and the part of the object's status that it stands in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownCondition {
+    /// The listener, parent or ancestor; empty for the object itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub section: String,
+    /// Type of the condition.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Its status.
+    pub status: String,
+    /// Its reason.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+}
+
+impl ShownCondition {
+    /// Returns whether it says that something is wrong. Nothing is assumed about a condition of an unknown type.
+    pub fn is_fault(&self) -> bool {
+        let status = match self.status.as_str() {
+            "True" => ConditionStatus::True,
+            "False" => ConditionStatus::False,
+            _ => ConditionStatus::Unknown,
+        };
+        ConditionType::parse(&self.type_).is_some_and(|type_| type_.is_fault(status))
+    }
+}
+
+/// Returns all conditions of a status.
+pub fn conditions_of(status: &Value) -> Vec<ShownCondition> {
+    let mut all = Vec::new();
+    let mut add = |section: String, holder: &Value| {
+        for condition in list(holder, "conditions") {
+            all.push(ShownCondition {
+                section: section.clone(),
+                type_: word(condition, "type"),
+                status: word(condition, "status"),
+                reason: word(condition, "reason"),
+                message: word(condition, "message"),
+            });
+        }
+    };
+    add(String::new(), status);
+    for listener in list(status, "listeners") {
+        add(word(listener, "name"), listener);
+    }
+    for parent in list(status, "parents") {
+        add(reference(&parent["parentRef"]), parent);
+    }
+    for ancestor in list(status, "ancestors") {
+        add(reference(&ancestor["ancestorRef"]), ancestor);
+    }
+    all
+}
+
+/// Returns the name that a reference holds, with its section and port.
+fn reference(reference: &Value) -> String {
+    let mut section = word(reference, "name");
+    for extra in ["sectionName", "port"] {
+        match &reference[extra] {
+            Value::Null => {}
+            Value::String(text) => section.extend(["/", text]),
+            other => section.extend(["/", &other.to_string()]),
+        }
+    }
+    section
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns a text on one line, as tables need it.
+fn word(value: &Value, key: &str) -> String {
+    let text = value[key].as_str().unwrap_or_default();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,256 @@
+//! A page for people, for browsers: one document of headings, lists and tables, with nothing that it would have to fetch.
+//!
+//! Everything that is put into it is text and stays text: objects, their messages and Envoy's words are written by many people. The
+//! page has no script, and its headers forbid any, so that what slipped through could do nothing.
+
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::Response;
+use hyper::body::Bytes;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use sha2::{Digest as _, Sha256};
+
+/// Number of rows of a table that are shown.
+const MOST_ROWS: usize = 500;
+/// Number of characters of a cell that are shown.
+const MOST_CHARACTERS: usize = 2000;
+
+/// Looks of the page; its digest is in the headers.
+const STYLE: &str = "\
+:root{color-scheme:light dark}\
+body{font:15px/1.45 system-ui,sans-serif;margin:1.5rem auto;max-width:76rem;padding:0 1rem}\
+h1{font-size:1.4rem;margin:0}h2{font-size:1.05rem;margin:1.8rem 0 .4rem}\
+p{margin:.4rem 0}ul{margin:.4rem 0;padding-left:1.2rem}\
+table{border-collapse:collapse;width:100%;font-size:.92rem}\
+th,td{text-align:left;vertical-align:top;padding:.28rem .7rem .28rem 0;border-bottom:1px solid #8884;overflow-wrap:anywhere}\
+th{font-weight:600;white-space:nowrap}\
+.good{color:#18794e}.bad{color:#ce2c31}.note{opacity:.7}\
+@media(prefers-color-scheme:dark){.good{color:#3dd68c}.bad{color:#ff9592}}";
+
+/// Text of a cell, and what it says of what it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Text.
+    Plain(String),
+    /// Text that says that all is well.
+    Good(String),
+    /// Text that says that something is wrong.
+    Bad(String),
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Plain(text.to_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Plain(text)
+    }
+}
+
+/// A page that is being written.
+#[derive(Clone, Debug)]
+pub struct Page {
+    title: String,
+    body: String,
+}
+
+impl Page {
+    /// Begins a page.
+    pub fn new(title: &str) -> Self {
+        let title = escaped(title);
+        let body = format!("<h1>{title}</h1>\n");
+        Self { title, body }
+    }
+
+    /// Adds a heading.
+    pub fn heading(&mut self, text: &str) {
+        self.put(format_args!("<h2>{}</h2>\n", escaped(text)));
+    }
+
+    /// Adds a paragraph.
+    pub fn paragraph(&mut self, text: impl Into<Cell>) {
+        let (class, text) = marked(text.into());
+        self.put(format_args!("<p{class}>{text}</p>\n"));
+    }
+
+    /// Adds a list; nothing if it is empty.
+    pub fn list(&mut self, items: &[String]) {
+        if items.is_empty() {
+            return;
+        }
+        self.body.push_str("<ul>\n");
+        for item in items.iter().take(MOST_ROWS) {
+            self.put(format_args!("<li>{}</li>\n", escaped(item)));
+        }
+        self.body.push_str("</ul>\n");
+        self.rest(items.len());
+    }
+
+    /// Adds a table; nothing if it has no rows.
+    pub fn table<const N: usize>(&mut self, headings: [&str; N], rows: Vec<[Cell; N]>) {
+        if rows.is_empty() {
+            return;
+        }
+        self.body.push_str("<table>\n<thead><tr>");
+        for heading in headings {
+            self.put(format_args!("<th>{}</th>", escaped(heading)));
+        }
+        self.body.push_str("</tr></thead>\n<tbody>\n");
+        let all = rows.len();
+        for row in rows.into_iter().take(MOST_ROWS) {
+            self.body.push_str("<tr>");
+            for cell in row {
+                let (class, text) = marked(cell);
+                self.put(format_args!("<td{class}>{text}</td>"));
+            }
+            self.body.push_str("</tr>\n");
+        }
+        self.body.push_str("</tbody>\n</table>\n");
+        self.rest(all);
+    }
+
+    /// Says how many entries are not shown.
+    fn rest(&mut self, all: usize) {
+        if all > MOST_ROWS {
+            let more = all - MOST_ROWS;
+            self.put(format_args!("<p class=\"note\">… and {more} more</p>\n"));
+        }
+    }
+
+    fn put(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = self.body.write_fmt(text);
+    }
+
+    /// Returns the document; a browser asks for it again after so many seconds.
+    pub fn html(&self, refresh_seconds: u32) -> String {
+        let Self { title, body } = self;
+        format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width\">\n\
+             <meta http-equiv=\"refresh\" content=\"{refresh_seconds}\">\n\
+             <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+        )
+    }
+
+    /// Returns the answer that has the document.
+    pub fn response(&self, refresh_seconds: u32) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(self.html(refresh_seconds)));
+        let headers = response.headers_mut();
+        // The digest is of letters, digits, `+`, `/` and `=`.
+        if let Ok(policy) = HeaderValue::from_str(&policy()) {
+            headers.insert(CONTENT_SECURITY_POLICY, policy);
+        }
+        for (name, value) in [
+            (CONTENT_TYPE, "text/html; charset=utf-8"),
+            (CACHE_CONTROL, "no-store"),
+            (REFERRER_POLICY, "no-referrer"),
+            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (X_FRAME_OPTIONS, "DENY"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+/// Returns what a browser may do with the page: show it with its own style, and no more.
+fn policy() -> String {
+    let style = STANDARD.encode(Sha256::digest(STYLE));
+    format!(
+        "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+}
+
+fn marked(cell: Cell) -> (&'static str, String) {
+    match cell {
+        Cell::Plain(text) => ("", escaped(&text)),
+        Cell::Good(text) => (" class=\"good\"", escaped(&text)),
+        Cell::Bad(text) => (" class=\"bad\"", escaped(&text)),
+    }
+}
+
+/// Returns a text that HTML takes for text, in content and in attributes.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for (index, character) in text.chars().enumerate() {
+        if index == MOST_CHARACTERS {
+            escaped.push('…');
+            break;
+        }
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '\n' | '\t' => escaped.push(' '),
+            // Of what turns the direction of text, and of other controls, only that it is there is shown.
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                escaped.push('\u{fffd}');
+            }
+            control if control.is_control() => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str = "<script>alert(1)</script><img src=x onerror='a()'>\" & \u{202e}\u{1b}";
+
+    #[test]
+    fn nothing_that_is_put_in_is_markup() {
+        let mut page = Page::new(HOSTILE);
+        page.heading(HOSTILE);
+        page.paragraph(Cell::Bad(HOSTILE.to_owned()));
+        page.list(&[HOSTILE.to_owned()]);
+        page.table([HOSTILE], vec![[HOSTILE.into()]]);
+        let html = page.html(5);
+        assert!(
+            !html.contains("<script") && !html.contains("<img"),
+            "{html}"
+        );
+        assert!(!html.contains('\u{202e}') && !html.contains('\u{1b}'));
+        assert_eq!(html.matches("&lt;script&gt;alert(1)").count(), 7, "{html}");
+    }
+
+    #[test]
+    fn browsers_may_do_nothing_but_show_it() {
+        let response = Page::new("x").response(5);
+        let policy = response.headers()[CONTENT_SECURITY_POLICY]
+            .to_str()
+            .unwrap();
+        assert!(
+            policy.starts_with("default-src 'none'; style-src 'sha256-"),
+            "{policy}"
+        );
+        assert!(
+            !policy.contains("script") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+    }
+
+    #[test]
+    fn long_tables_and_texts_are_cut() {
+        let mut page = Page::new("x");
+        page.table(["a"], vec![["b".into()]; MOST_ROWS + 3]);
+        page.paragraph("y".repeat(MOST_CHARACTERS + 1));
+        let html = page.html(5);
+        assert_eq!(html.matches("<td>b</td>").count(), MOST_ROWS);
+        assert!(html.contains("… and 3 more") && html.contains("y…"));
+        page.table(["a"], Vec::new());
+        assert_eq!(html, page.html(5));
+    }
+}

@@ -1,0 +1,169 @@
+//! `kubectl sesame diff`: the requests that would be answered differently if objects were applied.
+//!
+//! The cluster's objects are resolved twice, as the controller would: as they are, and with those of the files in place. Of
+//! Secrets and ConfigMaps only those are read that Gateways and policies name, and nothing of them is kept or shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use sesame_files::open::{self, Rule};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::decode::{DecodeLimits, decode, decode_value, split};
+use sesame_gateway_api::explain::{ChangedAnswer, changed_answers};
+use sesame_gateway_api::resolve::{Options, resolve};
+use sesame_gateway_api::world::{Kind, World};
+use sesame_proto::schema::Snapshot;
+
+use super::reading::{ClusterReader, Listed};
+use super::table::plain;
+use crate::watch::references;
+
+/// Number of bytes of a file that are read.
+const MAX_BYTES: u64 = 16 << 20;
+
+#[derive(Debug, Args)]
+pub(super) struct ManifestArgs {
+    /// File of objects, as for `kubectl apply`; `-` is standard input. Repeatable.
+    #[arg(long, short, required = true, value_name = "FILE")]
+    filename: Vec<PathBuf>,
+}
+
+/// Runs the command; returns true if nothing would be answered differently.
+pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<bool> {
+    let mut world = World::default();
+    for kind in Kind::ALL.iter().copied() {
+        if !matches!(kind, Kind::Secret | Kind::ConfigMap) {
+            add_kind(reader, &mut world, kind).await?;
+        }
+    }
+    let mut changed = world.clone();
+    for file in &args.filename {
+        add_file(&mut changed, file)?;
+    }
+    let mut wanted = references(&world, &reader.controller_name);
+    wanted.extend(references(&changed, &reader.controller_name));
+    for key in wanted {
+        let Some((version, value)) = reader.get(&key).await? else {
+            note(&format!(
+                "{key} cannot be read; what needs it is left out of both sides"
+            ));
+            continue;
+        };
+        if let Ok(decoded) = decode_value(value, key.kind, version) {
+            if !changed.contains(&key) {
+                changed.insert(decoded.object.clone());
+            }
+            world.insert(decoded.object);
+        }
+    }
+    let options = Options {
+        controller_name: reader.controller_name.clone(),
+        ..Options::default()
+    };
+    let (old, new) = (snapshots(&world, &options), snapshots(&changed, &options));
+    let names: BTreeSet<&NamespacedName> = old.keys().chain(new.keys()).collect();
+    let mut answers: Vec<ChangedAnswer> = names
+        .into_iter()
+        .flat_map(|name| changed_answers(old.get(name), new.get(name)))
+        .collect();
+    answers.sort();
+    reader.print(&answers, |_| text(&answers))?;
+    Ok(answers.is_empty())
+}
+
+/// Adds the objects of a kind to the world. What the caller may not read is told, and left out.
+async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Result<()> {
+    match reader.list(kind, None).await? {
+        Listed::Missing => {}
+        Listed::Refused(why) => note(&format!("{kind} is left out of both sides: {why}")),
+        Listed::Objects(version, objects) => {
+            for value in objects {
+                match decode_value(value, kind, version) {
+                    Ok(decoded) => world.insert(decoded.object),
+                    Err(error) => note(&format!("left out of both sides: {error}")),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts the objects of a file into the world, in place of those of the same kind and name.
+fn add_file(world: &mut World, file: &Path) -> Result<()> {
+    let at = || file.display().to_string();
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().take(MAX_BYTES).read_to_string(&mut text)?;
+        text
+    } else {
+        open::read_text(file, Rule::GivenByLink, MAX_BYTES).with_context(at)?
+    };
+    let documents = split(&text);
+    if documents.is_empty() {
+        bail!("{}: there is no object in it", at());
+    }
+    for document in documents {
+        for decoded in decode(document.text, &DecodeLimits::default()) {
+            match decoded {
+                Ok(decoded) => world.insert(decoded.object),
+                Err(error) if error.is_unsupported() => {
+                    note(&format!("{}: {error}; it changes no route", at()));
+                }
+                Err(error) => bail!("{}, line {}: {error}", at(), document.line),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn snapshots(world: &World, options: &Options) -> BTreeMap<NamespacedName, Snapshot> {
+    let resolved = resolve(world, options).gateways.into_iter();
+    resolved
+        .map(|gateway| (gateway.gateway, gateway.snapshot))
+        .collect()
+}
+
+fn note(words: &str) {
+    use std::io::Write as _;
+    // There is nowhere else to say it.
+    let _ = writeln!(std::io::stderr().lock(), "note: {}", plain(words));
+}
+
+/// Returns the changes as text, each match once. Writing to a String cannot fail, so the results are let go.
+fn text(answers: &[ChangedAnswer]) -> String {
+    let mut text = String::new();
+    let mut last = None;
+    for answer in answers {
+        let ChangedAnswer {
+            route,
+            gateway: _,
+            listener,
+            host,
+            condition,
+            request,
+            before,
+            after,
+        } = answer;
+        if last != Some(route) {
+            let _ = writeln!(text, "{} ({})", plain(route), plain(condition));
+            last = Some(route);
+        }
+        let host = match host.as_str() {
+            "" | "*" => "any other host",
+            host => host,
+        };
+        let _ = writeln!(text, "  at {listener}, {host}");
+        if let Some(request) = request {
+            let _ = writeln!(text, "    for example {}", plain(request));
+        }
+        let _ = writeln!(text, "    - {}\n    + {}", plain(before), plain(after));
+    }
+    if text.is_empty() {
+        text.push_str("no match is answered differently\n");
+    }
+    text
+}

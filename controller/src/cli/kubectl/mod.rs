@@ -1,0 +1,240 @@
+//! `kubectl sesame`: what a cluster's Gateways do, for those who have a kubeconfig and no more.
+//!
+//! The controller's program is the plugin when it is called `kubectl-sesame`. It reads the cluster with the rights of its caller,
+//! needs no controller to run, and must never write to the cluster.
+
+mod complete;
+mod diff;
+mod hosts;
+mod reading;
+mod status;
+mod table;
+mod why;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use serde::Serialize;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::explain::{ExplainRequest, Explainer, TextDetail, explain_any, text};
+use sesame_published::names::DEFAULT_NAMESPACE;
+
+use self::reading::ClusterReader;
+use super::hosts::{gateway, namespace};
+
+pub(super) use self::complete::{COMPLETION_NAME, complete};
+
+/// Name under which the program is the plugin.
+pub(super) const PLUGIN_NAME: &str = "kubectl-sesame";
+
+/// Time between two looks of `--watch`.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Shows what becomes of Gateways and their routes, with your own rights in the cluster.
+#[derive(Debug, Parser)]
+#[command(name = PLUGIN_NAME, bin_name = "kubectl sesame", version)]
+pub(super) struct PluginCli {
+    #[command(flatten)]
+    cluster: PluginArgs,
+    #[command(subcommand)]
+    command: PluginCommand,
+}
+
+/// Options of all commands.
+#[derive(Clone, Debug, Args)]
+pub(super) struct PluginArgs {
+    /// Namespace of the objects that are asked about; by default that of the context.
+    #[arg(long, short, global = true)]
+    namespace: Option<String>,
+    /// Objects of all namespaces.
+    #[arg(long, short = 'A', global = true)]
+    all_namespaces: bool,
+    /// Context of the kubeconfig.
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
+    /// Kubeconfig; by default $KUBECONFIG, or ~/.kube/config.
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace in which the controller publishes.
+    #[arg(long, global = true, env = "SESAME_NAMESPACE", default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE", value_parser = namespace)]
+    published_in: String,
+    /// Name of the controller in GatewayClasses.
+    #[arg(
+        long,
+        global = true,
+        default_value = "projectsesame.io/gateway-controller",
+        value_name = "NAME"
+    )]
+    controller_name: String,
+    /// Format of the answer.
+    #[arg(long, short, global = true, value_enum, default_value_t)]
+    output: PluginFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum PluginFormat {
+    /// A table for people.
+    #[default]
+    Table,
+    /// The same with more columns.
+    Wide,
+    /// JSON for scripts.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+#[derive(Debug, Subcommand)]
+enum PluginCommand {
+    /// Show Gateways, the hosts that serve them, and what is wrong with them; exit with 1 if anything is.
+    Status(WatchedArgs),
+    /// Show the hosts that serve Gateways, as they report themselves.
+    Hosts(WatchedArgs),
+    /// Tell where a request goes, and why; exit with 1 if no route takes it. Sends nothing.
+    Explain(RequestArgs),
+    /// Tell where an object is served, and what its conditions say; exit with 1 if something is wrong with it.
+    Why(why::ObjectArgs),
+    /// Tell which requests would be answered differently if these objects were applied; exit with 1 if there are any.
+    Diff(diff::ManifestArgs),
+    /// Print the completion of a shell for `kubectl-sesame`.
+    Completion {
+        /// Shell.
+        shell: Shell,
+    },
+}
+
+/// Options of what may be shown again and again.
+#[derive(Debug, Args)]
+pub(super) struct WatchedArgs {
+    /// Only this Gateway.
+    #[arg(value_name = "GATEWAY")]
+    name: Option<String>,
+    /// Show it again whenever it has changed.
+    #[arg(long, short)]
+    watch: bool,
+}
+
+#[derive(Debug, Args)]
+struct RequestArgs {
+    /// Gateway that gets the request; by default the one that listens on the port.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway)]
+    gateway: Option<NamespacedName>,
+    /// Header of the request; repeatable. `Host` takes the place of the URL's.
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// Server name in the TLS handshake; the URL's host by default.
+    #[arg(long, value_name = "NAME")]
+    sni: Option<String>,
+    /// The client shows a certificate where it is asked for one, and it is valid.
+    #[arg(long)]
+    client_cert: bool,
+    /// Method, GET if left out, and URL with the port that clients see.
+    #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
+    request: Vec<String>,
+}
+
+/// Returns the commands and options of the plugin.
+pub fn plugin_command() -> clap::Command {
+    PluginCli::command()
+}
+
+/// Parses the arguments and runs the command.
+pub(super) fn main() -> ExitCode {
+    super::exit_code(run(PluginCli::parse()))
+}
+
+/// Runs a command; returns true if all is well.
+fn run(cli: PluginCli) -> Result<bool> {
+    let PluginCli { cluster, command } = cli;
+    if let PluginCommand::Completion { shell } = command {
+        let mut bytes = Vec::new();
+        let mut command = PluginCli::command().bin_name(PLUGIN_NAME);
+        clap_complete::generate(shell, &mut command, PLUGIN_NAME, &mut bytes);
+        return super::output(&bytes).map(|()| true);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let reader = ClusterReader::open(&cluster).await?;
+        match command {
+            PluginCommand::Status(args) => {
+                let look = async || status::read(&reader, args.name.as_deref()).await;
+                let text = |all: &Vec<_>, wide| status::text(all, wide);
+                show(&reader, args.watch, look, text, |all| {
+                    all.iter().all(|row| row.problems.is_empty())
+                })
+                .await
+            }
+            PluginCommand::Hosts(args) => {
+                let look = async || hosts::read(&reader, args.name.as_deref()).await;
+                let text = |all: &Vec<_>, wide| hosts::text(all, wide);
+                show(&reader, args.watch, look, text, |_| true).await
+            }
+            PluginCommand::Explain(args) => explain(&reader, &args).await,
+            PluginCommand::Why(args) => why::main(&reader, &args).await,
+            PluginCommand::Diff(args) => diff::main(&reader, &args).await,
+            PluginCommand::Completion { .. } => Ok(true),
+        }
+    })
+}
+
+/// Shows what is read once, or whenever it has changed.
+async fn show<T: Serialize + PartialEq>(
+    reader: &ClusterReader,
+    watch: bool,
+    look: impl AsyncFn() -> Result<T>,
+    text: impl Fn(&T, bool) -> String,
+    is_well: impl Fn(&T) -> bool,
+) -> Result<bool> {
+    let mut shown = None;
+    loop {
+        let found = look().await?;
+        if shown.as_ref() != Some(&found) {
+            reader.print(&found, |wide| text(&found, wide))?;
+        }
+        if !watch {
+            return Ok(is_well(&found));
+        }
+        shown = Some(found);
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+async fn explain(reader: &ClusterReader, args: &RequestArgs) -> Result<bool> {
+    let RequestArgs {
+        gateway,
+        headers,
+        sni,
+        client_cert,
+        request,
+    } = args;
+    let (method, url) = match request.as_slice() {
+        [method, url] => (method.as_str(), url.as_str()),
+        [url] => ("GET", url.as_str()),
+        _ => ("GET", ""),
+    };
+    let request = ExplainRequest {
+        client_certificate: *client_cert,
+        ..ExplainRequest::parse(method, url, headers, sni.as_deref())?
+    };
+    let explanation = if let Some(gateway) = gateway {
+        Explainer::new(&reader.published(gateway).await?).explain(&request)
+    } else {
+        let snapshots = reader.all_published().await?;
+        explain_any(&snapshots.iter().collect::<Vec<_>>(), &request)?
+    };
+    reader.print(&explanation, |wide| {
+        let detail = if wide {
+            TextDetail::AllRoutes
+        } else {
+            TextDetail::Brief
+        };
+        text(&explanation, detail)
+    })?;
+    Ok(explanation.route.is_some())
+}

@@ -1,0 +1,191 @@
+//! Reads a cluster with the rights of whoever runs the plugin.
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Config};
+use serde::Serialize;
+use serde_json::Value;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_proto::schema::Snapshot;
+use sesame_published::GatewayAgent;
+use sesame_published::names::{GATEWAY_ENTRY, PART_LABEL, Part};
+
+use super::{PluginArgs, PluginFormat};
+use crate::cli::{output, published};
+use crate::connection;
+
+/// Number of objects of one answer of the API server.
+const PAGE: u32 = 500;
+/// Number of objects of a kind that are read.
+const MOST_OBJECTS: usize = 100_000;
+
+/// A cluster, and the part of it that is asked about.
+pub(super) struct ClusterReader {
+    pub(super) client: Client,
+    /// Namespace of the objects; none for all.
+    pub(super) namespace: Option<String>,
+    /// Namespace of objects that are named without one.
+    pub(super) default_namespace: String,
+    /// Namespace in which the controller publishes.
+    published_in: String,
+    pub(super) controller_name: String,
+    format: PluginFormat,
+}
+
+/// The objects of a kind, or the reason why they cannot be read.
+pub(super) enum Listed {
+    Objects(&'static str, Vec<Value>),
+    /// The kind is not installed.
+    Missing,
+    Refused(String),
+}
+
+impl ClusterReader {
+    /// Connects as kubectl would.
+    pub(super) async fn open(args: &PluginArgs) -> Result<Self> {
+        let PluginArgs {
+            namespace,
+            all_namespaces,
+            context,
+            kubeconfig,
+            published_in,
+            controller_name,
+            output,
+        } = args;
+        let config: Config =
+            connection::config_of_user(kubeconfig.as_deref(), context.as_deref()).await?;
+        let default_namespace = namespace
+            .clone()
+            .unwrap_or_else(|| config.default_namespace.clone());
+        Ok(Self {
+            client: Client::try_from(config).context("a client of the API server")?,
+            namespace: (!all_namespaces).then(|| default_namespace.clone()),
+            default_namespace,
+            published_in: published_in.clone(),
+            controller_name: controller_name.clone(),
+            format: *output,
+        })
+    }
+
+    /// Prints an answer in the format that is asked for.
+    pub(super) fn print(
+        &self,
+        value: &impl Serialize,
+        for_people: impl FnOnce(bool) -> String,
+    ) -> Result<()> {
+        let said = match self.format {
+            PluginFormat::Table => for_people(false),
+            PluginFormat::Wide => for_people(true),
+            PluginFormat::Json => serde_json::to_string_pretty(value)? + "\n",
+            PluginFormat::Yaml => serde_saphyr::to_string(value)?,
+        };
+        output(said.as_bytes())
+    }
+
+    /// Lists a kind in a namespace, or in all.
+    pub(super) async fn list(&self, kind: Kind, namespace: Option<&str>) -> Result<Listed> {
+        for version in kind.api_versions() {
+            let api = self.api(kind, version, namespace);
+            match pages(&api).await {
+                Ok(objects) => return Ok(Listed::Objects(version, objects)),
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    return Ok(Listed::Refused(status.message.clone()));
+                }
+                Err(error) => return Err(error).with_context(|| format!("cannot list {kind}")),
+            }
+        }
+        Ok(Listed::Missing)
+    }
+
+    /// Returns an object, and the version that it was read in; none if there is none, or it may not be read.
+    pub(super) async fn get(&self, key: &ObjectKey) -> Result<Option<(&'static str, Value)>> {
+        for version in key.kind.api_versions() {
+            let namespace = (!key.kind.cluster_scoped()).then_some(key.name.namespace.as_str());
+            let found = self
+                .api(key.kind, version, namespace)
+                .get_opt(&key.name.name)
+                .await;
+            match found {
+                Ok(Some(object)) => return Ok(Some((version, serde_json::to_value(object)?))),
+                Ok(None) => {}
+                Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot read {key}")),
+            }
+        }
+        Ok(None)
+    }
+
+    fn api(&self, kind: Kind, version: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()));
+        match namespace {
+            Some(namespace) if !kind.cluster_scoped() => {
+                Api::namespaced_with(self.client.clone(), namespace, &resource)
+            }
+            _ => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    /// Returns the reports of hosts; none if they may not be read.
+    pub(super) async fn reports(&self) -> Result<Option<Vec<GatewayAgent>>> {
+        let api: Api<GatewayAgent> = Api::namespaced(self.client.clone(), &self.published_in);
+        match api.list(&ListParams::default()).await {
+            Ok(list) => Ok(Some(list.items)),
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(None),
+            Err(error) => Err(error).context("cannot list GatewayAgents"),
+        }
+    }
+
+    /// Returns what is published of a Gateway.
+    pub(super) async fn published(&self, gateway: &NamespacedName) -> Result<Snapshot> {
+        let read = published::read(&self.client, &self.published_in, gateway).await?;
+        Ok(read.snapshot)
+    }
+
+    /// Returns everything that is published.
+    pub(super) async fn all_published(&self) -> Result<Vec<Snapshot>> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.published_in);
+        let label = format!("{PART_LABEL}={}", Part::Manifest.as_str());
+        let manifests = api.list(&ListParams::default().labels(&label)).await;
+        let manifests = manifests.with_context(|| {
+            format!(
+                "cannot list what is published in the namespace {}; --published-in names another",
+                self.published_in
+            )
+        })?;
+        let names = manifests.items.iter().filter_map(|manifest| {
+            let name = manifest.data.as_ref()?.get(GATEWAY_ENTRY)?;
+            ObjectKey::parse_as(Kind::Gateway, name)
+        });
+        let mut snapshots = Vec::new();
+        for gateway in names {
+            snapshots.push(self.published(&gateway).await?);
+        }
+        if snapshots.is_empty() {
+            bail!(
+                "nothing is published in the namespace {}; --published-in names another",
+                self.published_in
+            );
+        }
+        Ok(snapshots)
+    }
+}
+
+async fn pages(api: &Api<DynamicObject>) -> kube::Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let list = api.list(&params).await?;
+        for object in list.items {
+            objects.push(serde_json::to_value(object).map_err(kube::Error::SerdeError)?);
+        }
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) if objects.len() < MOST_OBJECTS => params = params.continue_token(&token),
+            _ => return Ok(objects),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Tables as kubectl prints them. Pure.
+//!
+//! The texts of objects were written by many people: none of them may reach a terminal as a command to it.
+
+use comfy_table::{Table, presets};
+use jiff::SignedDuration;
+
+/// Returns a table with these headings; `none` if there are no rows.
+pub(super) fn table(headings: &[&str], rows: Vec<Vec<String>>, none: &str) -> String {
+    if rows.is_empty() {
+        return format!("{none}\n");
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(headings);
+    for row in rows {
+        table.add_row(row.iter().map(|cell| plain(or_dash(cell))));
+    }
+    let lines = table.lines().map(|line| line.trim().to_owned());
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+fn or_dash(cell: &str) -> &str {
+    if cell.is_empty() { "-" } else { cell }
+}
+
+/// Returns a text without control characters.
+pub(super) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            plain.extend(character.escape_default());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+/// Returns a time that has passed, in its largest unit, as kubectl has it.
+pub(super) fn age(passed: SignedDuration) -> String {
+    let seconds = passed.as_secs().max(0);
+    match seconds {
+        0..=119 => format!("{seconds}s"),
+        120..=7199 => format!("{}m", seconds / 60),
+        7200..=172_799 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_aligned_and_hold_no_commands_of_terminals() {
+        let rows = vec![
+            vec!["a".to_owned(), "\u{1b}[2J".to_owned()],
+            vec!["longer".to_owned(), String::new()],
+        ];
+        let text = table(&["NAME", "WHY"], rows, "none");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[1].ends_with("\\u{1b}[2J"), "{text}");
+        assert!(lines[2].ends_with('-'), "{text}");
+        let column = lines[0].find("WHY");
+        assert_eq!(lines[1].find('\\'), column, "{text}");
+        assert_eq!(table(&["NAME"], Vec::new(), "none"), "none\n");
+        assert_eq!(age(SignedDuration::from_secs(7200)), "2h");
+    }
+}

@@ -1,0 +1,148 @@
+//! `kubectl sesame why`: where an object is served, and what its conditions say.
+
+use std::fmt::Write as _;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde::Serialize;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::explain::{ServedPlace, served};
+use sesame_gateway_api::status::{ShownCondition, conditions_of};
+use sesame_gateway_api::world::Kind;
+
+use super::reading::ClusterReader;
+use super::table::plain;
+
+#[derive(Debug, Args)]
+pub(super) struct ObjectArgs {
+    /// Kind of the object, in any case, singular or plural.
+    #[arg(value_name = "KIND", value_parser = kind)]
+    kind: Kind,
+    /// Name of the object; a namespace may stand before it.
+    #[arg(value_name = "[NAMESPACE/]NAME")]
+    name: String,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ServedObject {
+    object: String,
+    served: Vec<ServedPlace>,
+    conditions: Vec<ShownCondition>,
+}
+
+/// Runs the command; returns true if the object is served and nothing is wrong with it.
+pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bool> {
+    let ObjectArgs { kind, name } = args;
+    if kind.cluster_scoped() {
+        bail!("a {kind} is served nowhere itself; ask about a Gateway of it");
+    }
+    let (namespace, name) = name
+        .split_once('/')
+        .unwrap_or((&reader.default_namespace, name));
+    let key = kind.named(NamespacedName::new(namespace, name));
+    // These two hold content, and are never read for it.
+    let shown = match kind {
+        Kind::Secret | Kind::ConfigMap => None,
+        _ => reader.get(&key).await?,
+    };
+    let object = key.to_string();
+    let snapshots = reader.all_published().await?;
+    let answer = ServedObject {
+        served: snapshots
+            .iter()
+            .flat_map(|snapshot| served(snapshot, &object))
+            .collect(),
+        conditions: shown
+            .as_ref()
+            .map(|(_, shown)| conditions_of(&shown["status"]))
+            .unwrap_or_default(),
+        object,
+    };
+    reader.print(&answer, |_| text(&answer))?;
+    let wrong = answer.conditions.iter().any(ShownCondition::is_fault);
+    Ok(!answer.served.is_empty() && !wrong)
+}
+
+/// Returns the answer as text. Writing to a String cannot fail, so the results are let go.
+fn text(answer: &ServedObject) -> String {
+    let ServedObject {
+        object,
+        served,
+        conditions,
+    } = answer;
+    let mut text = format!("{}\n", plain(object));
+    if served.is_empty() {
+        text.push_str("  is served nowhere\n");
+    }
+    for place in served {
+        let ServedPlace {
+            gateway: _,
+            listener,
+            port,
+            host,
+            part,
+            condition,
+        } = place;
+        let host = match host.as_str() {
+            "" | "*" => "any other host",
+            host => host,
+        };
+        let _ = writeln!(text, "  served by {listener} (port {port}) for {host}");
+        if part != listener {
+            let _ = writeln!(text, "    {part}");
+        }
+        let _ = writeln!(text, "    {}", plain(condition));
+    }
+    for condition in conditions {
+        let ShownCondition {
+            section,
+            type_,
+            status,
+            reason,
+            message,
+        } = condition;
+        let section = match section.as_str() {
+            "" => String::new(),
+            section => format!("{section}: "),
+        };
+        let line = format!("{section}{type_}={status} {reason}: {message}");
+        let _ = writeln!(text, "  {}", plain(&line));
+    }
+    text
+}
+
+/// Parses a kind, in any case, singular or plural.
+fn kind(text: &str) -> Result<Kind, String> {
+    let is_plural = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        let text = text.to_ascii_lowercase();
+        let stem = name.strip_suffix('y').map(|stem| format!("{stem}ies"));
+        text == format!("{name}s") || text == format!("{name}es") || Some(text) == stem
+    };
+    let mut kinds = Kind::ALL.iter();
+    let found =
+        kinds.find(|kind| kind.as_str().eq_ignore_ascii_case(text) || is_plural(kind.as_str()));
+    found.copied().ok_or_else(|| {
+        format!("{text:?} is no kind that Sesame reads; expected for instance httproute")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_named_as_for_kubectl() {
+        for (text, expected) in [
+            ("httproute", Kind::HttpRoute),
+            ("HTTPRoutes", Kind::HttpRoute),
+            ("gatewayclasses", Kind::GatewayClass),
+            ("backendtlspolicies", Kind::BackendTlsPolicy),
+        ] {
+            assert_eq!(kind(text), Ok(expected));
+        }
+        assert!(kind("pods").is_err());
+    }
+}

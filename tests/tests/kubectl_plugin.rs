@@ -1,0 +1,196 @@
+//! `kubectl sesame` against a real API server, with a controller and an agent: what it shows, and with which rights.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{SOON, beside_test, words};
+use sesame_tests::cluster::{TestCluster, User};
+use sesame_tests::followed::followed;
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::wait::{eventually, holds};
+
+/// The plugin under its name, and a kubeconfig.
+struct Plugin {
+    directory: tempfile::TempDir,
+    kubeconfig: PathBuf,
+}
+
+impl Plugin {
+    async fn of(cluster: &TestCluster, user: &User) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["kubectl-sesame", "kubectl_complete-sesame"] {
+            symlink(
+                beside_test("sesame-controller"),
+                directory.path().join(name),
+            )
+            .unwrap();
+        }
+        Self {
+            directory,
+            kubeconfig: cluster.kubeconfig(user).await,
+        }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.run_with(arguments, "")
+    }
+
+    fn run_with(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = Command::new(self.directory.path().join("kubectl-sesame"))
+            .args(arguments)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the plugin runs");
+        let mut stdin = child.stdin.take().unwrap();
+        // It may end without reading.
+        let _ = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        child.wait_with_output().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Result<Value, String> {
+        let output = self.run(&[arguments, &["-o", "json"]].concat());
+        serde_json::from_slice(&output.stdout).map_err(|_| words(&output))
+    }
+}
+
+/// A ServiceAccount that may read Gateways and HTTPRoutes of its namespace, and no more.
+const READER: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: reader, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader, namespace: default}
+rules:
+- {apiGroups: [gateway.networking.k8s.io], resources: [gateways, httproutes], verbs: [get, list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plugin_shows_gateways_hosts_and_requests_with_the_rights_of_its_caller() {
+    let (cluster, _controller, agent) = followed(&[80], &[]).await;
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("cart", &["192.0.2.7:80".parse().unwrap()]));
+    objects.extend(served("stock", &["192.0.2.8:80".parse().unwrap()]));
+    let route = |to: &str| {
+        http_route(
+            "shop",
+            &["shop.test"],
+            &[rule_to(to, &[path("PathPrefix", "/a")])],
+        )
+    };
+    objects.push(route("cart"));
+    cluster.apply_all(&objects).await;
+    cluster.apply(READER).await.expect("a reader");
+    agent.wait_live().await;
+    let plugin = Plugin::of(&cluster, &User::Admin).await;
+
+    eventually(
+        "the Gateway is programmed and its host serves",
+        SOON,
+        async || {
+            let rows = plugin.json(&["status", "-n", "default"])?;
+            let row = &rows[0];
+            let well = row["programmed"] == "True"
+                && row["hosts"] == json!({"serving": 1, "all": 1})
+                && row["problems"] == json!([])
+                && row["attachedRoutes"] == 1;
+            holds(well, || rows.to_string())
+        },
+    )
+    .await;
+    let table = plugin.run(&["status", "-A", "-o", "wide"]);
+    assert_eq!(table.status.code(), Some(0), "{}", words(&table));
+    for word in ["NAMESPACE", "PROGRAMMED", "GENERATION", "edge", "1/1"] {
+        assert!(words(&table).contains(word), "{word}: {}", words(&table));
+    }
+    let none = plugin.run(&["status", "-n", "kube-system"]);
+    assert_eq!(words(&none).trim(), "No Gateways of Sesame found.");
+    let lost = plugin.run(&["status", "other", "-n", "default"]);
+    assert_eq!(lost.status.code(), Some(3), "{}", words(&lost));
+
+    let hosts = plugin.json(&["hosts", "-A"]).unwrap();
+    assert_eq!(hosts[0]["host"], "host-1", "{hosts}");
+    assert_eq!(hosts[0]["status"]["state"], "Serving", "{hosts}");
+
+    let explained = plugin.json(&["explain", "http://shop.test/a"]).unwrap();
+    assert_eq!(explained["route"]["object"], "HTTPRoute/default/shop");
+    let nothing = plugin.run(&["explain", "--gateway", "default/edge", "http://lost.test/"]);
+    assert_eq!(nothing.status.code(), Some(1), "{}", words(&nothing));
+
+    let why = plugin.run(&["why", "httproutes", "default/shop"]);
+    assert_eq!(why.status.code(), Some(0), "{}", words(&why));
+    assert!(words(&why).contains("Accepted=True"), "{}", words(&why));
+    let why = plugin.run(&["why", "httproute", "default/lost"]);
+    assert_eq!(why.status.code(), Some(1), "{}", words(&why));
+    assert!(words(&why).contains("is served nowhere"), "{}", words(&why));
+
+    // A route that is there already changes nothing; another backend does.
+    let same = plugin.run_with(&["diff", "-f", "-"], &yaml(&[route("cart")]));
+    assert_eq!(same.status.code(), Some(0), "{}", words(&same));
+    let file = plugin.directory.path().join("other.yaml");
+    std::fs::write(&file, yaml(&[route("stock")])).unwrap();
+    let other = plugin.run(&["diff", "-f", &file.to_string_lossy()]);
+    assert_eq!(other.status.code(), Some(1), "{}", words(&other));
+    for word in ["HTTPRoute/default/shop", "/cart/", "/stock/"] {
+        assert!(words(&other).contains(word), "{word}: {}", words(&other));
+    }
+    let found = cluster
+        .get("/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/shop")
+        .await;
+    assert_eq!(
+        found["spec"]["rules"][0]["backendRefs"][0]["name"], "cart",
+        "it writes nothing"
+    );
+
+    // Somebody with fewer rights sees less, and is told so.
+    let reader = Plugin::of(&cluster, &User::service_account("default", "reader")).await;
+    let rows = reader.json(&["status", "-n", "default"]).unwrap();
+    assert_eq!(rows[0]["name"], "edge", "{rows}");
+    assert_eq!(rows[0]["hosts"], Value::Null, "{rows}");
+    let refused = reader.run(&["status", "-A"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", words(&refused));
+    assert!(words(&refused).contains("forbidden"), "{}", words(&refused));
+    let refused = reader.run(&["hosts", "-A"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", words(&refused));
+    let refused = plugin.run(&["status", "--context", "no-such-context"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", words(&refused));
+    assert!(
+        words(&refused).contains("no-such-context"),
+        "{}",
+        words(&refused)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_is_told_how_words_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let completes = directory.path().join("kubectl_complete-sesame");
+    symlink(beside_test("sesame-controller"), &completes).unwrap();
+    let output = Command::new(completes).args(["ex"]).output().unwrap();
+    assert_eq!(words(&output), "explain\n:4\n");
+    let plugin = directory.path().join("kubectl-sesame");
+    symlink(beside_test("sesame-controller"), &plugin).unwrap();
+    let output = Command::new(plugin).args(["completion", "bash"]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    assert!(
+        words(&output).contains("kubectl-sesame"),
+        "{}",
+        words(&output)
+    );
+}

@@ -1,0 +1,192 @@
+//! The status page of an agent: who gets it, what it says, and that nothing in it is markup but its own. Asked of a real agent, and
+//! shown by a real browser.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
+use sesame_tests::backend::Backend;
+use sesame_tests::backends::start_served;
+use sesame_tests::certs::Authority;
+use sesame_tests::envoy::workspace;
+use sesame_tests::manifests::{edge, http_listener, http_route, https_listener, rule_to, yaml};
+use sesame_tests::ports::free_port;
+use sesame_tests::wait::{eventually, holds};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+const HOSTILE: &str = "<img src=x onerror=alert(1)><script>document.title='owned'</script>";
+
+/// Browser that shows the page, unless a variable names another.
+const BROWSER: &str = "chromium-headless-shell";
+
+async fn ask(address: SocketAddr, path: &str, more: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).await.expect("the address");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: agent\r\n{more}connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("taken");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("head and body");
+    (head.to_ascii_lowercase(), body.to_owned())
+}
+
+/// Starts an agent that serves two names, and has a page.
+async fn started(flags: &[&str]) -> (AgentUnderTest, SocketAddr, Vec<Backend>) {
+    let mut objects = edge(&[
+        http_listener("http", 80, ""),
+        https_listener("https", 443, "shop.example.com", "shop"),
+    ]);
+    objects.push(
+        Authority::new("page")
+            .issue(&["shop.example.com"])
+            .secret("shop"),
+    );
+    let backends = start_served(&["cart"], &mut objects).await;
+    objects.push(http_route(
+        "shop",
+        &["shop.example.com"],
+        &[rule_to("cart", &[])],
+    ));
+    let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    let mut setup = Setup::with_ports(&[80, 443])
+        .flag("--metrics-address")
+        .flag(&address.to_string());
+    for flag in flags {
+        setup = setup.flag(flag);
+    }
+    let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, "shop.example.com", "/")).await;
+    (agent, address, backends)
+}
+
+/// Waits until the page has all of these.
+async fn wait_page(address: SocketAddr, parts: &[&str]) -> (String, String) {
+    eventually("the page says it", SOON, async || {
+        let (head, body) = ask(address, "/status", "").await;
+        let missing = parts.iter().find(|part| !body.contains(**part));
+        holds(missing.is_none(), || {
+            format!("{missing:?} is not in {body}")
+        })?;
+        Ok::<_, String>((head, body))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_tells_the_state_of_a_host_and_takes_nothing_for_markup() {
+    let (agent, address, _backends) = started(&[]).await;
+    let said = [
+        "This host serves.",
+        "default/edge",
+        "HTTPRoute/default/shop",
+        "Accepted=True",
+        "Secret/default/shop",
+        "shop.example.com",
+        "RevisionApplied",
+    ];
+    let (head, body) = wait_page(address, &said).await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert!(
+        head.contains("content-security-policy: default-src 'none'; style-src 'sha256-"),
+        "{head}"
+    );
+    for part in [
+        "x-content-type-options: nosniff",
+        "x-frame-options: deny",
+        "cache-control: no-store",
+    ] {
+        assert!(head.contains(part), "{head}");
+    }
+    assert!(
+        !body.contains("PRIVATE KEY") && !body.contains("src="),
+        "{body}"
+    );
+    let (root, _) = ask(address, "/", "").await;
+    assert!(root.starts_with("http/1.1 200"), "{root}");
+
+    let hostile = format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: \"{HOSTILE}\"}}\n"
+    );
+    agent.write("hostile.yaml", &hostile);
+    let (_, body) = wait_page(address, &["&lt;img src=x onerror=alert(1)&gt;"]).await;
+    assert!(
+        !body.contains("<img") && !body.contains("<script"),
+        "{body}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_for_those_who_may_ask_for_metrics() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let token = directory.path().join("token");
+    std::fs::write(&token, "a-token-of-some-length").expect("a token");
+    let file = format!("--metrics-token-file={}", token.display());
+    let (_agent, address, _backends) = started(&[&file]).await;
+    let (head, body) = ask(address, "/status", "").await;
+    assert!(head.starts_with("http/1.1 401"), "{head}");
+    assert!(!body.contains("edge"), "{body}");
+    let shown = "authorization: Bearer a-token-of-some-length\r\n";
+    let (head, _) = ask(address, "/status", shown).await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+}
+
+fn browser(arguments: &[&str]) -> String {
+    let program = std::env::var("SESAME_BROWSER").unwrap_or_else(|_| BROWSER.to_owned());
+    let output = Command::new(&program)
+        // As root, and in a container, it has no sandbox of its own; it opens this page alone.
+        .args(["--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}; SESAME_BROWSER names another"));
+    assert!(output.status.success(), "{}", words(&output));
+    words(&output)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it needs a browser: make test-browser"]
+async fn a_browser_shows_the_page_and_runs_nothing_of_it() {
+    let (agent, address, _backends) = started(&[]).await;
+    wait_page(address, &["RevisionApplied", "Secret/default/shop"]).await;
+    let url = format!("http://{address}/status");
+    let show = |arguments: Vec<String>| {
+        let url = url.clone();
+        tokio::task::spawn_blocking(move || {
+            let mut all: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            all.push(&url);
+            browser(&all)
+        })
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let picture = directory.path().join("status-page.png");
+    let picture_to = format!("--screenshot={}", picture.display());
+    let size = "--window-size=1180,900".to_owned();
+    show(vec![picture_to, size]).await.expect("a picture");
+    let bytes = std::fs::read(&picture).expect("a picture");
+    assert!(bytes.starts_with(b"\x89PNG"), "{} bytes", bytes.len());
+    if std::env::var_os("SESAME_SET_PICTURES").is_some() {
+        let to = workspace().join(Path::new("docs/pictures/status-page.png"));
+        std::fs::write(to, &bytes).expect("the picture of the documentation");
+    }
+
+    let hostile = format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: \"{HOSTILE}\"}}\n"
+    );
+    agent.write("hostile.yaml", &hostile);
+    wait_page(address, &["&lt;img src=x"]).await;
+    let dom = show(vec!["--dump-dom".to_owned()])
+        .await
+        .expect("a document");
+    assert!(
+        dom.contains("<title>Sesame</title>"),
+        "nothing has run: {dom}"
+    );
+    for part in [
+        "<td>default/edge</td>",
+        "class=\"good\"",
+        "<h2>Certificates</h2>",
+    ] {
+        assert!(dom.contains(part), "{part}: {dom}");
+    }
+    assert!(!dom.contains("<img") && !dom.contains("<script"), "{dom}");
+}
