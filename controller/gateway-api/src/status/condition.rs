@@ -84,7 +84,7 @@ words! {
     ConditionType {
         /// Every kind: the object is valid, and what it is attached to takes it.
         Accepted = "Accepted",
-        /// Gateways, their listeners, ListenerSets: Envoy has accepted the configuration on every host that serves it, and the Gateway has its addresses.
+        /// Gateways, their listeners, ListenerSets: Envoy has accepted the configuration, on as many hosts as the message says, and the Gateway has its addresses.
         Programmed = "Programmed",
         /// Gateways, listeners, routes, policies: everything that the object refers to exists, is permitted and can be used.
         ResolvedRefs = "ResolvedRefs",
@@ -236,7 +236,8 @@ words! {
         UnsupportedAddress = "UnsupportedAddress",
         /// The protocol of the listener or of the port of the Service is not supported there.
         UnsupportedProtocol = "UnsupportedProtocol",
-        /// A field has a value that is not supported, or a field that is not known may protect something.
+        /// A field has a value that Sesame does not support. Or this version does not know the field, and its name or place
+        /// says that it may protect something: what it is in is not served. The message says which.
         UnsupportedValue = "UnsupportedValue",
         /// The installed definitions are of a release that this version does not know.
         UnsupportedVersion = "UnsupportedVersion",
