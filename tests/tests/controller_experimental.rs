@@ -5,14 +5,16 @@ use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::authorizing::Authorizing;
 use sesame_tests::backend::Backend;
+use sesame_tests::client::Request;
 use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deploy};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, condition, deploy};
 use sesame_tests::envoy::workspace;
 use sesame_tests::manifests::{
     backend_ref, edge, gateway, http_listener, http_route, path, served,
 };
 use sesame_tests::network;
 use sesame_tests::reports::allow_hosts;
+use sesame_tests::wait::eventually;
 
 const RESOURCES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default";
 const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
@@ -162,4 +164,73 @@ async fn says_so(cluster: &TestCluster) {
                 && condition(conditions, "Programmed")["reason"] == "AddressNotAssigned"
         })
         .await;
+}
+
+/// The older shape of sessions, with 1.6 definitions, then with 1.7 ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_the_older_shape_go_on_under_newer_definitions() {
+    if !network::inside_own("sessions_of_the_older_shape_go_on_under_newer_definitions") {
+        return;
+    }
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Experimental).await;
+    deploy(&cluster).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    controller.wait_ready().await;
+    let agent = agent_of(&cluster).await;
+    let start = async |name| {
+        let at = (network::BACKENDS, 0).into();
+        Backend::start_at(name, at).await.expect("an address")
+    };
+    let backends = [start("one").await, start("two").await];
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &backends.each_ref().map(Backend::address)));
+    let rule = json!({"backendRefs": [backend_ref("app")], "sessionPersistence":
+        {"type": "Cookie", "sessionName": "sid", "cookieConfig": {"lifetimeType": "Session"}}});
+    let mut newer = rule.clone();
+    newer["sessionPersistence"] = json!({"type": "Cookie", "cookie": {"name": "sid", "path": "/"}});
+    objects.push(http_route("app", &[], &[rule]));
+    cluster.apply_all(&objects).await;
+    let request = agent.get(80, "open.test", "/");
+    let (cookie, first) = until_cookie(&request, "sid=").await;
+    stays(&request.clone().header("cookie", &cookie), first.clone()).await;
+
+    cluster
+        .install_release("v1.7.0", Channel::Experimental)
+        .await;
+    // The API server has no place for the name any more, and gives it back to nobody: the sessions go on under another one.
+    let route = format!("{RESOURCES}/httproutes/app");
+    let stored = cluster.get(&route).await;
+    let session = &stored["spec"]["rules"][0]["sessionPersistence"];
+    assert_eq!(session, &json!({"type": "Cookie"}));
+    let (other, backend) = until_cookie(&request, "sesame-session-").await;
+    stays(&request.clone().header("cookie", &other), backend).await;
+    // In the new shape the name is there again, and clients that kept their cookies have their sessions back.
+    let change = json!({"spec": {"rules": [newer]}});
+    cluster.merge(&route, &change).await;
+    until_cookie(&request, "sid=").await;
+    stays(&request.clone().header("cookie", &cookie), first).await;
+}
+
+/// Waits until a request without a session gets a cookie that begins like this; returns it, and the backend.
+async fn until_cookie(request: &Request, begins: &str) -> (String, Option<String>) {
+    eventually("a cookie of this name", SOON, async || {
+        let reply = request.send().await.map_err(|error| error.to_string())?;
+        let said = reply.header("set-cookie").unwrap_or_default();
+        let cookie = said.split(';').next().unwrap_or_default().to_owned();
+        if cookie.starts_with(begins) {
+            Ok((cookie, reply.backend()))
+        } else {
+            Err(said.to_owned())
+        }
+    })
+    .await
+}
+
+/// Asserts that 20 requests go to the same backend.
+async fn stays(request: &Request, backend: Option<String>) {
+    for _ in 0..20 {
+        let reply = request.send().await.expect("an answer");
+        assert_eq!(reply.backend(), backend, "{request}");
+    }
 }
