@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_render::limits::{self, Limits};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -29,7 +28,7 @@ use super::source;
 use super::target::HostSettings;
 use super::unit::Unit;
 use super::withdrawal::Withdrawal;
-use super::{RunOptions, accepted, system_ca};
+use super::{RunOptions, accepted, answering, system_ca};
 use crate::envoy;
 use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
@@ -38,7 +37,7 @@ use crate::host::limits as host_limits;
 use crate::host::lock::Lock;
 use crate::host::service_manager;
 use crate::seal::SealingKeys;
-use crate::source::local::LocalFiles;
+use crate::source::local::{LocalFiles, RequestContext, Troubles};
 use crate::tickets::{TicketRotator, Tickets, TicketsError};
 
 /// Runs until a signal or a request says to stop.
@@ -64,17 +63,26 @@ pub(super) async fn run(
     shutdown::await_launcher(&launcher).await;
 
     let (accepted, held) = accepted::load_all(&directories, &sealing);
+    let context = RequestContext {
+        sealing: Arc::clone(&sealing),
+        troubles: Troubles::default(),
+    };
+    let troubles = context.troubles.clone();
+    let local = LocalFiles::start(&options.local_files, &accepted, context)
+        .context("cannot follow local files")?;
     let (known_sender, known) = watch::channel(SourceState::default());
     let patience = live.subscribe();
     let clients = options.source.start(source::EngineInputs {
         resolve: options.resolve.clone(),
         limits: options.limits,
-        host: host_settings(&options, &directories, &accepted, held)?,
+        host: host_settings(&options, &directories, local.clone(), held)?,
         known: known_sender,
         accepted,
         sealing: Arc::clone(&sealing),
         withdrawal: Withdrawal::new(move || patience.borrow().patience(), accepts),
     })?;
+
+    answering::start(&options.local_files, &local, &troubles, clients.as_ref())?;
 
     let mut gateways = Gateways::new(settings, directories.clone(), known.clone());
     let (stops, requests) = mpsc::channel(1);
@@ -217,12 +225,11 @@ async fn serve(
 fn host_settings(
     options: &RunOptions,
     directories: &Directories,
-    accepted: &[ResolvedGateway],
+    local: LocalFiles,
     held: BTreeMap<NamespacedName, Vec<IpAddr>>,
 ) -> anyhow::Result<HostSettings> {
     Ok(HostSettings {
-        local: LocalFiles::start(&options.local_files, accepted)
-            .context("cannot follow local files")?,
+        local,
         pool: if options.addresses.is_empty() {
             host_addresses::all()
         } else {

@@ -1,12 +1,14 @@
 //! Certificates, keys and authorities in files of this host, which stand for Secrets and ConfigMaps: renewed here, by certbot, step or
 //! SPIRE, and never anywhere else.
 //!
-//! `entry` is the setting, `read` judges what is in the files, `follow` reads them again when they change. What cannot be used
-//! takes the place of nothing: what was read before goes on being served, over restarts too. Must never put a key into a message.
+//! `entry` is the setting, `read` judges what is in the files, `follow` reads them again when they change; of a `request` the agent
+//! makes the files itself. What cannot be used takes the place of nothing: what was read before goes on being served, over restarts too. Must never put a key into a message.
 
 mod entry;
+mod fields;
 mod follow;
 mod read;
+mod request;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +20,9 @@ use sesame_proto::encoded::Substitutes;
 use tokio::sync::watch;
 
 pub use self::entry::{LocalFile, LocalFileError};
+pub use self::request::{
+    Answerer, CertificateRequest, OpenRequest, RequestContext, RequestedUsage, Troubles,
+};
 use super::problem::SourceProblem;
 
 /// Everything that local files hold, as far as it can be used.
@@ -29,6 +34,10 @@ pub struct LocalMaterial {
     pub problems: Vec<SourceProblem>,
     /// Files by the object that they stand for, where they can be used.
     pub files: BTreeMap<String, String>,
+    /// Requests that wait for an answer, by the object that the certificate is for.
+    pub open: BTreeMap<String, OpenRequest>,
+    /// When the next certificate is to be renewed, in seconds since 1970.
+    pub renew_at: Option<i64>,
 }
 
 /// The newest content of local files.
@@ -47,22 +56,31 @@ impl Default for LocalFiles {
 impl LocalFiles {
     /// Reads the files, and reads them again when they change, in a thread of its own. Where they cannot be used, what was
     /// `accepted` last stands for them.
-    pub fn start(entries: &[LocalFile], accepted: &[ResolvedGateway]) -> std::io::Result<Self> {
+    pub fn start(
+        entries: &[LocalFile],
+        accepted: &[ResolvedGateway],
+        context: RequestContext,
+    ) -> std::io::Result<Self> {
         if entries.is_empty() {
             return Ok(Self::default());
         }
-        let first = read::read_all(entries, &accepted_before(entries, accepted));
+        let first = read::read_all(entries, &accepted_before(entries, accepted), &context);
         for problem in &first.problems {
             follow::log(problem);
         }
         let (sender, newest) = watch::channel(Arc::new(first));
-        follow::start(entries.to_vec(), sender)?;
+        follow::start(entries.to_vec(), context, sender)?;
         Ok(Self { newest })
     }
 
     /// Returns the newest content.
     pub fn newest(&self) -> Arc<LocalMaterial> {
         Arc::clone(&self.newest.borrow())
+    }
+
+    /// Returns the newest content, which is no change any more.
+    pub(crate) fn newest_seen(&mut self) -> Arc<LocalMaterial> {
+        Arc::clone(&self.newest.borrow_and_update())
     }
 
     /// Waits until there is something else; for ever if there are no local files.
