@@ -37,7 +37,7 @@ use crate::host::limits as host_limits;
 use crate::host::lock::Lock;
 use crate::host::service_manager;
 use crate::seal::SealingKeys;
-use crate::source::local::{LocalFiles, RequestContext, Troubles};
+use crate::source::local::LocalFiles;
 use crate::tickets::{TicketRotator, Tickets, TicketsError};
 
 /// Runs until a signal or a request says to stop.
@@ -63,12 +63,7 @@ pub(super) async fn run(
     shutdown::await_launcher(&launcher).await;
 
     let (accepted, held) = accepted::load_all(&directories, &sealing);
-    let context = RequestContext {
-        sealing: Arc::clone(&sealing),
-        troubles: Troubles::default(),
-    };
-    let troubles = context.troubles.clone();
-    let local = LocalFiles::start(&options.local_files, &accepted, context)
+    let local = LocalFiles::start(&options.local_files, &accepted, Arc::clone(&sealing))
         .context("cannot follow local files")?;
     let (known_sender, known) = watch::channel(SourceState::default());
     let patience = live.subscribe();
@@ -82,7 +77,7 @@ pub(super) async fn run(
         withdrawal: Withdrawal::new(move || patience.borrow().patience(), accepts),
     })?;
 
-    answering::start(&options.local_files, &local, &troubles, clients.as_ref())?;
+    answering::start(&options.local_files, &local, clients.as_ref())?;
 
     let mut gateways = Gateways::new(settings, directories.clone(), known.clone());
     let (stops, requests) = mpsc::channel(1);

@@ -25,7 +25,6 @@ const MAX_ANSWER: usize = 1 << 20;
 pub(super) fn start(
     entries: &[LocalFile],
     local: &LocalFiles,
-    troubles: &Troubles,
     clients: Option<&Clients>,
 ) -> anyhow::Result<()> {
     for entry in entries {
@@ -42,7 +41,7 @@ pub(super) fn start(
             let asker = Asker {
                 object: entry.object(),
                 request: request.clone(),
-                troubles: troubles.clone(),
+                troubles: local.troubles(),
                 clients: clients.cloned(),
             };
             tokio::spawn(asker.run(local.clone()));
@@ -103,7 +102,7 @@ impl Asker {
             (Answerer::Command(words), _) => command(words, pem).await,
             (Answerer::Signer { name, seconds }, Some(clients)) => {
                 let say = |what: String| self.troubles.tell(&self.object, Some(what));
-                let signing = cluster::Signing {
+                let signing = cluster::SignerRequest {
                     signer: name,
                     seconds: *seconds,
                     usage: self.request.usage,

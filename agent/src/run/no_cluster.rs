@@ -16,8 +16,8 @@ pub(super) use std::convert::Infallible as ClusterSettings;
 /// No way to a cluster.
 pub(super) type Clients = ClusterSettings;
 
-/// What would be asked of a signer.
-pub(super) struct Signing<'a> {
+/// Request to a signer.
+pub(super) struct SignerRequest<'a> {
     pub(super) signer: &'a str,
     pub(super) seconds: Option<i32>,
     pub(super) usage: RequestedUsage,
@@ -27,10 +27,10 @@ pub(super) struct Signing<'a> {
 #[expect(clippy::unused_async, reason = "the real one waits")]
 pub(super) async fn sign(
     clients: &Clients,
-    signing: &Signing<'_>,
+    signing: &SignerRequest<'_>,
     _: &str,
 ) -> Result<String, String> {
-    let Signing {
+    let SignerRequest {
         signer: _,
         seconds: _,
         usage: _,

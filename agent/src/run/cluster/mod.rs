@@ -12,7 +12,7 @@ use tokio::sync::watch;
 pub(super) use crate::source::cluster::ClusterSettings;
 
 pub(super) use self::reporter::Reporter;
-pub(super) use self::signing::{Signing, sign};
+pub(super) use self::signing::{SignerRequest, sign};
 use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::source::thread;

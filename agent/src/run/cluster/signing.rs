@@ -26,8 +26,8 @@ const SLOW_LOOK: Duration = Duration::from_secs(15);
 /// Time after which looks are slow.
 const A_WHILE: Duration = Duration::from_secs(60);
 
-/// What is asked of whom.
-pub(in crate::run) struct Signing<'a> {
+/// Request to a signer.
+pub(in crate::run) struct SignerRequest<'a> {
     pub(in crate::run) signer: &'a str,
     /// Life that is asked for.
     pub(in crate::run) seconds: Option<i32>,
@@ -39,7 +39,7 @@ pub(in crate::run) struct Signing<'a> {
 /// Returns the certificate that the signer has issued.
 pub(in crate::run) async fn sign(
     clients: &Clients,
-    signing: &Signing<'_>,
+    signing: &SignerRequest<'_>,
     pem: &str,
 ) -> Result<String, String> {
     let client = clients.borrow().clone();
@@ -100,7 +100,7 @@ pub(in crate::run) async fn sign(
 async fn find_or_create(
     api: &Api<CertificateSigningRequest>,
     name: &str,
-    signing: &Signing<'_>,
+    signing: &SignerRequest<'_>,
     pem: &str,
 ) -> kube::Result<CertificateSigningRequest> {
     if let Some(found) = api.get_opt(name).await? {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use sesame_gateway_api::api::NamespacedName;
 
-use super::fields::Fields;
+use super::fields::SettingFields;
 use super::request::CertificateRequest;
 
 /// Files that stand for an object.
@@ -80,7 +80,7 @@ impl LocalFile {
     /// Reads a certificate.
     pub fn certificate(text: &str) -> Result<Self, LocalFileError> {
         let read = || {
-            let mut fields = Fields::of(text)?;
+            let mut fields = SettingFields::of(text)?;
             let found = Self::Certificate {
                 secret: fields.object("secret")?,
                 cert_file: fields.file("certFile")?,
@@ -101,7 +101,7 @@ impl LocalFile {
     /// Reads a bundle.
     pub fn bundle(text: &str) -> Result<Self, LocalFileError> {
         let read = || {
-            let mut fields = Fields::of(text)?;
+            let mut fields = SettingFields::of(text)?;
             let has_lists = fields.has("crlFile");
             let found = Self::Bundle {
                 config_map: fields.object("configMap")?,

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Fields of a text that nobody has taken yet.
-pub(super) struct Fields<'a>(BTreeMap<&'a str, Vec<&'a str>>);
+/// SettingFields of a text that nobody has taken yet.
+pub(super) struct SettingFields<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
-impl<'a> Fields<'a> {
+impl<'a> SettingFields<'a> {
     /// Reads a text.
     pub(super) fn of(text: &'a str) -> Result<Self, String> {
         let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -24,6 +24,7 @@ pub use self::request::{
     Answerer, CertificateRequest, OpenRequest, RequestContext, RequestedUsage, Troubles,
 };
 use super::problem::SourceProblem;
+use crate::seal::SealingKeys;
 
 /// Everything that local files hold, as far as it can be used.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +37,7 @@ pub struct LocalMaterial {
     pub files: BTreeMap<String, String>,
     /// Requests that wait for an answer, by the object that the certificate is for.
     pub open: BTreeMap<String, OpenRequest>,
-    /// When the next certificate is to be renewed, in seconds since 1970.
+    /// Time at which the next certificate is to be renewed, in seconds since 1970.
     pub renew_at: Option<i64>,
 }
 
@@ -44,12 +45,17 @@ pub struct LocalMaterial {
 #[derive(Clone, Debug)]
 pub struct LocalFiles {
     newest: watch::Receiver<Arc<LocalMaterial>>,
+    /// Troubles of those who answer requests.
+    troubles: Troubles,
 }
 
 impl Default for LocalFiles {
     fn default() -> Self {
         let (_, newest) = watch::channel(Arc::default());
-        Self { newest }
+        Self {
+            newest,
+            troubles: Troubles::default(),
+        }
     }
 }
 
@@ -59,8 +65,13 @@ impl LocalFiles {
     pub fn start(
         entries: &[LocalFile],
         accepted: &[ResolvedGateway],
-        context: RequestContext,
+        sealing: Arc<SealingKeys>,
     ) -> std::io::Result<Self> {
+        let context = RequestContext {
+            sealing,
+            troubles: Troubles::default(),
+        };
+        let troubles = context.troubles.clone();
         if entries.is_empty() {
             return Ok(Self::default());
         }
@@ -70,12 +81,17 @@ impl LocalFiles {
         }
         let (sender, newest) = watch::channel(Arc::new(first));
         follow::start(entries.to_vec(), context, sender)?;
-        Ok(Self { newest })
+        Ok(Self { newest, troubles })
     }
 
     /// Returns the newest content.
     pub fn newest(&self) -> Arc<LocalMaterial> {
         Arc::clone(&self.newest.borrow())
+    }
+
+    /// Returns the place where troubles of requests are told.
+    pub(crate) fn troubles(&self) -> Troubles {
+        self.troubles.clone()
     }
 
     /// Returns the newest content, which is no change any more.

@@ -84,8 +84,7 @@ fn a_moved_link_is_followed() {
         symlink(format!("..data/{name}"), dir.path().join(name)).unwrap();
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut files =
-        LocalFiles::start(&[entry(dir.path())], &[], RequestContext::default()).unwrap();
+    let mut files = LocalFiles::start(&[entry(dir.path())], &[], Arc::default()).unwrap();
     let first = files.newest();
     assert_eq!(first.problems, []);
     symlink("..2", dir.path().join("..data_tmp")).unwrap();

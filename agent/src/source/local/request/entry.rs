@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-use crate::source::local::fields::Fields;
+use crate::source::local::fields::SettingFields;
 
 /// Names of one kind at most.
 const MOST_NAMES: usize = 16;
@@ -25,7 +25,7 @@ pub struct CertificateRequest {
     pub names: RequestedNames,
     /// Use that the certificate is for.
     pub usage: RequestedUsage,
-    /// Whoever answers.
+    /// Party that answers.
     pub answerer: Answerer,
     /// Directory of the request, its answer and the key.
     pub directory: PathBuf,
@@ -51,7 +51,7 @@ pub enum RequestedUsage {
     Server,
 }
 
-/// Whoever answers a request.
+/// Party that answers a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answerer {
     /// People, who carry the files.
@@ -73,7 +73,7 @@ impl CertificateRequest {
 
     /// Reads the setting.
     pub(in crate::source::local) fn parse(text: &str) -> Result<Self, String> {
-        let mut fields = Fields::of(text)?;
+        let mut fields = SettingFields::of(text)?;
         let secret = fields.object("secret")?;
         let names = RequestedNames {
             common_name: fields.optional("commonName")?.map(str::to_owned),
@@ -124,7 +124,7 @@ fn owned(texts: Vec<&str>) -> Vec<String> {
     texts.into_iter().map(str::to_owned).collect()
 }
 
-fn answerer(fields: &mut Fields<'_>) -> Result<Answerer, String> {
+fn answerer(fields: &mut SettingFields<'_>) -> Result<Answerer, String> {
     let signer = fields.optional("signerName")?;
     let command = fields.optional("command")?;
     let seconds = fields.optional("expirationSeconds")?;

@@ -22,12 +22,12 @@ pub(super) use self::store::step;
 use super::super::problem::Severity;
 use crate::seal::SealingKeys;
 
-/// What requests need besides their settings.
+/// Everything that requests need besides their settings.
 #[derive(Clone, Debug, Default)]
 pub struct RequestContext {
     /// Keys that the keys of requests are sealed with on disk.
     pub sealing: Arc<SealingKeys>,
-    /// What those say who answer.
+    /// Troubles of those who answer.
     pub troubles: Troubles,
 }
 
@@ -66,7 +66,7 @@ pub struct OpenRequest {
 pub(super) struct RequestState {
     /// The pair in use.
     pub(super) pair: Option<CheckedPair>,
-    /// When it is to be renewed, in seconds since 1970.
+    /// Time at which it is to be renewed, in seconds since 1970.
     pub(super) renew_at: Option<i64>,
     /// The request that waits.
     pub(super) open: Option<OpenRequest>,

@@ -36,7 +36,7 @@ const SHOWN: u32 = 0o644;
 #[derive(Serialize, Deserialize)]
 struct KeptPair {
     purpose: String,
-    /// When it was taken, in seconds since 1970.
+    /// Time at which it was taken, in seconds since 1970.
     taken: i64,
     key: String,
     chain: String,
@@ -72,24 +72,21 @@ pub(in crate::source::local) fn step(
         Ok(current) => current,
         Err(why) => return RequestState::broken(why),
     };
-    match files.advance(current, now) {
-        Ok((current, open)) => {
-            let problem = open.as_ref().and_then(|open| {
-                let told = context.troubles.of(&format!("Secret/{}", request.secret));
-                waiting(request, current.as_ref(), open, told, now)
-            });
-            RequestState {
-                renew_at: current.as_ref().map(|current| current.renew_at),
-                pair: current.map(|current| current.checked),
-                open: open.map(|open| open.request),
-                problem,
-            }
+    let (current, waits) = files.advance(current, now);
+    let told = context.troubles.of(&format!("Secret/{}", request.secret));
+    let (open, problem) = match waits {
+        Ok(None) => (None, None),
+        Ok(Some(open)) => {
+            let problem = waiting(request, current.as_ref(), &open, told, now);
+            (Some(open.request), problem)
         }
-        Err((current, why)) => RequestState {
-            renew_at: current.as_ref().map(|current| current.renew_at),
-            pair: current.map(|current| current.checked),
-            ..RequestState::broken(why)
-        },
+        Err(why) => (None, Some((Severity::Error, why))),
+    };
+    RequestState {
+        renew_at: current.as_ref().map(|current| current.renew_at),
+        pair: current.map(|current| current.checked),
+        open,
+        problem,
     }
 }
 
@@ -156,41 +153,46 @@ struct RequestFiles<'a> {
     sealing: &'a SealingKeys,
 }
 
-/// The outcome of a step: the pair in use, and what waits; an error leaves the pair.
-type Advanced = Result<(Option<Current>, Option<Waiting>), (Option<Current>, String)>;
-
 impl RequestFiles<'_> {
-    fn advance(&self, current: Option<Current>, now: i64) -> Advanced {
-        let purpose = self.request.purpose();
-        let pending = match self.pending(current.as_ref()) {
-            Ok(pending) => pending.filter(|pending| pending.purpose == purpose),
-            Err(why) => return Err((current, why)),
+    /// Returns the pair in use after a step, and the request that waits, or the reason for which there is none.
+    fn advance(
+        &self,
+        current: Option<Current>,
+        now: i64,
+    ) -> (Option<Current>, Result<Option<Waiting>, String>) {
+        let pending = match self.ask(current.as_ref(), now) {
+            Ok(Some(pending)) => pending,
+            Ok(None) => return (current, Ok(None)),
+            Err(why) => return (current, Err(why)),
         };
-        let is_good = |current: &Current| current.kept.purpose == purpose && now < current.renew_at;
-        if pending.is_none() && current.as_ref().is_some_and(is_good) {
-            return match self.withdraw() {
-                Ok(()) => Ok((current, None)),
-                Err(why) => Err((current, why)),
-            };
-        }
-        let pending = match pending.map_or_else(|| self.make(purpose), |it| self.show(it)) {
-            Ok(pending) => pending,
-            Err(why) => return Err((current, why)),
+        let refused = match self.answer(&pending, now) {
+            Ok(Some(taken)) => {
+                return match self.take(&taken) {
+                    Ok(()) => (Some(taken), Ok(None)),
+                    Err(why) => (current, Err(why)),
+                };
+            }
+            Ok(None) => None,
+            Err(why) => Some(why),
         };
-        let mut refused = None;
-        match self.answer(&pending, now) {
-            Ok(Some(taken)) => match self.take(&taken) {
-                Ok(()) => return Ok((Some(taken), None)),
-                Err(why) => return Err((current, why)),
-            },
-            Ok(None) => {}
-            Err(why) => refused = Some(why),
-        }
         let request = OpenRequest {
             pem: pending.request,
             answer_file: self.request.answer_file(),
         };
-        Ok((current, Some(Waiting { request, refused })))
+        (current, Ok(Some(Waiting { request, refused })))
+    }
+
+    /// Returns the key whose request waits, after making it if one is due; none while the pair in use is good.
+    fn ask(&self, current: Option<&Current>, now: i64) -> Result<Option<PendingKey>, String> {
+        let purpose = self.request.purpose();
+        let pending = self.pending(current)?;
+        let pending = pending.filter(|pending| pending.purpose == purpose);
+        let is_good = |current: &Current| current.kept.purpose == purpose && now < current.renew_at;
+        match pending {
+            Some(pending) => self.show(pending).map(Some),
+            None if current.is_some_and(is_good) => self.withdraw().map(|()| None),
+            None => self.make(purpose).map(Some),
+        }
     }
 
     /// Reads the pair in use.

@@ -10,6 +10,9 @@ use sesame_proto::at_rest::SealingKey;
 
 use super::*;
 
+/// Files by name.
+type Files<'a> = &'a [(&'a str, &'a Vec<u8>)];
+
 const NOW: i64 = 1_800_000_000;
 
 fn request(state: &Path, rest: &str) -> CertificateRequest {
@@ -122,7 +125,7 @@ fn wherever_an_agent_dies_the_next_one_has_the_right_pair() {
     );
     let half = pending[..pending.len() / 2].to_vec();
     // In the order in which they are written and removed: what is on disk, and whether the pair is there after one more step.
-    let states: [(&[(&str, &Vec<u8>)], bool); 9] = [
+    let states: [(Files<'_>, bool); 9] = [
         (&[("pending.new", &half)], false),
         (&[p], false),
         (&[p, ("request.pem.new", &half)], false),
