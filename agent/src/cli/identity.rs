@@ -28,9 +28,9 @@ struct IdentityAnswer {
 }
 
 pub(crate) fn main(args: &IdentityArgs) -> anyhow::Result<u8> {
-    let (identity, created) = BundleState::open(&args.state_dir)?.create_identity()?;
+    let (public_key, created) = BundleState::open(&args.state_dir)?.public_identity()?;
     let answer = IdentityAnswer {
-        public_key: identity.public().to_string(),
+        public_key,
         created,
     };
     args.output

@@ -1,5 +1,7 @@
 //! Options that name files of this host in place of Secrets and ConfigMaps.
 
+use std::path::Path;
+
 use clap::Args;
 
 use crate::source::local::LocalFile;
@@ -27,21 +29,38 @@ pub(crate) struct LocalFilesArgs {
         value_name = "configMap=NAMESPACE/NAME,caFile=PATH"
     )]
     bundles: Vec<LocalFile>,
+    /// Make a key on this host, request a certificate for it, and have it stand for this Secret; both are renewed after two thirds of the
+    /// certificate's life; repeatable. With one commonName, several dnsName and uri as wanted; usage=server for a listener. The request
+    /// and its answer are files below the state directory, unless a command=/PROGRAM ARGUMENTS is given the request and prints the
+    /// certificate, or a signerName=DOMAIN/NAME of the cluster signs it. In the variable, `;` separates several.
+    #[arg(
+        long = "certificate-request",
+        env = "SESAME_CERTIFICATE_REQUESTS",
+        value_delimiter = ';',
+        value_parser = LocalFile::request,
+        value_name = "secret=NAMESPACE/NAME,commonName=NAME"
+    )]
+    requests: Vec<LocalFile>,
 }
 
 impl LocalFilesArgs {
-    /// Returns the files; refuses two for one object.
-    pub(super) fn files(self) -> anyhow::Result<Vec<LocalFile>> {
+    /// Returns the files; refuses two for one object. Those of requests are below this state directory.
+    pub(super) fn files(self, state_dir: &Path) -> anyhow::Result<Vec<LocalFile>> {
         let Self {
             certificates,
             bundles,
+            requests,
         } = self;
+        let requests = requests.into_iter().map(|file| match file {
+            LocalFile::Requested(request) => LocalFile::Requested(request.kept_below(state_dir)),
+            other => other,
+        });
         let mut files: Vec<LocalFile> = Vec::new();
-        for file in certificates.into_iter().chain(bundles) {
+        for file in certificates.into_iter().chain(bundles).chain(requests) {
             let object = file.object();
             if files.iter().any(|other| other.object() == object) {
                 anyhow::bail!(
-                    "local-certificate and local-bundle name {object} twice; remove one of them"
+                    "local-certificate, local-bundle and certificate-request name {object} twice; remove one of them"
                 );
             }
             files.push(file);

@@ -205,7 +205,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         report_every: Duration::from_secs(report_seconds),
         trusted_hops: host.trusted_hops,
         access_log: access_log.settings(&state_dir),
-        local_files: local.files()?,
+        local_files: local.files(&state_dir)?,
         seal: seal.settings(&state_dir),
         state_dir,
         drain: envoy.drain(),

@@ -16,6 +16,7 @@ use super::{paths, systemd};
 use crate::envoy::process::shared_memory;
 use crate::envoy::{locate, restart};
 use crate::host::inotify::Budget;
+use crate::host::is_in_memory;
 use crate::host::{can_bind, limits, listening, port_owner};
 use crate::run::inspect::{InspectedGateway, envoys};
 
@@ -217,20 +218,16 @@ fn ports(
     ports
 }
 
-/// `TMPFS_MAGIC` and `RAMFS_MAGIC`.
-const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
-
 fn disk(option: &'static str, path: &Path) -> Option<DiskFacts> {
     // A directory that is still to be made will be on the file system of the one above.
     let there = path.ancestors().find(|path| path.is_dir())?;
     let room = rustix::fs::statvfs(there).ok()?;
-    let kind = rustix::fs::statfs(there).map_or(0, |stat| i128::from(stat.f_type));
     Some(DiskFacts {
         option,
         path: path.to_owned(),
         free: room.f_bavail.saturating_mul(room.f_frsize),
         inodes: (room.f_files > 0).then_some(room.f_favail),
-        in_memory: IN_MEMORY.contains(&kind),
+        in_memory: is_in_memory(there),
     })
 }
 

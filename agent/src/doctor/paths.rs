@@ -1,5 +1,6 @@
 //! Looks at the files and directories of Sesame for owners and modes that let others in.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
 /// Permissions of a socket at most: its directory keeps others out.
 const SOCKET: u32 = 0o770;
+/// Permissions at most of a certificate request and its answer, which people carry and which hold no key.
+const CARRIED: u32 = 0o664;
 
 /// Returns the directories that are missing, and what is wrong in the others, which `user` is to have.
 pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, Vec<PathFacts>) {
@@ -39,6 +42,13 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
     (missing, misplaced)
 }
 
+/// Returns true for a certificate request and its answer: `requests/NAMESPACE/NAME/request.pem`.
+fn is_carried(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str);
+    let root = path.ancestors().nth(3).and_then(Path::file_name);
+    matches!(name, Some("request.pem" | "certificate.pem")) && root == Some(OsStr::new("requests"))
+}
+
 fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>) {
     if *left == 0 || misplaced.len() >= MAX_FAULTS {
         return;
@@ -55,6 +65,7 @@ fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>
     let wanted_mode = match () {
         () if kind.is_dir() => DIRECTORY,
         () if kind.is_socket() => SOCKET,
+        () if is_carried(path) => CARRIED,
         () => FILE,
     };
     let mode = meta.mode() & 0o7777;

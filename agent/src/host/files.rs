@@ -72,6 +72,15 @@ pub(crate) fn replace_file(path: &Path, staged: &Path, bytes: &[u8]) -> io::Resu
     fs::rename(staged, path)
 }
 
+/// `TMPFS_MAGIC` and `RAMFS_MAGIC`.
+const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Returns true for a directory of a file system in memory.
+pub(crate) fn is_in_memory(directory: &Path) -> bool {
+    let kind = rustix::fs::statfs(directory).map_or(0, |stat| i128::from(stat.f_type));
+    IN_MEMORY.contains(&kind)
+}
+
 /// Removes a file; one that does not exist is no error.
 pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     gone(fs::remove_file(path))

@@ -24,6 +24,6 @@ pub use path_error::PathError;
 
 pub(crate) use clock::until;
 pub(crate) use files::{
-    create_directory, entries, give_directory, remove_directory_if_there, remove_if_there,
-    replace_file, write_file, written_by_agent,
+    create_directory, entries, give_directory, is_in_memory, remove_directory_if_there,
+    remove_if_there, replace_file, write_file, written_by_agent,
 };

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_render::limits::{self, Limits};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -29,7 +28,7 @@ use super::source;
 use super::target::HostSettings;
 use super::unit::Unit;
 use super::withdrawal::Withdrawal;
-use super::{RunOptions, accepted, system_ca};
+use super::{RunOptions, accepted, answering, system_ca};
 use crate::envoy;
 use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
@@ -64,17 +63,21 @@ pub(super) async fn run(
     shutdown::await_launcher(&launcher).await;
 
     let (accepted, held) = accepted::load_all(&directories, &sealing);
+    let local = LocalFiles::start(&options.local_files, &accepted, Arc::clone(&sealing))
+        .context("cannot follow local files")?;
     let (known_sender, known) = watch::channel(SourceState::default());
     let patience = live.subscribe();
     let clients = options.source.start(source::EngineInputs {
         resolve: options.resolve.clone(),
         limits: options.limits,
-        host: host_settings(&options, &directories, &accepted, held, &settings)?,
+        host: host_settings(&options, &directories, local.clone(), held, &settings)?,
         known: known_sender,
         accepted,
         sealing: Arc::clone(&sealing),
         withdrawal: Withdrawal::new(move || patience.borrow().patience(), accepts),
     })?;
+
+    answering::start(&options.local_files, &local, clients.as_ref())?;
 
     let mut gateways = Gateways::new(settings, directories.clone(), known.clone());
     let (stops, requests) = mpsc::channel(1);
@@ -217,14 +220,13 @@ async fn serve(
 fn host_settings(
     options: &RunOptions,
     directories: &Directories,
-    accepted: &[ResolvedGateway],
+    local: LocalFiles,
     held: BTreeMap<NamespacedName, Vec<IpAddr>>,
     instances: &InstanceSettings,
 ) -> anyhow::Result<HostSettings> {
     let tickets = instances.tickets.clone();
     Ok(HostSettings {
-        local: LocalFiles::start(&options.local_files, accepted)
-            .context("cannot follow local files")?,
+        local,
         pool: if options.addresses.is_empty() {
             host_addresses::all()
         } else {

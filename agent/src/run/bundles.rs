@@ -24,11 +24,10 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
         accepted,
         // Snapshots are resolved already, and a bundle that is taken away takes no Gateway away.
         resolve: _,
-        // Nothing but accepted revisions is kept of bundles.
-        sealing: _,
+        sealing,
         withdrawal: _,
     } = inputs;
-    let state = BundleState::open(host.directories.state())?;
+    let state = BundleState::open(host.directories.state())?.sealed_with(sealing);
     let mut watch = Watch::start(
         &settings.directory,
         limits,

@@ -16,6 +16,7 @@
 mod accepted;
 mod addresses;
 mod agent;
+mod answering;
 mod bundles;
 pub(crate) mod certificates;
 #[cfg(feature = "cluster")]

@@ -8,12 +8,36 @@ use super::observed::AllObserved;
 use super::reload::LiveSettings;
 use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
+use crate::source::local::RequestedUsage;
 
 /// No cluster.
 pub(super) use std::convert::Infallible as ClusterSettings;
 
 /// No way to a cluster.
 pub(super) type Clients = ClusterSettings;
+
+/// Request to a signer.
+pub(super) struct SignerRequest<'a> {
+    pub(super) signer: &'a str,
+    pub(super) seconds: Option<i32>,
+    pub(super) usage: RequestedUsage,
+    pub(super) say: &'a (dyn Fn(String) + Send + Sync),
+}
+
+#[expect(clippy::unused_async, reason = "the real one waits")]
+pub(super) async fn sign(
+    clients: &Clients,
+    signing: &SignerRequest<'_>,
+    _: &str,
+) -> Result<String, String> {
+    let SignerRequest {
+        signer: _,
+        seconds: _,
+        usage: _,
+        say: _,
+    } = signing;
+    match *clients {}
+}
 
 /// Nobody who reports to a cluster.
 pub(super) struct Reporter(ClusterSettings);

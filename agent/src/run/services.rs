@@ -30,6 +30,7 @@ use super::report::{AgentReport, Report, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
 use super::{AGENT_SOCKET, MetricsOptions, RunOptions, Source};
 use crate::envoy::restart;
+use crate::host::is_in_memory;
 use crate::seal::SealingKeys;
 
 /// The newest values that services answer from.
@@ -106,6 +107,7 @@ impl Services {
             stopping,
             live.clone(),
             sealing,
+            hint_on_disk(directories),
         );
         if let Some(address) = options.health_address {
             let listener = unguarded(address).await?;
@@ -199,6 +201,18 @@ fn pages(
     })
 }
 
+/// Says so where the runtime directory is not in memory.
+fn hint_on_disk(directories: &Directories) -> Vec<String> {
+    let runtime = directories.runtime();
+    let hint = (!is_in_memory(runtime)).then(|| {
+        format!(
+            "the runtime directory {} is on a disk, so private keys that Envoy reads are in clear there; name a directory below /run with --runtime-dir",
+            runtime.display()
+        )
+    });
+    hint.into_iter().collect()
+}
+
 /// Returns a function that makes a report of the newest values, with the statuses of all objects if it is told so.
 fn reports(
     options: &RunOptions,
@@ -207,6 +221,7 @@ fn reports(
     stopping: Arc<AtomicBool>,
     live: watch::Receiver<LiveSettings>,
     sealing: Arc<SealingKeys>,
+    on_disk: Vec<String>,
 ) -> ReportSource {
     let agent = AgentReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -240,7 +255,7 @@ fn reports(
                 resolve: &resolve,
                 observed: &observed,
                 host_addresses: changed.as_ref().unwrap_or(&host_addresses),
-                hints: live.hints(),
+                hints: [live.hints(), on_disk.clone()].concat(),
                 warnings: [live.warnings(), sealing.problems().to_vec()].concat(),
                 moves_connections: restart::moves_connections(),
                 now: Timestamp::now(),

@@ -207,8 +207,18 @@ impl SealingKeys {
 
     /// Returns a text that was stored at this place, and true if it is stored as it would be now.
     pub fn open_text(&self, stored: Vec<u8>, place: &Path) -> Option<(String, bool)> {
+        self.try_open_text(stored, place).ok()
+    }
+
+    /// Returns a text as [`Self::open_text`] does, or why it cannot be read.
+    pub fn try_open_text(
+        &self,
+        stored: Vec<u8>,
+        place: &Path,
+    ) -> Result<(String, bool), SealingError> {
+        let text = |bytes| String::from_utf8(bytes).map_err(|_| AtRestError::Damaged);
         if !at_rest::is_sealed(&stored) {
-            return Some((String::from_utf8(stored).ok()?, self.current == Ok(None)));
+            return Ok((text(stored)?, self.current == Ok(None)));
         }
         let current = match &self.current {
             Ok(Some(key)) => at_rest::is_sealed_with(&stored, key),
@@ -216,8 +226,8 @@ impl SealingKeys {
             Err(_) => true,
         };
         let place = place.as_os_str().as_encoded_bytes();
-        let text = at_rest::open(&stored, place, &self.known).ok()?;
-        Some((String::from_utf8(text).ok()?, current))
+        let opened = at_rest::open(&stored, place, &self.known)?;
+        Ok((text(opened)?, current))
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType,
-    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
-    SigningKey as _,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams,
+    CertificateSigningRequestParams, CustomExtension, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber, SigningKey as _,
 };
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -140,6 +140,21 @@ impl Authority {
         };
         let list = params.signed_by(&self.issuer).expect("a revocation list");
         list.pem().expect("PEM")
+    }
+
+    /// The authority's key.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
+    /// Answers a certificate request with a certificate that lives for so long from now on.
+    pub fn answer(&self, request: &str, life: Duration) -> String {
+        let mut request = CertificateSigningRequestParams::from_pem(request).expect("a request");
+        let now = SystemTime::now();
+        request.params.not_before = now.into();
+        request.params.not_after = (now + life).into();
+        let certificate = request.signed_by(&self.issuer).expect("a certificate");
+        certificate.pem()
     }
 
     /// The authority's certificate.

@@ -5,4 +5,5 @@ mod found;
 mod local_files;
 mod memory;
 mod renewed;
+mod requests;
 mod sealed;

@@ -3,6 +3,7 @@
 mod host_status;
 mod renewal;
 mod reporter;
+mod signing;
 
 use kube::Client;
 use sesame_gateway_api::resolve::ResolvedGateway;
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 pub(super) use crate::source::cluster::ClusterSettings;
 
 pub(super) use self::reporter::Reporter;
+pub(super) use self::signing::{SignerRequest, sign};
 use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::source::thread;

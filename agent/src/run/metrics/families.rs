@@ -62,6 +62,9 @@ impl Scrape {
         });
         let help = "Problems in what the source provides, by severity";
         families.gauge("agent_source_problems", help, by_severity)?;
+        let help = "Certificate requests of this host that wait for an answer";
+        let waiting = number(source.requested.len());
+        families.single("agent_certificate_requests_waiting", help, waiting)?;
         let by_state = AgentState::ALL.map(|state| {
             let of_it = self.report.gateways.iter().filter(|g| g.state == state);
             (vec![("state", state.to_string())], number(of_it.count()))

@@ -158,6 +158,7 @@ fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
         reason: known.held.clone().unwrap_or_default(),
         problems: [&known.problems[..], &known.local.problems].concat(),
         bundles: known.bundles.to_vec(),
+        requested: known.local.open.keys().cloned().collect(),
         ..source.clone()
     }
 }

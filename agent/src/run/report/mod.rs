@@ -102,6 +102,9 @@ pub struct SourceReport {
     pub reason: String,
     /// Everything that is wrong in it.
     pub problems: Vec<SourceProblem>,
+    /// Objects whose certificate request waits for an answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requested: Vec<String>,
 }
 
 /// A cluster, and the part of it that is for this host.

@@ -3,7 +3,8 @@
 //! | in `bundles/` | holds |
 //! |---|---|
 //! | `trusted/ID.pem` | a public key that may sign bundles, one in each file |
-//! | `identity` | the private key of this host, mode 0600; it is never printed and never leaves the host |
+//! | `identity` | the private key of this host, mode 0600, sealed by the agent; it is never printed and never leaves the host |
+//! | `identity.pub` | its public key, which can be told without a sealing key |
 //! | `taken/HASH.json` | the last bundle of a Gateway that was taken |
 //! | `allowed/DIGEST.allow` | a bundle that may be taken although it is older than another |
 
@@ -12,21 +13,27 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sesame_files::open::{self, OpenError, Rule};
 use sesame_files::random;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::at_rest;
 use sesame_proto::bundle::sealed::HostIdentity;
 use sesame_proto::digest::sha256;
 use sesame_proto::signature::TrustedKeys;
 
 use crate::host::durable::{self, create_directory};
+use crate::seal::SealingKeys;
 
 const MAX_FILE_BYTES: u64 = 64 << 10;
 const KEY_SUFFIX: &str = ".pem";
 const ALLOWANCE_SUFFIX: &str = ".allow";
 const IDENTITY: &str = "identity";
+const PUBLIC: &str = "identity.pub";
+/// Name of the identity that its sealed form is bound to.
+const PLACE: &str = "bundles/identity";
 
 /// Reasons for which this state cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +77,7 @@ pub struct TakenBundle {
 #[derive(Clone, Debug)]
 pub struct BundleState {
     root: PathBuf,
+    sealing: Arc<SealingKeys>,
 }
 
 /// Returns true if a change of a file of this name may change which bundles are taken.
@@ -103,7 +111,17 @@ impl BundleState {
         ] {
             create_directory(&path).map_err(at(&path))?;
         }
-        Ok(Self { root })
+        Ok(Self {
+            root,
+            sealing: Arc::default(),
+        })
+    }
+
+    /// Reads an identity that is sealed with these keys, and seals one that is not.
+    #[must_use]
+    pub fn sealed_with(mut self, sealing: Arc<SealingKeys>) -> Self {
+        self.sealing = sealing;
+        self
     }
 
     /// Returns the directory itself.
@@ -149,18 +167,53 @@ impl BundleState {
     /// Returns the identity of this host, if it has one.
     pub fn identity(&self) -> Result<Option<HostIdentity>, BundleStateError> {
         let path = self.root.join(IDENTITY);
-        let text = match open::read_text(&path, Rule::Own, MAX_FILE_BYTES) {
-            Ok(text) => text,
+        let stored = match open::read(&path, Rule::Own, MAX_FILE_BYTES) {
+            Ok(stored) => stored,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let identity = HostIdentity::parse(&text);
-        identity
-            .map(Some)
+        let content = |reason| BundleStateError::Content {
+            path: path.clone(),
+            reason,
+        };
+        let opened = self.sealing.try_open_text(stored, Path::new(PLACE));
+        let (text, is_current) = opened.map_err(|error| {
+            content(format!(
+                "{error}; bring the sealing key back, or remove the file, make another identity (`sesame-agent identity`) and have bundles sealed to that"
+            ))
+        })?;
+        let identity = HostIdentity::parse(&text).map_err(|error| content(error.to_string()))?;
+        if !is_current && let Err(error) = self.seal(&identity) {
+            tracing::warn!("the identity of this host cannot be sealed: {error}");
+        }
+        Ok(Some(identity))
+    }
+
+    /// Stores the identity as it is to be stored now. Its public key is there before.
+    fn seal(&self, identity: &HostIdentity) -> Result<(), BundleStateError> {
+        let path = self.root.join(PUBLIC);
+        let public = format!("{}\n", identity.public());
+        durable::replace_file(&path, public.as_bytes()).map_err(at(&path))?;
+        let path = self.root.join(IDENTITY);
+        let sealed = self
+            .sealing
+            .seal_text(&identity.stored(), Path::new(PLACE))
             .map_err(|error| BundleStateError::Content {
-                path,
+                path: path.clone(),
                 reason: error.to_string(),
-            })
+            })?;
+        durable::replace_file(&path, &sealed).map_err(at(&path))
+    }
+
+    /// Returns the public key of the host's identity as text, and true if it was made just now. Needs no sealing key.
+    pub fn public_identity(&self) -> Result<(String, bool), BundleStateError> {
+        let sealed = open::read(&self.root.join(IDENTITY), Rule::Own, MAX_FILE_BYTES);
+        if sealed.is_ok_and(|stored| at_rest::is_sealed(&stored)) {
+            let public = open::read_text(&self.root.join(PUBLIC), Rule::Own, MAX_FILE_BYTES)?;
+            return Ok((public.trim_end().to_owned(), false));
+        }
+        let (identity, created) = self.create_identity()?;
+        Ok((identity.public().to_string(), created))
     }
 
     /// Gives this host an identity, if it has none; returns it, and true if it is new.
@@ -253,6 +306,33 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> BundleStateError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_identity_is_sealed_and_a_lost_key_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || BundleState::open(dir.path()).unwrap();
+        let with = |byte| {
+            let key = at_rest::SealingKey::from_random([byte; 32]);
+            open().sealed_with(Arc::new(SealingKeys::with(key, "a test")))
+        };
+        let (identity, _) = open().create_identity().unwrap();
+        let public = identity.public().to_string();
+        assert_eq!(open().public_identity().unwrap(), (public.clone(), false));
+        let stored = || fs::read(dir.path().join("bundles/identity")).unwrap();
+        assert!(!at_rest::is_sealed(&stored()));
+        for _ in 0..2 {
+            let read = with(1).identity().unwrap().unwrap();
+            assert!(read.public() == identity.public());
+            assert!(at_rest::is_sealed(&stored()));
+        }
+        let sealed = stored();
+        // A command, which has no sealing key, can say the public part and makes no other identity.
+        assert_eq!(open().public_identity().unwrap(), (public, false));
+        let error = with(2).identity().unwrap_err().to_string();
+        let words = "which this host does not have; bring the sealing key back";
+        assert!(error.contains(words), "{error}");
+        assert_eq!(stored(), sealed);
+    }
 
     #[test]
     fn what_is_stored_survives_and_what_is_damaged_is_told() {

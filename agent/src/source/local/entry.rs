@@ -1,10 +1,11 @@
 //! The settings that name local files, as `secret=NAMESPACE/NAME,certFile=PATH,keyFile=PATH`. Pure.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sesame_gateway_api::api::NamespacedName;
-use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
+
+use super::fields::SettingFields;
+use super::request::CertificateRequest;
 
 /// Files that stand for an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub enum LocalFile {
         /// File of the lists of what they have revoked.
         crl_file: Option<PathBuf>,
     },
+    /// A certificate for a key that the agent makes itself, for a Secret.
+    Requested(CertificateRequest),
 }
 
 /// Reason for which a text names no local files.
@@ -35,6 +38,13 @@ pub enum LocalFile {
 pub struct LocalFileError {
     why: String,
     expected: &'static str,
+}
+
+impl LocalFileError {
+    /// Says why a text is not what was expected.
+    pub(super) fn new(why: String, expected: &'static str) -> Self {
+        Self { why, expected }
+    }
 }
 
 impl LocalFile {
@@ -47,31 +57,30 @@ impl LocalFile {
     pub fn object(&self) -> String {
         match self {
             Self::Certificate { secret, .. } => format!("Secret/{secret}"),
+            Self::Requested(request) => format!("Secret/{}", request.secret),
             Self::Bundle { config_map, .. } => format!("ConfigMap/{config_map}"),
         }
     }
 
-    /// Returns the files.
-    pub fn files(&self) -> Vec<&Path> {
+    /// Returns the files; of a request that of its answer.
+    pub fn files(&self) -> Vec<PathBuf> {
         match self {
             Self::Certificate {
                 cert_file,
                 key_file,
                 ..
-            } => vec![cert_file, key_file],
+            } => vec![cert_file.clone(), key_file.clone()],
             Self::Bundle {
                 ca_file, crl_file, ..
-            } => std::iter::once(ca_file)
-                .chain(crl_file)
-                .map(PathBuf::as_path)
-                .collect(),
+            } => std::iter::once(ca_file).chain(crl_file).cloned().collect(),
+            Self::Requested(request) => vec![request.answer_file()],
         }
     }
 
     /// Reads a certificate.
     pub fn certificate(text: &str) -> Result<Self, LocalFileError> {
         let read = || {
-            let mut fields = Fields::of(text)?;
+            let mut fields = SettingFields::of(text)?;
             let found = Self::Certificate {
                 secret: fields.object("secret")?,
                 cert_file: fields.file("certFile")?,
@@ -80,14 +89,20 @@ impl LocalFile {
             fields.end().map(|()| found)
         };
         let expected = Self::CERTIFICATE;
-        read().map_err(|why| LocalFileError { why, expected })
+        read().map_err(|why| LocalFileError::new(why, expected))
+    }
+
+    /// Reads a request.
+    pub fn request(text: &str) -> Result<Self, LocalFileError> {
+        let read = CertificateRequest::parse(text).map(Self::Requested);
+        read.map_err(|why| LocalFileError::new(why, CertificateRequest::FORM))
     }
 
     /// Reads a bundle.
     pub fn bundle(text: &str) -> Result<Self, LocalFileError> {
         let read = || {
-            let mut fields = Fields::of(text)?;
-            let has_lists = fields.0.contains_key("crlFile");
+            let mut fields = SettingFields::of(text)?;
+            let has_lists = fields.has("crlFile");
             let found = Self::Bundle {
                 config_map: fields.object("configMap")?,
                 ca_file: fields.file("caFile")?,
@@ -96,59 +111,7 @@ impl LocalFile {
             fields.end().map(|()| found)
         };
         let expected = Self::BUNDLE;
-        read().map_err(|why| LocalFileError { why, expected })
-    }
-}
-
-/// Fields of a text that nobody has taken yet.
-struct Fields<'a>(BTreeMap<&'a str, &'a str>);
-
-impl<'a> Fields<'a> {
-    fn of(text: &'a str) -> Result<Self, String> {
-        let mut fields = BTreeMap::new();
-        for part in text.split(',') {
-            let (name, value) = part
-                .split_once('=')
-                .ok_or_else(|| format!("{part:?} has no `=`"))?;
-            let (name, value) = (name.trim(), value.trim());
-            if fields.insert(name, value).is_some() {
-                return Err(format!("{name} is there twice"));
-            }
-        }
-        Ok(Self(fields))
-    }
-
-    fn object(&mut self, field: &str) -> Result<NamespacedName, String> {
-        let text = self.take(field)?;
-        match text.split_once('/') {
-            Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
-                Ok(NamespacedName::new(namespace, name))
-            }
-            _ => Err(format!("{field} is {text:?}, which is no NAMESPACE/NAME")),
-        }
-    }
-
-    fn file(&mut self, field: &str) -> Result<PathBuf, String> {
-        let path = Path::new(self.take(field)?);
-        if path.is_absolute() {
-            Ok(path.to_owned())
-        } else {
-            let path = path.display().to_string();
-            Err(format!("{field} is {path:?}, which is no absolute path"))
-        }
-    }
-
-    fn take(&mut self, field: &str) -> Result<&'a str, String> {
-        let value = self.0.remove(field);
-        value.ok_or_else(|| format!("{field} is missing"))
-    }
-
-    /// Refuses what nobody has taken.
-    fn end(self) -> Result<(), String> {
-        match self.0.keys().next() {
-            Some(other) => Err(format!("{other:?} has no place here")),
-            None => Ok(()),
-        }
+        read().map_err(|why| LocalFileError::new(why, expected))
     }
 }
 
@@ -161,10 +124,16 @@ mod tests {
         let pair = LocalFile::certificate("secret=default/edge,certFile=/a.crt,keyFile=/a.key");
         let pair = pair.unwrap();
         assert_eq!(pair.object(), "Secret/default/edge");
-        assert_eq!(pair.files(), [Path::new("/a.crt"), Path::new("/a.key")]);
+        assert_eq!(
+            pair.files(),
+            [PathBuf::from("/a.crt"), PathBuf::from("/a.key")]
+        );
         let bundle = LocalFile::bundle("configMap=default/ca, caFile=/ca, crlFile=/crl").unwrap();
         assert_eq!(bundle.object(), "ConfigMap/default/ca");
-        assert_eq!(bundle.files(), [Path::new("/ca"), Path::new("/crl")]);
+        assert_eq!(
+            bundle.files(),
+            [PathBuf::from("/ca"), PathBuf::from("/crl")]
+        );
         for (text, words) in [
             ("", "has no `=`"),
             ("certFile=/a,keyFile=/b", "secret is missing"),

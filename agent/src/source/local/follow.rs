@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::watch;
 
 use super::read::read_all;
-use super::{LocalFile, LocalMaterial};
+use super::{LocalFile, LocalMaterial, RequestContext};
 use crate::source::problem::{Severity, SourceProblem};
 
 /// Time of quiet after which files are read: a key is written right after its certificate.
@@ -35,11 +36,13 @@ const MAX_LINKS: usize = 40;
 /// Follows the files until nobody asks for them any more.
 pub(super) fn start(
     entries: Vec<LocalFile>,
+    context: RequestContext,
     newest: watch::Sender<Arc<LocalMaterial>>,
 ) -> io::Result<()> {
     let (sender, events) = channel();
     let mut follower = Follower {
         entries,
+        context,
         newest,
         sender,
         watcher: None,
@@ -55,6 +58,7 @@ type DirectoryId = (u64, u64);
 
 struct Follower {
     entries: Vec<LocalFile>,
+    context: RequestContext,
     newest: watch::Sender<Arc<LocalMaterial>>,
     sender: Sender<()>,
     watcher: Option<RecommendedWatcher>,
@@ -75,14 +79,24 @@ impl Follower {
                 (false, true) => POLL,
                 (false, false) => RESCAN,
             };
-            wait(events, pause);
+            wait(events, pause.min(self.until_renewal()));
         }
+    }
+
+    /// Returns the time until the next certificate is to be renewed.
+    fn until_renewal(&self) -> Duration {
+        let Some(at) = self.newest.borrow().renew_at else {
+            return RESCAN;
+        };
+        let left = at.saturating_sub(Timestamp::now().as_second());
+        // One whose request waits is past that time.
+        u64::try_from(left).map_or(RESCAN, |left| Duration::from_secs(left).max(POLL))
     }
 
     /// Watches the directories that matter now. Returns whether all of them are.
     fn watch(&mut self) -> bool {
         let files = self.entries.iter().flat_map(LocalFile::files);
-        let all: BTreeSet<PathBuf> = files.flat_map(directories).collect();
+        let all: BTreeSet<PathBuf> = files.flat_map(|file| directories(&file)).collect();
         let wanted: BTreeMap<PathBuf, DirectoryId> = all
             .iter()
             .filter_map(|directory| {
@@ -133,7 +147,7 @@ impl Follower {
 
     fn read(&mut self) {
         let before = Arc::clone(&self.newest.borrow());
-        let mut now = read_all(&self.entries, &before);
+        let mut now = read_all(&self.entries, &before, &self.context);
         let is_new = |problem: &&SourceProblem| !before.problems.contains(problem);
         if now.problems.iter().any(|problem| is_new(&problem)) && !self.doubtful {
             self.doubtful = true;

@@ -5,13 +5,15 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use jiff::Timestamp;
 use sesame_files::open::{self, OpenError, Rule};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::{CheckedPair, checked_bundle, checked_pair};
 use sesame_proto::encoded::Substitutes;
 use sesame_proto::schema::TrustBundle;
 
-use super::{LocalFile, LocalMaterial};
+use super::request::{RequestState, step};
+use super::{CertificateRequest, LocalFile, LocalMaterial, RequestContext};
 use crate::source::problem::{Severity, SourceProblem};
 
 /// Bytes of a file at most.
@@ -20,40 +22,50 @@ const MAX_BYTES: u64 = 1 << 20;
 const TRIES: usize = 5;
 
 /// Reads all files. Where they cannot be used, what is in `before` stays.
-pub(super) fn read_all(entries: &[LocalFile], before: &LocalMaterial) -> LocalMaterial {
+pub(super) fn read_all(
+    entries: &[LocalFile],
+    before: &LocalMaterial,
+    context: &RequestContext,
+) -> LocalMaterial {
     let mut found = LocalMaterial::default();
     for entry in entries {
         let object = entry.object();
         let files = entry.files().into_iter();
         let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
         let files = files.join(", ");
+        let broken = |why: String| (Severity::Error, why);
         let outcome = match entry {
+            LocalFile::Requested(request) => requested(&object, request, context, &mut found),
             LocalFile::Certificate {
                 secret,
                 cert_file,
                 key_file,
-            } => pair(secret, cert_file, key_file).map(|CheckedPair { key, pair, advice }| {
-                found.usable.pairs.insert(object.clone(), (key, pair));
-                advice
-            }),
+            } => pair(secret, cert_file, key_file)
+                .map(|CheckedPair { key, pair, advice }| {
+                    found.usable.pairs.insert(object.clone(), (key, pair));
+                    advice
+                })
+                .map_err(broken),
             LocalFile::Bundle {
                 config_map: _,
                 ca_file,
                 crl_file,
-            } => bundle(&object, ca_file, crl_file.as_deref()).map(|bundle| {
-                found.usable.bundles.insert(object.clone(), bundle);
-                Vec::new()
-            }),
+            } => bundle(&object, ca_file, crl_file.as_deref())
+                .map(|bundle| {
+                    found.usable.bundles.insert(object.clone(), bundle);
+                    Vec::new()
+                })
+                .map_err(broken),
         };
         let (severity, messages) = match outcome {
             Ok(advice) => (Severity::Warning, advice),
-            Err(why) => {
+            Err((severity, why)) => {
                 let then = if keep(&object, before, &mut found) {
                     "what was read before goes on being served"
                 } else {
                     "nothing stands for it until that is mended"
                 };
-                (Severity::Error, vec![format!("{why}; {then}")])
+                (severity, vec![format!("{why}; {then}")])
             }
         };
         found
@@ -70,8 +82,36 @@ pub(super) fn read_all(entries: &[LocalFile], before: &LocalMaterial) -> LocalMa
     found
 }
 
-/// Keeps what was there before of this object. Returns false if there was nothing.
+/// Brings a request forward, and takes its pair, if it has one.
+fn requested(
+    object: &str,
+    request: &CertificateRequest,
+    context: &RequestContext,
+    found: &mut LocalMaterial,
+) -> Result<Vec<String>, (Severity, String)> {
+    let RequestState {
+        pair,
+        renew_at,
+        open,
+        problem,
+    } = step(request, context, Timestamp::now().as_second());
+    found.renew_at = [found.renew_at, renew_at].into_iter().flatten().min();
+    let named = |open| (object.to_owned(), open);
+    found.open.extend(open.map(named));
+    let mut all = Vec::new();
+    if let Some(CheckedPair { key, pair, advice }) = pair {
+        let pairs = &mut found.usable.pairs;
+        pairs.insert(object.to_owned(), (key, pair));
+        all = advice;
+    }
+    problem.map_or(Ok(all), Err)
+}
+
+/// Keeps what was there before of this object, unless there is something newer. Returns false if there was nothing.
 fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool {
+    if found.usable.pairs.contains_key(object) {
+        return true;
+    }
     let pair = before.usable.pairs.get(object);
     let bundle = before.usable.bundles.get(object);
     let named = |name: &str| name.to_owned();

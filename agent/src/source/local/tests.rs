@@ -20,7 +20,11 @@ fn entry(directory: &Path) -> LocalFile {
 }
 
 fn read(entry: &LocalFile, before: &LocalMaterial) -> LocalMaterial {
-    read::read_all(std::slice::from_ref(entry), before)
+    read::read_all(
+        std::slice::from_ref(entry),
+        before,
+        &RequestContext::default(),
+    )
 }
 
 /// Change that makes files unusable.
@@ -80,7 +84,7 @@ fn a_moved_link_is_followed() {
         symlink(format!("..data/{name}"), dir.path().join(name)).unwrap();
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut files = LocalFiles::start(&[entry(dir.path())], &[]).unwrap();
+    let mut files = LocalFiles::start(&[entry(dir.path())], &[], Arc::default()).unwrap();
     let first = files.newest();
     assert_eq!(first.problems, []);
     symlink("..2", dir.path().join("..data_tmp")).unwrap();

@@ -1,0 +1,158 @@
+//! Certificate requests that need nobody to carry files: each is given to a command or to a signer of the cluster, and what
+//! comes back is put where an operator would put it. Whether it is taken is judged there. Must never be given a key.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::cluster::{self, Clients};
+use crate::host::durable::replace_file;
+use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, Troubles};
+
+/// Time that a command has.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time in which an answer is looked at; after it the request is given again.
+const LOOKED_AT: Duration = Duration::from_secs(5);
+/// Pause after the first failure, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
+/// Bytes of an answer at most.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// Follows the requests for as long as the agent runs.
+pub(super) fn start(
+    entries: &[LocalFile],
+    local: &LocalFiles,
+    clients: Option<&Clients>,
+) -> anyhow::Result<()> {
+    for entry in entries {
+        let LocalFile::Requested(request) = entry else {
+            continue;
+        };
+        if matches!(request.answerer, Answerer::Signer { .. }) && clients.is_none() {
+            anyhow::bail!(
+                "certificate-request for Secret/{}: signerName needs a cluster as the source (--kube); leave it out to have files carried, or name a command",
+                request.secret
+            );
+        }
+        if request.answerer != Answerer::Operator {
+            let asker = Asker {
+                object: entry.object(),
+                request: request.clone(),
+                troubles: local.troubles(),
+                clients: clients.cloned(),
+            };
+            tokio::spawn(asker.run(local.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Gives one request to whoever answers it.
+struct Asker {
+    object: String,
+    request: CertificateRequest,
+    troubles: Troubles,
+    clients: Option<Clients>,
+}
+
+impl Asker {
+    async fn run(self, mut local: LocalFiles) {
+        let mut pause = PAUSES[0];
+        loop {
+            let Some(open) = local.newest_seen().open.get(&self.object).cloned() else {
+                self.troubles.tell(&self.object, None);
+                pause = PAUSES[0];
+                local.changed().await;
+                continue;
+            };
+            let answered = match self.ask(&open.pem).await {
+                Ok(answer) => replace_file(&open.answer_file, answer.as_bytes())
+                    .map_err(|error| format!("{}: {error}", open.answer_file.display())),
+                Err(why) => Err(why),
+            };
+            match answered {
+                Ok(()) => {
+                    let gone = async {
+                        while local.newest_seen().open.get(&self.object) == Some(&open) {
+                            local.changed().await;
+                        }
+                    };
+                    if timeout(LOOKED_AT, gone).await.is_ok() {
+                        continue;
+                    }
+                }
+                Err(why) => {
+                    tracing::warn!(
+                        object = self.object,
+                        "a certificate request is not answered: {why}"
+                    );
+                    self.troubles.tell(&self.object, Some(why));
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES[1]);
+        }
+    }
+
+    async fn ask(&self, pem: &str) -> Result<String, String> {
+        match (&self.request.answerer, &self.clients) {
+            (Answerer::Command(words), _) => command(words, pem).await,
+            (Answerer::Signer { name, seconds }, Some(clients)) => {
+                let say = |what: String| self.troubles.tell(&self.object, Some(what));
+                let signing = cluster::SignerRequest {
+                    signer: name,
+                    seconds: *seconds,
+                    usage: self.request.usage,
+                    say: &say,
+                };
+                cluster::sign(clients, &signing, pem).await
+            }
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// Runs a program without a shell: the request is its standard input, the certificate its standard output.
+async fn command(words: &[String], pem: &str) -> Result<String, String> {
+    let [program, arguments @ ..] = words else {
+        return Err("no program is named".to_owned());
+    };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("{program} cannot be run: {error}"))?;
+    let mut stdin = child.stdin.take();
+    let answer = async {
+        if let Some(mut stdin) = stdin.take() {
+            // One that does not read to the end has said why.
+            let _ = stdin.write_all(pem.as_bytes()).await;
+        }
+        child.wait_with_output().await
+    };
+    let output = timeout(PATIENCE, answer)
+        .await
+        .map_err(|_| format!("{program} did not end within {PATIENCE:?}"))?
+        .map_err(|error| format!("{program}: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last: String = said
+            .lines()
+            .last()
+            .unwrap_or_default()
+            .chars()
+            .take(200)
+            .collect();
+        return Err(format!("{program} fails ({}): {last}", output.status));
+    }
+    if output.stdout.len() > MAX_ANSWER {
+        return Err(format!("{program} prints more than {MAX_ANSWER} bytes"));
+    }
+    String::from_utf8(output.stdout).map_err(|_| format!("{program} does not print PEM"))
+}

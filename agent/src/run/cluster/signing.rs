@@ -1,0 +1,131 @@
+//! Has a signer of the cluster sign a certificate request: a CertificateSigningRequest, which somebody approves.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::PostParams;
+use sesame_proto::digest::sha256;
+use tokio::time::{Instant, timeout};
+
+use super::Clients;
+use crate::source::cluster::describe_error;
+use crate::source::local::RequestedUsage;
+
+/// Time of one answer of the API server.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time between two looks at the object.
+const LOOK: Duration = Duration::from_secs(1);
+/// Time between two looks at an object that nobody has approved for a while.
+const SLOW_LOOK: Duration = Duration::from_secs(15);
+/// Time after which looks are slow.
+const A_WHILE: Duration = Duration::from_secs(60);
+
+/// Request to a signer.
+pub(in crate::run) struct SignerRequest<'a> {
+    pub(in crate::run) signer: &'a str,
+    /// Life that is asked for.
+    pub(in crate::run) seconds: Option<i32>,
+    pub(in crate::run) usage: RequestedUsage,
+    /// Takes a sentence on what is waited for.
+    pub(in crate::run) say: &'a (dyn Fn(String) + Send + Sync),
+}
+
+/// Returns the certificate that the signer has issued.
+pub(in crate::run) async fn sign(
+    clients: &Clients,
+    signing: &SignerRequest<'_>,
+    pem: &str,
+) -> Result<String, String> {
+    let client = clients.borrow().clone();
+    let client = client.ok_or_else(|| "the cluster has not been reached yet".to_owned())?;
+    let api: Api<CertificateSigningRequest> = Api::all(client);
+    // Of the request: an agent that was killed finds it again.
+    let mut digest = sha256(pem.as_bytes());
+    digest.truncate(32);
+    let name = format!("sesame-{digest}");
+    let begun = Instant::now();
+    loop {
+        let found = match timeout(TIMEOUT, find_or_create(&api, &name, signing, pem)).await {
+            Ok(found) => found.map_err(|error| {
+                format!(
+                    "CertificateSigningRequest {name}: {}",
+                    describe_error(&error)
+                )
+            })?,
+            Err(_) => return Err(format!("no answer of the API server within {TIMEOUT:?}")),
+        };
+        let status = found.status.unwrap_or_default();
+        if let Some(ByteString(certificate)) = status.certificate.filter(|it| !it.0.is_empty()) {
+            return String::from_utf8(certificate)
+                .map_err(|_| format!("CertificateSigningRequest {name} holds no PEM"));
+        }
+        let conditions = status.conditions.unwrap_or_default();
+        let is = |type_: &str| conditions.iter().find(|one| one.type_ == type_);
+        if let Some(bad) = is("Denied").or_else(|| is("Failed")) {
+            let why = bad
+                .message
+                .as_deref()
+                .or(bad.reason.as_deref())
+                .unwrap_or_default();
+            return Err(format!(
+                "CertificateSigningRequest {name} is {}: {why}; delete it to have it made again",
+                bad.type_.to_lowercase()
+            ));
+        }
+        (signing.say)(if is("Approved").is_some() {
+            format!(
+                "CertificateSigningRequest {name} is approved, and {} has not signed it yet",
+                signing.signer
+            )
+        } else {
+            format!(
+                "CertificateSigningRequest {name} waits to be approved (`kubectl certificate approve {name}`)"
+            )
+        });
+        let look = if begun.elapsed() > A_WHILE {
+            SLOW_LOOK
+        } else {
+            LOOK
+        };
+        tokio::time::sleep(look).await;
+    }
+}
+
+async fn find_or_create(
+    api: &Api<CertificateSigningRequest>,
+    name: &str,
+    signing: &SignerRequest<'_>,
+    pem: &str,
+) -> kube::Result<CertificateSigningRequest> {
+    if let Some(found) = api.get_opt(name).await? {
+        return Ok(found);
+    }
+    let usage = match signing.usage {
+        RequestedUsage::Client => "client auth",
+        RequestedUsage::Server => "server auth",
+    };
+    let labels = [("app.kubernetes.io/managed-by", "sesame-agent")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let request = CertificateSigningRequest {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(BTreeMap::from(labels)),
+            ..ObjectMeta::default()
+        },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem.as_bytes().to_vec()),
+            signer_name: signing.signer.to_owned(),
+            expiration_seconds: signing.seconds,
+            usages: Some(vec!["digital signature".to_owned(), usage.to_owned()]),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    };
+    api.create(&PostParams::default(), &request).await
+}

@@ -1,0 +1,79 @@
+//! A text of `NAME=VALUE` with commas between, as settings name local files. Pure.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
+
+/// SettingFields of a text that nobody has taken yet.
+pub(super) struct SettingFields<'a>(BTreeMap<&'a str, Vec<&'a str>>);
+
+impl<'a> SettingFields<'a> {
+    /// Reads a text.
+    pub(super) fn of(text: &'a str) -> Result<Self, String> {
+        let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for part in text.split(',') {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("{part:?} has no `=`"))?;
+            fields.entry(name.trim()).or_default().push(value.trim());
+        }
+        Ok(Self(fields))
+    }
+
+    /// Returns true if there is such a field.
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.0.contains_key(field)
+    }
+
+    /// Takes the name of an object.
+    pub(super) fn object(&mut self, field: &str) -> Result<NamespacedName, String> {
+        let text = self.take(field)?;
+        match text.split_once('/') {
+            Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
+                Ok(NamespacedName::new(namespace, name))
+            }
+            _ => Err(format!("{field} is {text:?}, which is no NAMESPACE/NAME")),
+        }
+    }
+
+    /// Takes the path of a file.
+    pub(super) fn file(&mut self, field: &str) -> Result<PathBuf, String> {
+        let path = Path::new(self.take(field)?);
+        if path.is_absolute() {
+            Ok(path.to_owned())
+        } else {
+            let path = path.display().to_string();
+            Err(format!("{field} is {path:?}, which is no absolute path"))
+        }
+    }
+
+    /// Takes a value that has to be there.
+    pub(super) fn take(&mut self, field: &str) -> Result<&'a str, String> {
+        self.optional(field)?
+            .ok_or_else(|| format!("{field} is missing"))
+    }
+
+    /// Takes a value that may be there.
+    pub(super) fn optional(&mut self, field: &str) -> Result<Option<&'a str>, String> {
+        match self.all(field)[..] {
+            [] => Ok(None),
+            [value] => Ok(Some(value)),
+            _ => Err(format!("{field} is there twice")),
+        }
+    }
+
+    /// Takes all values of a field that may be there several times.
+    pub(super) fn all(&mut self, field: &str) -> Vec<&'a str> {
+        self.0.remove(field).unwrap_or_default()
+    }
+
+    /// Refuses what nobody has taken.
+    pub(super) fn end(self) -> Result<(), String> {
+        match self.0.keys().next() {
+            Some(other) => Err(format!("{other:?} has no place here")),
+            None => Ok(()),
+        }
+    }
+}

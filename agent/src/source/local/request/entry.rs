@@ -1,0 +1,262 @@
+//! The setting that has the agent request a certificate, as `secret=NAMESPACE/NAME,commonName=NAME,…`. Pure.
+
+use std::path::{Path, PathBuf};
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
+
+use crate::source::local::fields::SettingFields;
+
+/// Names of one kind at most.
+const MOST_NAMES: usize = 16;
+/// Bytes of a common name at most (RFC 5280, `ub-common-name`).
+const LONGEST_COMMON_NAME: usize = 64;
+/// Bytes of a URI at most, as SPIFFE has it.
+const LONGEST_URI: usize = 2048;
+/// Seconds that a certificate may be asked for; the API server takes no less.
+const SECONDS: std::ops::RangeInclusive<i32> = 600..=31_536_000;
+
+/// A certificate that the agent requests for a key of its own, in place of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateRequest {
+    /// The Secret.
+    pub secret: NamespacedName,
+    /// Names that the certificate is to have.
+    pub names: RequestedNames,
+    /// Use that the certificate is for.
+    pub usage: RequestedUsage,
+    /// Party that answers.
+    pub answerer: Answerer,
+    /// Directory of the request, its answer and the key.
+    pub directory: PathBuf,
+}
+
+/// Names in a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestedNames {
+    /// The common name of its subject.
+    pub common_name: Option<String>,
+    /// DNS names.
+    pub dns_names: Vec<String>,
+    /// URIs, such as an identity of SPIFFE.
+    pub uris: Vec<String>,
+}
+
+/// Use of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestedUsage {
+    /// Towards backends.
+    Client,
+    /// By a listener.
+    Server,
+}
+
+/// Party that answers a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answerer {
+    /// People, who carry the files.
+    Operator,
+    /// A program, with its arguments.
+    Command(Vec<String>),
+    /// A signer of the cluster.
+    Signer {
+        /// Its name.
+        name: String,
+        /// Life that is asked for.
+        seconds: Option<i32>,
+    },
+}
+
+impl CertificateRequest {
+    /// Form of the setting.
+    pub const FORM: &'static str = "secret=NAMESPACE/NAME with commonName=, dnsName= or uri=, and if wanted usage=client|server, signerName=DOMAIN/NAME, expirationSeconds=600..31536000 or command=/PROGRAM ARGUMENTS";
+
+    /// Reads the setting.
+    pub(in crate::source::local) fn parse(text: &str) -> Result<Self, String> {
+        let mut fields = SettingFields::of(text)?;
+        let secret = fields.object("secret")?;
+        let names = RequestedNames {
+            common_name: fields.optional("commonName")?.map(str::to_owned),
+            dns_names: owned(fields.all("dnsName")),
+            uris: owned(fields.all("uri")),
+        };
+        names.check()?;
+        let usage = match fields.optional("usage")? {
+            None | Some("client") => RequestedUsage::Client,
+            Some("server") => RequestedUsage::Server,
+            Some(other) => return Err(format!("usage is {other:?}, not client or server")),
+        };
+        let answerer = answerer(&mut fields)?;
+        fields.end()?;
+        Ok(Self {
+            secret,
+            names,
+            usage,
+            answerer,
+            directory: PathBuf::new(),
+        })
+    }
+
+    /// Keeps its files below this state directory. The host's own settings name the Secret, and both parts are DNS names.
+    pub(crate) fn kept_below(mut self, state: &Path) -> Self {
+        let NamespacedName { namespace, name } = &self.secret;
+        self.directory = state.join("requests").join(namespace).join(name);
+        self
+    }
+
+    /// Returns the file in which the answer is expected.
+    pub fn answer_file(&self) -> PathBuf {
+        self.directory.join("certificate.pem")
+    }
+
+    /// Returns the file of the request.
+    pub fn request_file(&self) -> PathBuf {
+        self.directory.join("request.pem")
+    }
+
+    /// Returns what the certificate has to be for, as one line: another one needs another request.
+    pub(super) fn purpose(&self) -> String {
+        format!("{:?} {:?}", self.names, self.usage)
+    }
+}
+
+fn owned(texts: Vec<&str>) -> Vec<String> {
+    texts.into_iter().map(str::to_owned).collect()
+}
+
+fn answerer(fields: &mut SettingFields<'_>) -> Result<Answerer, String> {
+    let signer = fields.optional("signerName")?;
+    let command = fields.optional("command")?;
+    let seconds = fields.optional("expirationSeconds")?;
+    if seconds.is_some() && signer.is_none() {
+        return Err("expirationSeconds needs a signerName".to_owned());
+    }
+    match (signer, command) {
+        (None, None) => Ok(Answerer::Operator),
+        (Some(_), Some(_)) => {
+            Err("signerName and command are both there; remove one of them".to_owned())
+        }
+        (None, Some(command)) => {
+            let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+            match words.first() {
+                Some(program) if Path::new(program).is_absolute() => Ok(Answerer::Command(words)),
+                _ => Err(format!(
+                    "command is {command:?}, which does not begin with an absolute path"
+                )),
+            }
+        }
+        (Some(name), None) => {
+            let parts = name.split_once('/');
+            let is_name = |(domain, path): (&str, &str)| {
+                domain.contains('.') && is_dns_subdomain(domain) && is_dns_subdomain(path)
+            };
+            if !parts.is_some_and(is_name) {
+                return Err(format!("signerName is {name:?}, which is no DOMAIN/NAME"));
+            }
+            let read = |text: &str| {
+                let seconds = text.parse().ok().filter(|it| SECONDS.contains(it));
+                seconds.ok_or_else(|| format!("expirationSeconds is {text:?}"))
+            };
+            Ok(Answerer::Signer {
+                name: name.to_owned(),
+                seconds: seconds.map(read).transpose()?,
+            })
+        }
+    }
+}
+
+impl RequestedNames {
+    fn check(&self) -> Result<(), String> {
+        let Self {
+            common_name,
+            dns_names,
+            uris,
+        } = self;
+        if common_name.is_none() && dns_names.is_empty() && uris.is_empty() {
+            return Err("there is no name in it".to_owned());
+        }
+        if dns_names.len() > MOST_NAMES || uris.len() > MOST_NAMES {
+            return Err(format!(
+                "there are more than {MOST_NAMES} names of one kind"
+            ));
+        }
+        if let Some(name) = common_name
+            && (name.is_empty()
+                || name.len() > LONGEST_COMMON_NAME
+                || name.chars().any(char::is_control))
+        {
+            return Err(format!(
+                "commonName is {name:?}, not 1 to {LONGEST_COMMON_NAME} bytes of text"
+            ));
+        }
+        for name in dns_names {
+            let rest = name.strip_prefix("*.").unwrap_or(name);
+            if !is_dns_subdomain(rest) || !rest.split('.').all(is_dns_label) {
+                return Err(format!("dnsName is {name:?}, which is no DNS name"));
+            }
+        }
+        for uri in uris {
+            let scheme = uri.split_once("://").map_or("", |(scheme, _)| scheme);
+            let is_uri = is_dns_label(scheme)
+                && uri.len() <= LONGEST_URI
+                && uri.bytes().all(|byte| byte.is_ascii_graphic());
+            if !is_uri {
+                return Err(format!("uri is {uri:?}, which is no URI"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_meant_is_understood_and_what_is_wrong_is_named() {
+        let read = CertificateRequest::parse(
+            "secret=default/edge,commonName=edge 1,dnsName=a.test,dnsName=*.b.test,uri=spiffe://a.test/edge,signerName=example.com/edge,expirationSeconds=3600",
+        );
+        let read = read.unwrap().kept_below(Path::new("/s"));
+        assert_eq!(read.names.dns_names, ["a.test", "*.b.test"]);
+        assert_eq!(read.names.uris, ["spiffe://a.test/edge"]);
+        assert_eq!(
+            read.request_file(),
+            Path::new("/s/requests/default/edge/request.pem")
+        );
+        let signer = Answerer::Signer {
+            name: "example.com/edge".to_owned(),
+            seconds: Some(3600),
+        };
+        assert_eq!(read.answerer, signer);
+        let run =
+            CertificateRequest::parse("secret=a/b,dnsName=a.test,usage=server,command=/bin/a -b c");
+        let run = run.unwrap();
+        assert_eq!(run.usage, RequestedUsage::Server);
+        let words = ["/bin/a", "-b", "c"].map(str::to_owned).to_vec();
+        assert_eq!(run.answerer, Answerer::Command(words));
+        for (rest, words) in [
+            ("", "no `=`"),
+            ("usage=client", "no name in it"),
+            ("commonName=a,commonName=b", "commonName is there twice"),
+            ("commonName=", "commonName is"),
+            ("dnsName=a_b", "no DNS name"),
+            ("uri=a b://c", "no URI"),
+            ("uri=spiffe:a", "no URI"),
+            ("commonName=a,usage=both", "not client or server"),
+            ("commonName=a,signerName=edge", "no DOMAIN/NAME"),
+            ("commonName=a,signerName=a.b/../c", "no DOMAIN/NAME"),
+            ("commonName=a,expirationSeconds=900", "needs a signerName"),
+            (
+                "commonName=a,signerName=a.b/c,expirationSeconds=9",
+                "expirationSeconds is",
+            ),
+            ("commonName=a,command=openssl", "absolute path"),
+            ("commonName=a,signerName=a.b/c,command=/x", "both there"),
+            ("commonName=a,keyFile=/x", "no place here"),
+        ] {
+            let error = CertificateRequest::parse(&format!("secret=a/b,{rest}")).unwrap_err();
+            assert!(error.contains(words), "{rest}: {error}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Certificates for keys that the agent makes itself: a key, a request for it (PKCS#10), and an answer that is taken if it is for
+//! that key.
+//!
+//! `entry` is the setting, `pkcs10` makes a key and its request, `store` is what is on disk of one: the pair in use, and a key whose
+//! request waits. Whoever answers, an operator, a command or a signer of a cluster, puts the certificate into one file. Must never
+//! let a key leave the host, serve a certificate with another's key, or give up a pair before the next one is whole and checked.
+
+mod entry;
+mod pkcs10;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sesame_gateway_api::resolve::CheckedPair;
+
+pub use self::entry::{Answerer, CertificateRequest, RequestedUsage};
+pub(super) use self::store::step;
+use super::super::problem::Severity;
+use crate::seal::SealingKeys;
+
+/// Everything that requests need besides their settings.
+#[derive(Clone, Debug, Default)]
+pub struct RequestContext {
+    /// Keys that the keys of requests are sealed with on disk.
+    pub sealing: Arc<SealingKeys>,
+    /// Troubles of those who answer.
+    pub troubles: Troubles,
+}
+
+/// Reasons for which requests have no answer yet, by the object that they are for.
+#[derive(Clone, Debug, Default)]
+pub struct Troubles(Arc<Mutex<BTreeMap<String, String>>>);
+
+impl Troubles {
+    /// Notes why an object's request has no answer; none if nothing is known to be wrong.
+    pub(crate) fn tell(&self, object: &str, why: Option<String>) {
+        let mut troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why) => troubles.insert(object.to_owned(), why),
+            None => troubles.remove(object),
+        };
+    }
+
+    /// Returns why an object's request has no answer.
+    fn of(&self, object: &str) -> Option<String> {
+        let troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        troubles.get(object).cloned()
+    }
+}
+
+/// A request that waits for an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenRequest {
+    /// The request, in PEM.
+    pub pem: String,
+    /// The file in which the answer is expected.
+    pub answer_file: PathBuf,
+}
+
+/// State of a request after a look at it.
+#[derive(Debug, Default)]
+pub(super) struct RequestState {
+    /// The pair in use.
+    pub(super) pair: Option<CheckedPair>,
+    /// Time at which it is to be renewed, in seconds since 1970.
+    pub(super) renew_at: Option<i64>,
+    /// The request that waits.
+    pub(super) open: Option<OpenRequest>,
+    /// Something that is wrong, or to be done.
+    pub(super) problem: Option<(Severity, String)>,
+}

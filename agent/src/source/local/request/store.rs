@@ -1,0 +1,380 @@
+//! One request on disk, in a directory of its own:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `pair` | the pair in use and when it was taken, sealed |
+//! | `pending` | a key, and the request for it, sealed |
+//! | `request.pem` | that request, for whoever answers |
+//! | `certificate.pem` | the answer |
+//!
+//! A key stays `pending` until the pair of it is on disk, and goes last: whatever an agent dies in the middle of is done by the
+//! next one. An answer for another key is never taken.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sesame_files::open::{self, Rule};
+use sesame_gateway_api::certificate_facts::CertificateFacts;
+use sesame_gateway_api::resolve::{CheckedPair, checked_pair};
+
+use super::entry::{Answerer, CertificateRequest};
+use super::{OpenRequest, RequestContext, RequestState, pkcs10};
+use crate::host::durable::{self, create_directory};
+use crate::host::remove_if_there;
+use crate::seal::SealingKeys;
+use crate::source::problem::Severity;
+
+/// Bytes of a file at most.
+const MAX_BYTES: u64 = 1 << 20;
+/// Mode of what may be shown to anybody.
+const SHOWN: u32 = 0o644;
+
+/// The pair in use, as it is stored.
+#[derive(Serialize, Deserialize)]
+struct KeptPair {
+    purpose: String,
+    /// Time at which it was taken, in seconds since 1970.
+    taken: i64,
+    key: String,
+    chain: String,
+}
+
+/// A key whose request waits, as it is stored.
+#[derive(Serialize, Deserialize)]
+struct PendingKey {
+    purpose: String,
+    key: String,
+    request: String,
+}
+
+/// A pair that was read, with the times of its leaf.
+struct Current {
+    kept: KeptPair,
+    checked: CheckedPair,
+    renew_at: i64,
+    not_after: i64,
+}
+
+/// Brings a request forward as far as it goes at this time: makes a key, takes an answer, tidies up.
+pub(in crate::source::local) fn step(
+    request: &CertificateRequest,
+    context: &RequestContext,
+    now: i64,
+) -> RequestState {
+    let files = RequestFiles {
+        request,
+        sealing: &context.sealing,
+    };
+    let current = match files.current() {
+        Ok(current) => current,
+        Err(why) => return RequestState::broken(why),
+    };
+    let (current, waits) = files.advance(current, now);
+    let told = context.troubles.of(&format!("Secret/{}", request.secret));
+    let (open, problem) = match waits {
+        Ok(None) => (None, None),
+        Ok(Some(open)) => {
+            let problem = waiting(request, current.as_ref(), &open, told, now);
+            (Some(open.request), problem)
+        }
+        Err(why) => (None, Some((Severity::Error, why))),
+    };
+    RequestState {
+        renew_at: current.as_ref().map(|current| current.renew_at),
+        pair: current.map(|current| current.checked),
+        open,
+        problem,
+    }
+}
+
+impl RequestState {
+    fn broken(why: String) -> Self {
+        Self {
+            problem: Some((Severity::Error, why)),
+            ..Self::default()
+        }
+    }
+}
+
+/// A request that waits, and why the answer that is there is not taken.
+struct Waiting {
+    request: OpenRequest,
+    refused: Option<String>,
+}
+
+/// Says what a request waits for; nothing while a pair is good and whoever answers has had no trouble.
+fn waiting(
+    request: &CertificateRequest,
+    current: Option<&Current>,
+    open: &Waiting,
+    told: Option<String>,
+    now: i64,
+) -> Option<(Severity, String)> {
+    let good = current.is_some_and(|current| current.not_after > now);
+    let severity = if good && open.refused.is_none() {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
+    let (file, answer) = (request.request_file(), request.answer_file());
+    let (file, answer) = (file.display(), answer.display());
+    let how = match &request.answerer {
+        Answerer::Operator => {
+            format!("have your authority sign {file}, and put the certificate into {answer}")
+        }
+        Answerer::Command(words) => format!("it is given to {}", words.join(" ")),
+        Answerer::Signer { name, .. } => format!("it is for signer {name} of the cluster"),
+    };
+    if let Some(why) = &open.refused {
+        return Some((severity, format!("the answer is not taken: {why}; {how}")));
+    }
+    let is_quiet = request.answerer != Answerer::Operator && told.is_none();
+    if good && is_quiet {
+        return None;
+    }
+    let told = told.map_or_else(String::new, |told| format!(": {told}"));
+    let why = match current {
+        None => "has no certificate yet",
+        Some(_) if good => "is to be renewed",
+        Some(_) => "has expired and is to be renewed",
+    };
+    Some((
+        severity,
+        format!("{why}, and its request waits; {how}{told}"),
+    ))
+}
+
+/// The files of a request.
+struct RequestFiles<'a> {
+    request: &'a CertificateRequest,
+    sealing: &'a SealingKeys,
+}
+
+impl RequestFiles<'_> {
+    /// Returns the pair in use after a step, and the request that waits, or the reason for which there is none.
+    fn advance(
+        &self,
+        current: Option<Current>,
+        now: i64,
+    ) -> (Option<Current>, Result<Option<Waiting>, String>) {
+        let pending = match self.ask(current.as_ref(), now) {
+            Ok(Some(pending)) => pending,
+            Ok(None) => return (current, Ok(None)),
+            Err(why) => return (current, Err(why)),
+        };
+        let refused = match self.answer(&pending, now) {
+            Ok(Some(taken)) => {
+                return match self.take(&taken) {
+                    Ok(()) => (Some(taken), Ok(None)),
+                    Err(why) => (current, Err(why)),
+                };
+            }
+            Ok(None) => None,
+            Err(why) => Some(why),
+        };
+        let request = OpenRequest {
+            pem: pending.request,
+            answer_file: self.request.answer_file(),
+        };
+        (current, Ok(Some(Waiting { request, refused })))
+    }
+
+    /// Returns the key whose request waits, after making it if one is due; none while the pair in use is good.
+    fn ask(&self, current: Option<&Current>, now: i64) -> Result<Option<PendingKey>, String> {
+        let purpose = self.request.purpose();
+        let pending = self.pending(current)?;
+        let pending = pending.filter(|pending| pending.purpose == purpose);
+        let is_good = |current: &Current| current.kept.purpose == purpose && now < current.renew_at;
+        match pending {
+            Some(pending) => self.show(pending).map(Some),
+            None if current.is_some_and(is_good) => self.withdraw().map(|()| None),
+            None => self.make(purpose).map(Some),
+        }
+    }
+
+    /// Reads the pair in use.
+    fn current(&self) -> Result<Option<Current>, String> {
+        let Some(kept) = self.read::<KeptPair>("pair")? else {
+            return Ok(None);
+        };
+        let path = self.path("pair");
+        let current = self.check(kept);
+        current
+            .map(Some)
+            .map_err(|why| format!("{}: {why}", path.display()))
+    }
+
+    /// Judges a pair as those of Secrets are judged, and computes when it is due: at two thirds of the life that it had left when it
+    /// was taken, so that a long certificate that is handed out late is not renewed in a loop.
+    fn check(&self, kept: KeptPair) -> Result<Current, String> {
+        let chain = kept.chain.as_bytes();
+        let checked = checked_pair(&self.request.secret, chain, kept.key.as_bytes())?;
+        let chain = &checked.pair.certificate_chain;
+        let leaf = CertificateFacts::of_pem(chain).into_iter().next();
+        let leaf = leaf.ok_or("holds no certificate")?;
+        let begin = leaf.not_before.max(kept.taken);
+        let life = leaf.not_after.saturating_sub(begin).max(0);
+        Ok(Current {
+            renew_at: begin.saturating_add(life / 3 * 2 + life % 3 * 2 / 3),
+            not_after: leaf.not_after,
+            kept,
+            checked,
+        })
+    }
+
+    /// Reads the key that waits. One whose pair is in use already is done, and removed.
+    fn pending(&self, current: Option<&Current>) -> Result<Option<PendingKey>, String> {
+        let Some(pending) = self.read::<PendingKey>("pending")? else {
+            return Ok(None);
+        };
+        if current.is_some_and(|current| current.kept.key == pending.key) {
+            self.tidy()?;
+            return Ok(None);
+        }
+        Ok(Some(pending))
+    }
+
+    /// Makes a key and its request. What is there of another one is removed first.
+    fn make(&self, purpose: String) -> Result<PendingKey, String> {
+        let directory = &self.request.directory;
+        create_directory(directory).map_err(at(directory))?;
+        self.tidy()?;
+        let made = pkcs10::make(self.request)
+            .map_err(|error| format!("no request can be made: {error}"))?;
+        let pkcs10::NewKey { key, request } = made;
+        let pending = PendingKey {
+            purpose,
+            key,
+            request,
+        };
+        self.write("pending", &pending)?;
+        self.show(pending)
+    }
+
+    /// Shows the request to whoever answers.
+    fn show(&self, pending: PendingKey) -> Result<PendingKey, String> {
+        let path = self.request.request_file();
+        let shown = open::read_text(&path, Rule::Own, MAX_BYTES);
+        if shown.is_ok_and(|shown| shown == pending.request) {
+            return Ok(pending);
+        }
+        let staged = path.with_extension("pem.new");
+        durable::write_file(&staged, pending.request.as_bytes()).map_err(at(&staged))?;
+        let mode = fs::Permissions::from_mode(SHOWN);
+        fs::set_permissions(&staged, mode).map_err(at(&staged))?;
+        durable::rename(&staged, &path).map_err(at(&path))?;
+        Ok(pending)
+    }
+
+    /// Reads the answer. One that is for another key, cut off or expired is an error.
+    fn answer(&self, pending: &PendingKey, now: i64) -> Result<Option<Current>, String> {
+        let path = self.request.answer_file();
+        let chain = match open::read_text(&path, Rule::GivenByLink, MAX_BYTES) {
+            Ok(chain) => chain,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let kept = KeptPair {
+            purpose: pending.purpose.clone(),
+            taken: now,
+            key: pending.key.clone(),
+            chain,
+        };
+        let file = path.display();
+        let current = self.check(kept).map_err(|why| {
+            why.replace("tls.crt", &file.to_string())
+                .replace("tls.key", "the key of the request")
+        })?;
+        if current.not_after <= now {
+            return Err(format!("the certificate in {file} has expired"));
+        }
+        Ok(Some(current))
+    }
+
+    /// Puts a pair in use.
+    fn take(&self, taken: &Current) -> Result<(), String> {
+        self.write("pair", &taken.kept)?;
+        tracing::info!(
+            object = taken.checked.pair.name,
+            serial = taken.checked.key.serial,
+            "the answer to a certificate request was taken"
+        );
+        self.tidy()
+    }
+
+    /// Removes a request that is not needed any more: its names have changed, and back again.
+    fn withdraw(&self) -> Result<(), String> {
+        if self.path("pending").exists() {
+            self.tidy()?;
+        }
+        Ok(())
+    }
+
+    /// Removes a request, its answer, and its key last.
+    fn tidy(&self) -> Result<(), String> {
+        for path in [
+            self.request.request_file(),
+            self.request.answer_file(),
+            self.path("pending"),
+        ] {
+            remove_if_there(&path).map_err(at(&path))?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.request.directory.join(name)
+    }
+
+    /// Returns what sealed content is bound to: it is of no use for another Secret.
+    fn place(&self, name: &str) -> PathBuf {
+        Path::new("requests")
+            .join(self.request.secret.to_string())
+            .join(name)
+    }
+
+    /// Reads a sealed file, and seals it anew where that is needed.
+    fn read<T: Serialize + for<'de> Deserialize<'de>>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, String> {
+        let path = self.path(name);
+        let stored = match open::read(&path, Rule::Own, MAX_BYTES + 512) {
+            Ok(stored) => stored,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let (text, is_current) = self
+            .sealing
+            .try_open_text(stored, &self.place(name))
+            .map_err(|error| {
+                let path = path.display();
+                format!("{path} {error}; bring the sealing key back, or remove the file to have a new key and request made")
+            })?;
+        let content: T = serde_json::from_str(&text).map_err(|_| {
+            let path = path.display();
+            format!("{path} is damaged; remove it to have a new key and request made")
+        })?;
+        // What cannot be sealed anew stays as it is: it is of use all the same.
+        if !is_current && let Err(why) = self.write(name, &content) {
+            tracing::warn!("a key of a certificate request cannot be sealed anew: {why}");
+        }
+        Ok(Some(content))
+    }
+
+    fn write<T: Serialize>(&self, name: &str, content: &T) -> Result<(), String> {
+        let path = self.path(name);
+        let text = serde_json::to_string(content).map_err(|error| error.to_string())?;
+        let sealed = self.sealing.seal_text(&text, &self.place(name));
+        let sealed = sealed.map_err(|error| format!("{}: {error}", path.display()))?;
+        durable::replace_file(&path, &sealed).map_err(at(&path))
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> String {
+    let path = path.display().to_string();
+    move |error| format!("{path}: {error}")
+}
