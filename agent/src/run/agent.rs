@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_render::limits::{self, Limits};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -56,15 +57,13 @@ pub(super) async fn run(
     let _locks = locked(&directories)?;
     let (released, accepts) = watch::channel(0);
     let sealing = prepare_sealing(&options, &directories).await;
-    let mut settings =
-        instance_settings(&options, &directories, released, live.subscribe()).await?;
-    settings.sealing = Arc::clone(&sealing);
+    let inputs = (released, live.subscribe(), Arc::clone(&sealing));
+    let settings = instance_settings(&options, &directories, inputs).await?;
     let launcher = settings.launcher.clone();
     shutdown::await_launcher(&launcher).await;
 
     let (accepted, held) = accepted::load_all(&directories, &sealing);
-    let local = LocalFiles::start(&options.local_files, &accepted, Arc::clone(&sealing))
-        .context("cannot follow local files")?;
+    let local = local_files(&options, &accepted, &sealing)?;
     let (known_sender, known) = watch::channel(SourceState::default());
     let patience = live.subscribe();
     let clients = options.source.start(source::EngineInputs {
@@ -76,7 +75,6 @@ pub(super) async fn run(
         sealing: Arc::clone(&sealing),
         withdrawal: Withdrawal::new(move || patience.borrow().patience(), accepts),
     })?;
-
     answering::start(&options.local_files, &local, clients.as_ref())?;
 
     let mut gateways = Gateways::new(settings, directories.clone(), known.clone());
@@ -151,12 +149,25 @@ async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc
     Arc::new(sealing)
 }
 
+/// Follows the files of this host that stand for objects.
+fn local_files(
+    options: &RunOptions,
+    accepted: &[ResolvedGateway],
+    sealing: &Arc<SealingKeys>,
+) -> anyhow::Result<LocalFiles> {
+    LocalFiles::start(&options.local_files, accepted, Arc::clone(sealing))
+        .context("cannot follow local files")
+}
+
 /// Returns what is the same for all instances; fails if there is no Envoy to run.
 async fn instance_settings(
     options: &Arc<RunOptions>,
     directories: &Directories,
-    released: watch::Sender<u64>,
-    live: watch::Receiver<LiveSettings>,
+    (released, live, sealing): (
+        watch::Sender<u64>,
+        watch::Receiver<LiveSettings>,
+        Arc<SealingKeys>,
+    ),
 ) -> anyhow::Result<InstanceSettings> {
     let binary = envoy::locate::locate(options.envoy.as_deref())?;
     let version = envoy::locate::version(&binary).await?;
@@ -169,7 +180,7 @@ async fn instance_settings(
         released,
         live,
         tickets: tickets(options, directories)?,
-        sealing: Arc::default(),
+        sealing,
     })
 }
 

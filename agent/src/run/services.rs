@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use sesame_http_server::guard::Guard;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -72,6 +72,14 @@ async fn guarded(
     Ok((listener, guard))
 }
 
+/// Opens the socket that answers commands.
+fn bound(directories: &Directories) -> anyhow::Result<(PathBuf, UnixListener)> {
+    let socket = directories.runtime().join(AGENT_SOCKET);
+    let listener =
+        server::bind(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
+    Ok((socket, listener))
+}
+
 /// Opens the address that answers probes.
 async fn unguarded(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
@@ -97,9 +105,7 @@ impl Services {
             clients,
         } = inputs;
         let mut tasks = JoinSet::new();
-        let socket = directories.runtime().join(AGENT_SOCKET);
-        let listener = server::bind(&socket)
-            .with_context(|| format!("cannot listen on {}", socket.display()))?;
+        let (socket, listener) = bound(directories)?;
         let report = reports(
             options,
             known.clone(),

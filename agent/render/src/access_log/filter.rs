@@ -12,14 +12,14 @@ use sesame_proto::schema::AccessLog as AccessLogRules;
 
 /// Kind of what a line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LoggedTraffic {
+pub(super) enum TrafficKind {
     Requests,
     Connections,
     Sessions,
 }
 
 /// Returns the filter by which one of the rules chooses; none where everything is logged.
-pub(super) fn of(rules: AccessLogRules, traffic: LoggedTraffic) -> Option<AccessLogFilter> {
+pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLogFilter> {
     let AccessLogRules {
         off: _,
         min_status,
@@ -27,8 +27,8 @@ pub(super) fn of(rules: AccessLogRules, traffic: LoggedTraffic) -> Option<Access
         percent,
     } = rules;
     // Only requests have a status, and sessions of UDP end when nothing has come for a while.
-    let min_status = min_status.filter(|_| traffic == LoggedTraffic::Requests);
-    let min_duration_ms = min_duration_ms.filter(|_| traffic != LoggedTraffic::Sessions);
+    let min_status = min_status.filter(|_| traffic == TrafficKind::Requests);
+    let min_duration_ms = min_duration_ms.filter(|_| traffic != TrafficKind::Sessions);
     let status = min_status.map(|least| {
         FilterSpecifier::StatusCodeFilter(StatusCodeFilter {
             comparison: Some(at_least(least, "sesame.access_log.min_status")),

@@ -16,7 +16,7 @@ use envoy_types::pb::google::protobuf::{Any, Value, value::Kind};
 use prost::{Message, Name};
 
 use self::fields::{CONNECTION, Fields, REQUEST, SESSION};
-use self::filter::LoggedTraffic;
+use self::filter::TrafficKind;
 use crate::context::{AccessLogSink, RenderContext};
 
 /// Place in the Gateway that a line is about, as far as it is known before a client comes.
@@ -36,7 +36,7 @@ pub(crate) struct LoggedPlace<'a> {
 
 /// Returns the logs of an HTTP connection manager: a line for each request.
 pub(crate) fn of_requests(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
-    logs(REQUEST, LoggedTraffic::Requests, place, context)
+    logs(REQUEST, TrafficKind::Requests, place, context)
 }
 
 /// Returns the logs of connections that are passed on as they are: a line for each when it ends.
@@ -44,17 +44,17 @@ pub(crate) fn of_connections(
     place: LoggedPlace<'_>,
     context: &RenderContext<'_>,
 ) -> Vec<AccessLog> {
-    logs(CONNECTION, LoggedTraffic::Connections, place, context)
+    logs(CONNECTION, TrafficKind::Connections, place, context)
 }
 
 /// Returns the logs of datagrams: a line for each session when it ends.
 pub(crate) fn of_sessions(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
-    logs(SESSION, LoggedTraffic::Sessions, place, context)
+    logs(SESSION, TrafficKind::Sessions, place, context)
 }
 
 fn logs(
     fields: Fields,
-    traffic: LoggedTraffic,
+    traffic: TrafficKind,
     place: LoggedPlace<'_>,
     context: &RenderContext<'_>,
 ) -> Vec<AccessLog> {

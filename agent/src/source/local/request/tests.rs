@@ -1,4 +1,4 @@
-//! Where an agent may have died, and what answers it may find.
+//! Tests of each point where an agent may have died, and of the answers that it may find.
 
 use std::fs;
 use std::path::Path;
