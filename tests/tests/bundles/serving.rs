@@ -75,6 +75,8 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     assert_eq!(identity.stdout, again.stdout, "an identity stays");
     let key = String::from_utf8(identity.stdout).unwrap();
     let key = key.trim();
+    let kept_at = agent.state().join("bundles/identity");
+    let private = fs::read_to_string(&kept_at).unwrap();
 
     let with_tls = |backend: &Backend| {
         let mut objects = edge(&[
@@ -205,9 +207,10 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
         assert_eq!(mode, 0o600, "{}", file.display());
     }
     assert!(kept > 0, "the search finds keys");
-    let private = fs::read_to_string(agent.state().join("bundles/identity")).unwrap();
-    let mode = fs::metadata(agent.state().join("bundles/identity")).unwrap();
+    let mode = fs::metadata(&kept_at).unwrap();
     assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+    let sealed = fs::read(&kept_at).unwrap();
+    assert!(!holds(&sealed, private.trim()), "the identity is sealed");
     for hidden in [secret, private.trim()] {
         assert!(!agent.log().contains(hidden), "a key in the log");
     }

@@ -161,10 +161,13 @@ fn authority(backend: &str) -> String {
 fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, String> {
     let ExternalAuthHttp {
         path_prefix,
-        // Said beside the service.
-        request_headers: _,
+        // Said beside the service, which must not be told where a message ends by a client.
+        request_headers,
         response_headers,
     } = http;
+    for name in request_headers {
+        headers::check_writable(name).map_err(|why| format!("header `{name}`: {why}"))?;
+    }
     headers::check_target(path_prefix).map_err(|why| format!("path prefix: {why}"))?;
     if !(path_prefix.is_empty() || path_prefix.starts_with('/')) {
         return Err(format!("path prefix `{path_prefix}` must start with `/`"));

@@ -64,6 +64,9 @@ pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>,
     })
 }
 
+/// Headers that a service is asked with whatever is listed.
+const ALWAYS_SENT: [&str; 2] = ["host", "content-length"];
+
 fn read_grpc(spec: &ExternalAuthGrpc) -> Result<schema::ExternalAuthGrpc, String> {
     let ExternalAuthGrpc { allowed_headers } = spec;
     Ok(schema::ExternalAuthGrpc {
@@ -77,17 +80,23 @@ fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String
         allowed_headers,
         allowed_response_headers,
     } = spec;
+    let mut request_headers = read_names("http.allowedHeaders", allowed_headers)?;
+    request_headers.retain(|name| !ALWAYS_SENT.contains(&name.as_str()));
     let response_headers = read_names("http.allowedResponseHeaders", allowed_response_headers)?;
-    for (i, name) in response_headers.iter().enumerate() {
-        if let Some(why) = field_names::reserved(name) {
+    for (field, names) in [
+        ("http.allowedHeaders", &request_headers),
+        ("http.allowedResponseHeaders", &response_headers),
+    ] {
+        let reserved = |name: &String| Some((name.clone(), field_names::reserved(name)?));
+        if let Some((name, why)) = names.iter().find_map(reserved) {
             return Err(format!(
-                "http.allowedResponseHeaders[{i}] {name:?} cannot be copied into a request: it {why}; leave it out"
+                "{field} {name:?} cannot be copied into a request: it {why}; leave it out"
             ));
         }
     }
     Ok(schema::ExternalAuthHttp {
         path_prefix: read_prefix(path)?,
-        request_headers: read_names("http.allowedHeaders", allowed_headers)?,
+        request_headers,
         response_headers,
     })
 }
@@ -199,6 +208,18 @@ mod tests {
         assert!(read(0, &http(&["x-user", "X-User"])).is_ok());
         for reserved in ["Host", "content-length", "Transfer_Encoding", "x y"] {
             assert!(read(0, &http(&[reserved])).is_err(), "{reserved}");
+        }
+        let asked_with = |name: &str| ExternalAuth {
+            protocol: "HTTP".to_owned(),
+            http: Some(ExternalAuthHttp {
+                allowed_headers: vec![name.to_owned()],
+                ..ExternalAuthHttp::default()
+            }),
+            ..ExternalAuth::default()
+        };
+        assert!(read(0, &asked_with("Content-Length")).is_ok());
+        for framing in ["Transfer-Encoding", "content_length", "TE"] {
+            assert!(read(0, &asked_with(framing)).is_err(), "{framing}");
         }
         for (protocol, max_size) in [("TCP", 0), ("", 0), ("HTTP", -1), ("HTTP", i32::MAX)] {
             let spec = ExternalAuth {
