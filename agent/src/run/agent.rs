@@ -49,10 +49,8 @@ pub(super) async fn run(
     // From here on it is no reason to end.
     let hangups = signal(SignalKind::hangup())?;
     let live = watch::Sender::new(LiveSettings::new(&reading));
-    let SettingsReading { options, settings } = reading;
+    let (started, options) = (reading.settings, Arc::new(reading.options));
     let (reloads, reload_requests) = mpsc::channel(1);
-    let started = settings;
-    let options = Arc::new(options);
     let directories = Directories::create(&options.state_dir, &options.runtime_dir)?;
     let _locks = locked(&directories)?;
     let (released, accepts) = watch::channel(0);
