@@ -44,10 +44,10 @@ use self::backends::Backends;
 use self::backends::tls_policies::Policies;
 use self::context::ResolveContext;
 use self::gateways::classes::Classes;
-use self::gateways::mesh_policies::MeshPolicies;
+use self::gateways::mesh_policies;
 use self::gateways::mesh_trust::MeshTrust;
 pub use self::gateways::ocg_bundles::{OcgBundle, OcgBundles};
-use self::gateways::telemetry_policies::TelemetryPolicies;
+use self::gateways::telemetry_policies;
 use self::gateways::{CheckedGateway, ReferencedObjects};
 use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
@@ -184,8 +184,8 @@ impl Resolver {
         let classes = Classes::check(world, options);
         let unserved = gateways::single::unserved(&classes, world);
         let policies = Policies::check_all(&mut cx, &mut ca_bundles);
-        let mesh_policies = MeshPolicies::check_all(&mut cx);
-        let telemetry_policies = TelemetryPolicies::check_all(&mut cx);
+        let mesh_policies = mesh_policies::check_all(&mut cx);
+        let telemetry_policies = telemetry_policies::check_all(&mut cx);
         let mut backends = Backends::new(world, policies);
         let mut references = ReferencedObjects {
             certificates: &mut certificates,

@@ -1,100 +1,36 @@
 //! GatewayMeshPolicies, and the Gateways that they are for.
 
-use std::collections::HashMap;
-
-use crate::api::{
-    GATEWAY_GROUP, GatewayMeshPolicy, GatewayMeshPolicySpec, LocalPolicyTargetRef, Metadata,
-};
+use super::gateway_policies::{CheckedPolicy, GatewayPolicies, GatewayPolicy};
+use crate::api::{GatewayMeshPolicy, GatewayMeshPolicySpec, LocalPolicyTargetRef, Metadata};
 use crate::resolve::context::ResolveContext;
-use crate::resolve::syntax::{limits, names};
-use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
 /// A policy, checked as far as that needs no Gateway.
-pub(crate) struct MeshPolicy<'w> {
-    pub(crate) object: &'w GatewayMeshPolicy,
-    pub(super) accepted: Verdict,
-}
+pub(crate) type MeshPolicy<'w> = CheckedPolicy<'w, GatewayMeshPolicy>;
 
 /// All policies, oldest first: the order in which they win.
-#[derive(Default)]
-pub(crate) struct MeshPolicies<'w> {
-    all: Vec<MeshPolicy<'w>>,
-    /// Places of the policies by namespace and name of the Gateway.
-    by_gateway: HashMap<(&'w str, &'w str), Vec<usize>>,
-}
+pub(crate) type MeshPolicies<'w> = GatewayPolicies<'w, GatewayMeshPolicy>;
 
-impl<'w> MeshPolicies<'w> {
-    pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>) -> Self {
-        let objects = cx.world.gateway_mesh_policies.iter();
-        let mut objects: Vec<&'w GatewayMeshPolicy> = objects.map(AsRef::as_ref).collect();
-        objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
-        let mut policies = Self::default();
-        for object in objects {
-            let place = policies.all.len();
-            let targets = object.spec.target_refs.iter();
-            for target in targets
-                .take(limits::MAX_POLICY_TARGETS)
-                .filter(|it| is_gateway(it))
-            {
-                let gateway = (object.metadata.namespace.as_str(), target.name.as_str());
-                let places = policies.by_gateway.entry(gateway).or_default();
-                if places.last() != Some(&place) {
-                    places.push(place);
-                }
-            }
-            let accepted = check(object, cx);
-            policies.all.push(MeshPolicy { object, accepted });
-        }
-        policies
+impl GatewayPolicy for GatewayMeshPolicy {
+    const KIND: Kind = Kind::GatewayMeshPolicy;
+
+    fn metadata(&self) -> &Metadata {
+        &self.metadata
     }
 
-    /// Returns the policies for a Gateway, oldest first.
-    pub(crate) fn of(&self, gateway: &Metadata) -> Vec<&MeshPolicy<'w>> {
-        let name = (gateway.namespace.as_str(), gateway.name.as_str());
-        let places = self.by_gateway.get(&name).into_iter().flatten();
-        places.filter_map(|place| self.all.get(*place)).collect()
+    fn targets(&self) -> &[LocalPolicyTargetRef] {
+        let GatewayMeshPolicySpec {
+            target_refs,
+            // It is checked with each Gateway.
+            mesh: _,
+        } = &self.spec;
+        target_refs
     }
 }
 
-fn is_gateway(target: &LocalPolicyTargetRef) -> bool {
-    target.group == GATEWAY_GROUP && target.kind == Kind::Gateway.as_str()
-}
-
-fn check(object: &GatewayMeshPolicy, cx: &mut ResolveContext<'_, '_>) -> Verdict {
-    let GatewayMeshPolicySpec {
-        target_refs,
-        // It is checked with each Gateway.
-        mesh: _,
-    } = &object.spec;
-    let mut accepted = Verdict::default();
-    accepted.refuse_if(
-        Reason::UnsupportedValue,
-        object.metadata.unknown.refusal(""),
-    );
-    let number = limits::entries(
-        "spec.targetRefs",
-        target_refs.len(),
-        1..=limits::MAX_POLICY_TARGETS,
-    );
-    accepted.refuse_if(Reason::Invalid, number.err());
-    let own = Kind::GatewayMeshPolicy.named(object.metadata.key());
-    let namespace = object.metadata.namespace.as_str();
-    let targets = target_refs.iter().take(limits::MAX_POLICY_TARGETS);
-    for (i, target) in targets.enumerate() {
-        let LocalPolicyTargetRef { group, kind, name } = target;
-        let fault = if !is_gateway(target) {
-            format!(
-                "{} {name:?} is not supported and has no effect; expected a Gateway of {GATEWAY_GROUP}",
-                names::group_kind(group, kind)
-            )
-        } else if cx.world.gateways.get(namespace, name).is_none() {
-            format!("there is no Gateway {namespace}/{name}")
-        } else {
-            continue;
-        };
-        let message = format!("spec.targetRefs[{i}]: {fault}");
-        cx.problems.add(own.clone(), message);
-    }
-    accepted
+/// Checks all policies.
+pub(crate) fn check_all<'w>(cx: &mut ResolveContext<'w, '_>) -> MeshPolicies<'w> {
+    let objects = cx.world.gateway_mesh_policies.iter();
+    let objects = objects.map(AsRef::as_ref).collect();
+    GatewayPolicies::check_all(objects, cx, |_, _| {})
 }

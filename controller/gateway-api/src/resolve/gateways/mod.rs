@@ -5,6 +5,7 @@ pub(crate) mod addresses;
 pub(crate) mod classes;
 mod client_key;
 mod features;
+mod gateway_policies;
 pub(crate) mod merged;
 pub(crate) mod mesh;
 pub(crate) mod mesh_policies;
