@@ -38,6 +38,13 @@ HELM := $(addprefix $(HELM_TOOLS)/,helm kustomize)
 PROMETHEUS_VERSION := $(shell sed -n 's|^[[:space:]]*github.com/prometheus/prometheus \(v[^ ]*\).*|\1|p' tests/prometheus/go.mod)
 PROMETHEUS_TOOLS ?= $(TOOLS)/prometheus-$(PROMETHEUS_VERSION)
 PROMETHEUS := $(addprefix $(PROMETHEUS_TOOLS)/,prometheus promtool)
+# SPIRE and the helper that writes its files, each built from its own module, whose checksum is given.
+SPIRE_VERSION := v1.13.0
+SPIRE_SUM := h1:xqpaVDwgmyRKw5yDs8xVRi5wM6nChXjLXxjDcSpA/rw=
+SPIFFE_HELPER_VERSION := v0.11.0
+SPIFFE_HELPER_SUM := h1:D+Arm7Dmk2hEgJ4/Ysz8hjxfmcsV1QnCGdxTWvswRi8=
+SPIRE_TOOLS ?= $(TOOLS)/spire-$(SPIRE_VERSION)-$(SPIFFE_HELPER_VERSION)
+SPIRE := $(addprefix $(SPIRE_TOOLS)/,spire-server spire-agent spiffe-helper)
 NODE_PROGRAMS := kubelet kube-controller-manager kube-scheduler kubectl kube-proxy
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
@@ -148,6 +155,11 @@ test-dashboards: $(ENVOY) $(KUBE) $(PROMETHEUS) ## Dashboards and alerts by a re
 test-browser: $(ENVOY) ## The status page in a headless browser, chromium-headless-shell or that of SESAME_BROWSER
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --locked --workspace --test status_page -- --ignored
+
+.PHONY: test-spire
+test-spire: $(ENVOY) $(SPIRE) ## SPIRE renews a host's certificate under load; SPIRE is built first: ten minutes
+	$(CARGO) build --locked --workspace --bins
+	SPIRE_TOOLS=$(SPIRE_TOOLS) $(CARGO) test --locked --workspace --test spire -- --ignored --nocapture
 
 .PHONY: bench
 bench: $(ENVOY) ## The measurements; each is printed beside the floor of the same run
@@ -438,6 +450,21 @@ $(PROMETHEUS) &:
 	cd tests/prometheus && CGO_ENABLED=0 $(GO) build -trimpath -tags remove_all_sd -ldflags '-s -w' \
 	  -o $(PROMETHEUS_TOOLS).new/ $(patsubst %,github.com/prometheus/prometheus/cmd/%,$(notdir $(PROMETHEUS)))
 	mkdir -p $(PROMETHEUS_TOOLS) && mv $(PROMETHEUS_TOOLS).new/* $(PROMETHEUS_TOOLS)/ && rmdir $(PROMETHEUS_TOOLS).new
+
+# module_source NAME VERSION SUM: the directory of a module's sources in Go's cache.
+module_source = $$(cd / && $(GO) mod download -json $(1)@$(2) | python3 -c \
+  'import json, sys; it = json.load(sys.stdin); print(it["Dir"]) if it.get("Sum") == sys.argv[1] else sys.exit(f"{it}: another checksum")' $(3))
+
+# The server's SQLite is in C.
+$(SPIRE) &:
+	$(TOOLS_FOR) cc go python3
+	mkdir -p $(SPIRE_TOOLS).new
+	spire="$(call module_source,github.com/spiffe/spire,$(SPIRE_VERSION),$(SPIRE_SUM))" && cd "$$spire" && \
+	  CGO_ENABLED=1 $(GO) build -trimpath -ldflags '-s -w' -o $(SPIRE_TOOLS).new/ ./cmd/spire-server && \
+	  CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(SPIRE_TOOLS).new/ ./cmd/spire-agent
+	helper="$(call module_source,github.com/spiffe/spiffe-helper,$(SPIFFE_HELPER_VERSION),$(SPIFFE_HELPER_SUM))" && cd "$$helper" && \
+	  CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(SPIRE_TOOLS).new/ ./cmd/spiffe-helper
+	mkdir -p $(SPIRE_TOOLS) && mv $(SPIRE_TOOLS).new/* $(SPIRE_TOOLS)/ && rmdir $(SPIRE_TOOLS).new
 
 # Kubernetes' own, from the sources that are pinned with the rest.
 $(NODES_TOOLS)/pause:

@@ -95,8 +95,16 @@ impl Backend {
         leaf: &Leaf,
         clients: &Authority,
     ) -> io::Result<Self> {
-        let acceptor = leaf.acceptor_for(Some(clients));
+        let acceptor = leaf.acceptor_for(Some(clients.trust()));
         Self::listen(name, address, Some(acceptor), false).await
+    }
+
+    /// Starts one on a free port of 127.0.0.1 that speaks TLS only, as this acceptor does.
+    pub async fn start_accepting(name: &str, acceptor: TlsAcceptor) -> Self {
+        let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+        Self::listen(name, anywhere, Some(acceptor), false)
+            .await
+            .expect("127.0.0.1 has a free port")
     }
 
     async fn listen(

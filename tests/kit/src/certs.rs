@@ -209,8 +209,8 @@ impl Leaf {
         self.acceptor_for(None)
     }
 
-    /// The same, for clients that show a certificate of this authority only.
-    pub fn acceptor_for(&self, clients: Option<&Authority>) -> TlsAcceptor {
+    /// The same, for clients that show a certificate of these authorities only.
+    pub fn acceptor_for(&self, clients: Option<Arc<RootCertStore>>) -> TlsAcceptor {
         let key = self.key().expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -219,7 +219,7 @@ impl Leaf {
         let config = match clients {
             None => config.with_no_client_auth(),
             Some(clients) => config.with_client_cert_verifier(
-                WebPkiClientVerifier::builder_with_provider(clients.trust(), provider)
+                WebPkiClientVerifier::builder_with_provider(clients, provider)
                     .build()
                     .expect("an authority"),
             ),
