@@ -145,10 +145,7 @@ impl Host {
     }
 
     pub(crate) fn time_series(&self) -> anyhow::Result<usize> {
-        let body = ask(
-            &self.gateway_dir()?.join("admin.sock"),
-            "/stats?format=prometheus",
-        )?;
+        let body = ask(&self.gateway_dir()?.join("admin.sock"), "/stats/prometheus")?;
         Ok(String::from_utf8_lossy(&body)
             .lines()
             .filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -172,6 +169,10 @@ impl Host {
     pub(crate) fn envoy_cpu_seconds(&self) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.context("no Envoy")?;
         Ok(cpu_seconds(u32::try_from(pid)?))
+    }
+
+    pub(crate) fn agent_cpu_seconds(&self) -> anyhow::Result<f64> {
+        Ok(cpu_seconds(self.agent_pid()?))
     }
 
     pub(crate) fn agent_cpu_percent(&self, over: Duration) -> anyhow::Result<f64> {

@@ -4,6 +4,7 @@
 //! each. The *floor* of a route change is the same bytes renamed by hand under the same Envoy, in the same
 //! run; what is above it is Sesame's own.
 
+mod churn;
 mod client;
 mod host;
 mod manifests;
@@ -18,6 +19,7 @@ use anyhow::{Context as _, ensure};
 use clap::Parser;
 use serde::Serialize;
 
+use churn::Churn;
 use client::{Backend, Client};
 use host::Host;
 use requests::RequestCost;
@@ -27,11 +29,14 @@ use times::{Times, pick};
 #[derive(Debug, Parser)]
 struct Args {
     /// Number of HTTPRoutes; repeatable.
-    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 5000])]
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 5000, 10_000])]
     routes: Vec<usize>,
     /// Number of changes of each sort.
     #[arg(long, default_value_t = 60)]
     changes: usize,
+    /// Seconds of churn at each size; none is measured if 0.
+    #[arg(long, default_value_t = 60)]
+    churn_seconds: u64,
     /// Measure resolution and rendering alone, without a host.
     #[arg(long)]
     pure: bool,
@@ -61,6 +66,7 @@ struct Figures {
     envoy_time_series: usize,
     agent_idle_cpu_percent: f64,
     request_cpu_us: RequestCost,
+    churn: Option<Churn>,
     errors: usize,
 }
 
@@ -163,6 +169,14 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
     (figures.agent_rss_mib, figures.agent_peak_mib) = host.agent_memory()?;
     (figures.envoy_rss_mib, _) = host.envoy_memory()?;
     figures.envoy_time_series = host.time_series()?;
+
+    if args.churn_seconds > 0 {
+        eprintln!("  churn");
+        let lasting = Duration::from_secs(args.churn_seconds);
+        let churned = churn::measure(&mut host, routes, ports, lasting)?;
+        figures.errors += churned.errors;
+        figures.churn = Some(churned);
+    }
 
     eprintln!("  floor");
     let table = host.route_table_file()?;

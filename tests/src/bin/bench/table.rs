@@ -3,7 +3,13 @@
 use std::io::Write as _;
 
 use super::Figures;
+use super::churn::Churn;
 use super::times::Times;
+
+/// Returns a figure of the churn, if one was measured.
+fn churn(figures: &Figures, cell: impl Fn(&Churn) -> String) -> String {
+    figures.churn.as_ref().map_or_else(|| "-".to_owned(), cell)
+}
 
 pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
@@ -28,6 +34,20 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     })?;
     row("endpoint change inline, ms", &|f| {
         maybe(&f.endpoint_change_inline)
+    })?;
+    row("under churn: route change, ms", &|f| {
+        churn(f, |churn| churn.route_change.cell())
+    })?;
+    row("  endpoint change, ms", &|f| {
+        churn(f, |churn| churn.endpoint_change.cell())
+    })?;
+    row("  endpoint changes a second", &|f| {
+        churn(f, |churn| format!("{:.0}", churn.endpoint_changes))
+    })?;
+    row("  CPU of Envoy / the agent, s a minute", &|f| {
+        churn(f, |churn| {
+            format!("{:.1} / {:.1}", churn.envoy_cpu, churn.agent_cpu)
+        })
     })?;
     row("cold start to first response, ms", &|f| {
         format!("{:.0}", f.cold_start_ms)

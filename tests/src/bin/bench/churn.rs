@@ -1,0 +1,183 @@
+//! Changes that never end: two of routes and a hundred of endpoints each second, and what they cost.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::client::Client;
+use super::host::Host;
+use super::manifests;
+use super::times::{Times, pick};
+
+/// Time between two changes of routes.
+const ROUTE_CHANGES: Duration = Duration::from_millis(500);
+/// Time between two changes of endpoints.
+const ENDPOINT_CHANGES: Duration = Duration::from_millis(10);
+/// Revision of the routes whose endpoints change.
+const REVISION: &str = "churn";
+/// Limit for one change to be served.
+const SERVED: Duration = Duration::from_secs(60);
+
+/// Figures of one churn. CPU in seconds for each minute of churn.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Churn {
+    pub(crate) route_change: Times,
+    pub(crate) endpoint_change: Times,
+    /// Changes of endpoints a second that were written.
+    pub(crate) endpoint_changes: f64,
+    pub(crate) envoy_cpu: f64,
+    pub(crate) agent_cpu: f64,
+    /// Resident memory of the agent at its highest, in MiB.
+    pub(crate) agent_peak_mib: f64,
+    /// Answers that were 5xx.
+    pub(crate) errors: usize,
+}
+
+/// Measures a host that serves this number of routes for so long. A third of the routes change their rules, a third their
+/// endpoints, and a third their endpoints under observation.
+pub(crate) fn measure(
+    host: &mut Host,
+    routes: usize,
+    ports: [u16; 2],
+    lasting: Duration,
+) -> anyhow::Result<Churn> {
+    let manifests = host.manifests().to_owned();
+    let manifests = manifests.as_path();
+    let third = (routes / 3).max(1);
+    for route in 0..routes {
+        manifests::write_app(manifests, route, ports[0], REVISION)?;
+    }
+    Client::new(host.address()).wait_for(
+        &manifests::hostname(routes - 1),
+        Duration::from_secs(120),
+        |answer| answer.revision == REVISION,
+    )?;
+    host.wait_serving(Duration::from_secs(60))?;
+    let address = host.address();
+    let (ended, written) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (envoy_before, agent_before) = (host.envoy_cpu_seconds()?, host.agent_cpu_seconds()?);
+    let began = Instant::now();
+    let (routes_changed, endpoints_changed) = std::thread::scope(|scope| {
+        let storm = scope.spawn(|| storm(manifests, third, ports, &ended, &written));
+        let observed = scope.spawn(|| {
+            let mut client = Client::new(address);
+            let mut samples = Samples::default();
+            while !ended.load(Ordering::Relaxed) {
+                let change = samples.times.len();
+                let route = 2 * third
+                    + pick(
+                        change / 2,
+                        third.min(routes.saturating_sub(2 * third)).max(1),
+                    );
+                let (backend, port) = [("b", ports[1]), ("a", ports[0])][change % 2];
+                samples.note(|| {
+                    manifests::write_app(manifests, route.min(routes - 1), port, REVISION)?;
+                    client.wait_for(
+                        &manifests::hostname(route.min(routes - 1)),
+                        SERVED,
+                        |answer| answer.body == backend,
+                    )
+                })?;
+                std::thread::sleep(ENDPOINT_CHANGES);
+            }
+            anyhow::Ok(samples)
+        });
+        let changed = change_routes(
+            manifests,
+            &mut Client::new(address),
+            third,
+            ports[0],
+            began,
+            lasting,
+        );
+        ended.store(true, Ordering::Relaxed);
+        let observed = joined(observed.join());
+        joined(storm.join())?;
+        anyhow::Ok((changed?, observed?))
+    })?;
+    let lasted = began.elapsed().as_secs_f64();
+    let per_minute = 60.0 / lasted;
+    #[expect(clippy::cast_precision_loss, reason = "a number of changes")]
+    let written = written.load(Ordering::Relaxed) as f64;
+    Ok(Churn {
+        errors: routes_changed.errors + endpoints_changed.errors,
+        route_change: Times::of(routes_changed.times),
+        endpoint_change: Times::of(endpoints_changed.times),
+        endpoint_changes: written / lasted,
+        envoy_cpu: (host.envoy_cpu_seconds()? - envoy_before) * per_minute,
+        agent_cpu: (host.agent_cpu_seconds()? - agent_before) * per_minute,
+        agent_peak_mib: host.agent_memory()?.1,
+    })
+}
+
+/// Times of changes, and the failures on the way.
+#[derive(Default)]
+struct Samples {
+    times: Vec<Duration>,
+    errors: usize,
+}
+
+impl Samples {
+    fn note(&mut self, change: impl FnOnce() -> anyhow::Result<usize>) -> anyhow::Result<()> {
+        let began = Instant::now();
+        self.errors += change()?;
+        self.times.push(began.elapsed());
+        Ok(())
+    }
+}
+
+/// Changes one route after the other until the time is over.
+fn change_routes(
+    manifests: &Path,
+    client: &mut Client,
+    third: usize,
+    port: u16,
+    began: Instant,
+    lasting: Duration,
+) -> anyhow::Result<Samples> {
+    let mut samples = Samples::default();
+    while began.elapsed() < lasting {
+        let change = samples.times.len();
+        let route = pick(change, third);
+        let revision = format!("churn{change}");
+        let next = Instant::now() + ROUTE_CHANGES;
+        samples.note(|| {
+            manifests::write_app(manifests, route, port, &revision)?;
+            client.wait_for(&manifests::hostname(route), SERVED, |answer| {
+                answer.revision == revision
+            })
+        })?;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    Ok(samples)
+}
+
+/// Changes endpoints of the second third until it is told to end.
+fn storm(
+    manifests: &Path,
+    third: usize,
+    ports: [u16; 2],
+    ended: &AtomicBool,
+    written: &AtomicUsize,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let mut due = Duration::ZERO;
+    for change in 0.. {
+        if ended.load(Ordering::Relaxed) {
+            break;
+        }
+        // There and back by rounds, so that every change is one.
+        let port = ports[(change / third + 1) % 2];
+        manifests::write_app(manifests, third + change % third, port, REVISION)?;
+        written.fetch_add(1, Ordering::Relaxed);
+        due += ENDPOINT_CHANGES;
+        std::thread::sleep(due.saturating_sub(began.elapsed()));
+    }
+    Ok(())
+}
+
+fn joined<T>(outcome: std::thread::Result<anyhow::Result<T>>) -> anyhow::Result<T> {
+    outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the churn panicked")))
+}
