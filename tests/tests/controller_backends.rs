@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deploy};
 use sesame_tests::envoy::workspace;
@@ -86,7 +87,13 @@ async fn pods_that_are_selected_get_requests_while_they_are_ready() {
     let (address, port) = (backend.address().ip().to_string(), backend.address().port());
 
     let mut objects = edge(&[http_listener("http", 80, "")]);
-    objects.push(x_backend("web", port, "HTTP"));
+    let mut web = x_backend("web", port, "HTTP");
+    web["spec"]["sessionPersistence"] = json!({"type": "Cookie", "cookie": {"name": "sid"}});
+    let mut secure = x_backend("secure", port, "HTTP2");
+    secure["spec"]["tls"] = json!({"mode": "ServerOnly", "validation": {"hostname": "a.test",
+        "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]}});
+    objects.extend([web, secure]);
+    objects.push(route("secure", "secure.test", "secure"));
     objects.push(x_backend("tools", port, "MCP"));
     objects.push(route("web", "web.test", "web"));
     objects.push(route("tools", "tools.test", "tools"));
@@ -97,7 +104,10 @@ async fn pods_that_are_selected_get_requests_while_they_are_ready() {
     cluster.merge(&status, &state(&address, "True")).await;
     let request = agent.get(80, "web.test", "/");
     agent
-        .wait_served(&request, |reply| reply.status == 200)
+        .wait_served(&request, |reply| {
+            let cookie = reply.header("set-cookie").unwrap_or_default();
+            reply.status == 200 && cookie.starts_with("sid=")
+        })
         .await;
     let tools = agent.get(80, "tools.test", "/");
     agent.wait_served(&tools, |reply| reply.status == 500).await;
@@ -114,6 +124,22 @@ async fn pods_that_are_selected_get_requests_while_they_are_ready() {
             &tools,
             |it| accepted(it) == "UnsupportedValue",
         )
+        .await;
+
+    let secure = format!("{EXPERIMENTAL}/xbackends/secure");
+    cluster
+        .until("without an authority nothing is sent", &secure, |it| {
+            accepted(it) == "NoValidCACertificate"
+        })
+        .await;
+    let authority = Authority::new("backends");
+    let ca = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "ca", "namespace": "default"}, "data": {"ca.crt": authority.pem()}});
+    cluster.apply_all(&[ca]).await;
+    cluster
+        .until("the authority is read", &secure, |it| {
+            accepted(it) == "Accepted"
+        })
         .await;
 
     cluster.merge(&status, &state(&address, "False")).await;

@@ -1,4 +1,4 @@
-//! XBackendTrafficPolicies: which are for what, and what of them is not supported. None of them changes any traffic.
+//! XBackendTrafficPolicies: which are for what, and what of them is not supported. One that asks for that changes no traffic at all.
 
 use std::collections::HashMap;
 
@@ -79,6 +79,18 @@ impl<'w> TrafficPolicies<'w> {
         places.iter().enumerate().map(judge).collect()
     }
 
+    /// Returns the policy that decides about sessions with a target; none if nobody does.
+    pub(super) fn for_sessions(
+        &self,
+        kind: Kind,
+        name: BackendName<'_>,
+    ) -> Option<&'w XBackendTrafficPolicy> {
+        let oldest = self.by_target.get(&(kind, name))?.first()?;
+        let policy = self.all.get(*oldest)?;
+        let asks = policy.object.spec.session_persistence.is_some();
+        (asks && policy.accepted.good()).then_some(policy.object)
+    }
+
     pub(crate) fn get(&self, place: usize) -> Option<&TrafficPolicy<'w>> {
         self.all.get(place)
     }
@@ -99,7 +111,8 @@ fn check(object: &XBackendTrafficPolicy, cx: &mut ResolveContext<'_, '_>) -> Ver
     let XBackendTrafficPolicySpec {
         target_refs,
         retry_constraint,
-        session_persistence,
+        // Read with the rules that keep the sessions.
+        session_persistence: _,
     } = &object.spec;
     let mut accepted = Verdict::default();
     accepted.refuse_if(
@@ -138,10 +151,6 @@ fn check(object: &XBackendTrafficPolicy, cx: &mut ResolveContext<'_, '_>) -> Ver
     {
         let why = "spec.retryConstraint is not supported: minRetryRate, which always has a value, is a number of retries in an interval, \
                    and the least that Envoy allows is a number of retries at one time; limit them by retry.attempts of rules";
-        accepted.refuse(Reason::UnsupportedValue, why);
-    }
-    if session_persistence.is_some() {
-        let why = "spec.sessionPersistence is not supported; set sessionPersistence of the rules that send to the target";
         accepted.refuse(Reason::UnsupportedValue, why);
     }
     accepted

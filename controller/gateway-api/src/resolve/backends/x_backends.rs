@@ -64,7 +64,8 @@ fn check<'w>(
         external_hostname,
         port: XBackendPort { number },
         protocol,
-        session_persistence,
+        // Read with the rules that keep the sessions.
+        session_persistence: _,
         tls,
     } = &object.spec;
     let mut accepted = Verdict::default();
@@ -96,10 +97,6 @@ fn check<'w>(
     if port.is_none() {
         let why = format!("spec.port.number {number} is out of range; expected 1 to 65535");
         accepted.refuse(Reason::Invalid, why);
-    }
-    if session_persistence.is_some() {
-        let why = "spec.sessionPersistence is not supported; set sessionPersistence of the rules that send here";
-        accepted.refuse(unsupported, why);
     }
     let (tls, bundle) = read_tls(object, tls.as_ref(), &mut accepted, bundles, cx);
     if let Err((reason, why)) = check_protocol(protocol.as_deref(), tls.is_some()) {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::policies::{ancestor, backends};
-use crate::api::{Metadata, NamespacedName};
+use crate::api::{Metadata, NamespacedName, SessionPersistence};
 use crate::resolve::backends::PolicedBackend;
 use crate::resolve::backends::traffic_policies::TrafficPolicies;
 use crate::resolve::backends::x_backends::XBackends;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
-use crate::status::{Condition, PolicyStatus, Verdict};
+use crate::resolve::routes::sessions;
+use crate::status::{Condition, PolicyStatus, Reason, Verdict};
 use crate::world::Kind;
 
 type Statuses = BTreeMap<NamespacedName, PolicyStatus>;
@@ -31,7 +32,10 @@ pub(crate) fn statuses(
             if let Some(found) = x_backends.get(name) {
                 let metadata = &found.object.metadata;
                 let message = "the Pods that it selects get traffic";
-                let condition = accepted(metadata, &found.accepted, message);
+                let mut verdict = found.accepted.clone();
+                let session = found.object.spec.session_persistence.as_ref();
+                check_session(session, &mut verdict);
+                let condition = accepted(metadata, &verdict, message);
                 let ancestor = ancestor(&gateway.gateway.name(), controller_name, vec![condition]);
                 let status = statuses.entry(metadata.key()).or_default();
                 status.ancestors.push(ancestor);
@@ -70,13 +74,27 @@ pub(crate) fn of_policies(
             };
             verdict.add(&policy.accepted);
             let metadata = &policy.object.metadata;
-            let condition = accepted(metadata, &verdict, "the policy asks for nothing");
+            let session = policy.object.spec.session_persistence.as_ref();
+            check_session(session, &mut verdict);
+            let message = match session {
+                Some(_) => "sessions are kept by rules that send to one backend",
+                None => "the policy asks for nothing",
+            };
+            let condition = accepted(metadata, &verdict, message);
             let ancestor = ancestor(&gateway.gateway.name(), controller_name, vec![condition]);
             let status = statuses.entry(metadata.key()).or_default();
             status.ancestors.push(ancestor);
         }
     }
     statuses
+}
+
+/// Adds the fault of sessions that no rule can keep.
+fn check_session(session: Option<&SessionPersistence>, verdict: &mut Verdict) {
+    // The name that a rule makes up is of no account here.
+    let fault = session.and_then(|session| sessions::read(session, "", 0).err());
+    let fault = fault.map(|why| format!("spec.{why}"));
+    verdict.refuse_if(Reason::UnsupportedValue, fault);
 }
 
 fn accepted(metadata: &Metadata, verdict: &Verdict, message: &str) -> Condition {

@@ -14,7 +14,7 @@ pub(crate) mod precedence;
 mod request_rules;
 mod rule_list;
 pub(crate) mod rules;
-mod sessions;
+pub(crate) mod sessions;
 
 use self::kinds::{Route, RouteLimits, Spec, oldest_first};
 use self::rule_list::CheckedRules;
