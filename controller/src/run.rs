@@ -39,6 +39,7 @@ use crate::statuses::{
 use crate::watch::definitions::DefinitionReader;
 use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::{AwaitedKinds, Watches};
+use crate::watch::pods::KnownXBackends;
 use crate::watch::{Input, References};
 use sesame_gateway_api::api::SesameConfigurationSpec;
 use sesame_gateway_api::resolve::OcgBundles;
@@ -256,6 +257,7 @@ fn start_resolution(
         touched: touch,
         awaited,
         extra_minimal_ocg,
+        x_backends: KnownXBackends::default(),
     };
     watches.spawn(tasks);
     let definitions = DefinitionReader {

@@ -102,7 +102,7 @@ pub(super) struct Engine {
 /// Statuses after a resolution.
 enum ResolvedStatuses {
     /// The statuses and problems of all objects.
-    Whole(Statuses, Vec<Problem>),
+    Whole(Box<Statuses>, Vec<Problem>),
     /// The statuses of routes that have changed; nothing else has.
     Routes(Vec<RouteStatusChange>),
 }
@@ -255,7 +255,10 @@ impl Engine {
         let mut offers: Vec<GatewayRevision> =
             gateways.into_iter().map(GatewayRevision::from).collect();
         offers.extend(as_before(&retained, served));
-        (offers, ResolvedStatuses::Whole(statuses, problems))
+        (
+            offers,
+            ResolvedStatuses::Whole(Box::new(statuses), problems),
+        )
     }
 
     /// Publishes the resolved world and the times of its conditions.

@@ -16,8 +16,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 use crate::api::{
     BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
     GatewayMeshPolicy, GrpcRoute, HttpRoute, ListenerSet, MeshOcgPolicy, Metadata, Namespace,
-    NamespacedName, ReferenceGrant, Secret, Service, SesameConfiguration, TcpRoute, TlsRoute,
-    UdpRoute, XMesh, XTelemetryPolicy,
+    NamespacedName, Pod, ReferenceGrant, Secret, Service, SesameConfiguration, TcpRoute, TlsRoute,
+    UdpRoute, XBackend, XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
 };
 
 pub use definitions::{
@@ -214,8 +214,11 @@ kinds! {
     MeshOcgPolicy(MeshOcgPolicy) in mesh_ocg_policies, "MeshOCGPolicy", SESAME, true;
     XMesh(XMesh) in x_meshes, "XMesh", EXPERIMENTAL, true;
     XTelemetryPolicy(XTelemetryPolicy) in x_telemetry_policies, "XTelemetryPolicy", EXPERIMENTAL, false;
+    XBackend(XBackend) in x_backends, "XBackend", EXPERIMENTAL, false;
+    XBackendTrafficPolicy(XBackendTrafficPolicy) in x_backend_traffic_policies, "XBackendTrafficPolicy", EXPERIMENTAL, false;
     Service(Service) in services, "Service", CORE, false;
     EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice", &["discovery.k8s.io/v1"], false;
+    Pod(Pod) in pods, "Pod", CORE, false;
     Secret(Secret) in secrets, "Secret", CORE, false;
     ConfigMap(ConfigMap) in config_maps, "ConfigMap", CORE, false;
     ClusterTrustBundle(ClusterTrustBundle) in cluster_trust_bundles, "ClusterTrustBundle", CERTIFICATES, true;
@@ -239,7 +242,15 @@ impl Kind {
 
     /// Returns true for kinds whose fields are all modelled.
     pub fn is_modelled(self) -> bool {
-        self.is_gateway_api() || self.is_own() || self == Self::XTelemetryPolicy
+        self.is_gateway_api() || self.is_own() || self.is_experimental()
+    }
+
+    /// Returns true for kinds that only the experimental channel of the Gateway API has, and whose fields are all modelled.
+    pub fn is_experimental(self) -> bool {
+        matches!(
+            self,
+            Self::XTelemetryPolicy | Self::XBackend | Self::XBackendTrafficPolicy
+        )
     }
 
     /// Returns true for Sesame's own kinds.
@@ -247,15 +258,18 @@ impl Kind {
         self.api_versions() == SESAME
     }
 
+    /// Returns the API group; empty for the core group.
+    pub fn group(self) -> &'static str {
+        let version = self.api_versions().first();
+        let group = version.and_then(|version| version.split_once('/'));
+        group.map_or("", |(group, _)| group)
+    }
+
     /// Returns the API group of a kind that a CustomResourceDefinition makes known; none for kinds that API servers know by
     /// themselves.
     pub fn group_of_definition(self) -> Option<&'static str> {
-        let version = self.api_versions().first()?;
         let is_defined = self.is_modelled() || self == Self::XMesh;
-        version
-            .split_once('/')
-            .map(|(group, _)| group)
-            .filter(|_| is_defined)
+        is_defined.then(|| self.group())
     }
 
     /// Returns true for the kinds that are followed only where Gateways outside the cluster are heeded.

@@ -238,7 +238,7 @@ impl ClusterState {
             Kind::EndpointSlice if self.resolved => {
                 effect.services.extend(versions.filter_map(service_of));
             }
-            Kind::Service if self.resolved => {
+            Kind::Service | Kind::Pod if self.resolved => {
                 let relevant = self.relevant.get_or_init(|| Relevant::of(&self.world));
                 effect.world_changed |= versions.any(|object| relevant.holds(object));
             }
@@ -373,6 +373,7 @@ pub(super) mod tests {
             }
         }
         for kind in [
+            Kind::Pod,
             Kind::ClusterTrustBundle,
             Kind::Namespace,
             Kind::SesameConfiguration,

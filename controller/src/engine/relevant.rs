@@ -1,15 +1,22 @@
-//! Finds the Services that resolution looks at. Pure.
+//! Finds the Services and Pods that resolution looks at. Pure.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sesame_gateway_api::api::{
     BackendRef, ExternalAuth, Filter, NamespacedName, RequestMirror, RouteSpec, TracingSettings,
 };
 use sesame_gateway_api::world::{AnyObject, World};
 
-/// Services that routes, listeners, policies and configurations refer to.
+/// Labels that select Pods.
+type Selector = BTreeMap<String, String>;
+
+/// Services that routes, listeners, policies and configurations refer to, and Pods that XBackends select.
 #[derive(Debug, Default)]
-pub(super) struct Relevant(HashSet<NamespacedName>);
+pub(super) struct Relevant {
+    services: HashSet<NamespacedName>,
+    /// Labels that select Pods, by namespace.
+    selectors: HashMap<String, Vec<Selector>>,
+}
 
 impl Relevant {
     /// Collects the references of all routes, listeners, policies and configurations, ours or not.
@@ -57,13 +64,32 @@ impl Relevant {
             named.collector(&configuration.metadata.namespace, tracing);
         }
         let own = |(namespace, name): (&str, &str)| NamespacedName::new(namespace, name);
-        Self(named.0.into_iter().map(own).collect())
+        let mut selectors: HashMap<String, Vec<Selector>> = HashMap::new();
+        for backend in &world.x_backends {
+            if let Some(selector) = &backend.spec.endpoint_selector {
+                let namespace = backend.metadata.namespace.clone();
+                let of_namespace = selectors.entry(namespace).or_default();
+                of_namespace.push(selector.match_labels.clone());
+            }
+        }
+        Self {
+            services: named.0.into_iter().map(own).collect(),
+            selectors,
+        }
     }
 
     /// Returns true if the outcome of resolution may change once this object is there, changed or gone.
     pub(super) fn holds(&self, object: &AnyObject) -> bool {
         match object {
-            AnyObject::Service(service) => self.0.contains(&service.metadata.key()),
+            AnyObject::Service(service) => self.services.contains(&service.metadata.key()),
+            AnyObject::Pod(pod) => {
+                let labels = &pod.metadata.labels;
+                let selectors = self.selectors.get(&pod.metadata.namespace);
+                selectors.into_iter().flatten().any(|selector| {
+                    let mut wanted = selector.iter();
+                    wanted.all(|(key, value)| labels.get(key) == Some(value))
+                })
+            }
             _ => true,
         }
     }

@@ -127,6 +127,15 @@ impl Backlog {
         let policies = differences(&before.x_telemetry_policies, &after.x_telemetry_policies);
         self.open
             .extend(policies.map(key_of(Kind::XTelemetryPolicy)));
+        let x_backends = differences(&before.x_backends, &after.x_backends);
+        self.open.extend(x_backends.map(key_of(Kind::XBackend)));
+        let (of_traffic, now) = (
+            &before.x_backend_traffic_policies,
+            &after.x_backend_traffic_policies,
+        );
+        let policies = differences(of_traffic, now);
+        self.open
+            .extend(policies.map(key_of(Kind::XBackendTrafficPolicy)));
         let merged = differences(&old.merged, &new.merged);
         self.open.extend(merged.map(key_of(Kind::Gateway)));
         let unpublishable = differences(&old.unpublishable, &new.unpublishable);

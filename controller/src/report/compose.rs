@@ -122,6 +122,10 @@ pub(super) fn compose(
             Status::Policy(all.gateway_mesh_policies.get(&key.name)?.clone())
         }
         Kind::XTelemetryPolicy => Status::Policy(all.x_telemetry_policies.get(&key.name)?.clone()),
+        Kind::XBackend => Status::Policy(all.x_backends.get(&key.name)?.clone()),
+        Kind::XBackendTrafficPolicy => {
+            Status::Policy(all.x_backend_traffic_policies.get(&key.name)?.clone())
+        }
         Kind::MeshOcgPolicy => Status::Policy(all.mesh_ocg_policies.get(&key.name)?.clone()),
         _ => {
             let mut status = all.routes.get(key)?.clone();

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::definitions::{UnreadCertificates, readable_certificates};
 use super::fetch::Touched;
+use super::pods::KnownXBackends;
 use super::{
     Input, ObjectWatch, Received, StoredStatus, WatchEvent, WatchedObject, api_resource, follow,
     watch_config, watched_apis,
@@ -32,7 +33,7 @@ use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Pause after "not found" for a kind that was there.
-const NOT_SERVED: Duration = Duration::from_secs(1);
+pub(super) const NOT_SERVED: Duration = Duration::from_secs(1);
 /// Time that the API server may take to say whether a kind is installed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -40,8 +41,8 @@ const NOT_INSTALLED: &str = "it is not installed";
 const NOT_SERVED_HERE: &str = "the API server does not serve it";
 const NOT_ALLOWED: &str = "the controller's ClusterRole does not let it list clustertrustbundles of certificates.k8s.io; apply the one of \
                            this release, and it is read within moments";
-const NO_POLICIES: &str = "the controller's ClusterRole does not let it look for xtelemetrypolicies of gateway.networking.x-k8s.io; apply \
-                           the one of this release, and they are read within moments";
+const NOT_FOUND_OUT: &str = "the controller's ClusterRole does not let it look for the kind's definition; apply the one of this release, and \
+                             the kind is read within moments";
 const NONE_READ: &str = "its definition serves no version that is read; install newer definitions";
 
 /// Kinds without which there is nothing to resolve. While a replica has never seen their definitions, it waits: to take the
@@ -60,6 +61,8 @@ pub(crate) struct Watches {
     pub(crate) awaited: watch::Sender<AwaitedKinds>,
     /// Follows the kinds that say which mesh a Gateway outside the cluster sends to.
     pub(crate) extra_minimal_ocg: bool,
+    /// The XBackends that there are.
+    pub(crate) x_backends: KnownXBackends,
 }
 
 impl Watches {
@@ -75,6 +78,7 @@ impl Watches {
             let task = match kind {
                 Kind::Secret => async move { watches.metadata::<Secret>(kind).await }.boxed(),
                 Kind::ConfigMap => async move { watches.metadata::<ConfigMap>(kind).await }.boxed(),
+                Kind::Pod => async move { watches.pods().await }.boxed(),
                 _ => async move { watches.objects(kind).await }.boxed(),
             };
             tasks.spawn(task);
@@ -157,7 +161,7 @@ impl Watches {
         watch.run(NOT_SERVED, keep, take).await;
     }
 
-    fn config(&self, kind: Kind) -> watcher::Config {
+    pub(super) fn config(&self, kind: Kind) -> watcher::Config {
         let config = watch_config();
         if kind.cluster_scoped() || kind == Kind::SesameConfiguration {
             return config;
@@ -166,11 +170,14 @@ impl Watches {
         config.fields(&format!("metadata.namespace!={}", self.replica.namespace))
     }
 
-    fn pass_on(&self, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
+    pub(super) fn pass_on(&self, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
+        if kind == Kind::XBackend {
+            self.x_backends.note(&event);
+        }
         self.inputs.send(Input::Watched { kind, event }).is_ok()
     }
 
-    fn failed(&self, kind: Kind, error: &watcher::Error) {
+    pub(super) fn failed(&self, kind: Kind, error: &watcher::Error) {
         self.replica.metrics.watch_failed(kind.as_str());
         tracing::warn!(%kind, %error, "a watch failed; it is started again, and what was known stays");
     }
@@ -204,10 +211,8 @@ impl Watches {
         let name = format!("{plural}.{group}");
         let asked = async || match answer(TIMEOUT, definitions.get_opt(&name)).await {
             // A ClusterRole of a release before the kind was read. Nothing is served for the lack of it.
-            Err(kube::Error::Api(status))
-                if status.code == 403 && kind == Kind::XTelemetryPolicy =>
-            {
-                Ok(Err(NO_POLICIES))
+            Err(kube::Error::Api(status)) if status.code == 403 && kind.is_experimental() => {
+                Ok(Err(NOT_FOUND_OUT))
             }
             found => found.map(|found| found.ok_or(NOT_INSTALLED)),
         };
@@ -250,7 +255,7 @@ fn serves(definition: &Value, api_version: &str) -> bool {
 }
 
 /// Decodes an object that arrived. Its status is kept as text, for the next write to start from.
-fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
+pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
     WatchedObject {
         name: received.name(),
         stored: StoredStatus::of(kind, api_version, &received),

@@ -17,6 +17,7 @@ mod holds;
 mod input;
 pub(crate) mod kinds;
 mod merged;
+pub(crate) mod pods;
 mod published_before;
 mod received;
 mod references;

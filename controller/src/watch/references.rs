@@ -44,6 +44,14 @@ pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<Objec
             found.reference(&policy.metadata.namespace, reference);
         }
     }
+    for backend in &world.x_backends {
+        let tls = backend.spec.tls.as_ref();
+        let validation = tls.and_then(|tls| tls.validation.as_ref());
+        let references = validation.map(|it| it.ca_certificate_refs.as_slice());
+        for reference in references.unwrap_or_default() {
+            found.reference(&backend.metadata.namespace, reference);
+        }
+    }
     for policy in &world.gateway_mesh_policies {
         let namespace = &policy.metadata.namespace;
         found.trust_bundle(namespace, &policy.spec.mesh.trust_bundle);
@@ -228,6 +236,19 @@ spec:
   validation:
     hostname: app.example.com
     caCertificateRefs: [{group: "", kind: ConfigMap, name: backends}]
+---
+apiVersion: gateway.networking.x-k8s.io/v1alpha1
+kind: XBackend
+metadata: {name: pods, namespace: apps}
+spec:
+  type: EndpointSelector
+  endpointSelector: {matchLabels: {app: app}}
+  port: {number: 8443}
+  tls:
+    mode: ServerOnly
+    validation:
+      hostname: app.example.com
+      caCertificateRefs: [{group: "", kind: ConfigMap, name: pods}]
 "#,
         );
         let found = references(&world, "example.com/ours");
@@ -240,6 +261,7 @@ spec:
                 "Secret/keys/cert",
                 "ConfigMap/apps/backends",
                 "ConfigMap/apps/clients",
+                "ConfigMap/apps/pods",
             ]
         );
     }

@@ -21,11 +21,8 @@ pub(crate) struct StoredStatus {
 impl StoredStatus {
     /// Returns true for the kinds whose status the controller writes.
     pub(crate) fn is_of(kind: Kind) -> bool {
-        let policy = matches!(
-            kind,
-            Kind::GatewayMeshPolicy | Kind::MeshOcgPolicy | Kind::XTelemetryPolicy
-        );
-        kind.is_gateway_api() && kind != Kind::ReferenceGrant || policy
+        let policy = matches!(kind, Kind::GatewayMeshPolicy | Kind::MeshOcgPolicy);
+        kind.is_gateway_api() && kind != Kind::ReferenceGrant || policy || kind.is_experimental()
     }
 
     /// Returns the status of an object; none if it is of a kind whose status the controller does not write.

@@ -7,7 +7,7 @@ use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
 /// The kinds that have a status.
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 14] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -20,6 +20,8 @@ const KINDS: [Kind; 12] = [
     Kind::GatewayMeshPolicy,
     Kind::MeshOcgPolicy,
     Kind::XTelemetryPolicy,
+    Kind::XBackend,
+    Kind::XBackendTrafficPolicy,
 ];
 
 /// The objects that are shown, and how much of them.

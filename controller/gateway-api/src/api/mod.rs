@@ -4,6 +4,7 @@
 //! a value that a newer API adds reaches resolution as a value (and becomes a condition) instead of
 //! failing the whole object. Nothing here decides anything.
 
+mod backends;
 mod configuration;
 mod core;
 mod enums;
@@ -20,6 +21,7 @@ mod routes;
 mod telemetry;
 mod unknown;
 
+pub use self::backends::*;
 pub use self::configuration::*;
 pub use self::core::*;
 pub use self::enums::*;

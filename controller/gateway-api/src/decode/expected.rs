@@ -6,6 +6,7 @@ use serde::de::Expected;
 const INTEGERS: &[(&str, i64, i64)] = &[
     ("attempts", 0, i32::MAX as i64),
     ("codes", 400, 599),
+    ("count", 1, 1_000_000),
     ("denominator", 1, i32::MAX as i64),
     ("drainSeconds", 1, 3_600),
     ("generation", 0, i64::MAX),
@@ -16,6 +17,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("maxSize", 0, i32::MAX as i64),
     ("minStatus", 100, 599),
     ("nodePort", 1, 65_535),
+    ("number", 1, 65_535),
     ("numerator", 0, i32::MAX as i64),
     ("outside", 1, 65_535),
     ("percent", 0, 100),

@@ -284,7 +284,11 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
         Box::new(DecodeError::new(at.unwrap_or(line), head.key(kind), reason))
     };
     let notes = Notes {
-        beside: &["apiVersion", "kind", "status"],
+        beside: match kind {
+            // The one kind of which the status is read.
+            Kind::Pod => &["apiVersion", "kind"],
+            _ => &["apiVersion", "kind", "status"],
+        },
         is_modelled: kind.is_modelled(),
         ..Notes::default()
     };

@@ -40,8 +40,10 @@ pub use self::tls::ca_bundles::checked_bundle;
 pub use self::tls::certificate_source::CertificateSource;
 pub use self::tls::key_pairs::{CheckedPair, checked_pair};
 
-use self::backends::Backends;
 use self::backends::tls_policies::Policies;
+use self::backends::traffic_policies::TrafficPolicies;
+use self::backends::x_backends::XBackends;
+use self::backends::{Backends, CheckedBackends};
 use self::context::ResolveContext;
 use self::gateways::classes::Classes;
 use self::gateways::mesh_policies;
@@ -183,10 +185,14 @@ impl Resolver {
 
         let classes = Classes::check(world, options);
         let unserved = gateways::single::unserved(&classes, world);
-        let policies = Policies::check_all(&mut cx, &mut ca_bundles);
+        let checked = CheckedBackends {
+            tls_policies: Policies::check_all(&mut cx, &mut ca_bundles),
+            traffic_policies: TrafficPolicies::check_all(&mut cx),
+            x_backends: XBackends::check_all(&mut cx, &mut ca_bundles),
+        };
         let mesh_policies = mesh_policies::check_all(&mut cx);
         let telemetry_policies = telemetry_policies::check_all(&mut cx);
-        let mut backends = Backends::new(world, policies);
+        let mut backends = Backends::new(world, checked);
         let mut references = ReferencedObjects {
             certificates: &mut certificates,
             ca_bundles: &mut ca_bundles,
@@ -239,7 +245,7 @@ impl Resolver {
             backend_tls_policies: conditions::policies::statuses(
                 &attached,
                 &routes,
-                backends.policies(),
+                &backends.checked().tls_policies,
                 &mut cx,
             ),
             gateway_mesh_policies: conditions::mesh_policies::statuses(
@@ -252,6 +258,18 @@ impl Resolver {
             x_telemetry_policies: conditions::telemetry_policies::statuses(
                 &checked,
                 &telemetry_policies,
+                controller_name,
+            ),
+            x_backends: conditions::x_backends::statuses(
+                &attached,
+                &routes,
+                &backends.checked().x_backends,
+                controller_name,
+            ),
+            x_backend_traffic_policies: conditions::x_backends::of_policies(
+                &attached,
+                &routes,
+                &backends.checked().traffic_policies,
                 controller_name,
             ),
         };

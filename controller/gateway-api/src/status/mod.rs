@@ -72,6 +72,12 @@ pub struct Statuses {
     /// Statuses of the XTelemetryPolicies for such Gateways; only the entries that are ours.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub x_telemetry_policies: BTreeMap<NamespacedName, PolicyStatus>,
+    /// Statuses of the XBackends that such a Gateway sends to; only the entries that are ours.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
+    pub x_backends: BTreeMap<NamespacedName, PolicyStatus>,
+    /// Statuses of the XBackendTrafficPolicies for what such a Gateway sends to; only the entries that are ours.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
+    pub x_backend_traffic_policies: BTreeMap<NamespacedName, PolicyStatus>,
 }
 
 /// `GatewayClassStatus`.

@@ -29,7 +29,7 @@ pub enum ObjectStatus<'a> {
     ListenerSet(&'a ListenerSetStatus),
     /// Status of a route of any kind.
     Route(&'a RouteStatus),
-    /// Status of a BackendTLSPolicy, GatewayMeshPolicy, MeshOCGPolicy or XTelemetryPolicy.
+    /// Status of a BackendTLSPolicy, GatewayMeshPolicy, MeshOCGPolicy, XTelemetryPolicy, XBackend or XBackendTrafficPolicy.
     Policy(&'a PolicyStatus),
 }
 
@@ -73,6 +73,8 @@ impl Statuses {
             gateway_mesh_policies,
             mesh_ocg_policies,
             x_telemetry_policies,
+            x_backends,
+            x_backend_traffic_policies,
         } = self;
         let classes = gateway_classes
             .iter()
@@ -98,6 +100,14 @@ impl Statuses {
         let telemetry_policies = x_telemetry_policies
             .iter()
             .map(|(name, status)| (Kind::XTelemetryPolicy, name, ObjectStatus::Policy(status)));
+        let x_backends = x_backends
+            .iter()
+            .map(|(name, status)| (Kind::XBackend, name, ObjectStatus::Policy(status)));
+        let traffic_policies = x_backend_traffic_policies.iter();
+        let traffic_policies = traffic_policies.map(|(name, status)| {
+            let kind = Kind::XBackendTrafficPolicy;
+            (kind, name, ObjectStatus::Policy(status))
+        });
         classes
             .chain(gateways)
             .chain(sets)
@@ -106,5 +116,7 @@ impl Statuses {
             .chain(mesh_policies)
             .chain(ocg_policies)
             .chain(telemetry_policies)
+            .chain(x_backends)
+            .chain(traffic_policies)
     }
 }

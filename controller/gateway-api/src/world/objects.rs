@@ -6,7 +6,9 @@
 use std::slice;
 use std::sync::Arc;
 
-use crate::api::{ConfigMap, EndpointSlice, Metadata, Namespace, NamespacedName, Object, Secret};
+use crate::api::{
+    ConfigMap, EndpointSlice, Metadata, Namespace, NamespacedName, Object, Pod, Secret,
+};
 
 /// An object with a namespace and a name.
 pub trait Named {
@@ -30,7 +32,7 @@ macro_rules! named {
     };
 }
 
-named!(ConfigMap, EndpointSlice, Namespace, Secret);
+named!(ConfigMap, EndpointSlice, Namespace, Pod, Secret);
 
 /// Objects of one kind by namespace and name, one of each.
 #[derive(Debug, PartialEq)]

@@ -143,6 +143,6 @@ mod tests {
         ] {
             assert_eq!(kind(text), Ok(expected));
         }
-        assert!(kind("pods").is_err());
+        assert!(kind("deployments").is_err());
     }
 }

@@ -219,8 +219,8 @@ fn items_of_a_list_succeed_and_fail_alone() {
         one(typed).expect("decodes").object.key().to_string(),
         "Namespace/a"
     );
-    let pods = "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n";
-    assert!(one(pods).expect_err("ignored").is_unsupported());
+    let nodes = "apiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: a}\n";
+    assert!(one(nodes).expect_err("ignored").is_unsupported());
 }
 
 #[test]

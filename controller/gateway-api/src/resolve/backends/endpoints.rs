@@ -204,7 +204,7 @@ fn read(
 }
 
 /// Returns the address of an endpoint, or the reason why it is refused.
-fn usable(text: &str, options: &Options) -> Result<IpAddr, String> {
+pub(super) fn usable(text: &str, options: &Options) -> Result<IpAddr, String> {
     let address = text
         .parse::<IpAddr>()
         .map_err(|_| "no IP address".to_owned())?;

@@ -1,32 +1,42 @@
-//! Backends: the Service ports that routes refer to, as snapshots have them.
+//! Backends: the Service ports and XBackends that routes refer to, as snapshots have them.
 //!
-//! There is one Backend for each Service port and way to speak to it, however many routes refer to it. An invalid
+//! There is one Backend for each of these and way to speak to it, however many routes refer to it. An invalid
 //! reference is a value, so that its share of the traffic can be refused.
 
 mod app_protocols;
 mod backend;
 pub(crate) mod endpoints;
+mod pods;
 mod references;
+mod sessions;
 pub(crate) mod tls_policies;
 mod traffic;
+pub(crate) mod traffic_policies;
+mod validation;
+pub(crate) mod x_backends;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use sesame_proto::schema::{Backend, EndpointSet};
+use sesame_proto::schema::{Backend, EndpointSet, TrustBundle};
 use sha2::{Digest as _, Sha256};
 
 use self::app_protocols::is_https;
 use self::backend::backend;
 pub(crate) use self::backend::{MeshTransport, reached_by};
 use self::endpoints::Slices;
-use self::references::{SERVICES, service_port};
-use self::tls_policies::{Applied, Policies, ServiceName};
+use self::pods::Pods;
+pub(crate) use self::references::{BackendName, PolicedBackend};
+use self::references::{SERVICES, X_BACKENDS, service_port};
+pub(crate) use self::sessions::BackendSession;
+use self::tls_policies::{Applied, Policies};
 pub(crate) use self::traffic::Traffic;
+use self::traffic_policies::TrafficPolicies;
+use self::x_backends::XBackends;
 use crate::api::{BackendRef, CollectorRef, Metadata, NamespacedName, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::status::{Grounds, Reason, unsupported};
-use crate::world::World;
+use crate::world::{Kind, World};
 
 /// The target of a valid reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,18 +49,26 @@ pub(crate) enum BackendTarget {
 
 /// A reference that was looked up.
 pub(crate) struct ResolvedRef<'w> {
-    /// The Service, if it has policies that the traffic heeds.
-    pub(crate) policed: Option<ServiceName<'w>>,
+    /// The object that it leads to, where statuses tell it; once for each sort of status.
+    pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }
 
 /// The place of the entry for a Service port, or the reason why traffic to it is refused; or the fault of the reference.
 type FoundPort = Result<Result<usize, String>, Grounds>;
 
-/// The Service ports that routes refer to.
+/// The objects that routes may refer to, and their policies, checked.
+pub(crate) struct CheckedBackends<'w> {
+    pub(crate) tls_policies: Policies<'w>,
+    pub(crate) traffic_policies: TrafficPolicies<'w>,
+    pub(crate) x_backends: XBackends<'w>,
+}
+
+/// The Service ports and XBackends that routes refer to.
 pub(crate) struct Backends<'w> {
     slices: Slices<'w>,
-    policies: Policies<'w>,
+    pods: Pods<'w>,
+    checked: CheckedBackends<'w>,
     ports: HashMap<(&'w str, &'w str, i32, Traffic), FoundPort>,
     entries: Vec<BackendEntry<'w>>,
     by_name: HashMap<String, usize>,
@@ -58,25 +76,45 @@ pub(crate) struct Backends<'w> {
 
 struct BackendEntry<'w> {
     backend: Backend,
-    service: &'w Metadata,
-    port: &'w ServicePort,
+    source: Source<'w>,
     endpoints: Option<EndpointSet>,
 }
 
+/// The object that a Backend is made of.
+#[derive(Clone, Copy)]
+enum Source<'w> {
+    Service(&'w Metadata, &'w ServicePort),
+    XBackend(&'w Metadata),
+}
+
 impl<'w> Backends<'w> {
-    pub(crate) fn new(world: &'w World, policies: Policies<'w>) -> Self {
+    pub(crate) fn new(world: &'w World, checked: CheckedBackends<'w>) -> Self {
         let likely = world.services.len().min(world.http_routes.len());
         Self {
             slices: Slices::new(world),
-            policies,
+            pods: Pods::new(world),
+            checked,
             ports: HashMap::with_capacity(likely),
             entries: Vec::with_capacity(likely),
             by_name: HashMap::with_capacity(likely),
         }
     }
 
-    pub(crate) fn policies(&self) -> &Policies<'w> {
-        &self.policies
+    pub(crate) fn checked(&self) -> &CheckedBackends<'w> {
+        &self.checked
+    }
+
+    /// Returns all trust bundles by name.
+    pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
+        let CheckedBackends {
+            tls_policies,
+            traffic_policies: _,
+            x_backends,
+        } = &self.checked;
+        let mut bundles = tls_policies.bundles();
+        let of_x_backends = x_backends.bundles();
+        bundles.extend(of_x_backends.map(|bundle| (bundle.name.as_str(), bundle)));
+        bundles
     }
 
     /// Resolves a reference of `referrer`.
@@ -87,20 +125,78 @@ impl<'w> Backends<'w> {
         traffic: Traffic,
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
-        let service = match SERVICES.find(reference.into(), referrer, &cx.grants) {
-            Ok(service) => service,
+        let is_x_backend = X_BACKENDS.is_named_by(reference.into());
+        let expected = if is_x_backend { &X_BACKENDS } else { &SERVICES };
+        let name = match expected.find(reference.into(), referrer, &cx.grants) {
+            Ok(name) => name,
             Err(fault) => {
                 return ResolvedRef {
-                    policed: None,
+                    policed: Vec::new(),
                     target: Err(fault),
                 };
             }
         };
-        let policed = traffic.heeds_policies() && self.policies.has(service);
-        ResolvedRef {
-            policed: policed.then_some(service),
-            target: self.target(service, reference.port, traffic, cx),
+        if is_x_backend {
+            return ResolvedRef {
+                policed: vec![PolicedBackend::XBackend(name)],
+                target: self.x_backend(name, reference.port, traffic),
+            };
         }
+        ResolvedRef {
+            policed: self.policed(name, traffic.heeds_policies()),
+            target: self.target(name, reference.port, traffic, cx),
+        }
+    }
+
+    /// Returns a Service once for each sort of policies that it has.
+    fn policed<'n>(&self, service: BackendName<'n>, heeds_tls: bool) -> Vec<PolicedBackend<'n>> {
+        let CheckedBackends {
+            tls_policies,
+            traffic_policies,
+            x_backends: _,
+        } = &self.checked;
+        let mut policed = Vec::new();
+        if heeds_tls && tls_policies.has(service) {
+            policed.push(PolicedBackend::WithTls(service));
+        }
+        if traffic_policies.has(Kind::Service, service) {
+            policed.push(PolicedBackend::WithTraffic(service));
+        }
+        policed
+    }
+
+    /// Returns the Backend of an XBackend.
+    fn x_backend(
+        &mut self,
+        name: BackendName<'_>,
+        port: Option<i32>,
+        traffic: Traffic,
+    ) -> Result<BackendTarget, Grounds> {
+        let at = format!("XBackend {}/{}", name.0, name.1);
+        let Some(found) = self.checked.x_backends.get(name) else {
+            return Err((Reason::BackendNotFound, format!("{at} does not exist")));
+        };
+        if let Some(port) = port {
+            return Err(unsupported(format!(
+                "port {port} must not be set; the port is that of {at}"
+            )));
+        }
+        if !found.accepted.good() {
+            let why = format!("{at} is not accepted; see its status");
+            return Ok(BackendTarget::Refused(why));
+        }
+        let backend = found.backend(traffic)?;
+        let name = backend.name.clone();
+        if !self.by_name.contains_key(&name) {
+            self.by_name.insert(name.clone(), self.entries.len());
+            let source = Source::XBackend(&found.object.metadata);
+            self.entries.push(BackendEntry {
+                backend,
+                source,
+                endpoints: None,
+            });
+        }
+        Ok(BackendTarget::Backend(name))
     }
 
     /// Resolves a reference to a collector, and returns true if it is spoken to by HTTP, and not by gRPC: that is for its port to
@@ -113,7 +209,7 @@ impl<'w> Backends<'w> {
     ) -> (ResolvedRef<'w>, bool) {
         let refused = |fault| {
             let target = Err(fault);
-            let policed = None;
+            let policed = Vec::new();
             (ResolvedRef { policed, target }, false)
         };
         let (namespace, name) = match SERVICES.find(reference.into(), referrer, &cx.grants) {
@@ -135,7 +231,7 @@ impl<'w> Backends<'w> {
         } = &service.metadata;
         let service = (namespace.as_str(), name.as_str());
         let resolved = ResolvedRef {
-            policed: self.policies.has(service).then_some(service),
+            policed: self.policed(service, true),
             target: self.target(service, reference.port, traffic, cx),
         };
         (resolved, http)
@@ -143,7 +239,7 @@ impl<'w> Backends<'w> {
 
     fn target(
         &mut self,
-        (namespace, name): ServiceName<'w>,
+        (namespace, name): BackendName<'w>,
         port: Option<i32>,
         traffic: Traffic,
         cx: &ResolveContext<'w, '_>,
@@ -185,7 +281,8 @@ impl<'w> Backends<'w> {
         };
         let port = service_port(&key, service, port, traffic)?;
         let policy = if traffic.heeds_policies() {
-            self.policies.of((namespace, name), &port.name)
+            let policies = &self.checked.tls_policies;
+            policies.of((namespace, name), &port.name)
         } else {
             None
         };
@@ -202,8 +299,7 @@ impl<'w> Backends<'w> {
         self.by_name.insert(backend.name.clone(), index);
         self.entries.push(BackendEntry {
             backend,
-            service: &service.metadata,
-            port,
+            source: Source::Service(&service.metadata, port),
             endpoints: None,
         });
         Ok(Ok(index))
@@ -218,13 +314,19 @@ impl<'w> Backends<'w> {
         let entry = self.entries.get_mut(*self.by_name.get(name)?)?;
         let BackendEntry {
             backend,
-            service,
-            port,
+            source,
             endpoints,
         } = entry;
         let endpoints = endpoints.get_or_insert_with(|| EndpointSet {
             name: backend.endpoints.clone(),
-            endpoints: self.slices.endpoints(service, port, cx),
+            endpoints: match source {
+                Source::Service(service, port) => self.slices.endpoints(service, port, cx),
+                Source::XBackend(metadata) => {
+                    let name = (metadata.namespace.as_str(), metadata.name.as_str());
+                    let found = self.checked.x_backends.get(name);
+                    found.map_or_else(Vec::new, |found| self.pods.of(found, cx))
+                }
+            },
         });
         Some((backend, endpoints))
     }
@@ -233,21 +335,24 @@ impl<'w> Backends<'w> {
     pub(crate) fn session_key(&self, name: &str) -> Vec<u8> {
         let index = self.by_name.get(name);
         let entry = index.and_then(|index| self.entries.get(*index));
-        entry.map_or_else(Vec::new, |entry| session_key(entry.service))
+        entry.map_or_else(Vec::new, |entry| match entry.source {
+            Source::Service(service, _) => session_key(Kind::Service, service),
+            Source::XBackend(metadata) => session_key(Kind::XBackend, metadata),
+        })
     }
 }
 
-/// Returns the key of the digests that stand for the endpoints of a Service in sessions.
+/// Returns the key of the digests that stand for the endpoints of an object in sessions.
 ///
 /// It is the same for every Gateway, host and revision, so that a session survives all of them. The UID is the part of it
-/// that clients cannot know; a Service in files mostly has none.
-fn session_key(service: &Metadata) -> Vec<u8> {
+/// that clients cannot know; an object in files mostly has none.
+fn session_key(kind: Kind, object: &Metadata) -> Vec<u8> {
     let Metadata {
         namespace,
         name,
         uid,
         ..
-    } = service;
-    let text = format!("session persistence of Service {namespace}/{name} {uid}");
+    } = object;
+    let text = format!("session persistence of {kind} {namespace}/{name} {uid}");
     Sha256::digest(text).to_vec()
 }

@@ -1,7 +1,7 @@
 //! Backend references: the Service and port that each names, or the fault of the reference.
 
 use super::traffic::Traffic;
-use crate::api::{NamespacedName, Service, ServicePort, ServiceSpec};
+use crate::api::{EXPERIMENTAL_GATEWAY_GROUP, NamespacedName, Service, ServicePort, ServiceSpec};
 use crate::resolve::backends::endpoints;
 use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::names;
@@ -9,11 +9,35 @@ use crate::status::{Grounds, Reason, unsupported};
 
 /// The objects that backend references name.
 pub(super) const SERVICES: Expected = Expected {
+    group: "",
     kind: "Service",
     default: "Service",
     wrong_kind: Reason::InvalidKind,
     wrong_name: Reason::BackendNotFound,
 };
+
+/// The other objects that backend references name.
+pub(super) const X_BACKENDS: Expected = Expected {
+    group: EXPERIMENTAL_GATEWAY_GROUP,
+    kind: "XBackend",
+    default: "Service",
+    wrong_kind: Reason::InvalidKind,
+    wrong_name: Reason::BackendNotFound,
+};
+
+/// Namespace and name of an object that traffic is sent to.
+pub(crate) type BackendName<'w> = (&'w str, &'w str);
+
+/// An object that traffic is sent to, and whose status, or that of a policy for it, names the Gateways that do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PolicedBackend<'w> {
+    /// A Service with BackendTLSPolicies that the traffic heeds.
+    WithTls(BackendName<'w>),
+    /// A Service with XBackendTrafficPolicies.
+    WithTraffic(BackendName<'w>),
+    /// An XBackend, with policies or not.
+    XBackend(BackendName<'w>),
+}
 
 /// Returns the port of a Service with this number.
 pub(super) fn service_port<'w>(

@@ -6,20 +6,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use sesame_proto::schema::{self, TrustBundle};
 
-use crate::api::{
-    BackendTlsPolicy, BackendTlsPolicySpec, BackendTlsValidation, GATEWAY_GROUP, PolicyTargetRef,
-    WellKnownCaCertificates,
-};
+use super::BackendName;
+use super::validation::Validation;
+use crate::api::{BackendTlsPolicy, BackendTlsPolicySpec, PolicyTargetRef};
 use crate::resolve::context::ResolveContext;
-use crate::resolve::context::grants::Referrer;
-use crate::resolve::syntax::{hostnames, limits, names};
-use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
+use crate::resolve::syntax::{limits, names};
+use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::subject_alt_names::{self, AltNames, PATTERNS};
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey, World};
-
-/// A Service, as namespace and name.
-pub(crate) type ServiceName<'w> = (&'w str, &'w str);
 
 /// A checked policy.
 pub(crate) struct Policy<'w> {
@@ -54,7 +49,7 @@ pub(crate) enum Applied<'p> {
 #[derive(Default)]
 pub(crate) struct Policies<'w> {
     all: Vec<Policy<'w>>,
-    by_service: HashMap<ServiceName<'w>, ServicePolicies<'w>>,
+    by_service: HashMap<BackendName<'w>, ServicePolicies<'w>>,
 }
 
 impl<'w> Policies<'w> {
@@ -87,7 +82,7 @@ impl<'w> Policies<'w> {
 
     /// Returns the effect on traffic to the port of this name; none if the traffic is sent as it is. A policy for the port
     /// takes precedence over one for the whole Service.
-    pub(crate) fn of(&self, service: ServiceName<'_>, port: &str) -> Option<Applied<'_>> {
+    pub(crate) fn of(&self, service: BackendName<'_>, port: &str) -> Option<Applied<'_>> {
         let winners = &self.by_service.get(&service)?.winners;
         let of_port = winners.get(&Some(port).filter(|name| !name.is_empty()));
         let policy = self.all.get(*of_port.or_else(|| winners.get(&None))?)?;
@@ -101,14 +96,14 @@ impl<'w> Policies<'w> {
     }
 
     /// Returns true if a policy is for the Service or a port of it.
-    pub(crate) fn has(&self, service: ServiceName<'_>) -> bool {
+    pub(crate) fn has(&self, service: BackendName<'_>) -> bool {
         self.by_service.contains_key(&service)
     }
 
     /// Returns the places of the policies for a Service and its ports, each with its fault there.
     pub(crate) fn of_service(
         &self,
-        service: ServiceName<'_>,
+        service: BackendName<'_>,
         world: &World,
     ) -> Vec<(usize, Option<Grounds>)> {
         let Some(ServicePolicies { all, winners }) = self.by_service.get(&service) else {
@@ -194,7 +189,14 @@ fn check<'w>(
     accepted.refuse_if(Reason::Invalid, number.err());
     check_targets(target_refs, &key, &mut accepted, cx);
     let patterns = patterns(options, &key, &mut accepted, cx);
-    let (tls, bundle) = tls(object, patterns, &mut accepted, &mut resolved, bundles, cx);
+    let asked = Validation {
+        of: &object.spec.validation,
+        at: "spec.validation",
+        kind: Kind::BackendTlsPolicy,
+        metadata: &object.metadata,
+        patterns,
+    };
+    let (tls, bundle) = asked.read(&mut accepted, &mut resolved, bundles, cx);
     Policy {
         object,
         tls: accepted.good().then_some(tls),
@@ -265,118 +267,4 @@ fn check_targets(
             accepted.refuse(Reason::Invalid, message);
         }
     }
-}
-
-/// Returns the TLS that the validation configures, and its trust bundle; faults go to the verdicts.
-fn tls<'w>(
-    object: &'w BackendTlsPolicy,
-    patterns: Option<AltNames>,
-    accepted: &mut Verdict,
-    resolved: &mut Verdict,
-    bundles: &mut CaBundles<'w>,
-    cx: &mut ResolveContext<'w, '_>,
-) -> (schema::BackendTls, Option<TrustBundle>) {
-    let BackendTlsValidation {
-        ca_certificate_refs: _,
-        well_known_ca_certificates: _,
-        hostname,
-        subject_alt_names,
-    } = &object.spec.validation;
-    if let Err(why) = hostnames::check_precise(hostname) {
-        accepted.refuse(Reason::Invalid, format!("spec.validation.hostname {why}"));
-    }
-    let names = subject_alt_names::read(hostname, subject_alt_names, patterns);
-    let AltNames {
-        dns_names,
-        uris,
-        dns_suffixes,
-        uri_prefixes,
-    } = match names {
-        Ok(names) => names,
-        Err(why) => {
-            accepted.refuse(Reason::Invalid, format!("spec.validation.{why}"));
-            AltNames::default()
-        }
-    };
-    let bundle = trust_bundle(object, accepted, resolved, bundles, cx);
-    let tls = schema::BackendTls {
-        sni: hostname.clone(),
-        trust_bundle: bundle
-            .as_ref()
-            .map(|bundle| bundle.name.clone())
-            .unwrap_or_default(),
-        dns_names,
-        uris,
-        client_key: String::new(),
-        dns_suffixes,
-        uri_prefixes,
-        mesh: false,
-    };
-    (tls, bundle)
-}
-
-/// Returns the bundle of the CA certificates that the validation names; none if those of the system count. Faults go to the
-/// verdicts.
-fn trust_bundle<'w>(
-    object: &'w BackendTlsPolicy,
-    accepted: &mut Verdict,
-    resolved: &mut Verdict,
-    bundles: &mut CaBundles<'w>,
-    cx: &mut ResolveContext<'w, '_>,
-) -> Option<TrustBundle> {
-    let validation = &object.spec.validation;
-    let references = validation.ca_certificate_refs.as_slice();
-    let well_known = validation.well_known_ca_certificates.as_ref();
-    let well_known = well_known.filter(|value| !value.as_str().is_empty());
-    let fault = match (references.len(), well_known) {
-        (0, Some(WellKnownCaCertificates::System)) => return None,
-        (0, Some(other)) => Some(format!(
-            ".wellKnownCACertificates {:?} is not supported; expected System",
-            other.as_str()
-        )),
-        (0, None) => {
-            Some(" has neither caCertificateRefs nor wellKnownCACertificates; set one".to_owned())
-        }
-        (_, Some(_)) => {
-            Some(" has both caCertificateRefs and wellKnownCACertificates; set one".to_owned())
-        }
-        (count, None) => {
-            limits::entries(".caCertificateRefs", count, 0..=limits::MAX_POLICY_CA_REFS).err()
-        }
-    };
-    if let Some(why) = fault {
-        accepted.refuse(Reason::Invalid, format!("spec.validation{why}"));
-        return None;
-    }
-    let referrer = Referrer {
-        group: GATEWAY_GROUP,
-        kind: Kind::BackendTlsPolicy.as_str(),
-        namespace: &object.metadata.namespace,
-    };
-    let Combined {
-        bundle,
-        faults,
-        advice,
-    } = bundles.combine(referrer, references, Reach::OwnNamespace, cx);
-    if let Some(advice) = advice {
-        let message = format!("spec.validation.caCertificateRefs: {advice}");
-        let policy = Kind::BackendTlsPolicy.named(object.metadata.key());
-        cx.problems.add(policy, message);
-    }
-    for (reason, why) in faults {
-        let reason = match reason {
-            Reason::InvalidCaCertificateKind => Reason::InvalidKind,
-            _ => Reason::InvalidCaCertificateRef,
-        };
-        resolved.refuse(reason, format!("spec.validation.{why}"));
-    }
-    if bundle.is_none() {
-        let why = resolved.fault().map(|(_, why)| why);
-        let message = format!(
-            "no CA certificate to verify backends with: {}",
-            why.unwrap_or_default()
-        );
-        accepted.refuse(Reason::NoValidCaCertificate, message);
-    }
-    bundle
 }

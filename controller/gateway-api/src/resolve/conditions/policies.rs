@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
+use crate::resolve::backends::PolicedBackend;
 use crate::resolve::backends::tls_policies::Policies;
-use crate::resolve::backends::tls_policies::ServiceName;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
@@ -25,7 +25,10 @@ pub(crate) fn statuses(
     // The Gateways are in the order of their names.
     for gateway in gateways {
         let mut verdicts: BTreeMap<usize, Verdict> = BTreeMap::new();
-        for service in services(gateway, routes) {
+        for backend in backends(gateway, routes) {
+            let PolicedBackend::WithTls(service) = backend else {
+                continue;
+            };
             for (policy, fault) in policies.of_service(service, cx.world) {
                 let verdict = verdicts.entry(policy).or_default();
                 if let Some((reason, why)) = fault {
@@ -87,24 +90,25 @@ pub(super) fn ancestor(
     }
 }
 
-/// Returns the Services with policies that routes of the Gateway send to, its listeners ask, and its spans go to.
-fn services<'r>(
+/// Returns what routes of the Gateway send to, its listeners ask, and its spans go to, where that is told.
+pub(super) fn backends<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,
-) -> BTreeSet<ServiceName<'r>> {
-    let mut services = BTreeSet::new();
-    services.extend(gateway.gateway.tracing.policed);
+) -> BTreeSet<PolicedBackend<'r>> {
+    let mut backends = BTreeSet::new();
+    backends.extend(gateway.gateway.tracing.policed.iter().copied());
     for attached in &gateway.listeners {
-        services.extend(attached.listener.filters.policed.iter().copied());
+        backends.extend(attached.listener.filters.policed.iter().copied());
         for attachment in &attached.attachments {
             let Some(route) = routes.get(attachment.route) else {
                 continue;
             };
             // Connections of which TLS is passed through are not for the Gateway to encrypt.
-            if route.object.kind != Kind::TlsRoute || attached.listener.tls.is_some() {
-                services.extend(route.policed.iter().copied());
-            }
+            let is_passed = route.object.kind == Kind::TlsRoute && attached.listener.tls.is_none();
+            let told = route.policed.iter().copied();
+            backends
+                .extend(told.filter(|it| !is_passed || !matches!(it, PolicedBackend::WithTls(_))));
         }
     }
-    services
+    backends
 }

@@ -1,4 +1,4 @@
-//! References to objects of the core group: the kind that a field expects, permission, and the form of the names.
+//! References to objects: the kind that a field expects, permission, and the form of the names.
 
 use super::grants::{Grants, Referent, Referrer};
 use crate::api::{BackendRef, CollectorRef, ObjectRef};
@@ -74,6 +74,7 @@ impl<'w> From<&'w CollectorRef> for CoreReference<'w> {
 
 /// The objects that a field refers to.
 pub(crate) struct Expected {
+    pub(crate) group: &'static str,
     pub(crate) kind: &'static str,
     /// The kind of a reference that names none.
     pub(crate) default: &'static str,
@@ -84,6 +85,12 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
+    /// Returns true if a reference names this kind.
+    pub(crate) fn is_named_by(&self, reference: CoreReference<'_>) -> bool {
+        reference.group.unwrap_or_default() == self.group
+            && reference.kind.unwrap_or(self.default) == self.kind
+    }
+
     /// Returns the namespace and name of the object that a reference names, if it is one of these and may be referred to.
     pub(crate) fn find<'w>(
         &self,
@@ -99,7 +106,7 @@ impl Expected {
         } = reference;
         let group = group.unwrap_or_default();
         let kind = kind.unwrap_or(self.default);
-        if !group.is_empty() || kind != self.kind {
+        if group != self.group || kind != self.kind {
             let message = format!(
                 "{} {name:?} is not supported; expected a {} of the core group",
                 names::group_kind(group, kind),

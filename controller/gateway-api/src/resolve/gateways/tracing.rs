@@ -7,7 +7,7 @@ use crate::api::{
     CollectorRef, EXPERIMENTAL_GATEWAY_GROUP, Metadata, NamespacedName, SESAME_GROUP,
     TracingSettings,
 };
-use crate::resolve::backends::tls_policies::ServiceName;
+use crate::resolve::backends::PolicedBackend;
 use crate::resolve::backends::{BackendTarget, Backends, ResolvedRef};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
@@ -27,8 +27,8 @@ pub(crate) struct GatewayTracing<'w> {
     pub(crate) resolved: Verdict,
     /// Tracing as the snapshot says it; none if nothing is traced.
     pub(crate) traces: Option<schema::Tracing>,
-    /// Service of the collector, if it has policies.
-    pub(crate) policed: Option<ServiceName<'w>>,
+    /// The collector, where objects have it in their statuses.
+    pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
 /// The facts of a Gateway that decide about tracing.

@@ -119,9 +119,12 @@ fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> O
         mesh_ocg_policies,
         x_meshes,
         x_telemetry_policies,
+        x_backends,
+        x_backend_traffic_policies,
         services,
         // No table depends on them.
         endpoint_slices: _,
+        pods: _,
         secrets,
         config_maps,
         cluster_trust_bundles,
@@ -143,6 +146,8 @@ fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> O
         mesh_ocg_policies: mesh_ocg_policies.clone(),
         x_meshes: x_meshes.clone(),
         x_telemetry_policies: x_telemetry_policies.clone(),
+        x_backends: x_backends.clone(),
+        x_backend_traffic_policies: x_backend_traffic_policies.clone(),
         services: services.clone(),
         secrets: secrets.clone(),
         config_maps: config_maps.clone(),
@@ -230,6 +235,8 @@ fn differences(
         gateway_mesh_policies,
         mesh_ocg_policies,
         x_telemetry_policies,
+        x_backends,
+        x_backend_traffic_policies,
     } = statuses;
     let mut before = then.statuses;
     if gateway_classes != before.gateway_classes
@@ -239,6 +246,8 @@ fn differences(
         || gateway_mesh_policies != before.gateway_mesh_policies
         || mesh_ocg_policies != before.mesh_ocg_policies
         || x_telemetry_policies != before.x_telemetry_policies
+        || x_backends != before.x_backends
+        || x_backend_traffic_policies != before.x_backend_traffic_policies
         || !routes.keys().eq(before.routes.keys())
         || gateways.len() != then.gateways.len()
         || problems != then.problems

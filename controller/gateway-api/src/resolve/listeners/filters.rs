@@ -7,7 +7,7 @@ use sesame_proto::{refusal, schema};
 
 use super::listener::{CheckedListener, ListenerOwner};
 use crate::api::{FilterType, ListenerFilter, ListenerFilters, Protocol};
-use crate::resolve::backends::tls_policies::ServiceName;
+use crate::resolve::backends::PolicedBackend;
 use crate::resolve::backends::{BackendTarget, Backends, ResolvedRef};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::filters::external_auth::{self, AuthorizeBy};
@@ -21,8 +21,8 @@ pub(crate) struct CheckedFilters<'w> {
     pub(crate) external_auth: Vec<schema::ExternalAuth>,
     /// True if all requests are refused, because not all filters can be served.
     pub(crate) refuse: bool,
-    /// Services with policies that they heed.
-    pub(crate) policed: Vec<ServiceName<'w>>,
+    /// The objects that they ask, where statuses tell it.
+    pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
 /// Sets the filters of a listener. `meshed` is true if its Gateway sends to a mesh.

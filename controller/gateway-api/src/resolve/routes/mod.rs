@@ -14,13 +14,13 @@ pub(crate) mod precedence;
 mod request_rules;
 mod rule_list;
 pub(crate) mod rules;
-mod sessions;
+pub(crate) mod sessions;
 
 use self::kinds::{Route, RouteLimits, Spec, oldest_first};
 use self::rule_list::CheckedRules;
 use self::rules::{RouteRule, RuleContext, Rules};
 use super::backends::Backends;
-use super::backends::tls_policies::ServiceName;
+use super::backends::PolicedBackend;
 use super::context::ResolveContext;
 use super::context::grants::Referrer;
 use super::gateways::CheckedGateway;
@@ -44,8 +44,8 @@ pub(crate) struct CheckedRoute<'w> {
     /// Its parentRefs that name a Gateway or ListenerSet of ours, in their order; at least one.
     pub(crate) parents: Vec<RouteParent<'w>>,
     pub(crate) rules: Rules,
-    /// The Services that it sends to and whose policies it heeds.
-    pub(crate) policed: Vec<ServiceName<'w>>,
+    /// The objects that it sends to, where statuses tell it.
+    pub(crate) policed: Vec<PolicedBackend<'w>>,
     /// Verdict on the route as a whole.
     pub(crate) accepted: Verdict,
     /// True if it is not accepted, and yet attaches: what it matches is protected, and would be served by other routes.

@@ -1,13 +1,15 @@
 //! The action of a rule of an HTTPRoute or GRPCRoute: forward, redirect, or answer with an error.
 
+use std::collections::BTreeSet;
+
 use sesame_proto::{refusal, schema};
 
 use super::backend_refs::{BackendShares, read_weights};
 use super::matches::RouteMatch;
 use super::rules::{Action, CheckedRule, RuleContext, RuleOutcome, RuleReferences, Unsupported};
-use super::sessions;
+use super::sessions::{self, Session};
 use crate::api::{BackendRef, SessionPersistence};
-use crate::resolve::backends::Traffic;
+use crate::resolve::backends::{BackendSession, Traffic};
 use crate::resolve::filters::external_auth::AuthorizeBy;
 use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
@@ -145,9 +147,9 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 .add(self.object.clone(), format!("rules[{index}].{note}"));
         }
         let BackendShares {
-            backends,
+            mut backends,
             mut references,
-            unsupported,
+            mut unsupported,
         } = self.shares(
             index,
             backend_refs,
@@ -155,6 +157,10 @@ impl<'w> RuleContext<'_, 'w, '_> {
             self.traffic,
             backend_rewrites,
         );
+        let session = match session {
+            Some(session) => Some(session.session),
+            None => self.backend_session(index, &mut backends, &mut unsupported),
+        };
         let mirrors = self.mirrors(index, mirrors, &mut references);
         let RequestTimeouts {
             request_ms,
@@ -169,13 +175,55 @@ impl<'w> RuleContext<'_, 'w, '_> {
             request_timeout_disabled: request_disabled,
             backend_timeout_ms: backend_ms,
             retry,
-            session: session.map(|session| session.session),
+            session,
         };
         Ok(Forwarded {
             forward,
             references,
             unsupported,
         })
+    }
+
+    /// Returns the sessions that are asked for of the only backend of a rule. If they cannot be kept, nothing is sent there: sessions
+    /// may have to stay apart.
+    fn backend_session(
+        &mut self,
+        index: usize,
+        backends: &mut Vec<schema::WeightedBackend>,
+        faults: &mut Vec<String>,
+    ) -> Option<schema::SessionPersistence> {
+        let used = backends.iter().filter(|share| share.weight > 0);
+        let used: BTreeSet<&str> = used.map(|share| share.backend.as_str()).collect();
+        let mut all = used
+            .iter()
+            .filter_map(|name| self.backends.session_of(name));
+        let BackendSession {
+            target,
+            asked_by,
+            spec,
+        } = all.next()?;
+        drop(all);
+        if used.len() > 1 {
+            let message = format!(
+                "rules[{index}] sends to several backends, so that the sessions that {asked_by} asks for are not kept; set \
+                 sessionPersistence of the rule"
+            );
+            self.cx.problems.add(self.object.clone(), message);
+            return None;
+        }
+        match sessions::read(spec, &target.to_string(), 0) {
+            Ok(Session { session, note }) => {
+                if let Some(note) = note {
+                    self.cx.problems.add(asked_by, format!("spec.{note}"));
+                }
+                Some(session)
+            }
+            Err(why) => {
+                backends.clear();
+                faults.push(format!("{asked_by}: spec.{why}"));
+                None
+            }
+        }
     }
 
     /// Looks up the service of an authorization; none if it cannot be asked.

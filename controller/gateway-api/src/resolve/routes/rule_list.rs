@@ -7,7 +7,7 @@ use sesame_proto::refusal;
 
 use super::rules::{RouteRule, RuleContext, RuleOutcome, RuleReferences, Rules, Unsupported};
 use crate::api::Metadata;
-use crate::resolve::backends::tls_policies::ServiceName;
+use crate::resolve::backends::PolicedBackend;
 use crate::status::{Grounds, Reason, Verdict, unsupported};
 
 /// The rules of one route, and the verdicts on them.
@@ -19,8 +19,8 @@ pub(super) struct CheckedRules<'w> {
     pub(super) refuses: bool,
     /// Verdict on the references, wherever the route attaches.
     pub(super) resolved: Verdict,
-    /// Services with policies that the traffic heeds.
-    pub(super) policed: BTreeSet<ServiceName<'w>>,
+    /// The objects that they send to, where statuses tell it.
+    pub(super) policed: BTreeSet<PolicedBackend<'w>>,
     /// Reason and message about the rules that are not served; none if all or none are served.
     pub(super) dropped: Option<Grounds>,
 }
@@ -40,7 +40,7 @@ struct RuleFindings<'w> {
     /// Number of rules that are served as they were asked for, at least in part.
     standing: usize,
     resolved: Verdict,
-    policed: BTreeSet<ServiceName<'w>>,
+    policed: BTreeSet<PolicedBackend<'w>>,
 }
 
 impl<'w> RuleFindings<'w> {

@@ -10,7 +10,7 @@ use sesame_proto::schema::WeightedBackend;
 use sesame_proto::{refusal, schema};
 
 use super::matches::RouteMatch;
-use crate::resolve::backends::tls_policies::ServiceName;
+use crate::resolve::backends::PolicedBackend;
 use crate::resolve::backends::{Backends, Traffic};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
@@ -67,8 +67,8 @@ pub(crate) struct RuleOutcome<'w, C> {
 pub(crate) struct RuleReferences<'w> {
     /// Reasons and messages of the references that are invalid.
     pub(crate) faults: Vec<Grounds>,
-    /// Services with policies that the traffic heeds.
-    pub(crate) policed: BTreeSet<ServiceName<'w>>,
+    /// The objects that it sends to, where statuses tell it.
+    pub(crate) policed: BTreeSet<PolicedBackend<'w>>,
 }
 
 impl RuleReferences<'_> {

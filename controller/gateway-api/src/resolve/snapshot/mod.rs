@@ -80,7 +80,7 @@ pub(crate) fn assemble<'w>(
         .filter_map(|name| certificates.published(name))
         .collect();
     // Bundles of the same references are the same.
-    let mut bundles = backends.policies().bundles();
+    let mut bundles = backends.bundles();
     bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
     let of_meshes = meshes().filter_map(|it| it.bundle.as_ref());
     bundles.extend(of_meshes.map(|bundle| (bundle.name.as_str(), bundle)));

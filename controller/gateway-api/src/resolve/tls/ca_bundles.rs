@@ -19,6 +19,7 @@ use crate::world::Kind;
 
 /// The objects that references to CA certificates name.
 const CONFIG_MAPS: Expected = Expected {
+    group: "",
     kind: "ConfigMap",
     default: "",
     wrong_kind: Reason::InvalidCaCertificateKind,

@@ -21,6 +21,7 @@ use crate::world::{Kind, LastGoodKeys, ObjectKey};
 
 /// The objects that references to key pairs name.
 const SECRETS: Expected = Expected {
+    group: "",
     kind: "Secret",
     default: "Secret",
     wrong_kind: Reason::InvalidCertificateRef,

@@ -1,0 +1,168 @@
+//! `XBackend` and `XBackendTrafficPolicy`, and as much of a Pod as an `XBackend` selects by.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{
+    BackendTlsValidation, LocalPolicyTargetRef, Metadata, Object, ObjectRef, SessionPersistence,
+};
+
+/// `XBackend` v1alpha1 (experimental).
+pub type XBackend = Object<XBackendSpec>;
+/// `XBackendTrafficPolicy` v1alpha1 (experimental).
+pub type XBackendTrafficPolicy = Object<XBackendTrafficPolicySpec>;
+
+/// `BackendSpec`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct XBackendSpec {
+    /// `ExternalHostname` or `EndpointSelector`.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// For `EndpointSelector`: the Pods.
+    pub endpoint_selector: Option<EndpointSelector>,
+    /// For `ExternalHostname`: the host.
+    pub external_hostname: Option<ExternalHostname>,
+    /// The port of every endpoint.
+    pub port: XBackendPort,
+    /// The protocol that is spoken; that of the route when absent.
+    pub protocol: Option<String>,
+    /// Session persistence across the endpoints.
+    pub session_persistence: Option<SessionPersistence>,
+    /// TLS to the endpoints; none when absent.
+    pub tls: Option<XBackendTls>,
+}
+
+/// `EndpointSelector`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointSelector {
+    /// Labels that must all be equal.
+    pub match_labels: BTreeMap<String, String>,
+}
+
+/// `ExternalHostnameBackend`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalHostname {
+    /// The name of the host.
+    pub hostname: String,
+}
+
+/// `BackendPort`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct XBackendPort {
+    /// The number.
+    pub number: Option<i32>,
+}
+
+/// `BackendTLS`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct XBackendTls {
+    /// `None`, `ServerOnly` or `ClientAndServer`.
+    pub mode: String,
+    /// Validation of endpoints; for all modes but `None`.
+    pub validation: Option<BackendTlsValidation>,
+    /// Key that is shown to endpoints; for `ClientAndServer`.
+    pub client_certificate_ref: Option<ObjectRef>,
+}
+
+/// `BackendTrafficPolicySpec`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct XBackendTrafficPolicySpec {
+    /// Backends of the policy's own namespace.
+    pub target_refs: Vec<LocalPolicyTargetRef>,
+    /// Limits on retries.
+    pub retry_constraint: Option<RetryConstraint>,
+    /// Session persistence across the endpoints of each target.
+    pub session_persistence: Option<SessionPersistence>,
+}
+
+/// `RetryConstraint`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RetryConstraint {
+    /// Share of the requests of an interval that may be retries.
+    pub budget: Option<RetryBudget>,
+    /// Retries that are always allowed.
+    pub min_retry_rate: Option<RetryRate>,
+}
+
+/// `BudgetDetails`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RetryBudget {
+    /// 20 when absent.
+    pub percent: Option<i32>,
+    /// 10 seconds when absent.
+    pub interval: Option<String>,
+}
+
+/// `RequestRate`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RetryRate {
+    /// 10 when absent.
+    pub count: Option<i32>,
+    /// 1 second when absent.
+    pub interval: Option<String>,
+}
+
+/// `Pod` v1. A cluster has many, so that only what is needed of their statuses is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    /// Its labels are what is selected by.
+    pub metadata: Metadata,
+    /// Its state.
+    pub status: PodState,
+}
+
+/// The state of a Pod as far as traffic depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "PodStatus")]
+pub struct PodState {
+    /// Its first address; empty if it has none yet.
+    pub address: Box<str>,
+    /// True if it can answer; it may be terminating.
+    pub serving: bool,
+}
+
+/// `PodStatus`.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodStatus {
+    phase: String,
+    #[serde(rename = "podIP")]
+    pod_ip: String,
+    conditions: Vec<PodCondition>,
+}
+
+/// `PodCondition`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PodCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+impl From<PodStatus> for PodState {
+    fn from(status: PodStatus) -> Self {
+        let PodStatus {
+            phase,
+            pod_ip,
+            conditions,
+        } = status;
+        let mut ready = conditions.iter().filter(|it| it.type_ == "Ready");
+        let finished = matches!(phase.as_str(), "Succeeded" | "Failed");
+        Self {
+            address: pod_ip.into(),
+            serving: !finished && ready.any(|it| it.status == "True"),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Session persistence that is asked for of a backend, and not of a rule. It must not say what a session is: that is for rules.
+
+use super::{BackendEntry, BackendName, Backends, Source};
+use crate::api::{Metadata, SessionPersistence};
+use crate::world::{Kind, ObjectKey};
+
+/// Sessions with one backend.
+pub(crate) struct BackendSession<'w> {
+    /// The backend.
+    pub(crate) target: ObjectKey,
+    /// The object that asks for them: the backend, or a policy.
+    pub(crate) asked_by: ObjectKey,
+    pub(crate) spec: &'w SessionPersistence,
+}
+
+fn name_of(metadata: &Metadata) -> BackendName<'_> {
+    (metadata.namespace.as_str(), metadata.name.as_str())
+}
+
+impl<'w> Backends<'w> {
+    /// Returns the sessions that are asked for of the Backend with this name. What an XBackend says itself comes before a policy.
+    pub(crate) fn session_of(&self, name: &str) -> Option<BackendSession<'w>> {
+        let BackendEntry { source, .. } = self.entries.get(*self.by_name.get(name)?)?;
+        let (kind, metadata) = match source {
+            Source::Service(metadata, _) => (Kind::Service, *metadata),
+            Source::XBackend(metadata) => (Kind::XBackend, *metadata),
+        };
+        let target = kind.named(metadata.key());
+        if let Source::XBackend(metadata) = source
+            && let Some(found) = self.checked.x_backends.get(name_of(metadata))
+            && let Some(spec) = &found.object.spec.session_persistence
+        {
+            return Some(BackendSession {
+                asked_by: target.clone(),
+                target,
+                spec,
+            });
+        }
+        let policies = &self.checked.traffic_policies;
+        let policy = policies.for_sessions(kind, name_of(metadata))?;
+        Some(BackendSession {
+            target,
+            asked_by: Kind::XBackendTrafficPolicy.named(policy.metadata.key()),
+            spec: policy.spec.session_persistence.as_ref()?,
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! Validation of backends: the TLS that it configures, for BackendTLSPolicies and XBackends alike. It must never leave out a check
+//! that it cannot read.
+
+use sesame_proto::schema::{self, TrustBundle};
+
+use crate::api::{BackendTlsValidation, Metadata, WellKnownCaCertificates};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::context::grants::Referrer;
+use crate::resolve::syntax::{hostnames, limits};
+use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
+use crate::resolve::tls::subject_alt_names::{self, AltNames};
+use crate::status::{Reason, Verdict};
+use crate::world::Kind;
+
+/// Validation of the backends of one object.
+pub(super) struct Validation<'w> {
+    pub(super) of: &'w BackendTlsValidation,
+    /// The field, as messages name it.
+    pub(super) at: &'static str,
+    /// Kind and metadata of the object.
+    pub(super) kind: Kind,
+    pub(super) metadata: &'w Metadata,
+    /// Patterns of names that count, besides those of the validation.
+    pub(super) patterns: Option<AltNames>,
+}
+
+impl<'w> Validation<'w> {
+    /// Returns the TLS that the validation configures, and its trust bundle; faults go to the verdicts.
+    pub(super) fn read(
+        self,
+        accepted: &mut Verdict,
+        resolved: &mut Verdict,
+        bundles: &mut CaBundles<'w>,
+        cx: &mut ResolveContext<'w, '_>,
+    ) -> (schema::BackendTls, Option<TrustBundle>) {
+        let BackendTlsValidation {
+            ca_certificate_refs: _,
+            well_known_ca_certificates: _,
+            hostname,
+            subject_alt_names,
+        } = self.of;
+        let at = self.at;
+        if let Err(why) = hostnames::check_precise(hostname) {
+            accepted.refuse(Reason::Invalid, format!("{at}.hostname {why}"));
+        }
+        let names = subject_alt_names::read(hostname, subject_alt_names, self.patterns.clone());
+        let AltNames {
+            dns_names,
+            uris,
+            dns_suffixes,
+            uri_prefixes,
+        } = match names {
+            Ok(names) => names,
+            Err(why) => {
+                accepted.refuse(Reason::Invalid, format!("{at}.{why}"));
+                AltNames::default()
+            }
+        };
+        let bundle = self.trust_bundle(accepted, resolved, bundles, cx);
+        let tls = schema::BackendTls {
+            sni: hostname.clone(),
+            trust_bundle: bundle
+                .as_ref()
+                .map(|bundle| bundle.name.clone())
+                .unwrap_or_default(),
+            dns_names,
+            uris,
+            client_key: String::new(),
+            dns_suffixes,
+            uri_prefixes,
+            mesh: false,
+        };
+        (tls, bundle)
+    }
+
+    /// Returns the bundle of the CA certificates that the validation names; none if those of the system count. Faults go to the
+    /// verdicts.
+    fn trust_bundle(
+        &self,
+        accepted: &mut Verdict,
+        resolved: &mut Verdict,
+        bundles: &mut CaBundles<'w>,
+        cx: &mut ResolveContext<'w, '_>,
+    ) -> Option<TrustBundle> {
+        let Self {
+            of,
+            at,
+            kind,
+            metadata,
+            patterns: _,
+        } = self;
+        let references = of.ca_certificate_refs.as_slice();
+        let well_known = of.well_known_ca_certificates.as_ref();
+        let well_known = well_known.filter(|value| !value.as_str().is_empty());
+        let fault = match (references.len(), well_known) {
+            (0, Some(WellKnownCaCertificates::System)) => return None,
+            (0, Some(other)) => Some(format!(
+                ".wellKnownCACertificates {:?} is not supported; expected System",
+                other.as_str()
+            )),
+            (0, None) => Some(
+                " has neither caCertificateRefs nor wellKnownCACertificates; set one".to_owned(),
+            ),
+            (_, Some(_)) => {
+                Some(" has both caCertificateRefs and wellKnownCACertificates; set one".to_owned())
+            }
+            (count, None) => {
+                limits::entries(".caCertificateRefs", count, 0..=limits::MAX_POLICY_CA_REFS).err()
+            }
+        };
+        if let Some(why) = fault {
+            accepted.refuse(Reason::Invalid, format!("{at}{why}"));
+            return None;
+        }
+        let referrer = Referrer {
+            group: kind.group(),
+            kind: kind.as_str(),
+            namespace: &metadata.namespace,
+        };
+        let Combined {
+            bundle,
+            faults,
+            advice,
+        } = bundles.combine(referrer, references, Reach::OwnNamespace, cx);
+        if let Some(advice) = advice {
+            let message = format!("{at}.caCertificateRefs: {advice}");
+            cx.problems.add(kind.named(metadata.key()), message);
+        }
+        for (reason, why) in faults {
+            let reason = match reason {
+                Reason::InvalidCaCertificateKind => Reason::InvalidKind,
+                _ => Reason::InvalidCaCertificateRef,
+            };
+            resolved.refuse(reason, format!("{at}.{why}"));
+        }
+        if bundle.is_none() {
+            let why = resolved.fault().map(|(_, why)| why);
+            let message = format!(
+                "no CA certificate to verify backends with: {}",
+                why.unwrap_or_default()
+            );
+            accepted.refuse(Reason::NoValidCaCertificate, message);
+        }
+        bundle
+    }
+}

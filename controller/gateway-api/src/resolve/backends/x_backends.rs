@@ -1,0 +1,237 @@
+//! XBackends: which of them can be sent to, and how. One that says anything that is not understood gets no traffic at all.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sesame_proto::digest;
+use sesame_proto::schema::{AppProtocol, Backend, BackendTls, TrustBundle};
+
+use super::references::BackendName;
+use super::traffic::Traffic;
+use super::validation::Validation;
+use crate::api::{EndpointSelector, XBackend, XBackendPort, XBackendSpec, XBackendTls};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::syntax::names;
+use crate::resolve::tls::ca_bundles::CaBundles;
+use crate::status::{Grounds, Reason, Verdict};
+use crate::world::Kind;
+
+/// Largest number of labels that the API lets an XBackend select by.
+const MAX_LABELS: usize = 64;
+
+/// A checked XBackend.
+pub(crate) struct CheckedXBackend<'w> {
+    pub(crate) object: &'w XBackend,
+    pub(crate) accepted: Verdict,
+    tls: Option<BackendTls>,
+    bundle: Option<TrustBundle>,
+    /// 0 if it is refused.
+    pub(super) port: u16,
+}
+
+/// All XBackends by namespace and name.
+#[derive(Default)]
+pub(crate) struct XBackends<'w>(HashMap<(&'w str, &'w str), CheckedXBackend<'w>>);
+
+impl<'w> XBackends<'w> {
+    pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
+        let mut all = HashMap::new();
+        for object in &cx.world.x_backends {
+            let metadata = &object.metadata;
+            let name = (metadata.namespace.as_str(), metadata.name.as_str());
+            all.insert(name, check(object, cx, bundles));
+        }
+        Self(all)
+    }
+
+    pub(crate) fn get<'n>(&'n self, name: BackendName<'n>) -> Option<&'n CheckedXBackend<'w>> {
+        self.0.get(&name)
+    }
+
+    /// Returns all trust bundles.
+    pub(super) fn bundles(&self) -> impl Iterator<Item = &TrustBundle> {
+        self.0.values().filter_map(|it| it.bundle.as_ref())
+    }
+}
+
+fn check<'w>(
+    object: &'w XBackend,
+    cx: &mut ResolveContext<'w, '_>,
+    bundles: &mut CaBundles<'w>,
+) -> CheckedXBackend<'w> {
+    let XBackendSpec {
+        type_,
+        endpoint_selector,
+        external_hostname,
+        port: XBackendPort { number },
+        protocol,
+        // Read with the rules that keep the sessions.
+        session_persistence: _,
+        tls,
+    } = &object.spec;
+    let mut accepted = Verdict::default();
+    let unsupported = Reason::UnsupportedValue;
+    accepted.refuse_if(unsupported, object.metadata.unknown.refusal(""));
+    match type_.as_str() {
+        "EndpointSelector" => {
+            if external_hostname.is_some() {
+                let why = "spec.externalHostname must not be set with type EndpointSelector";
+                accepted.refuse(Reason::Invalid, why);
+            }
+            let labels = endpoint_selector.as_ref().map(|it| it.match_labels.len());
+            if !labels.is_some_and(|count| (1..=MAX_LABELS).contains(&count)) {
+                let why = format!(
+                    "spec.endpointSelector.matchLabels has {} labels; expected 1 to {MAX_LABELS}",
+                    labels.unwrap_or_default()
+                );
+                accepted.refuse(Reason::Invalid, why);
+            }
+        }
+        other => {
+            let why =
+                format!("spec.type {other:?} is not supported; expected \"EndpointSelector\"");
+            accepted.refuse(unsupported, why);
+        }
+    }
+    let number = number.unwrap_or_default();
+    let port = names::port(number);
+    if port.is_none() {
+        let why = format!("spec.port.number {number} is out of range; expected 1 to 65535");
+        accepted.refuse(Reason::Invalid, why);
+    }
+    let (tls, bundle) = read_tls(object, tls.as_ref(), &mut accepted, bundles, cx);
+    if let Err((reason, why)) = check_protocol(protocol.as_deref(), tls.is_some()) {
+        accepted.refuse(reason, why);
+    }
+    CheckedXBackend {
+        object,
+        port: port.filter(|_| accepted.good()).unwrap_or_default(),
+        accepted,
+        tls,
+        bundle,
+    }
+}
+
+/// Returns the TLS to endpoints, and its trust bundle; faults go to the verdict.
+fn read_tls<'w>(
+    object: &'w XBackend,
+    tls: Option<&'w XBackendTls>,
+    accepted: &mut Verdict,
+    bundles: &mut CaBundles<'w>,
+    cx: &mut ResolveContext<'w, '_>,
+) -> (Option<BackendTls>, Option<TrustBundle>) {
+    let Some(XBackendTls {
+        mode,
+        validation,
+        client_certificate_ref,
+    }) = tls
+    else {
+        return (None, None);
+    };
+    let expected = match (mode.as_str(), validation, client_certificate_ref) {
+        ("None", None, None) => return (None, None),
+        ("ServerOnly", Some(validation), None) => {
+            let asked = Validation {
+                of: validation,
+                at: "spec.tls.validation",
+                kind: Kind::XBackend,
+                metadata: &object.metadata,
+                patterns: None,
+            };
+            let mut resolved = Verdict::default();
+            let (tls, bundle) = asked.read(accepted, &mut resolved, bundles, cx);
+            accepted.add(&resolved);
+            return (Some(tls), bundle);
+        }
+        ("None", ..) => "neither validation nor clientCertificateRef",
+        ("ServerOnly", ..) => "validation, and no clientCertificateRef",
+        ("ClientAndServer", ..) => {
+            let why = "spec.tls.mode ClientAndServer is not supported; use ServerOnly, and name the client certificate in \
+                       spec.tls.backend of the Gateway";
+            accepted.refuse(Reason::UnsupportedValue, why);
+            return (None, None);
+        }
+        (other, ..) => {
+            let why = format!("spec.tls.mode {other:?} is unknown; expected None or ServerOnly");
+            accepted.refuse(Reason::UnsupportedValue, why);
+            return (None, None);
+        }
+    };
+    let why = format!("spec.tls with mode {mode} is not valid; expected {expected}");
+    accepted.refuse(Reason::Invalid, why);
+    (None, None)
+}
+
+/// Checks the protocol, beside TLS or without it.
+fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
+    let fault = match protocol {
+        None | Some("HTTP" | "HTTP11" | "GRPC" | "TCP") => return Ok(()),
+        Some("H2C") if !tls => return Ok(()),
+        Some("HTTP2" | "WSS") if tls => return Ok(()),
+        Some("H2C") => "must not be set beside TLS; expected HTTP2",
+        Some("HTTP2") => "needs spec.tls of mode ServerOnly; without TLS it is H2C",
+        Some("WSS") => "needs spec.tls of mode ServerOnly",
+        Some(_) => "is not supported; expected HTTP, HTTP11, HTTP2, H2C, GRPC, WSS or TCP",
+    };
+    let protocol = protocol.unwrap_or_default();
+    let reason = match protocol {
+        "H2C" | "HTTP2" | "WSS" => Reason::Invalid,
+        _ => Reason::UnsupportedValue,
+    };
+    Err((reason, format!("spec.protocol {protocol:?} {fault}")))
+}
+
+impl CheckedXBackend<'_> {
+    /// Returns the labels that select its Pods; none where it is refused.
+    pub(super) fn labels(&self) -> Option<&BTreeMap<String, String>> {
+        let selector = self.object.spec.endpoint_selector.as_ref();
+        let selector = selector.filter(|_| self.accepted.good());
+        selector.map(|EndpointSelector { match_labels }| match_labels)
+    }
+
+    /// Returns the Backend that gets this traffic.
+    pub(super) fn backend(&self, traffic: Traffic) -> Result<Backend, Grounds> {
+        let key = self.object.metadata.key();
+        let protocol = self.object.spec.protocol.as_deref();
+        let http = match protocol {
+            None | Some("HTTP" | "HTTP11") => Some(AppProtocol::Http1),
+            Some("HTTP2" | "H2C" | "GRPC") => Some(AppProtocol::Http2),
+            Some("WSS") => Some(AppProtocol::Websocket),
+            Some(_) => None,
+        };
+        let (spoken, expected) = match traffic {
+            Traffic::Connections | Traffic::Bytes | Traffic::Terminated => {
+                (Some(AppProtocol::TcpBytes), "")
+            }
+            Traffic::Datagrams => (None, "a Service for datagrams"),
+            Traffic::Http => (http, "HTTP, HTTP11, HTTP2, H2C, GRPC or WSS for requests"),
+            // Nothing else than HTTP/2 carries gRPC.
+            Traffic::Grpc => (
+                http.filter(|_| !matches!(protocol, Some("HTTP11" | "WSS")))
+                    .map(|_| AppProtocol::Http2),
+                "GRPC, H2C, HTTP2 or HTTP for gRPC",
+            ),
+        };
+        let Some(spoken) = spoken else {
+            let protocol = protocol.unwrap_or("of its routes");
+            let message = format!("XBackend {key} has protocol {protocol}; expected {expected}");
+            return Err((Reason::UnsupportedProtocol, message));
+        };
+        // TLS that is passed through is the client's own.
+        let tls = self.tls.clone().filter(|_| traffic.heeds_policies());
+        let plain = format!("XBackend/{key}/{}", self.port);
+        let is_plain = spoken == AppProtocol::Http1 && tls.is_none();
+        let mut backend = Backend {
+            name: String::new(),
+            endpoints: plain.clone(),
+            protocol: spoken.into(),
+            tls,
+            session_key: Vec::new(),
+        };
+        backend.name = if is_plain {
+            plain
+        } else {
+            format!("{plain}/{}", digest::backend(&backend))
+        };
+        Ok(backend)
+    }
+}

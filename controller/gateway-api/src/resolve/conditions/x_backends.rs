@@ -1,0 +1,103 @@
+//! Conditions of XBackends and XBackendTrafficPolicies: an entry for each Gateway that sends there.
+
+use std::collections::BTreeMap;
+
+use super::policies::{ancestor, backends};
+use crate::api::{Metadata, NamespacedName, SessionPersistence};
+use crate::resolve::backends::PolicedBackend;
+use crate::resolve::backends::traffic_policies::TrafficPolicies;
+use crate::resolve::backends::x_backends::XBackends;
+use crate::resolve::routes::Routes;
+use crate::resolve::routes::attachments::AttachedGateway;
+use crate::resolve::routes::sessions;
+use crate::status::{Condition, PolicyStatus, Reason, Verdict};
+use crate::world::Kind;
+
+type Statuses = BTreeMap<NamespacedName, PolicyStatus>;
+
+/// Returns the statuses of the XBackends that some Gateway sends to.
+pub(crate) fn statuses(
+    gateways: &[AttachedGateway<'_, '_>],
+    routes: &Routes<'_>,
+    x_backends: &XBackends<'_>,
+    controller_name: &str,
+) -> Statuses {
+    let mut statuses = Statuses::new();
+    // The Gateways are in the order of their names.
+    for gateway in gateways {
+        for backend in backends(gateway, routes) {
+            let PolicedBackend::XBackend(name) = backend else {
+                continue;
+            };
+            if let Some(found) = x_backends.get(name) {
+                let metadata = &found.object.metadata;
+                let message = "the Pods that it selects get traffic";
+                let mut verdict = found.accepted.clone();
+                let session = found.object.spec.session_persistence.as_ref();
+                check_session(session, &mut verdict);
+                let condition = accepted(metadata, &verdict, message);
+                let ancestor = ancestor(&gateway.gateway.name(), controller_name, vec![condition]);
+                let status = statuses.entry(metadata.key()).or_default();
+                status.ancestors.push(ancestor);
+            }
+        }
+    }
+    statuses
+}
+
+/// Returns the statuses of the XBackendTrafficPolicies for what some Gateway sends to.
+pub(crate) fn of_policies(
+    gateways: &[AttachedGateway<'_, '_>],
+    routes: &Routes<'_>,
+    policies: &TrafficPolicies<'_>,
+    controller_name: &str,
+) -> Statuses {
+    let mut statuses = Statuses::new();
+    for gateway in gateways {
+        let mut verdicts: BTreeMap<usize, Verdict> = BTreeMap::new();
+        for backend in backends(gateway, routes) {
+            let (kind, name) = match backend {
+                PolicedBackend::WithTls(_) => continue,
+                PolicedBackend::WithTraffic(name) => (Kind::Service, name),
+                PolicedBackend::XBackend(name) => (Kind::XBackend, name),
+            };
+            for (place, fault) in policies.of_target(kind, name) {
+                let verdict = verdicts.entry(place).or_default();
+                if let Some((reason, why)) = fault {
+                    verdict.refuse(reason, why);
+                }
+            }
+        }
+        for (place, mut verdict) in verdicts {
+            let Some(policy) = policies.get(place) else {
+                continue;
+            };
+            verdict.add(&policy.accepted);
+            let metadata = &policy.object.metadata;
+            let session = policy.object.spec.session_persistence.as_ref();
+            check_session(session, &mut verdict);
+            let message = match session {
+                Some(_) => "sessions are kept by rules that send to one backend",
+                None => "the policy asks for nothing",
+            };
+            let condition = accepted(metadata, &verdict, message);
+            let ancestor = ancestor(&gateway.gateway.name(), controller_name, vec![condition]);
+            let status = statuses.entry(metadata.key()).or_default();
+            status.ancestors.push(ancestor);
+        }
+    }
+    statuses
+}
+
+/// Adds the fault of sessions that no rule can keep.
+fn check_session(session: Option<&SessionPersistence>, verdict: &mut Verdict) {
+    // The name that a rule makes up is of no account here.
+    let fault = session.and_then(|session| sessions::read(session, "", 0).err());
+    let fault = fault.map(|why| format!("spec.{why}"));
+    verdict.refuse_if(Reason::UnsupportedValue, fault);
+}
+
+fn accepted(metadata: &Metadata, verdict: &Verdict, message: &str) -> Condition {
+    let message = metadata.unknown.beside(message, "", None);
+    verdict.accepted(&message, metadata.generation)
+}
