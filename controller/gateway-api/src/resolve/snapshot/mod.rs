@@ -42,7 +42,7 @@ pub(crate) fn assemble<'w>(
 ) -> Option<ResolvedGateway> {
     // Beside others, whose listeners would have the requests that its own refuse.
     let refuses = |it: &CheckedGateway<'_>| {
-        let refusing = it.listeners.iter().any(|listener| listener.filters.refuse);
+        let refusing = it.listeners.iter().any(|listener| listener.refuses());
         together.len() > 1 && it.accepted.good() && refusing
     };
     let is_served = |it: &&&AttachedGateway<'_, '_>| {
