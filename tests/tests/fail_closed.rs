@@ -1,5 +1,5 @@
-//! What protects and cannot be served, on a real Envoy beside something wider that is served: it is refused, and the wider one
-//! never has its requests.
+//! Listeners and routes that may protect something and cannot be served, on a real Envoy beside wider ones that are: their
+//! requests are refused, and the wider ones never have them.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;

@@ -122,6 +122,7 @@ pub(crate) fn check_all<'w>(
 }
 
 /// Checks one route, and finds the listeners of its parents that match.
+// Long: the route as a whole decides how its rules are read, so that nothing is looked into that a limit forbids.
 fn check<'w, R: RouteRule>(
     spec: &'w RouteSpec<R>,
     route: &Route<'w>,

@@ -81,6 +81,7 @@ impl<'w> RuleFindings<'w> {
 }
 
 /// Checks all rules of a route, in one loop: the name of each is compared with those before it, and its fate depends on the others.
+// Long: one loop over the rules, and what follows from all of them together.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,
