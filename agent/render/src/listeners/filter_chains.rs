@@ -37,6 +37,9 @@ pub(super) fn render(
     let mut chains = Chains::default();
     for listener in listeners {
         let added = chains.add(listener, *port, context, problems);
+        if added.is_err() {
+            chains.hold(listener, *port, context);
+        }
         problems.value(&listener.name, added, "the listener is left out");
     }
     chains.finish()
@@ -134,6 +137,23 @@ impl Chains {
             }
             Protocol::RawUdp => Err("the listener is UDP on a TCP port".to_owned()),
         }
+    }
+
+    /// Closes the connections for the server names of a listener that cannot be served, so that no wider listener has them.
+    fn hold(&mut self, listener: &Listener, port: u32, context: &RenderContext<'_>) {
+        if !matches!(listener.protocol(), Protocol::Https | Protocol::Tls) {
+            return;
+        }
+        let place = LoggedPlace {
+            protocol: "tls",
+            port,
+            listener: Some(listener.name.as_str()),
+            route: None,
+            backend: None,
+        };
+        let refused = chain(&listener.name, l4::refuse(place, context));
+        // Where another has the server names, there is nothing to hold.
+        let _taken = self.push(ChainKind::Tls, slice::from_ref(&listener.hostname), refused);
     }
 
     /// Adds the chains of a TLS listener's routes: each by its own server names, or else by the listener's.

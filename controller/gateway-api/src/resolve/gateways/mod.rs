@@ -113,17 +113,15 @@ pub(crate) fn check_all<'w>(
             Some(check(gateway, class, sets, accepted, cx, references))
         })
         .collect();
-    let mut all: Vec<&mut CheckedGateway<'w>> = checked.iter_mut().collect();
-    all.sort_by(|a, b| {
-        a.order()
-            .cmp(&b.order())
-            .then(a.metadata.by_age(b.metadata))
-    });
-    for together in all.chunk_by_mut(|a, b| a.order() == b.order()) {
+    for together in merged::by_order(&mut checked).chunk_by_mut(|a, b| a.order() == b.order()) {
         compare(together);
     }
     for gateway in &mut checked {
         gateway.terminate(cx, references);
+    }
+    for together in merged::by_order(&mut checked).chunk_by_mut(|a, b| a.order() == b.order()) {
+        let all = together.iter_mut().flat_map(|it| it.listeners.iter_mut());
+        listeners::hold(&mut all.collect::<Vec<_>>());
     }
     checked
 }
@@ -323,6 +321,11 @@ impl<'w> CheckedGateway<'w> {
                 filters::resolve(owner, listener, mesh.is_some(), references.backends, cx);
             }
         }
+    }
+
+    /// Returns true if it has listeners that are there only to refuse all requests.
+    pub(crate) fn has_refusing(&self) -> bool {
+        self.listeners.iter().any(CheckedListener::refuses)
     }
 
     /// Returns the names of the keys that it shows to clients and to backends.

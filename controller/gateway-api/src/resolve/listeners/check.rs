@@ -104,6 +104,8 @@ fn check_one<'w>(
             .unknown
             .beside("the listener is valid", "listeners", Some(index)),
         conflict: None,
+        beyond_share: false,
+        holds: false,
         resolved,
         overlaps: Vec::new(),
         tls: None,

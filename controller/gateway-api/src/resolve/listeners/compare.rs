@@ -71,6 +71,7 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
             for listener in gateway.listeners.get_mut(range).unwrap_or_default() {
                 *had += 1;
                 if *had > share {
+                    listener.beyond_share = true;
                     listener.accepted.refuse(
                         Reason::TooManyListeners,
                         format!(

@@ -33,7 +33,7 @@ pub(crate) fn resolve<'w>(
     backends: &mut Backends<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) {
-    // One that is refused for something else does not hold its hostname against others.
+    // One that is refused for something else may still hold its hostname, which is decided later.
     let was_good = listener.accepted.good();
     let withheld = listener.withheld.take();
     let withheld = withheld.map(|why| (Reason::UnsupportedValue, why));

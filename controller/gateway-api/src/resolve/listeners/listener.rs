@@ -98,6 +98,10 @@ pub(crate) struct CheckedListener<'w> {
     /// Message of the condition Accepted if it is true.
     pub(crate) accepted_message: Cow<'static, str>,
     pub(crate) conflict: Option<Grounds>,
+    /// True if its namespace has its share of listeners without it.
+    pub(crate) beyond_share: bool,
+    /// True if nothing is served on it, and it holds its hostname against a wider listener: all that comes is refused.
+    pub(crate) holds: bool,
     pub(crate) resolved: Verdict,
     /// HTTPS listeners of the port whose hostnames overlap, in the words that the owner's author may read.
     pub(crate) overlaps: Vec<String>,
@@ -116,7 +120,12 @@ pub(crate) struct CheckedListener<'w> {
 impl CheckedListener<'_> {
     /// Returns true if the listener is in the snapshot, where it may refuse all requests.
     pub(crate) fn is_served(&self) -> bool {
-        (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate
+        self.holds || (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate
+    }
+
+    /// Returns true if it is in the snapshot only to refuse all requests.
+    pub(crate) fn refuses(&self) -> bool {
+        self.holds || self.filters.refuse
     }
 
     /// Returns true if routes can be served on it.

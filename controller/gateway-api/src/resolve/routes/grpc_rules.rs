@@ -33,6 +33,10 @@ impl RouteRule for GrpcRule {
         self.matches.len().max(1)
     }
 
+    fn protects(&self) -> bool {
+        filters::protect(&self.filters, &self.backend_refs)
+    }
+
     fn check<'w>(
         &'w self,
         index: usize,
@@ -76,12 +80,15 @@ impl RouteRule for GrpcRule {
         withheld: bool,
         cx: &mut RuleContext<'_, '_, '_>,
     ) -> Option<CheckedRule> {
-        let protects = withheld || filters::protect(&self.filters, &self.backend_refs);
-        protects.then(|| {
-            let read = |spec: &GrpcMatch| read_match(spec, cx.regexes);
-            let matches = matches::read_known(&self.matches, any_call(), read);
+        (withheld || self.protects()).then(|| {
+            let read = |spec: &GrpcMatch| widened(spec, cx.regexes);
+            let matches = matches::read_widened(&self.matches, any_call(), read);
             CheckedRule::refusing(index, matches)
         })
+    }
+
+    fn refusing_all(_cx: &RuleContext<'_, '_, '_>) -> CheckedRule {
+        CheckedRule::refusing(0, vec![any_call()])
     }
 
     fn all(checked: Vec<CheckedRule>) -> Rules {
@@ -135,6 +142,25 @@ fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, Str
         instructions,
         ..RouteMatch::all()
     })
+}
+
+/// Reads one match without the parts of it that cannot be read.
+fn widened(spec: &GrpcMatch, regexes: &mut Regexes) -> RouteMatch {
+    let GrpcMatch { method, headers } = spec;
+    let mut part = |part: GrpcMatch| read_match(&part, regexes).unwrap_or_else(|_| any_call());
+    let by_method = part(GrpcMatch {
+        method: method.clone(),
+        headers: Vec::new(),
+    });
+    let by_headers = part(GrpcMatch {
+        method: None,
+        headers: headers.clone(),
+    });
+    RouteMatch {
+        headers: by_headers.headers,
+        instructions: by_method.instructions + by_headers.instructions,
+        ..by_method
+    }
 }
 
 fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKind, Grpc), String> {

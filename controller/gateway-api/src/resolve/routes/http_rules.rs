@@ -36,6 +36,10 @@ impl RouteRule for HttpRule {
         self.matches.len().max(1)
     }
 
+    fn protects(&self) -> bool {
+        filters::protect(&self.filters, &self.backend_refs)
+    }
+
     fn check<'w>(
         &'w self,
         index: usize,
@@ -96,12 +100,15 @@ impl RouteRule for HttpRule {
         withheld: bool,
         cx: &mut RuleContext<'_, '_, '_>,
     ) -> Option<CheckedRule> {
-        let protects = withheld || filters::protect(&self.filters, &self.backend_refs);
-        protects.then(|| {
-            let read = |spec: &HttpMatch| matches::read(spec, cx.regexes);
-            let matches = matches::read_known(&self.matches, RouteMatch::all(), read);
+        (withheld || self.protects()).then(|| {
+            let read = |spec: &HttpMatch| matches::widened(spec, cx.regexes);
+            let matches = matches::read_widened(&self.matches, RouteMatch::all(), read);
             CheckedRule::refusing(index, matches)
         })
+    }
+
+    fn refusing_all(_cx: &RuleContext<'_, '_, '_>) -> CheckedRule {
+        CheckedRule::refusing(0, vec![RouteMatch::all()])
     }
 
     fn all(checked: Vec<CheckedRule>) -> Rules {

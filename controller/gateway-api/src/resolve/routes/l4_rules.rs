@@ -27,6 +27,10 @@ impl RouteRule for L4Rule {
         0
     }
 
+    fn protects(&self) -> bool {
+        filters::protect(&[], &self.backend_refs)
+    }
+
     fn check<'w>(
         &'w self,
         index: usize,
@@ -92,15 +96,18 @@ impl RouteRule for L4Rule {
         withheld: bool,
         cx: &mut RuleContext<'_, '_, '_>,
     ) -> Option<Shares> {
-        let protects = withheld || filters::protect(&[], &self.backend_refs);
-        // Without backends all connections are refused.
-        protects.then(|| Shares {
+        (withheld || self.protects()).then(|| Self::refusing_all(cx))
+    }
+
+    /// Without backends all connections are refused.
+    fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Shares {
+        Shares {
             passed: Vec::new(),
             terminated: cx.terminates_tls.then(|| Terminated {
                 backends: Vec::new(),
                 resolved: Verdict::default(),
             }),
-        })
+        }
     }
 
     fn all(checked: Vec<Shares>) -> Rules {

@@ -85,17 +85,50 @@ impl RouteMatch {
     }
 }
 
-/// Returns those of the matches that can be read. For rules that refuse what they match.
-pub(crate) fn read_known<S>(
+/// Returns matches that take at least what these take, each in its place. For rules that refuse what they match: what is not
+/// understood of a match must not leave its requests to another route. `read` leaves out what it cannot read.
+pub(crate) fn read_widened<S>(
     specs: &[S],
     all: RouteMatch,
-    read: impl FnMut(&S) -> Result<RouteMatch, String>,
+    read: impl FnMut(&S) -> RouteMatch,
 ) -> Vec<RouteMatch> {
-    if specs.is_empty() {
+    if specs.is_empty() || specs.len() > limits::MAX_MATCHES {
         return vec![all];
     }
-    let known = specs.iter().take(limits::MAX_MATCHES);
-    known.map(read).filter_map(Result::ok).collect()
+    specs.iter().map(read).collect()
+}
+
+/// Reads one match without the parts of it that cannot be read.
+pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
+    let HttpMatch {
+        path,
+        headers,
+        query_params,
+        method,
+    } = spec;
+    let mut part = |path: &Option<PathMatch>, headers: &[_], query_params: &[_]| {
+        let part = HttpMatch {
+            path: path.clone(),
+            headers: headers.to_vec(),
+            query_params: query_params.to_vec(),
+            method: None,
+        };
+        read(&part, regexes).unwrap_or_else(|_| RouteMatch::all())
+    };
+    let by_path = part(path, &[], &[]);
+    let by_headers = part(&None, headers, &[]);
+    let by_query = part(&None, &[], query_params);
+    let method = method.as_deref().unwrap_or_default();
+    let is_method = names::check_token(format_args!("method"), method).is_ok();
+    RouteMatch {
+        path: by_path.path,
+        // One that is not supported is still told from others.
+        method: if is_method { method } else { "" }.to_owned(),
+        headers: by_headers.headers,
+        query_params: by_query.query_params,
+        grpc: None,
+        instructions: by_path.instructions + by_headers.instructions + by_query.instructions,
+    }
 }
 
 /// Reads the matches of a rule; a rule without any has the match `all`.

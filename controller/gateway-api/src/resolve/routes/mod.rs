@@ -122,6 +122,7 @@ pub(crate) fn check_all<'w>(
 }
 
 /// Checks one route, and finds the listeners of its parents that match.
+// Long: the route as a whole decides how its rules are read, so that nothing is looked into that a limit forbids.
 fn check<'w, R: RouteRule>(
     spec: &'w RouteSpec<R>,
     route: &Route<'w>,
@@ -152,9 +153,21 @@ fn check<'w, R: RouteRule>(
         parents,
         accepted,
     };
-    let unknown = withheld(metadata, &mut checked.accepted);
+    let protects = spec.rules.iter().any(RouteRule::protects);
+    let refused = withheld(metadata, &checked.accepted);
+    let unplaced = names::check_object(&metadata.namespace, &metadata.name).is_err()
+        || (hostnames.is_empty() && !spec.hostnames.is_empty());
+    let matches: usize = spec.rules.iter().map(RouteRule::matches).sum();
+    let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
     // A route that breaks a limit is not looked into any further: limits bound our own work too.
-    if checked.accepted.good() {
+    if let Err(why) = &refused
+        && (unplaced || !attaches_refusing(metadata, protects))
+    {
+        if checked.accepted.good() {
+            let message = why.clone();
+            checked.accepted.refuse(Reason::UnsupportedValue, message);
+        }
+    } else {
         let mut cx = RuleContext {
             referrer: Referrer {
                 group: GATEWAY_GROUP,
@@ -176,9 +189,9 @@ fn check<'w, R: RouteRule>(
             resolved,
             policed,
             dropped,
-        } = match unknown {
-            Some(why) => rule_list::refused(&spec.rules, &why, &mut cx),
-            None => rule_list::check(&spec.rules, metadata, &mut cx),
+        } = match refused {
+            Err(why) => rule_list::refused(&spec.rules, &why, readable, &mut cx),
+            Ok(()) => rule_list::check(&spec.rules, metadata, &mut cx),
         };
         checked.refuses = refuses;
         checked.rules = rules;
@@ -190,19 +203,27 @@ fn check<'w, R: RouteRule>(
     checked
 }
 
-/// Returns the reason why all requests of a route are refused: a field that may protect them is not known. If the field may say
-/// where they come from, or something else is wrong, the reason refuses the route.
-fn withheld(metadata: &Metadata, accepted: &mut Verdict) -> Option<String> {
+/// Returns an error if no request of a route may be served: a field that may protect them is not known, or the route is not valid.
+fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     let unknown = metadata.unknown.refusal("rules");
-    let narrows = metadata.unknown.iter().any(|field| {
-        let in_spec = field.path.fields().nth(1);
-        field.protects && matches!(in_spec, Some("parentRefs" | "hostnames"))
-    });
-    if narrows || !accepted.good() {
-        accepted.refuse_if(Reason::UnsupportedValue, unknown);
-        return None;
+    let fault = accepted.fault().map(|(_, why)| why.to_owned());
+    let faults: Vec<String> = fault.into_iter().chain(unknown).collect();
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(faults.join("; "))
     }
-    unknown
+}
+
+/// Returns true if a route of which nothing is served attaches all the same, to refuse its requests: they may be protected. Where a
+/// field that is not known says where it attaches or what for, it may attach for more than its author meant: only for filters.
+fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
+    let unknown = || metadata.unknown.iter().filter(|field| field.protects);
+    let narrows = unknown().any(|field| {
+        let in_spec = field.path.fields().nth(1);
+        matches!(in_spec, Some("parentRefs" | "hostnames"))
+    });
+    protects || (!narrows && unknown().count() > 0)
 }
 
 /// Finds the listeners of each parent that match; also returns true if one of them terminates the TLS of a TLSRoute.

@@ -81,6 +81,7 @@ impl<'w> RuleFindings<'w> {
 }
 
 /// Checks all rules of a route, in one loop: the name of each is compared with those before it, and its fate depends on the others.
+// Long: one loop over the rules, and what follows from all of them together.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,
@@ -125,11 +126,14 @@ pub(super) fn check<'w, R: RouteRule>(
         policed,
     } = findings;
     let refuses = standing == 0 && !checked.is_empty();
-    let rules = R::all(checked);
+    let (mut refuses, mut checked) = (refuses, R::all(checked));
     let mut accepted = Verdict::default();
-    let affordable = rules.affordable();
-    let refuses = refuses && affordable.is_ok();
-    if let Err(why) = affordable {
+    if let Err(why) = checked.affordable() {
+        // Its matches are too expensive even to be refused.
+        refuses = rules.iter().any(RouteRule::protects)
+            || metadata.unknown.iter().any(|field| field.protects);
+        checked = R::all(Vec::from_iter(refuses.then(|| R::refusing_all(cx))));
+        let why = if refuses { why + &all_refused() } else { why };
         accepted.refuse(Reason::UnsupportedValue, why);
     }
     let dropped = if standing > 0 {
@@ -141,7 +145,7 @@ pub(super) fn check<'w, R: RouteRule>(
         None
     };
     CheckedRules {
-        rules,
+        rules: checked,
         accepted,
         refuses,
         resolved,
@@ -150,22 +154,32 @@ pub(super) fn check<'w, R: RouteRule>(
     }
 }
 
-/// Returns the rules of a route that cannot be served because of `why`, a field that protects it as a whole: all of them refuse.
+/// Returns the consequence for a route of which nothing is served, to be appended to a message.
+fn all_refused() -> String {
+    format!("; all requests are answered with {}", refusal::HTTP)
+}
+
+/// Returns the rules of a route that cannot be served because of `why`, something that concerns it as a whole: all of them refuse.
+/// `readable` is false if they are too many to be looked into, so that one rule refuses everything.
 pub(super) fn refused<'w, R: RouteRule>(
     rules: &'w [R],
     why: &str,
+    readable: bool,
     cx: &mut RuleContext<'_, 'w, '_>,
 ) -> CheckedRules<'w> {
     let rules = if rules.is_empty() { R::DEFAULT } else { rules };
-    let rules = rules.iter().enumerate();
-    let rules = rules.filter_map(|(i, rule)| rule.refusing(i, true, cx));
-    let rules = R::all(rules.collect());
+    let looked_at = rules.iter().enumerate().filter(|_| readable);
+    let refusing = looked_at.filter_map(|(i, rule)| rule.refusing(i, true, cx));
+    let mut refusing = R::all(refusing.collect());
+    if !readable || refusing.affordable().is_err() {
+        refusing = R::all(vec![R::refusing_all(cx)]);
+    }
     let mut accepted = Verdict::default();
-    let follows = format!("all requests are answered with {}", refusal::HTTP);
-    accepted.refuse(Reason::UnsupportedValue, format!("{why}; {follows}"));
+    let message = why.to_owned() + &all_refused();
+    accepted.refuse(Reason::UnsupportedValue, message);
     CheckedRules {
-        refuses: rules.affordable().is_ok(),
-        rules,
+        refuses: true,
+        rules: refusing,
         accepted,
         resolved: Verdict::default(),
         policed: BTreeSet::new(),

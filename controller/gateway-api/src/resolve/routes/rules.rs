@@ -33,6 +33,9 @@ pub(crate) trait RouteRule: Sized + 'static {
     /// Returns the number of matches for which the rule counts in the limit of all rules.
     fn matches(&self) -> usize;
 
+    /// Returns true if it has filters that may protect something.
+    fn protects(&self) -> bool;
+
     /// Checks the rule at place `index` of its route. `unknown` is the reason why the rule must not be served as it is
     /// read: it has unknown fields that may protect something.
     fn check<'w>(
@@ -50,6 +53,9 @@ pub(crate) trait RouteRule: Sized + 'static {
         withheld: bool,
         cx: &mut RuleContext<'_, '_, '_>,
     ) -> Option<Self::Checked>;
+
+    /// Returns what stands in the place of all rules of a route that breaks a limit: everything that it attaches for gets an error.
+    fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Self::Checked;
 
     /// Puts the checked rules of a route together.
     fn all(checked: Vec<Self::Checked>) -> Rules;

@@ -41,10 +41,8 @@ pub(crate) fn assemble<'w>(
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
     // Beside others, whose listeners would have the requests that its own refuse.
-    let refuses = |it: &CheckedGateway<'_>| {
-        let refusing = it.listeners.iter().any(|listener| listener.filters.refuse);
-        together.len() > 1 && it.accepted.good() && refusing
-    };
+    let refuses =
+        |it: &CheckedGateway<'_>| together.len() > 1 && it.accepted.good() && it.has_refusing();
     let is_served = |it: &&&AttachedGateway<'_, '_>| {
         let gateway = it.gateway;
         (gateway.verdict().good() || refuses(gateway)) && !gateway.addresses.nowhere()

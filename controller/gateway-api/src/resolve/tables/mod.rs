@@ -157,6 +157,11 @@ fn by_port<'a>(
             schema::Protocol::RawUdp => schema::Transport::Udp,
             _ => schema::Transport::Tcp,
         };
+        // Connections are closed before a handshake.
+        let protocol = match protocol {
+            schema::Protocol::Https if listener.holds => schema::Protocol::Tls,
+            protocol => protocol,
+        };
         by_port
             .entry((transport.into(), port))
             .or_default()
@@ -189,7 +194,7 @@ fn to_schema(
 ) -> schema::Listener {
     let l4_routes = match placed.protocol {
         // Nothing gets through without what it lacks.
-        _ if placed.listener.filters.refuse => Vec::new(),
+        _ if placed.listener.refuses() => Vec::new(),
         schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
         schema::Protocol::Tls => {
             let terminates = placed.listener.tls.is_some();

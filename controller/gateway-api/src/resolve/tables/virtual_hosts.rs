@@ -92,7 +92,7 @@ impl VirtualHosts {
             if !owners.owns(listener.hostname, domain) {
                 continue;
             }
-            if listener.listener.filters.refuse {
+            if listener.listener.refuses() {
                 self.insert(domain, vec![answering(listener, refusal::HTTP)]);
                 continue;
             }

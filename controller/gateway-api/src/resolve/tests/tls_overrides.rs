@@ -71,13 +71,13 @@ fn a_set_overrides_the_gateway_for_its_own_names_where_it_is_allowed_to() {
         (true, SAME_NAMESPACE, OWN, SAME, GATEWAY),
         (true, SAME_NAMESPACE, OWN, NARROWER, SET),
         (true, SAME_NAMESPACE, OWN, OTHER, SET),
-        // A set whose certificate is not there takes no name from the Gateway.
+        // One whose certificate is not there has its narrower name refused, rather than shown the Gateway's.
         (true, ALLOWED, MISSING, SAME, GATEWAY),
-        (true, ALLOWED, MISSING, NARROWER, GATEWAY),
+        (true, ALLOWED, MISSING, NARROWER, NOBODY),
         (true, ALLOWED, MISSING, OTHER, NOBODY),
         // One that says nothing of TLS does not inherit the Gateway's certificate.
         (true, ALLOWED, NONE, SAME, GATEWAY),
-        (true, ALLOWED, NONE, NARROWER, GATEWAY),
+        (true, ALLOWED, NONE, NARROWER, NOBODY),
         (true, ALLOWED, NONE, OTHER, NOBODY),
         // A Gateway without TLS of its own.
         (false, ALLOWED, OWN, SAME, SET),
