@@ -143,6 +143,7 @@ async fn a_host_that_serves_has_its_own_ports_and_a_running_agent() {
         "settings",
         "directories",
         "disk",
+        "modes",
     ] {
         for finding in of(&examination, check) {
             assert_eq!(finding["severity"], "ok", "{check}: {examination:#}");

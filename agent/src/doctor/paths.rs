@@ -16,6 +16,9 @@ const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
 /// Permissions of a socket at most: its directory keeps others out.
 const SOCKET: u32 = 0o770;
+/// Permissions at most of the directories of access logs and of the logs, which the group of collectors reads.
+const LOG_DIRECTORY: u32 = 0o750;
+const LOG: u32 = 0o640;
 /// Permissions at most of a certificate request and its answer, which people carry and which hold no key.
 const CARRIED: u32 = 0o664;
 
@@ -49,6 +52,13 @@ fn is_carried(path: &Path) -> bool {
     matches!(name, Some("request.pem" | "certificate.pem")) && root == Some(OsStr::new("requests"))
 }
 
+/// Returns true for the default directory of access logs, in a state directory, and for what is in it.
+fn is_access_log(path: &Path) -> bool {
+    path.ancestors()
+        .take(3)
+        .any(|above| above.file_name() == Some(OsStr::new("access-logs")))
+}
+
 fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>) {
     if *left == 0 || misplaced.len() >= MAX_FAULTS {
         return;
@@ -63,9 +73,11 @@ fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>
         return;
     }
     let wanted_mode = match () {
+        () if kind.is_dir() && is_access_log(path) => LOG_DIRECTORY,
         () if kind.is_dir() => DIRECTORY,
         () if kind.is_socket() => SOCKET,
         () if is_carried(path) => CARRIED,
+        () if is_access_log(path) => LOG,
         () => FILE,
     };
     let mode = meta.mode() & 0o7777;
