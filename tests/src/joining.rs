@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use sesame_agent::seal::{SealMethod, SealSettings, SealingKeys};
+use sesame_proto::at_rest;
 use tempfile::TempDir;
 
 use crate::agent::{agent_binary, beside_test, words};
@@ -143,10 +145,10 @@ impl Host {
     }
 
     /// Has the host join, which has to succeed; gives back its credential.
-    pub fn joined(&self, token: &str) -> String {
+    pub async fn joined(&self, token: &str) -> String {
         let output = self.join(token);
         assert!(output.status.success(), "{}", words(&output));
-        credential(&self.state())
+        credential(&self.state()).await
     }
 
     /// Runs `sesame-agent leave`.
@@ -194,9 +196,22 @@ pub fn leave(state: &Path, config: &Path, runtime: &Path) -> Output {
     run(&agent_binary(), &arguments, "", &[])
 }
 
-/// The credential in a state directory.
-pub fn credential(state: &Path) -> String {
-    std::fs::read_to_string(state.join("cluster/token")).expect("a credential")
+/// The credential in a state directory, which is sealed there.
+pub async fn credential(state: &Path) -> String {
+    let stored = std::fs::read(credential_path(state)).expect("a credential");
+    assert!(at_rest::is_sealed(&stored), "the credential is in clear");
+    let settings = SealSettings {
+        method: SealMethod::Auto,
+        directory: state.join("seal"),
+    };
+    let keys = SealingKeys::found(&settings).await;
+    let opened = keys.open_text(stored, Path::new("cluster/token"));
+    opened.expect("a key of this host has sealed it").0
+}
+
+/// The file of the credential in a state directory.
+pub fn credential_path(state: &Path) -> PathBuf {
+    state.join("cluster/token")
 }
 
 /// The settings that `join` wrote, as options of `run`.

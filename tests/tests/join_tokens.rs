@@ -44,12 +44,13 @@ async fn a_token_is_good_for_one_host_and_a_host_for_itself() {
     stolen(&site).await;
     let (a, b) = (Host::new(), Host::new());
     let first = site.token(&["--gateway", "default/edge", "--host", "a"]);
-    let as_a = site.cluster.bearer(&a.joined(&first));
+    let as_a = site.cluster.bearer(&a.joined(&first).await);
     // Another joins with a copy.
     refused(&b.join(&first), "join token");
-    let as_b =
-        site.cluster
-            .bearer(&b.joined(&site.token(&["--gateway", "bank/vault", "--host", "b"])));
+    let as_b = site.cluster.bearer(
+        &b.joined(&site.token(&["--gateway", "bank/vault", "--host", "b"]))
+            .await,
+    );
     rights(&site, &as_a, &as_b).await;
     refused(
         &a.join(&site.token(&["--fleet", "default"])),
@@ -259,7 +260,9 @@ async fn leaves(site: &Site, host: &Host, client: &Client) {
 /// A fleet's hosts have the keys of its Gateways, also of one that comes later.
 async fn fleet(site: &Site) {
     let host = Host::new();
-    let credential = host.joined(&site.token(&["--fleet", "default", "--host", "f"]));
+    let credential = host
+        .joined(&site.token(&["--fleet", "default", "--host", "f"]))
+        .await;
     let client = site.cluster.bearer(&credential);
     let allowed = async |gateway: NamespacedName| {
         let path = format!("{CORE}/secrets/{}", key_secret_name(&gateway, 0));

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -10,7 +11,9 @@ use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::clock::Clock;
 use sesame_tests::controller::{ControllerUnderTest, condition};
-use sesame_tests::joining::{Host, Site, credential, join, leave, options, refused, text};
+use sesame_tests::joining::{
+    Host, Site, credential, credential_path, join, leave, options, refused, text,
+};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served};
 use sesame_tests::network;
@@ -92,7 +95,7 @@ async fn a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_r
     assert_eq!(site.row("host-1")["access"], "invited");
     let joined = join(&agent.state(), &config, &token, &[]);
     assert!(joined.status.success(), "{}", words(&joined));
-    let first = credential(&agent.state());
+    let first = credential(&agent.state()).await;
     assert!(!words(&joined).contains(&first), "a credential is printed");
     let state = agent.state();
     let mode = |name: &str| {
@@ -103,11 +106,14 @@ async fn a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_r
     let flags = options(&config);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     agent.add_flags(&flags);
+    // An older release left it in clear.
+    std::fs::write(credential_path(&agent.state()), &first).expect("a file");
     agent.restart();
     let request = agent.get(80, "join.test", "/");
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
+    assert_eq!(credential(&agent.state()).await, first, "it is sealed");
     println!("join token to first answer: {:.1?}", begun.elapsed());
     let load = Load::start(&Plan::new(vec![request]));
 
@@ -122,7 +128,7 @@ async fn a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_r
     // Half of its life is over by the clock of the host.
     clock.set(310);
     let second = eventually("the credential is renewed", SOON, async || {
-        let now = credential(&agent.state());
+        let now = credential(&agent.state()).await;
         if now == first {
             Err(agent.log_tail())
         } else {
@@ -131,6 +137,9 @@ async fn a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_r
     })
     .await;
     assert_eq!((mode("token"), mode("kubeconfig")), (0o600, 0o600));
+    for token in [&first, &second] {
+        assert_eq!(holding(&agent.state(), token), [] as [PathBuf; 0]);
+    }
     let renewed = site.cluster.bearer(&second);
     renewed
         .get(&format!("{CORE}/configmaps"))
@@ -148,6 +157,22 @@ async fn a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_r
     assert!(left.status.success(), "{}", words(&left));
     assert!(!agent.state().join("cluster").exists());
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "");
+}
+
+/// The files below a directory that hold this text.
+fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(holding(&path, text));
+        } else {
+            let bytes = std::fs::read(&path).expect("a file");
+            let mut parts = bytes.windows(text.len());
+            found.extend(parts.any(|part| part == text.as_bytes()).then_some(path));
+        }
+    }
+    found
 }
 
 /// The host tells what it is.
@@ -233,7 +258,7 @@ async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
     let output = site.hosts(&["revoke", "host-1"]);
     assert!(output.status.success(), "{}", words(&output));
     refused(&site.hosts(&["revoke", "host-1"]), "no host host-1");
-    let stolen = site.cluster.bearer(&credential(&agent.state()));
+    let stolen = site.cluster.bearer(&credential(&agent.state()).await);
     eventually("the access has ended", SOON, async || {
         match stolen.get(&format!("{CORE}/configmaps")).await {
             Err(error) if error.is(401) || error.is(403) => Ok(()),

@@ -91,6 +91,7 @@ impl ClusterArgs {
             host,
             zone: zone.unwrap_or_default(),
             trusted,
+            stored: None,
         }))
     }
 }

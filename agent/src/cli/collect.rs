@@ -19,6 +19,8 @@ use crate::doctor::findings;
 use crate::host::credentials;
 use crate::run::history::History;
 use crate::run::inspect::{self, InspectedGateway};
+#[cfg(feature = "cluster")]
+use crate::source::cluster::stored_token::StoredToken;
 
 /// Collects the findings of the doctor, the status and history, settings, what Envoy says of itself, the ends of logs and the kernel's limits, as
 /// .tar.zst of mode 0600. Private keys, tokens and passwords are taken out; names, addresses and certificates are not.
@@ -60,7 +62,12 @@ pub(crate) fn main(
     let gateways = inspect::accepted(&state_dir);
     // Without the credentials of the service manager nothing of them can be in what is read either.
     let kubeconfig = value("kubeconfig").and_then(|path| credentials::resolve(path).ok());
-    let secrets = Secrets::new(gather::secrets(&gateways, kubeconfig.as_deref()))?;
+    #[cfg(feature = "cluster")]
+    let tokens = [StoredToken::copy_below(&agent.runtime_dir)];
+    #[cfg(not(feature = "cluster"))]
+    let tokens = [];
+    let secrets = gather::secrets(&gateways, kubeconfig.as_deref(), &tokens);
+    let secrets = Secrets::new(secrets)?;
     let versions = serde_json::json!({
         "agent": env!("CARGO_PKG_VERSION"),
         "envoy": facts.envoy.as_ref().map(|envoy| &envoy.version).ok(),

@@ -20,6 +20,10 @@ use crate::run::inspect::{self, InspectedGateway};
 use crate::run::reload::{Setting, SettingOrigin};
 use crate::run::report::Report;
 use crate::run::{RunOptions, Source};
+#[cfg(feature = "cluster")]
+use crate::seal::SealingKeys;
+#[cfg(feature = "cluster")]
+use crate::source::cluster::{ClusterSettings, stored_token::StoredToken};
 use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
 
@@ -151,7 +155,7 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         Some(seen) => seen.cluster.clone(),
         None => options
             .as_ref()
-            .and_then(|options| cluster(&runtime, options)),
+            .and_then(|options| cluster(&runtime, options, &agent.runtime_dir)),
     };
     let inquiry = Inquiry {
         settings: (loaded.path.clone(), faults),
@@ -303,15 +307,26 @@ fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGate
 }
 
 #[cfg(feature = "cluster")]
-fn cluster(runtime: &tokio::runtime::Runtime, options: &RunOptions) -> Option<ClusterFacts> {
+fn cluster(
+    runtime: &tokio::runtime::Runtime,
+    options: &RunOptions,
+    runtime_dir: &Path,
+) -> Option<ClusterFacts> {
     match &options.source {
-        Source::Cluster(settings) => Some(runtime.block_on(crate::doctor::cluster::ask(settings))),
+        Source::Cluster(settings) => Some(runtime.block_on(async {
+            let keys = SealingKeys::found(&options.seal).await;
+            let settings = ClusterSettings {
+                stored: Some(StoredToken::of_command(runtime_dir, keys.into())),
+                ..settings.clone()
+            };
+            crate::doctor::cluster::ask(&settings).await
+        })),
         _ => None,
     }
 }
 
 #[cfg(not(feature = "cluster"))]
-fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions) -> Option<ClusterFacts> {
+fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions, _: &Path) -> Option<ClusterFacts> {
     None
 }
 

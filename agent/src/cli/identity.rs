@@ -5,8 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use super::agent;
 use super::output::Format;
+use super::seal::SealLikeAgentArgs;
+use super::settings::LoadedSettings;
 use crate::run::DEFAULT_STATE_DIR;
+use crate::seal::SealingKeys;
 use crate::source::bundles::state::BundleState;
 
 #[derive(Debug, Args)]
@@ -14,6 +18,8 @@ pub(crate) struct IdentityArgs {
     /// State directory of the agent, which keeps the private key. It is never printed.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
+    #[command(flatten)]
+    seal: SealLikeAgentArgs,
     /// Format of the answer.
     #[arg(long, short, default_value = "table")]
     output: Format,
@@ -27,8 +33,17 @@ struct IdentityAnswer {
     created: bool,
 }
 
-pub(crate) fn main(args: &IdentityArgs) -> anyhow::Result<u8> {
-    let (public_key, created) = BundleState::open(&args.state_dir)?.public_identity()?;
+pub(crate) fn main(args: &IdentityArgs, loaded: &LoadedSettings) -> anyhow::Result<u8> {
+    let state = BundleState::open(&args.state_dir)?;
+    let (public_key, created) = if let Some(public_key) = state.sealed_identity()? {
+        (public_key, false)
+    } else {
+        // What the agent will read is sealed as it does, at once.
+        let seal = args.seal.settings(loaded, &args.state_dir);
+        let keys = agent::runtime()?.block_on(SealingKeys::prepare(&seal));
+        let (identity, created) = state.sealed_with(keys.into()).create_identity()?;
+        (identity.public().to_string(), created)
+    };
     let answer = IdentityAnswer {
         public_key,
         created,

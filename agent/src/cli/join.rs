@@ -15,11 +15,16 @@ use sesame_published::join_token::{JoinToken, MAX_JOIN_TOKEN_BYTES};
 
 use super::EXIT_WRONG;
 use super::agent::{self, AgentArgs};
-use crate::join::credentials::{self, Stored};
+use super::seal::SealLikeAgentArgs;
+use super::settings::LoadedSettings;
+use super::store_credentials::CredentialStore;
+use crate::join::credentials;
 use crate::join::settings_file::DEFAULT_CONFIG;
 use crate::join::{exchange, owner, service, settings_file};
 use crate::run::DEFAULT_STATE_DIR;
 use crate::run::report::Report;
+use crate::seal::SealingKeys;
+use crate::source::cluster::stored_token::StoredToken;
 
 /// Time between two questions to an agent that starts.
 const EVERY: Duration = Duration::from_millis(250);
@@ -39,6 +44,8 @@ pub(crate) struct JoinArgs {
     zone: Option<String>,
     #[command(flatten)]
     places: Places,
+    #[command(flatten)]
+    seal: SealLikeAgentArgs,
     /// Join although this host has joined before.
     #[arg(long)]
     replace: bool,
@@ -83,12 +90,17 @@ struct Joined {
     reasons: Vec<String>,
 }
 
-pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
+pub(crate) fn main(
+    agent: &AgentArgs,
+    args: &JoinArgs,
+    loaded: &LoadedSettings,
+) -> anyhow::Result<u8> {
     let JoinArgs {
         token,
         token_file,
         zone,
         places,
+        seal,
         replace,
         wait_seconds,
     } = args;
@@ -98,7 +110,12 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
         no_service,
     } = places;
     let token = usable_token(token.as_deref(), token_file.as_deref(), Timestamp::now())?;
-    refuse_to_join_twice(state_dir, *replace)?;
+    let runtime = agent::runtime()?;
+    if !replace {
+        let seal = seal.settings(loaded, state_dir);
+        let found = runtime.block_on(SealingKeys::found(&seal));
+        refuse_to_join_twice(state_dir, &agent.runtime_dir, found)?;
+    }
     // Whatever can fail on this host does so before the token is used up.
     let owner = owner::of(state_dir)?;
     let state = there(state_dir, owner.is_none())
@@ -112,34 +129,26 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
     let joined = joined.with_context(at)?;
     settings_file::write(config, &text).with_context(at)?;
 
-    let runtime = agent::runtime()?;
+    let store = CredentialStore {
+        owner,
+        seal: seal.settings(loaded, &state),
+        state: &state,
+        runtime_dir: &agent.runtime_dir,
+    };
+    store.prepare()?;
+
     let (client, credential) = runtime.block_on(exchange::exchange(&token))?;
     let expires = Credential::parse(&credential).map(|claims| claims.expires);
     let stored = credentials::of(&token, credential, &state)?;
-    match owner {
-        None => credentials::store(&state, &stored)?,
-        Some(owner) => {
-            let state = state.to_string_lossy();
-            let stored = serde_json::to_vec(&stored)?;
-            owner.run(&["store-credentials", "--state-dir", &state], &stored)?;
-        }
-    }
+    store.store(&stored)?;
     settings_file::write(config, &joined).with_context(at)?;
     if let Err(error) = runtime.block_on(exchange::end_invitation(client, &token)) {
         // Its token is of no use any more; only the list of hosts shows it until it expires.
         tracing::warn!("{error}");
     }
 
-    let mut answer = Joined {
-        host: token.host.clone(),
-        server: token.server.clone(),
-        config: config.clone(),
-        set_aside: settings_file::aside(&joined).map(str::to_owned),
-        credential_expires: expires,
-        started: false,
-        serving: None,
-        reasons: Vec::new(),
-    };
+    let set_aside = settings_file::aside(&joined).map(str::to_owned);
+    let mut answer = Joined::new(&token, config, set_aside, expires);
     if !no_service && service::is_there() {
         service::start()?;
         answer.note_start(wait(agent, Duration::from_secs(*wait_seconds)));
@@ -151,6 +160,24 @@ pub(crate) fn main(agent: &AgentArgs, args: &JoinArgs) -> anyhow::Result<u8> {
 }
 
 impl Joined {
+    fn new(
+        token: &JoinToken,
+        config: &Path,
+        set_aside: Option<String>,
+        credential_expires: Option<Timestamp>,
+    ) -> Self {
+        Self {
+            host: token.host.clone(),
+            server: token.server.clone(),
+            config: config.to_owned(),
+            set_aside,
+            credential_expires,
+            started: false,
+            serving: None,
+            reasons: Vec::new(),
+        }
+    }
+
     /// Takes note that the service was started, and of the reasons why not everything is served.
     fn note_start(&mut self, reasons: Vec<String>) {
         self.started = true;
@@ -191,10 +218,16 @@ fn usable_token(
     Ok(token)
 }
 
-/// Fails if this host has a credential that is still good, unless it is to be replaced.
-fn refuse_to_join_twice(state_dir: &Path, replace: bool) -> anyhow::Result<()> {
-    let before = credentials::read(state_dir).filter(|before| before.expires > Timestamp::now());
-    if before.is_some() && !replace {
+/// Fails if this host has a credential that is still good, or cannot be read.
+fn refuse_to_join_twice(
+    state_dir: &Path,
+    runtime_dir: &Path,
+    found: SealingKeys,
+) -> anyhow::Result<()> {
+    let sealed = StoredToken::of_command(runtime_dir, found.into());
+    let before = credentials::read(state_dir, &sealed);
+    let is_good = |before: &Credential| before.expires > Timestamp::now();
+    if before.map_or(true, |before| before.is_some_and(|before| is_good(&before))) {
         let host = credentials::host(state_dir).unwrap_or_default();
         bail!(
             "this host has joined already, as {host}; `sesame-agent leave` first, or --replace to join anew"
@@ -313,24 +346,4 @@ fn option(name: &str, value: &serde_json::Value) -> String {
         }
         _ => format!("--{name}"),
     }
-}
-
-/// Stores credentials that come on standard input, for `join` of root.
-#[derive(Debug, Args)]
-pub(crate) struct StoreArgs {
-    /// State directory of the agent.
-    #[arg(long, value_name = "DIR")]
-    state_dir: PathBuf,
-}
-
-pub(crate) fn store(args: &StoreArgs) -> anyhow::Result<u8> {
-    let mut text = String::new();
-    let limit = 4 * MAX_JOIN_TOKEN_BYTES as u64;
-    std::io::stdin().take(limit).read_to_string(&mut text)?;
-    // The error of a text with secrets in it would hold some of them.
-    let stored: Stored = serde_json::from_str(&text)
-        .map_err(|_| anyhow::anyhow!("expected credentials on standard input"))?;
-    credentials::store(&args.state_dir, &stored)
-        .with_context(|| format!("--state-dir {}", args.state_dir.display()))?;
-    Ok(0)
 }

@@ -1,5 +1,7 @@
 //! `sesame-agent leave`: undoes `join`, here and in the cluster.
 
+use std::path::Path;
+
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::json;
@@ -7,7 +9,12 @@ use serde_json::json;
 use super::agent::{self, AgentArgs};
 use super::join::Places;
 use super::output;
+use super::seal::{SealLikeAgentArgs, options as seal_options};
+use super::settings::LoadedSettings;
+use crate::host::remove_if_there;
 use crate::join::{credentials, leave, owner, service, settings_file};
+use crate::seal::{SealSettings, SealingKeys};
+use crate::source::cluster::stored_token::StoredToken;
 
 /// Ends the service, if systemd runs it, removes this host from the cluster, and removes its credentials and the settings that
 /// `join` wrote.
@@ -15,6 +22,8 @@ use crate::join::{credentials, leave, owner, service, settings_file};
 pub(crate) struct LeaveArgs {
     #[command(flatten)]
     places: Places,
+    #[command(flatten)]
+    seal: SealLikeAgentArgs,
     /// Remove everything here, even if the cluster cannot be told or an agent runs.
     #[arg(long)]
     force: bool,
@@ -23,7 +32,11 @@ pub(crate) struct LeaveArgs {
     only_cluster: bool,
 }
 
-pub(crate) fn main(agent: &AgentArgs, args: &LeaveArgs) -> anyhow::Result<u8> {
+pub(crate) fn main(
+    agent: &AgentArgs,
+    args: &LeaveArgs,
+    loaded: &LoadedSettings,
+) -> anyhow::Result<u8> {
     let LeaveArgs {
         places:
             Places {
@@ -31,13 +44,14 @@ pub(crate) fn main(agent: &AgentArgs, args: &LeaveArgs) -> anyhow::Result<u8> {
                 config,
                 no_service,
             },
+        seal,
         force,
         only_cluster,
     } = args;
     let at = || format!("--config {}", config.display());
-    let tell = || agent::runtime()?.block_on(leave::leave(state_dir));
+    let seal = seal.settings(loaded, state_dir);
     if *only_cluster {
-        tell()?;
+        tell(agent, state_dir, &seal)?;
         return Ok(0);
     }
     let text = settings_file::read(config).with_context(at)?;
@@ -58,12 +72,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &LeaveArgs) -> anyhow::Result<u8> {
         );
     }
     let told = match owner::of(state_dir)? {
-        None => tell(),
-        Some(owner) => {
-            let state = state_dir.to_string_lossy();
-            let told = owner.run(&["leave", "--only-cluster", "--state-dir", &state], b"");
-            told.map(drop)
-        }
+        None => tell(agent, state_dir, &seal),
+        Some(owner) => tell_as(owner, agent, state_dir, &seal),
     };
     if let Err(error) = told {
         let hint = format!("`sesame-controller hosts revoke {host}` removes it there");
@@ -74,8 +84,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &LeaveArgs) -> anyhow::Result<u8> {
         }
         output::error(&error.context(format!("the cluster still has this host; {hint}")));
     }
-    credentials::remove(state_dir)
-        .with_context(|| format!("cannot remove the credentials in {}", state_dir.display()))?;
+    remove_credentials(&agent.runtime_dir, state_dir)?;
     if rest != text {
         settings_file::write(config, &rest).with_context(at)?;
     }
@@ -88,4 +97,36 @@ pub(crate) fn main(agent: &AgentArgs, args: &LeaveArgs) -> anyhow::Result<u8> {
             )
         })?;
     Ok(0)
+}
+
+fn remove_credentials(runtime_dir: &Path, state_dir: &Path) -> anyhow::Result<()> {
+    let copy = StoredToken::copy_below(runtime_dir);
+    remove_if_there(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
+    credentials::remove(state_dir)
+        .with_context(|| format!("cannot remove the credentials in {}", state_dir.display()))
+}
+
+/// Tells the cluster.
+fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Result<()> {
+    agent::runtime()?.block_on(async {
+        let keys = SealingKeys::found(seal).await;
+        let sealed = StoredToken::of_command(&agent.runtime_dir, keys.into());
+        leave::leave(state_dir, &sealed).await
+    })
+}
+
+/// Has a process of the agent's user, who can open the credential, tell the cluster.
+fn tell_as(
+    owner: owner::Owner,
+    agent: &AgentArgs,
+    state_dir: &Path,
+    seal: &SealSettings,
+) -> anyhow::Result<()> {
+    let state = state_dir.to_string_lossy();
+    let runtime = agent.runtime_dir.to_string_lossy();
+    let seal = seal_options(seal);
+    let mut command = vec!["leave", "--only-cluster", "--state-dir", &state];
+    command.extend(["--runtime-dir", &runtime]);
+    command.extend(seal.iter().map(String::as_str));
+    owner.run(&command, b"").map(drop)
 }

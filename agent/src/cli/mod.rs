@@ -43,6 +43,8 @@ mod seal;
 mod settings;
 mod source;
 mod status;
+#[cfg(feature = "cluster")]
+mod store_credentials;
 mod top;
 mod trust;
 mod validate;
@@ -136,7 +138,7 @@ enum Command {
     /// Store the credentials of this host.
     #[cfg(feature = "cluster")]
     #[command(hide = true)]
-    StoreCredentials(join::StoreArgs),
+    StoreCredentials(store_credentials::StoreArgs),
     /// Hand a bundle to the running agent, and wait until Envoy has accepted it.
     Apply(apply::ApplyArgs),
     /// Make, sign, check and compare bundles: signed files for hosts that are connected to nothing.
@@ -269,14 +271,14 @@ fn execute(
         Command::Resume => agent::command(&agent, InstanceCommand::Resume),
         Command::Accept => agent::command(&agent, InstanceCommand::Accept),
         #[cfg(feature = "cluster")]
-        Command::Join(args) => join::main(&agent, &args),
+        Command::Join(args) => join::main(&agent, &args, loaded),
         #[cfg(feature = "cluster")]
-        Command::Leave(args) => leave::main(&agent, &args),
+        Command::Leave(args) => leave::main(&agent, &args, loaded),
         #[cfg(feature = "cluster")]
-        Command::StoreCredentials(args) => join::store(&args),
+        Command::StoreCredentials(args) => store_credentials::store(&agent, &args, loaded),
         Command::Apply(args) => apply::main(&agent, &args),
         Command::Bundle(command) => bundle::main(&command),
-        Command::Identity(args) => identity::main(&args),
+        Command::Identity(args) => identity::main(&args, loaded),
         Command::SealKey(args) => seal::main(&args),
         Command::Trust(command) => trust::main(&command),
         Command::Version(args) => version::main(&args, version),

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 
+use super::settings::LoadedSettings;
 use crate::seal::{SealMethod, SealSettings, make_credential};
 
 #[derive(Clone, Debug, Args)]
@@ -30,6 +31,49 @@ impl SealArgs {
     }
 }
 
+/// The same for commands that store what the agent reads: what is not said is as in the settings file.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Private keys at rest")]
+pub(crate) struct SealLikeAgentArgs {
+    /// Way in which the agent seals private keys, if the settings file does not say it.
+    #[arg(long, env = "SESAME_SEAL", value_enum)]
+    seal: Option<SealMethod>,
+    /// Directory of the agent's sealing key, if the settings file does not say it; by default `seal` in the state directory.
+    #[arg(long, env = "SESAME_SEAL_DIR", value_name = "DIR")]
+    seal_dir: Option<PathBuf>,
+}
+
+impl SealLikeAgentArgs {
+    pub(super) fn settings(&self, loaded: &LoadedSettings, state_dir: &Path) -> SealSettings {
+        let in_file = |key: &str| {
+            let entry = loaded.accepted.iter().find(|entry| entry.key == key);
+            entry.and_then(|entry| entry.arguments.last()?.strip_prefix(&format!("--{key}=")))
+        };
+        let method = || SealMethod::from_str(in_file("seal")?, false).ok();
+        let directory = || in_file("seal-dir").map(PathBuf::from);
+        let args = SealArgs {
+            seal: self.seal.or_else(method).unwrap_or_default(),
+            seal_dir: self.seal_dir.clone().or_else(directory),
+        };
+        args.settings(state_dir)
+    }
+}
+
+/// Returns the options that name these settings to another process of this program.
+#[cfg(feature = "cluster")]
+pub(super) fn options(settings: &SealSettings) -> [String; 4] {
+    let SealSettings { method, directory } = settings;
+    let method = method.to_possible_value();
+    let method = method.map_or_else(String::new, |value| value.get_name().to_owned());
+    let directory = directory.to_string_lossy().into_owned();
+    [
+        "--seal".to_owned(),
+        method,
+        "--seal-dir".to_owned(),
+        directory,
+    ]
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct SealKeyArgs {
     /// File to write, which must not exist. A unit loads it with `LoadCredentialEncrypted=sesame-seal-key`.
@@ -48,4 +92,43 @@ pub(crate) fn main(args: &SealKeyArgs) -> anyhow::Result<u8> {
     let made = runtime.block_on(make_credential(&args.file));
     made.map_err(anyhow::Error::msg)?;
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::settings;
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_is_as_in_the_settings_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.yaml");
+        let state = Path::new("/state");
+        let none = SealLikeAgentArgs {
+            seal: None,
+            seal_dir: None,
+        };
+        let said = SealLikeAgentArgs {
+            seal: Some(SealMethod::Auto),
+            seal_dir: Some("/said".into()),
+        };
+        for (text, method, directory) in [
+            ("", SealMethod::Auto, "/state/seal"),
+            ("seal: off\n", SealMethod::Off, "/state/seal"),
+            ("seal: \"off\"\nseal-dir: /k\n", SealMethod::Off, "/k"),
+            ("seal: key-file\n", SealMethod::KeyFile, "/state/seal"),
+            ("seal: nonsense\n", SealMethod::Auto, "/state/seal"),
+        ] {
+            fs::write(&file, text).unwrap();
+            let loaded = settings::read(&file, true);
+            let found = none.settings(&loaded, state);
+            assert_eq!(found.method, method, "{text}");
+            assert_eq!(found.directory, Path::new(directory), "{text}");
+            let found = said.settings(&loaded, state);
+            assert_eq!(found.method, SealMethod::Auto, "{text}");
+            assert_eq!(found.directory, Path::new("/said"), "{text}");
+        }
+    }
 }

@@ -166,8 +166,12 @@ fn listing(directory: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns every secret of this host that could be in what was read: keys that are served, and tokens.
-pub(crate) fn secrets(gateways: &[InspectedGateway], kubeconfig: Option<&Path>) -> Vec<Vec<u8>> {
+/// Returns every secret of this host that could be in what was read: keys that are served, and tokens, in these `files` too.
+pub(crate) fn secrets(
+    gateways: &[InspectedGateway],
+    kubeconfig: Option<&Path>,
+    files: &[PathBuf],
+) -> Vec<Vec<u8>> {
     let keys = gateways.iter().flat_map(|gateway| &gateway.resolved.keys);
     let mut secrets: Vec<Vec<u8>> = keys.map(|pair| pair.private_key.clone()).collect();
     // Those that are named so.
@@ -179,9 +183,8 @@ pub(crate) fn secrets(gateways: &[InspectedGateway], kubeconfig: Option<&Path>) 
             && !name.ends_with("_DIRECTORY")
     });
     secrets.extend(named.map(|(_, value)| value.to_string_lossy().into_owned().into_bytes()));
-    let mut files = vec![PathBuf::from(
-        "/var/run/secrets/kubernetes.io/serviceaccount/token",
-    )];
+    let mut files = files.to_vec();
+    files.push("/var/run/secrets/kubernetes.io/serviceaccount/token".into());
     if let Some(directory) = std::env::var_os("CREDENTIALS_DIRECTORY") {
         files.extend(entries(Path::new(&directory)).unwrap_or_default());
     }

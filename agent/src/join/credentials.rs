@@ -1,4 +1,4 @@
-//! The credential of a host on its disk: a kubeconfig, and beside it the token, which the agent renews.
+//! The credential of a host on its disk: a kubeconfig, and beside it the token, which is sealed and which the agent renews.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sesame_files::open::{self, Rule};
-use sesame_published::credential::{Credential, MAX_CREDENTIAL_BYTES};
+use sesame_published::credential::Credential;
 use sesame_published::join_token::JoinToken;
 
 use crate::host::{create_directory, durable};
+use crate::source::cluster::stored_token::StoredToken;
 
 /// Directory below the state directory.
 const DIRECTORY: &str = "cluster";
@@ -79,19 +80,20 @@ pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow:
 }
 
 /// Stores the files, for this user alone. The token is last: the kubeconfig is of no use without it.
-pub(crate) fn store(state: &Path, files: &Stored) -> io::Result<()> {
+pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyhow::Result<()> {
     let Stored { kubeconfig, token } = files;
     create_directory(state)?;
     create_directory(&state.join(DIRECTORY))?;
     durable::replace_file(&kubeconfig_path(state), kubeconfig.as_bytes())?;
-    durable::replace_file(&token_path(state), token.as_bytes())
+    sealed
+        .store(&token_path(state), token)
+        .map_err(anyhow::Error::msg)
 }
 
-/// Returns the claims of the stored token; none if there is none.
-pub(crate) fn read(state: &Path) -> Option<Credential> {
-    // Root looks at what belongs to the agent's user; nothing is believed but how long it lives.
-    let token = open::read_text(&token_path(state), Rule::Given, MAX_CREDENTIAL_BYTES);
-    Credential::parse(&token.ok()?)
+/// Returns the claims of the stored token; none if there is none. Nothing is believed but how long it lives.
+pub(crate) fn read(state: &Path, sealed: &StoredToken) -> Result<Option<Credential>, String> {
+    let token = sealed.read(&token_path(state))?;
+    Ok(token.and_then(|token| Credential::parse(&token)))
 }
 
 /// Returns true if a kubeconfig of a host that has joined is stored.

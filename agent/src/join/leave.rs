@@ -13,12 +13,14 @@ use std::path::Path;
 use super::credentials;
 use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, JoinError};
 use crate::source::cluster::describe_error;
+use crate::source::cluster::stored_token::StoredToken;
 
 /// Removes this host from the cluster. An object that is gone already is no error.
-pub(crate) async fn leave(state: &Path) -> anyhow::Result<()> {
+pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<()> {
     let mut config = kubeconfig::read(&credentials::kubeconfig_path(state))
         .await?
         .config;
+    sealed.lead(&mut config).map_err(anyhow::Error::msg)?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(ANSWER_TIMEOUT);
     config.default_retry = false;

@@ -1,5 +1,7 @@
 //! Stands in for `cluster` in an agent that is built without it: there are no values of these types, so nothing here runs.
 
+use std::sync::Arc;
+
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
@@ -8,6 +10,7 @@ use super::observed::AllObserved;
 use super::reload::LiveSettings;
 use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
+use crate::seal::SealingKeys;
 use crate::source::local::RequestedUsage;
 
 /// No cluster.
@@ -17,6 +20,7 @@ pub(super) use std::convert::Infallible as ClusterSettings;
 pub(super) type Clients = ClusterSettings;
 
 /// Request to a signer.
+#[expect(dead_code, reason = "a cluster reads them")]
 pub(super) struct SignerRequest<'a> {
     pub(super) signer: &'a str,
     pub(super) seconds: Option<i32>,
@@ -50,6 +54,7 @@ pub(super) fn start(
     settings: &ClusterSettings,
     _: SnapshotEngine,
     _: Vec<ResolvedGateway>,
+    _: Arc<SealingKeys>,
 ) -> anyhow::Result<Clients> {
     match *settings {}
 }

@@ -91,7 +91,7 @@ impl Source {
                     host: inputs.host,
                     known: inputs.known,
                 };
-                cluster::start(settings, engine, inputs.accepted).map(Some)
+                cluster::start(settings, engine, inputs.accepted, inputs.sealing).map(Some)
             }
         }
     }

@@ -142,6 +142,25 @@ impl SealingKeys {
         keys
     }
 
+    /// Reads the keys of the host to open what they have sealed. Makes none, and seals nothing.
+    pub async fn found(settings: &SealSettings) -> Self {
+        let directory = &settings.directory;
+        let mut keys = Self::clear();
+        keys.take(systemd_creds::handed_over().transpose());
+        keys.take(systemd_creds::read(directory).await.transpose());
+        keys.take(key_file::read(directory).transpose());
+        keys
+    }
+
+    /// Reads what was sealed, and seals nothing.
+    #[cfg(test)]
+    pub(crate) fn without_sealing(self) -> Self {
+        Self {
+            current: Ok(None),
+            ..self
+        }
+    }
+
     /// Adds a key that was found, or the reason for which it cannot be read.
     fn take(&mut self, found: Option<Result<Found, String>>) -> Option<Found> {
         match found? {

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use sesame_agent::seal::{SealMethod, SealSettings, SealingKeys};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
@@ -76,7 +77,14 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     let key = String::from_utf8(identity.stdout).unwrap();
     let key = key.trim();
     let kept_at = agent.state().join("bundles/identity");
-    let private = fs::read_to_string(&kept_at).unwrap();
+    let seal = SealSettings {
+        method: SealMethod::Auto,
+        directory: agent.state().join("seal"),
+    };
+    let keys = SealingKeys::found(&seal).await;
+    let place = Path::new("bundles/identity");
+    let opened = keys.open_text(fs::read(&kept_at).unwrap(), place);
+    let (private, _) = opened.expect("it is sealed at once, with a key of this host");
 
     let with_tls = |backend: &Backend| {
         let mut objects = edge(&[

@@ -5,6 +5,8 @@ mod renewal;
 mod reporter;
 mod signing;
 
+use std::sync::Arc;
+
 use kube::Client;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
@@ -16,7 +18,9 @@ pub(super) use self::signing::{SignerRequest, sign};
 use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::source::thread;
+use crate::seal::SealingKeys;
 use crate::source::cluster;
+use crate::source::cluster::stored_token::StoredToken;
 use crate::source::update::SourceUpdate;
 
 /// The client that reaches the API server now; none until there is one.
@@ -38,13 +42,22 @@ pub(super) fn start(
     settings: &ClusterSettings,
     mut engine: SnapshotEngine,
     accepted: Vec<ResolvedGateway>,
+    sealing: Arc<SealingKeys>,
 ) -> anyhow::Result<Clients> {
+    let stored = StoredToken::of_agent(engine.host.directories.runtime(), sealing);
+    let settings = ClusterSettings {
+        stored: Some(stored.clone()),
+        ..settings.clone()
+    };
+    if let Some(kubeconfig) = &settings.kubeconfig {
+        renewal::seal_anew(kubeconfig, &stored);
+    }
     let before = accepted.iter().map(|g| g.gateway.clone()).collect();
     let (sender, mut updates) = watch::channel(SourceUpdate::default());
     let (client, clients) = watch::channel(None);
     tokio::spawn(cluster::run(settings.clone(), before, sender, client));
-    if let Some(kubeconfig) = settings.kubeconfig.clone() {
-        tokio::spawn(renewal::renew(kubeconfig, clients.clone()));
+    if let Some(kubeconfig) = settings.kubeconfig {
+        tokio::spawn(renewal::renew(kubeconfig, stored, clients.clone()));
     }
     let runtime = tokio::runtime::Handle::current();
     thread(move || {

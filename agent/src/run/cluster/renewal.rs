@@ -1,39 +1,41 @@
 //! Renews the credential of a host that has joined from outside: at about half of its life, by itself.
 //!
-//! Only a token that `join` stored is renewed. The new one replaces the file by rename, and clients read it again by
-//! themselves; the old one stays good until its own end. What fails is tried again, for nothing else depends on it.
+//! Only a token that `join` stored is renewed. The new one replaces the file by rename, sealed, and clients read its copy again
+//! by themselves; the old one stays good until its own end. What fails is tried again, for nothing else depends on it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use sesame_files::open::{self, Rule};
-use sesame_published::credential::{Credential, MAX_CREDENTIAL_BYTES};
+use sesame_published::credential::Credential;
 use sesame_published::host_access::HOST_PREFIX;
 use sesame_published::kubeconfig;
 use tokio::time::Instant;
 
 use super::Clients;
-use crate::host::durable;
 use crate::join::exchange;
 use crate::source::cluster::backoff::{Backoff, jittered};
 use crate::source::cluster::describe_error;
+use crate::source::cluster::stored_token::StoredToken;
 
 /// Time between two looks at the clock: it may jump, and the host may sleep.
 const LOOK: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Renews the credential of this kubeconfig for as long as the agent runs.
-pub(super) async fn renew(kubeconfig: PathBuf, clients: Clients) {
+pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Clients) {
     let mut backoff = Backoff::default();
     let mut failing = false;
     let mut renewed: Option<Instant> = None;
     loop {
         tokio::time::sleep(jittered(LOOK)).await;
         // It may have been replaced by another `join`.
-        let Some((path, credential, uid)) = stored(&kubeconfig) else {
+        let Some((path, credential, uid)) = of_join(&kubeconfig, &stored) else {
             continue;
         };
+        if let Err(why) = stored.settle(&path) {
+            tracing::warn!("the credential of this host cannot be handed to clients: {why}");
+        }
         if !is_due(
             &credential,
             Timestamp::now(),
@@ -41,7 +43,7 @@ pub(super) async fn renew(kubeconfig: PathBuf, clients: Clients) {
         ) {
             continue;
         }
-        match request(&clients, &credential, &uid, &path).await {
+        match request(&clients, &credential, &uid, (&stored, &path)).await {
             Ok(next) => {
                 tracing::info!(until = %next.expires, "the credential of this host is renewed");
                 (failing, renewed) = (false, Some(Instant::now()));
@@ -65,13 +67,22 @@ pub(super) async fn renew(kubeconfig: PathBuf, clients: Clients) {
 }
 
 /// Returns the token's file, its claims and the UID of its Secret; none if `join` did not store it.
-fn stored(kubeconfig: &Path) -> Option<(PathBuf, Credential, String)> {
+fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credential, String)> {
     let path = kubeconfig::token_file(kubeconfig)?;
-    let text = open::read_text(&path, Rule::Named, MAX_CREDENTIAL_BYTES).ok()?;
+    let text = stored.read(&path).ok()??;
     let credential = Credential::parse(&text)?;
     let (name, uid) = credential.secret.clone()?;
     let is_ours = credential.account.starts_with(HOST_PREFIX) && name == credential.account;
     is_ours.then_some((path, credential, uid))
+}
+
+/// Seals the token that `join` stored, if it is in clear or sealed with another key than the present one.
+pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
+    if let Some((path, ..)) = of_join(kubeconfig, stored)
+        && let Err(why) = stored.seal_anew(&path)
+    {
+        tracing::warn!("the credential of this host cannot be sealed: {why}");
+    }
 }
 
 /// Returns true once half of the credential's life is over, by the host's clock or by the time since it was `renewed`. Never
@@ -93,8 +104,9 @@ async fn request(
     clients: &Clients,
     credential: &Credential,
     uid: &str,
-    path: &Path,
+    (stored, path): (&StoredToken, &Path),
 ) -> Result<Credential, String> {
+    stored.check()?;
     let client = clients.borrow().clone();
     let client = client.ok_or_else(|| "the cluster has not been reached yet".to_owned())?;
     let Credential {
@@ -107,8 +119,7 @@ async fn request(
         Err(_) => return Err(format!("no answer within {TIMEOUT:?}")),
     };
     let next = Credential::parse(&token).ok_or("the answer is no token")?;
-    durable::replace_file(path, token.as_bytes())
-        .map_err(|error| format!("{}: {error}", path.display()))?;
+    stored.store(path, &token)?;
     Ok(next)
 }
 

@@ -205,15 +205,14 @@ impl BundleState {
         durable::replace_file(&path, &sealed).map_err(at(&path))
     }
 
-    /// Returns the public key of the host's identity as text, and true if it was made just now. Needs no sealing key.
-    pub fn public_identity(&self) -> Result<(String, bool), BundleStateError> {
+    /// Returns the public key of an identity that is sealed, as text; none if there is none. Needs no sealing key.
+    pub fn sealed_identity(&self) -> Result<Option<String>, BundleStateError> {
         let sealed = open::read(&self.root.join(IDENTITY), Rule::Own, MAX_FILE_BYTES);
-        if sealed.is_ok_and(|stored| at_rest::is_sealed(&stored)) {
-            let public = open::read_text(&self.root.join(PUBLIC), Rule::Own, MAX_FILE_BYTES)?;
-            return Ok((public.trim_end().to_owned(), false));
+        if !sealed.is_ok_and(|stored| at_rest::is_sealed(&stored)) {
+            return Ok(None);
         }
-        let (identity, created) = self.create_identity()?;
-        Ok((identity.public().to_string(), created))
+        let public = open::read_text(&self.root.join(PUBLIC), Rule::Own, MAX_FILE_BYTES)?;
+        Ok(Some(public.trim_end().to_owned()))
     }
 
     /// Gives this host an identity, if it has none; returns it, and true if it is new.
@@ -225,7 +224,7 @@ impl BundleState {
         let mut bytes = [0; 32];
         random::fill(&mut bytes).map_err(at(&path))?;
         let identity = HostIdentity::from_random(bytes);
-        durable::replace_file(&path, identity.stored().as_bytes()).map_err(at(&path))?;
+        self.seal(&identity)?;
         Ok((identity, true))
     }
 
@@ -317,7 +316,7 @@ mod tests {
         };
         let (identity, _) = open().create_identity().unwrap();
         let public = identity.public().to_string();
-        assert_eq!(open().public_identity().unwrap(), (public.clone(), false));
+        assert_eq!(open().sealed_identity().unwrap(), None);
         let stored = || fs::read(dir.path().join("bundles/identity")).unwrap();
         assert!(!at_rest::is_sealed(&stored()));
         for _ in 0..2 {
@@ -327,7 +326,7 @@ mod tests {
         }
         let sealed = stored();
         // A command, which has no sealing key, can say the public part and makes no other identity.
-        assert_eq!(open().public_identity().unwrap(), (public, false));
+        assert_eq!(open().sealed_identity().unwrap(), Some(public));
         let error = with(2).identity().unwrap_err().to_string();
         let words = "which this host does not have; bring the sealing key back";
         assert!(error.contains(words), "{error}");

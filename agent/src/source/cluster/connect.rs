@@ -9,6 +9,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::kubeconfig;
 use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, PART_LABEL, Part, gateway_id};
 
+use super::stored_token::StoredToken;
 use crate::source::update::Trusted;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +32,8 @@ pub struct ClusterSettings {
     pub zone: String,
     /// Keys whose signatures are required, if any.
     pub trusted: Trusted,
+    /// Way to the token that `join` has stored; none as long as no key of the host is read.
+    pub(crate) stored: Option<StoredToken>,
 }
 
 impl ClusterSettings {
@@ -69,10 +72,15 @@ pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String
                     describe_chain(&error)
                 )
             };
-            let kubeconfig::KubeconfigContent { config, warnings } =
-                kubeconfig::read(path).await.map_err(at)?;
+            let kubeconfig::KubeconfigContent {
+                mut config,
+                warnings,
+            } = kubeconfig::read(path).await.map_err(at)?;
             for warning in warnings {
                 tracing::warn!("{warning}");
+            }
+            if let Some(stored) = &settings.stored {
+                stored.lead(&mut config)?;
             }
             config
         }

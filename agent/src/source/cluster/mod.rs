@@ -15,6 +15,7 @@ mod follow;
 mod pieces;
 mod problems;
 mod store;
+pub(crate) mod stored_token;
 
 #[cfg(test)]
 mod tests;

@@ -391,6 +391,7 @@ fn a_manifest_that_cannot_be_followed_is_said_and_leaves_the_one_before() {
 async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
     let settings = ClusterSettings {
         trusted: None,
+        stored: None,
         kubeconfig: None,
         namespace: "sesame-system".to_owned(),
         gateways: Vec::new(),

@@ -253,8 +253,11 @@ async fn inventory(site: &Site) {
     assert_eq!(row["zone"], "rack-7", "{row:#}");
 }
 
+/// The credential of the machine: sealed on its disk, and in clear where its agent reads it.
 fn credential(inside: &Inside) -> String {
-    inside.read("/var/lib/sesame/cluster/token")
+    let stored = fs::read(inside.path("/var/lib/sesame/cluster/token")).expect("a credential");
+    assert!(sesame_proto::at_rest::is_sealed(&stored), "it is in clear");
+    inside.read("/run/sesame/cluster-token")
 }
 
 /// Gives the agent of the machine a clock; returns what moves it by seconds.

@@ -1,0 +1,233 @@
+//! The token by which a host that has joined reaches its cluster: sealed on disk, and in clear in the runtime directory alone.
+//!
+//! The sealed file is written first and by rename, and the copy is made of it, so a host that dies in between can go on. Must
+//! never print or log a token, nor leave one in clear on disk unless nothing is to be sealed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kube::Config;
+use kube::config::AuthInfo;
+use serde_json::json;
+use sesame_files::open::{self, Rule};
+use sesame_proto::at_rest;
+use sesame_published::credential::MAX_CREDENTIAL_BYTES;
+
+use crate::host::durable::replace_file;
+use crate::host::remove_if_there;
+use crate::seal::SealingKeys;
+
+/// Name of the copy in the runtime directory.
+const COPY: &str = "cluster-token";
+/// Name of the token that its sealed form is bound to.
+const PLACE: &str = "cluster/token";
+/// Bytes that a sealed token may have.
+const MAX_BYTES: u64 = 2 * MAX_CREDENTIAL_BYTES;
+
+/// Reads and writes the token of a host.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredToken {
+    copy: PathBuf,
+    sealing: Arc<SealingKeys>,
+    /// True for the agent, which makes the copy; a command makes none.
+    copies: bool,
+}
+
+impl StoredToken {
+    /// Returns what the agent of this runtime directory needs.
+    pub(crate) fn of_agent(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
+        Self {
+            copies: true,
+            ..Self::of_command(runtime_dir, sealing)
+        }
+    }
+
+    /// Returns what a command needs, which leaves the runtime directory as it is.
+    pub(crate) fn of_command(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
+        Self {
+            copy: Self::copy_below(runtime_dir),
+            sealing,
+            copies: false,
+        }
+    }
+
+    /// Returns the place of the copy in a runtime directory.
+    pub(crate) fn copy_below(runtime_dir: &Path) -> PathBuf {
+        runtime_dir.join(COPY)
+    }
+
+    /// Fails if a token could not be stored now: before one is asked for.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let sealed = self.sealing.seal_text("", Path::new(PLACE));
+        sealed.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Returns the token in this file; none if there is no file.
+    pub(crate) fn read(&self, path: &Path) -> Result<Option<String>, String> {
+        // Root, in a command, looks at what belongs to the agent's user, too.
+        let rule = if self.copies {
+            Rule::Named
+        } else {
+            Rule::Given
+        };
+        let stored = match open::read(path, rule, MAX_BYTES) {
+            Ok(stored) => stored,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        self.open(stored, path).map(|(text, _)| Some(text))
+    }
+
+    /// Stores a token in this file, and for clients that read it now.
+    pub(crate) fn store(&self, path: &Path, token: &str) -> Result<(), String> {
+        let at = |why: String| format!("{}: {why}", path.display());
+        let sealed = self.sealing.seal_text(token, Path::new(PLACE));
+        let sealed = sealed.map_err(|error| at(error.to_string()))?;
+        replace_file(path, &sealed).map_err(|error| at(error.to_string()))?;
+        if self.copies {
+            self.copy(&sealed, token)?;
+        }
+        Ok(())
+    }
+
+    /// Stores the token as it is to be stored now: one in clear is sealed, or the other way round where nothing is to be sealed.
+    pub(crate) fn seal_anew(&self, path: &Path) -> Result<(), String> {
+        let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
+        match self.open(stored, path)? {
+            (_, true) => Ok(()),
+            (token, false) => self.store(path, &token),
+        }
+    }
+
+    /// Has clients read what is stored now: another `join` may have replaced it.
+    pub(crate) fn settle(&self, path: &Path) -> Result<(), String> {
+        let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
+        let (token, _) = self.open(stored.clone(), path)?;
+        self.copy(&stored, &token)
+    }
+
+    /// Has a client read the token where it is in clear. A token that nothing has sealed is read where it is.
+    pub(crate) fn lead(&self, config: &mut Config) -> Result<(), String> {
+        let Some(path) = config.auth_info.token_file.clone().map(PathBuf::from) else {
+            return Ok(());
+        };
+        let stored =
+            open::read(&path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
+        if !at_rest::is_sealed(&stored) {
+            return Ok(());
+        }
+        match self.open(stored.clone(), &path) {
+            Ok((token, _)) if self.copies => self.copy(&stored, &token)?,
+            Ok((token, _)) => {
+                let user: Result<AuthInfo, _> = serde_json::from_value(json!({"token": token}));
+                config.auth_info = user.map_err(|_| format!("{}: is no token", path.display()))?;
+                return Ok(());
+            }
+            // An agent that could read it has left the copy.
+            Err(_) if self.copy.exists() => {}
+            Err(error) => return Err(error),
+        }
+        config.auth_info.token_file = Some(self.copy.to_string_lossy().into_owned());
+        Ok(())
+    }
+
+    /// Keeps the copy equal to what is stored; there is none of a token that is in clear itself.
+    fn copy(&self, stored: &[u8], token: &str) -> Result<(), String> {
+        let at = |error: std::io::Error| format!("{}: {error}", self.copy.display());
+        if !at_rest::is_sealed(stored) {
+            return remove_if_there(&self.copy).map_err(at);
+        }
+        let now = open::read_text(&self.copy, Rule::Own, MAX_CREDENTIAL_BYTES);
+        if now.is_ok_and(|now| now == token) {
+            return Ok(());
+        }
+        replace_file(&self.copy, token.as_bytes()).map_err(at)
+    }
+
+    fn open(&self, stored: Vec<u8>, path: &Path) -> Result<(String, bool), String> {
+        let opened = self.sealing.try_open_text(stored, Path::new(PLACE));
+        opened.map_err(|error| {
+            format!(
+                "{}: the credential of this host {error}; bring the sealing key back, or join again with another token (`sesame-agent join --replace`)",
+                path.display()
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use sesame_proto::at_rest::SealingKey;
+
+    use super::*;
+
+    fn with(byte: u8) -> Arc<SealingKeys> {
+        let key = SealingKey::from_random([byte; 32]);
+        Arc::new(SealingKeys::with(key, "a test"))
+    }
+
+    fn client(path: &Path) -> Config {
+        let mut config = Config::new("https://127.0.0.1".parse().unwrap());
+        config.auth_info.token_file = Some(path.to_string_lossy().into_owned());
+        config
+    }
+
+    #[test]
+    fn a_token_in_clear_is_sealed_and_clients_read_a_copy_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let copy = StoredToken::copy_below(dir.path());
+        fs::write(&path, "secret-token").unwrap();
+        let agent = StoredToken::of_agent(dir.path(), with(1));
+        for _ in 0..2 {
+            agent.seal_anew(&path).unwrap();
+            let stored = fs::read(&path).unwrap();
+            assert!(at_rest::is_sealed(&stored));
+            assert!(!stored.windows(6).any(|part| part == b"secret"));
+            assert_eq!(agent.read(&path).unwrap().unwrap(), "secret-token");
+        }
+        let modes = || [&path, &copy].map(|it| fs::metadata(it).unwrap().permissions().mode());
+        // The copy is made anew whenever it is missing or another one.
+        for before in [None, Some("older-token")] {
+            match before {
+                None => fs::remove_file(&copy).unwrap(),
+                Some(before) => fs::write(&copy, before).unwrap(),
+            }
+            let mut config = client(&path);
+            agent.lead(&mut config).unwrap();
+            assert_eq!(config.auth_info.token_file.as_deref(), copy.to_str());
+            assert_eq!(fs::read_to_string(&copy).unwrap(), "secret-token");
+            assert_eq!(modes().map(|mode| mode & 0o777), [0o600, 0o600]);
+        }
+
+        // A command opens it by itself, or has the agent's copy, or says what is wrong.
+        let mut config = client(&path);
+        StoredToken::of_command(dir.path(), with(1))
+            .lead(&mut config)
+            .unwrap();
+        assert!(config.auth_info.token.is_some());
+        let other = StoredToken::of_command(dir.path(), with(2));
+        let mut config = client(&path);
+        other.lead(&mut config).unwrap();
+        assert_eq!(config.auth_info.token_file.as_deref(), copy.to_str());
+        fs::remove_file(&copy).unwrap();
+        let error = other.lead(&mut client(&path)).unwrap_err();
+        assert!(
+            error.contains("join again") && !error.contains("secret"),
+            "{error}"
+        );
+
+        // In clear again where nothing is to be sealed: then there is no copy. A client reads the file itself.
+        let off = SealingKeys::with(SealingKey::from_random([1; 32]), "a test").without_sealing();
+        let off = StoredToken::of_agent(dir.path(), Arc::new(off));
+        off.seal_anew(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "secret-token");
+        let mut config = client(&path);
+        off.lead(&mut config).unwrap();
+        assert_eq!(config.auth_info.token_file.as_deref(), path.to_str());
+        assert!(!copy.exists());
+    }
+}
