@@ -1,5 +1,6 @@
 //! Searches for private keys where none may be.
 
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -40,6 +41,24 @@ impl Traces {
             traces.push(STANDARD.encode(&rest[..rest.len() / 3 * 3]).into_bytes());
         }
         Self(traces)
+    }
+
+    /// Returns the parts of a process's memory that have any of the forms.
+    pub(crate) fn in_memory_of(&self, pid: i32) -> Vec<String> {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+        let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("root reads it");
+        let holds = |line: &&str| {
+            let mut words = line.split_whitespace();
+            let (range, mode) = (words.next()?, words.next()?);
+            let (from, to) = range.split_once('-')?;
+            let from = u64::from_str_radix(from, 16).ok()?;
+            let to = u64::from_str_radix(to, 16).ok()?;
+            let mut bytes = vec![0; usize::try_from(to - from).ok()?];
+            (mode.starts_with("rw") && memory.read_exact_at(&mut bytes, from).is_ok())
+                .then(|| self.are_in(&bytes))
+        };
+        let found = maps.lines().filter(|line| holds(line) == Some(true));
+        found.map(str::to_owned).collect()
     }
 
     /// Returns true if the bytes have any of the forms.
