@@ -75,6 +75,13 @@ impl Authority {
         self.issue_from(Self::params(names), uris)
     }
 
+    /// A certificate for these names that says by which key it is signed, as those of most authorities do.
+    pub fn issue_with_key_identifier(&self, names: &[&str]) -> Leaf {
+        let mut params = Self::params(names);
+        params.use_authority_key_identifier_extension = true;
+        self.issue_from(params, &[])
+    }
+
     /// A certificate for these names that is valid between these times only.
     pub fn issue_valid(&self, names: &[&str], from: SystemTime, until: SystemTime) -> Leaf {
         let mut params = Self::params(names);

@@ -1,4 +1,6 @@
-//! What the trust in a certificate rests on, and whether it still holds: signatures do not end, certificates do. Told the time.
+//! Trust in a certificate, which rests on signatures and on the dates of all certificates of a path. Told the time.
+//!
+//! Must never ask a clock: signatures do not end, certificates do, and the caller says when it is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
