@@ -31,6 +31,8 @@ pub(super) struct Backlog {
     pub(super) resolved: Option<Arc<ResolvedStatuses>>,
     /// Warnings about certificates.
     pub(super) expiring: Expiring,
+    /// Objects that tell of trust which has lapsed.
+    pub(super) lapsed: BTreeSet<ObjectKey>,
     pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
     /// Objects whose status may have to be written.
     pub(super) open: BTreeSet<ObjectKey>,
@@ -152,7 +154,7 @@ impl Backlog {
         self.open.extend(keys);
     }
 
-    /// Opens the Gateways and ListenerSets whose warnings about certificates have changed.
+    /// Opens the objects whose warnings about certificates, or whose trust in them, have changed.
     pub(super) fn open_expiring(&mut self, now: Timestamp) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -170,6 +172,10 @@ impl Backlog {
         let others = differences(&self.expiring, &expiring);
         self.open.extend(others.cloned());
         self.expiring = expiring;
+        let lapsed = resolved.statuses.with_lapsed_trust(now);
+        let others = self.lapsed.symmetric_difference(&lapsed);
+        self.open.extend(others.cloned());
+        self.lapsed = lapsed;
     }
 
     /// Opens objects whose reports have changed.

@@ -107,6 +107,7 @@ pub(super) fn compose(
             tell_provisioned(&mut status.conditions, provisioned, name);
             tell_expiry(&mut status.conditions, &resolved.warnings(&key.name, now));
             tell_listeners(key, &mut status.listeners, resolved, now);
+            status::tell_lapsed(&mut status.conditions, now);
             Status::Gateway(status)
         }
         Kind::ListenerSet => {
@@ -118,15 +119,13 @@ pub(super) fn compose(
             Status::ListenerSet(status)
         }
         Kind::BackendTlsPolicy => Status::Policy(all.backend_tls_policies.get(&key.name)?.clone()),
-        Kind::GatewayMeshPolicy => {
-            Status::Policy(all.gateway_mesh_policies.get(&key.name)?.clone())
-        }
+        Kind::GatewayMeshPolicy => policy(all.gateway_mesh_policies.get(&key.name)?, now),
         Kind::XTelemetryPolicy => Status::Policy(all.x_telemetry_policies.get(&key.name)?.clone()),
         Kind::XBackend => Status::Policy(all.x_backends.get(&key.name)?.clone()),
         Kind::XBackendTrafficPolicy => {
             Status::Policy(all.x_backend_traffic_policies.get(&key.name)?.clone())
         }
-        Kind::MeshOcgPolicy => Status::Policy(all.mesh_ocg_policies.get(&key.name)?.clone()),
+        Kind::MeshOcgPolicy => policy(all.mesh_ocg_policies.get(&key.name)?, now),
         _ => {
             let mut status = all.routes.get(key)?.clone();
             let name = key.to_string();
@@ -138,6 +137,15 @@ pub(super) fn compose(
             Status::Route(status)
         }
     })
+}
+
+/// Returns the status of a policy, without the trust that has lapsed.
+fn policy(resolved: &PolicyStatus, now: Timestamp) -> Status {
+    let mut status = resolved.clone();
+    for ancestor in &mut status.ancestors {
+        status::tell_lapsed(&mut ancestor.conditions, now);
+    }
+    Status::Policy(status)
 }
 
 /// Returns what the hosts of a Gateway report about this object, with remarks on some of them.

@@ -30,10 +30,32 @@ pub struct Authority {
 impl Authority {
     /// A new authority with a fresh key.
     pub fn new(name: &str) -> Self {
+        Self::from_params(Self::own_params(name))
+    }
+
+    /// A new authority with this serial number: two of the same name and number differ in their keys alone.
+    pub fn with_serial(name: &str, serial: u64) -> Self {
+        let mut params = Self::own_params(name);
+        params.serial_number = Some(SerialNumber::from(serial));
+        Self::from_params(params)
+    }
+
+    /// A new authority whose certificate is valid between these times only.
+    pub fn valid(name: &str, from: SystemTime, until: SystemTime) -> Self {
+        let mut params = Self::own_params(name);
+        (params.not_before, params.not_after) = (from.into(), until.into());
+        Self::from_params(params)
+    }
+
+    fn own_params(name: &str) -> CertificateParams {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params
+    }
+
+    fn from_params(params: CertificateParams) -> Self {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.self_signed(&key).expect("a certificate");
         Self {
@@ -51,6 +73,20 @@ impl Authority {
     /// A certificate for these names and URIs, with a fresh key.
     pub fn issue_with_uris(&self, names: &[&str], uris: &[&str]) -> Leaf {
         self.issue_from(Self::params(names), uris)
+    }
+
+    /// A certificate for these names that says by which key it is signed, as those of most authorities do.
+    pub fn issue_with_key_identifier(&self, names: &[&str]) -> Leaf {
+        let mut params = Self::params(names);
+        params.use_authority_key_identifier_extension = true;
+        self.issue_from(params, &[])
+    }
+
+    /// A certificate for these names that is valid between these times only.
+    pub fn issue_valid(&self, names: &[&str], from: SystemTime, until: SystemTime) -> Leaf {
+        let mut params = Self::params(names);
+        (params.not_before, params.not_after) = (from.into(), until.into());
+        self.issue_from(params, &[])
     }
 
     /// A certificate that expires after so many days, counted from the begin of today; it was issued long ago.

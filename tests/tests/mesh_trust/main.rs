@@ -2,6 +2,7 @@
 //! authorities that they trust. Asked of real agents with real Envoys, on manifests, on a snapshot directory and in a cluster.
 
 mod both_directions;
+mod dates;
 mod policies;
 
 use std::net::SocketAddr;

@@ -14,12 +14,13 @@ use super::{
     ocg_policy, published, told,
 };
 
-const POLICY: &str = "/apis/projectsesame.io/v1alpha1/namespaces/default/gatewaymeshpolicies/mesh";
-const OCG_POLICY: &str = "/apis/projectsesame.io/v1alpha1/meshocgpolicies/mesh";
-const CLIENT: &str = "/api/v1/namespaces/default/secrets/client";
+pub(super) const POLICY: &str =
+    "/apis/projectsesame.io/v1alpha1/namespaces/default/gatewaymeshpolicies/mesh";
+pub(super) const OCG_POLICY: &str = "/apis/projectsesame.io/v1alpha1/meshocgpolicies/mesh";
+pub(super) const CLIENT: &str = "/api/v1/namespaces/default/secrets/client";
 
 /// An address of a peer that nobody sends to.
-fn nowhere() -> SocketAddr {
+pub(super) fn nowhere() -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, 1), 80).into()
 }
 

@@ -163,7 +163,7 @@ fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
     }
 }
 
-/// Adds to the statuses which certificates of their listeners expire.
+/// Adds to the statuses which certificates of their listeners expire, and what trust has lapsed.
 fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
     let expiries = resolution.listener_expiries();
     let gateways = resolution.statuses.gateways.iter_mut();
@@ -174,6 +174,13 @@ fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
         if let Some(own) = expiries.get(&kind.named(name.clone()).to_string()) {
             status::tell_expiry(listeners, own, now);
         }
+    }
+    let gateways = resolution.statuses.gateways.values_mut();
+    gateways.for_each(|status| status::tell_lapsed(&mut status.conditions, now));
+    let policies = resolution.statuses.gateway_mesh_policies.values_mut();
+    let policies = policies.chain(resolution.statuses.mesh_ocg_policies.values_mut());
+    for ancestor in policies.flat_map(|status| &mut status.ancestors) {
+        status::tell_lapsed(&mut ancestor.conditions, now);
     }
     resolution
 }

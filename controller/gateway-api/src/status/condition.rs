@@ -1,8 +1,11 @@
 //! Conditions and their vocabulary. Call sites name a type and a reason, never a string.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
+
+use super::SignatureTrust;
 
 /// A condition without its time, which is set when it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,6 +23,9 @@ pub struct Condition {
     /// The generation of the object that was judged; 0 where no cluster counts it.
     #[serde(skip_serializing_if = "is_zero")]
     pub observed_generation: i64,
+    /// The trust that it rests on, which ends with certificates; none for most.
+    #[serde(skip)]
+    pub trust: Option<Arc<[SignatureTrust]>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]

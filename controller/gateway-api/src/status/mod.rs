@@ -15,6 +15,7 @@ mod program;
 mod refused;
 mod sections;
 mod shown;
+mod trust;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ pub use self::program::{Programmed, program, program_listener_set};
 pub use self::refused::{RefusedRules, refuse_rules};
 pub use self::sections::{ObjectStatus, Section};
 pub use self::shown::{ShownCondition, conditions_of};
+pub use self::trust::{PathValidity, SignatureTrust, tell_lapsed};
 pub(crate) use self::verdict::{GOOD, Grounds, Verdict, unsupported};
 
 /// The statuses of all objects that are ours to judge.

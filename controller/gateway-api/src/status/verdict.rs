@@ -110,6 +110,7 @@ impl Condition {
             reason,
             message: message.get(..end).unwrap_or_default().to_owned(),
             observed_generation,
+            trust: None,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::resolve::syntax::{limits, names};
 use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::certificates::Certificates;
 use crate::resolve::tls::trust_paths;
-use crate::status::{Condition, ConditionStatus, ConditionType, Reason, Verdict};
+use crate::status::{Condition, ConditionStatus, ConditionType, Reason, SignatureTrust, Verdict};
 use crate::world::Kind;
 
 /// Trust of one mesh, as one object says it.
@@ -36,7 +36,7 @@ pub(crate) struct TrustingMesh<'w> {
     /// True if Sesame writes the bundle itself.
     is_published: bool,
     /// Gateways whose certificates lead to the bundle, and those whose certificates do not.
-    trusted: Vec<String>,
+    trusted: Vec<SignatureTrust>,
     untrusted: Vec<String>,
 }
 
@@ -124,6 +124,7 @@ impl<'w> MeshTrust<'w> {
         let said = said.filter(|it| it.accepted.good() && it.is_about(gateway));
         let name = gateway.name().to_string();
         let (mut trusted, mut refused, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        let mut rests = Vec::new();
         for said in said {
             let words = said.describe();
             if let Some((_, why)) = said.resolved.fault() {
@@ -131,6 +132,10 @@ impl<'w> MeshTrust<'w> {
             } else if said.untrusted.contains(&name) {
                 refused.push(words);
             } else {
+                rests.extend(said.trust_in(&name).map(|trust| SignatureTrust {
+                    of: words.clone(),
+                    ..trust.clone()
+                }));
                 trusted.push(words);
             }
         }
@@ -156,7 +161,8 @@ impl<'w> MeshTrust<'w> {
             (ConditionStatus::True, reason, message)
         };
         let type_ = ConditionType::ClientCertificateTrusted;
-        Some(Condition::new(type_, status, reason, &message, generation))
+        let condition = Condition::new(type_, status, reason, &message, generation);
+        Some(condition.resting_on(rests))
     }
 }
 
@@ -207,14 +213,20 @@ impl<'w> TrustingMesh<'w> {
             let key = gateway.client_key.as_deref().filter(|_| meshed);
             if let Some(shown) = key.and_then(|key| certificates.named(key)) {
                 let name = gateway.name().to_string();
-                if trust_paths::leads_to(&shown.pair.certificate_chain, &bundle.pem) {
-                    self.trusted.push(name);
-                } else {
+                let paths = trust_paths::paths_to(&shown.pair.certificate_chain, &bundle.pem);
+                if paths.is_empty() {
                     self.untrusted.push(name);
+                } else {
+                    self.trusted.push(SignatureTrust { of: name, paths });
                 }
             }
         }
         self.bundle = bundle.name;
+    }
+
+    /// Returns the trust in the certificate of a Gateway.
+    fn trust_in(&self, gateway: &str) -> Option<&SignatureTrust> {
+        self.trusted.iter().find(|trust| trust.of == gateway)
     }
 
     fn is_about(&self, gateway: &CheckedGateway<'_>) -> bool {
@@ -236,11 +248,12 @@ impl<'w> TrustingMesh<'w> {
         if !self.accepted.good() || self.trusted.is_empty() && self.untrusted.is_empty() {
             return None;
         }
+        let names: Vec<&str> = self.trusted.iter().map(|it| it.of.as_str()).collect();
         let (status, reason, message) = if self.untrusted.is_empty() {
             let message = format!(
                 "the certificates of these Gateways are signed by a CA certificate of {}: {}",
                 self.bundle,
-                self.trusted.join(", ")
+                names.join(", ")
             );
             (ConditionStatus::True, Reason::CertificateTrusted, message)
         } else {
@@ -253,7 +266,8 @@ impl<'w> TrustingMesh<'w> {
             let reason = Reason::CertificateNotTrusted;
             (ConditionStatus::False, reason, message)
         };
-        Some(Condition::new(type_, status, reason, &message, generation))
+        let condition = Condition::new(type_, status, reason, &message, generation);
+        Some(condition.resting_on(self.trusted.clone()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! CA certificates and revocation lists from ConfigMaps, and CA certificates from ClusterTrustBundles: looked up, permitted, read
 //! and checked, each object once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use sesame_proto::schema::TrustBundle;
@@ -46,6 +46,10 @@ struct Authority {
     /// Canonical PEM.
     pem: String,
     subject: String,
+    /// Serial number, in hexadecimal.
+    serial: String,
+    /// Bytes of the public key.
+    public_key: Vec<u8>,
     /// True if there is a list of what it has revoked.
     has_crl: bool,
 }
@@ -123,23 +127,18 @@ impl<'w> CaBundles<'w> {
                     .push((reason, format!("caCertificateRefs[{i}]: {why}"))),
             }
         }
-        let unlisted: Vec<&str> = authorities
+        let unlisted = unlisted(&authorities, !crls.is_empty());
+        let advice: Vec<String> = unlisted
             .iter()
-            .filter(|authority| !authority.has_crl && !crls.is_empty())
-            .map(|authority| authority.subject.as_str())
+            .cloned()
+            .chain(namesakes(&authorities))
             .collect();
-        combined.advice = (!unlisted.is_empty()).then(|| {
-            format!(
-                "ca.crl has no list of {}: whatever they have issued themselves is refused, and of other certificates only those \
-                 that are shown are looked up, not the chains behind them",
-                unlisted.join(", ")
-            )
-        });
+        combined.advice = (!advice.is_empty()).then(|| advice.join("; "));
         combined.bundle = (!authorities.is_empty()).then(|| TrustBundle {
             name: names.join("+"),
             pem: authorities.iter().map(|it| it.pem.as_str()).collect(),
             crl: crls.concat(),
-            crl_for_leaf_only: !unlisted.is_empty(),
+            crl_for_leaf_only: unlisted.is_some(),
         });
         combined
     }
@@ -221,6 +220,43 @@ impl<'w> CaBundles<'w> {
     }
 }
 
+/// Returns the advice on authorities without a revocation list, where others have one.
+fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
+    let unlisted = authorities.iter().filter(|it| !it.has_crl && any_list);
+    let unlisted: Vec<&str> = unlisted.map(|it| it.subject.as_str()).collect();
+    (!unlisted.is_empty()).then(|| {
+        format!(
+            "ca.crl has no list of {}: whatever they have issued themselves is refused, and of other certificates only those \
+             that are shown are looked up, not the chains behind them",
+            unlisted.join(", ")
+        )
+    })
+}
+
+/// Returns the advice on each subject that several authorities with different keys have.
+fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
+    let mut by_subject: BTreeMap<&str, Vec<&Authority>> = BTreeMap::new();
+    for authority in authorities {
+        by_subject
+            .entry(&authority.subject)
+            .or_default()
+            .push(authority);
+    }
+    by_subject.into_iter().filter_map(|(subject, all)| {
+        let first = all.first()?;
+        if all.iter().all(|it| it.public_key == first.public_key) {
+            return None;
+        }
+        let serials: Vec<&str> = all.iter().map(|it| it.serial.as_str()).collect();
+        Some(format!(
+            "{} CA certificates of different keys have the subject {subject} (serial numbers {}): all are trusted, but what they have \
+             issued without an authority key identifier is verified with the first one only, and refused if another one has signed it",
+            all.len(),
+            serials.join(", ")
+        ))
+    })
+}
+
 fn is_cluster_trust_bundle(reference: &ObjectRef) -> bool {
     reference.group.as_deref() == Some("certificates.k8s.io")
         && reference.kind.as_deref() == Some(Kind::ClusterTrustBundle.as_str())
@@ -275,6 +311,8 @@ fn authorities(field: &str, text: &str, lists: Vec<RevocationList>) -> ParsedObj
         certificates.push(Authority {
             pem: pem::encode_certificates(&[whole.into()]),
             subject: distinguished(certificate.subject()),
+            serial: certificate.tbs_certificate.serial.to_str_radix(16),
+            public_key: certificate.public_key().raw.to_vec(),
             has_crl: lists.iter().any(issued),
         });
     }
@@ -285,4 +323,34 @@ fn authorities(field: &str, text: &str, lists: Vec<RevocationList>) -> ParsedObj
     }
     let crls = lists.into_iter().map(|list| list.pem).collect();
     Ok(Arc::new(Authorities { certificates, crls }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_subject_with_several_keys_is_told() {
+        let authority = |subject: &str, serial: &str, key: u8| Authority {
+            pem: format!("{subject} {serial} {key}"),
+            subject: subject.to_owned(),
+            serial: serial.to_owned(),
+            public_key: vec![key],
+            has_crl: false,
+        };
+        let told = |all: &[Authority]| namesakes(all).collect::<Vec<_>>();
+        let (one, renewed) = (authority("CN=a", "7", 1), authority("CN=a", "8", 1));
+        let other = authority("CN=b", "7", 2);
+        assert_eq!(told(&[]), [""; 0]);
+        assert_eq!(
+            told(&[one.clone(), renewed.clone(), other.clone()]),
+            [""; 0]
+        );
+        let twin = authority("CN=a", "7", 3);
+        let told = told(&[one, other, renewed, twin]);
+        assert_eq!(told.len(), 1, "{told:?}");
+        let begin =
+            "3 CA certificates of different keys have the subject CN=a (serial numbers 7, 8, 7): ";
+        assert!(told[0].starts_with(begin), "{told:?}");
+    }
 }

@@ -7,39 +7,61 @@ use x509_parser::error::X509Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::pem;
+use crate::status::PathValidity;
 
 /// Most signatures that are verified for one answer.
 const MAX_SIGNATURES: usize = 128;
 
-/// Returns true if a path of signatures leads from the first certificate of the chain to one of the bundle, both as PEM.
-pub(crate) fn leads_to(chain: &[u8], bundle: &str) -> bool {
+/// Returns for how long each path of signatures is valid that leads from the first certificate of the chain to one of the bundle, both
+/// as PEM. Without any, the certificate is not trusted.
+pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     let (Ok(chain), Ok(bundle)) = (
         pem::certificates(chain),
         pem::certificates(bundle.as_bytes()),
     ) else {
-        return false;
+        return Vec::new();
     };
     let (shown, trusted) = (read(&chain), read(&bundle));
     let mut left = MAX_SIGNATURES;
-    let mut reached = vec![0];
-    let mut next = 0;
-    while let Some(certificate) = reached.get(next).and_then(|place| shown.get(*place)) {
+    // Places in the chain, with the certificates that lead there and the time for which all of them are valid.
+    let mut reached = vec![(vec![0], PathValidity::ALWAYS)];
+    let mut paths = Vec::new();
+    while let Some((places, so_far)) = reached.pop() {
+        let Some(certificate) = places.last().and_then(|place| shown.get(*place)) else {
+            continue;
+        };
+        let valid = so_far.and(validity(certificate));
         for authority in &trusted {
-            if certificate.as_raw() == authority.as_raw()
-                || issued(certificate, authority, &mut left)
-            {
-                return true;
+            let path = if certificate.as_raw() == authority.as_raw() {
+                valid
+            } else if issued(certificate, authority, &mut left) {
+                valid.and(validity(authority))
+            } else {
+                continue;
+            };
+            if !paths.contains(&path) {
+                paths.push(path);
             }
         }
         for (place, issuer) in shown.iter().enumerate() {
-            if !reached.contains(&place) && issued(certificate, issuer, &mut left) {
-                reached.push(place);
+            if !places.contains(&place) && issued(certificate, issuer, &mut left) {
+                reached.push(([&places[..], &[place]].concat(), valid));
             }
         }
-        next += 1;
     }
-    // Nobody has looked at the rest.
-    left == 0
+    if left == 0 {
+        // Nobody has looked at the rest.
+        paths.push(PathValidity::ALWAYS);
+    }
+    paths
+}
+
+fn validity(certificate: &X509Certificate<'_>) -> PathValidity {
+    let validity = certificate.validity();
+    PathValidity {
+        not_before: validity.not_before.timestamp(),
+        not_after: validity.not_after.timestamp(),
+    }
 }
 
 fn read(ders: &[impl AsRef<[u8]>]) -> Vec<X509Certificate<'_>> {
@@ -67,7 +89,9 @@ fn issued(
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd,
+    };
 
     use super::*;
 
@@ -110,7 +134,7 @@ mod tests {
         let middle = below("middle", &own);
         let leaf = below("leaf", &middle);
         let chain = format!("{}{}", leaf.pem, middle.pem);
-        let leads = |chain: &str, bundle: &str| leads_to(chain.as_bytes(), bundle);
+        let leads = |chain: &str, bundle: &str| !paths_to(chain.as_bytes(), bundle).is_empty();
         assert!(leads(&chain, &own.pem));
         assert!(leads(&chain, &format!("{}{}", other.pem, own.pem)));
         assert!(leads(&leaf.pem, &middle.pem), "an authority below the root");
@@ -127,9 +151,44 @@ mod tests {
         let leaf = below("leaf", &namesake());
         let leads = |number: usize| {
             let bundle: String = (0..number).map(|_| namesake().pem).collect();
-            leads_to(leaf.pem.as_bytes(), &bundle)
+            !paths_to(leaf.pem.as_bytes(), &bundle).is_empty()
         };
         assert!(!leads(MAX_SIGNATURES - 1));
         assert!(leads(MAX_SIGNATURES));
+    }
+
+    #[test]
+    fn a_path_is_valid_while_all_of_its_certificates_are() {
+        let (key, day) = (|| KeyPair::generate().expect("a key"), 24 * 60 * 60);
+        let valid = |name: &str, from: i32, to: i32| {
+            let mut params = params(name);
+            params.not_before = date_time_ymd(from, 1, 1);
+            params.not_after = date_time_ymd(to, 1, 1);
+            params
+        };
+        let own = key();
+        let root = valid("root", 2001, 2009);
+        let old = root.self_signed(&own).expect("a root").pem();
+        let renewed = valid("root", 2004, 2009).self_signed(&own);
+        let renewed = renewed.expect("a root").pem();
+        let above = Issuer::new(root, own);
+        let (middle, middle_key) = (valid("middle", 2003, 2012), key());
+        let middle_pem = middle.signed_by(&middle_key, &above).expect("a CA").pem();
+        let above = Issuer::new(middle, middle_key);
+        let leaf = valid("leaf", 1999, 2005).signed_by(&key(), &above);
+        let chain = format!("{}{middle_pem}", leaf.expect("a leaf").pem());
+        let years = |bundle: &str| -> Vec<(i64, i64)> {
+            let year = |seconds: i64| 1970 + seconds / (365 * day);
+            let paths = paths_to(chain.as_bytes(), bundle);
+            paths
+                .iter()
+                .map(|path| (year(path.not_before), year(path.not_after)))
+                .collect()
+        };
+        assert_eq!(years(&old), [(2003, 2005)]);
+        assert_eq!(years(&renewed), [(2004, 2005)]);
+        let both = format!("{old}{renewed}");
+        assert_eq!(years(&both), [(2003, 2005), (2004, 2005)]);
+        assert_eq!(years(&middle_pem), [(2003, 2005)]);
     }
 }

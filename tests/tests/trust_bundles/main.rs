@@ -1,6 +1,9 @@
 //! Trust bundles that are exchanged while they are used: rotation with overlap, and revocation. Asked of a real agent with a
 //! real Envoy.
 
+mod cut_off;
+mod namesakes;
+
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, listener_condition};
 use sesame_tests::backend::Backend;

@@ -1,5 +1,7 @@
 //! Certificates with a cluster: what hosts find out about them reaches the Gateway's status, and there is room for thousands.
 
+mod poisoned;
+
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};

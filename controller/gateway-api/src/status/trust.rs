@@ -1,0 +1,190 @@
+//! Trust in a certificate, which rests on signatures and on the dates of all certificates of a path. Told the time.
+//!
+//! Must never ask a clock: signatures do not end, certificates do, and the caller says when it is.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{Condition, ConditionStatus, Reason, Statuses};
+use crate::world::{Kind, ObjectKey};
+
+/// Times for which every certificate of a path to an authority is valid, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathValidity {
+    /// Start of the certificate that becomes valid last.
+    pub not_before: i64,
+    /// End of the certificate that expires first.
+    pub not_after: i64,
+}
+
+impl PathValidity {
+    /// The validity of what nobody has looked at.
+    pub(crate) const ALWAYS: Self = Self {
+        not_before: i64::MIN,
+        not_after: i64::MAX,
+    };
+
+    /// Returns the time for which both are valid.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            not_before: self.not_before.max(other.not_before),
+            not_after: self.not_after.min(other.not_after),
+        }
+    }
+
+    fn includes(&self, now: i64) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
+    }
+}
+
+/// Trust that somebody has in a certificate, by signatures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignatureTrust {
+    /// Words for whose certificate it is, or who trusts it.
+    pub of: String,
+    /// Paths of signatures that lead to an authority; at least one.
+    pub paths: Vec<PathValidity>,
+}
+
+impl SignatureTrust {
+    /// Returns why it does not hold at this time; none if it does.
+    fn lapse(&self, now: Timestamp) -> Option<String> {
+        let Self { of, paths } = self;
+        if paths.iter().any(|path| path.includes(now.as_second())) {
+            return None;
+        }
+        let last = paths.iter().max_by_key(|path| path.not_after)?;
+        let when = if last.not_after < now.as_second() {
+            format!("since {}", time(last.not_after))
+        } else {
+            format!("before {}", time(last.not_before))
+        };
+        Some(format!("{of} ({when})"))
+    }
+}
+
+/// Takes the trust that does not hold at this time out of the conditions that rest on it.
+pub fn tell_lapsed(conditions: &mut [Condition], now: Timestamp) {
+    for condition in conditions {
+        let lapsed = lapsed(condition, now);
+        if lapsed.is_empty() {
+            continue;
+        }
+        let message = format!(
+            "signatures lead to an authority, but the certificate that is shown, or one that signed it, is not valid at this time, so that it \
+             is refused; renew what has expired: {}",
+            lapsed.join(", ")
+        );
+        let message = match condition.status {
+            ConditionStatus::True => message,
+            _ => format!("{}; {message}", condition.message),
+        };
+        *condition = Condition::new(
+            condition.type_,
+            ConditionStatus::False,
+            Reason::CertificateNotTrusted,
+            &message,
+            condition.observed_generation,
+        );
+    }
+}
+
+fn lapsed(condition: &Condition, now: Timestamp) -> Vec<String> {
+    let trust = condition.trust.as_deref().unwrap_or_default();
+    trust.iter().filter_map(|it| it.lapse(now)).collect()
+}
+
+impl Statuses {
+    /// Returns the objects that tell of trust which does not hold at this time.
+    pub fn with_lapsed_trust(&self, now: Timestamp) -> BTreeSet<ObjectKey> {
+        let any = |conditions: &[Condition]| {
+            let mut all = conditions.iter();
+            all.any(|condition| !lapsed(condition, now).is_empty())
+        };
+        let gateways = self.gateways.iter();
+        let gateways = gateways.filter(|(_, status)| any(&status.conditions));
+        let gateways = gateways.map(|(name, _)| Kind::Gateway.named(name.clone()));
+        let policies = [
+            (Kind::GatewayMeshPolicy, &self.gateway_mesh_policies),
+            (Kind::MeshOcgPolicy, &self.mesh_ocg_policies),
+        ];
+        let policies = policies.into_iter().flat_map(|(kind, policies)| {
+            let told = policies.iter().filter(|(_, status)| {
+                let mut ancestors = status.ancestors.iter();
+                ancestors.any(|ancestor| any(&ancestor.conditions))
+            });
+            told.map(move |(name, _)| kind.named(name.clone()))
+        });
+        gateways.chain(policies).collect()
+    }
+}
+
+impl Condition {
+    /// Returns the same condition, resting on this trust.
+    pub(crate) fn resting_on(self, trust: Vec<SignatureTrust>) -> Self {
+        let trust = (!trust.is_empty()).then(|| Arc::from(trust));
+        Self { trust, ..self }
+    }
+}
+
+fn time(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::ConditionType;
+
+    fn told(now: i64, paths: &[(i64, i64)]) -> (ConditionStatus, String) {
+        let paths = paths.iter();
+        let trust = SignatureTrust {
+            of: "default/edge".to_owned(),
+            paths: paths
+                .map(|&(not_before, not_after)| PathValidity {
+                    not_before,
+                    not_after,
+                })
+                .collect(),
+        };
+        let type_ = ConditionType::ClientCertificateTrusted;
+        let reason = Reason::CertificateTrusted;
+        let condition = Condition::new(type_, ConditionStatus::True, reason, "signed", 3);
+        let mut conditions = [condition.resting_on(vec![trust])];
+        tell_lapsed(
+            &mut conditions,
+            Timestamp::from_second(now).expect("a time"),
+        );
+        let [condition] = conditions;
+        assert_eq!(condition.observed_generation, 3);
+        (condition.status, condition.message)
+    }
+
+    #[test]
+    fn one_path_that_is_valid_is_enough() {
+        for now in [10, 15, 20] {
+            assert_eq!(told(now, &[(10, 20)]).0, ConditionStatus::True, "{now}");
+        }
+        assert_eq!(told(25, &[(10, 20), (20, 30)]).0, ConditionStatus::True);
+        assert_eq!(told(25, &[(10, 20)]).0, ConditionStatus::False);
+        let (status, message) = told(35, &[(10, 20), (20, 30)]);
+        assert_eq!(status, ConditionStatus::False);
+        let end = "default/edge (since 1970-01-01T00:00:30Z)";
+        assert!(message.ends_with(end), "{message}");
+        let (_, message) = told(5, &[(10, 20)]);
+        let start = "default/edge (before 1970-01-01T00:00:10Z)";
+        assert!(message.ends_with(start), "{message}");
+    }
+
+    #[test]
+    fn the_time_of_two_is_the_time_of_both() {
+        let of = |not_before, not_after| PathValidity {
+            not_before,
+            not_after,
+        };
+        assert_eq!(of(1, 9).and(of(3, 12)), of(3, 9));
+        assert_eq!(of(1, 9).and(PathValidity::ALWAYS), of(1, 9));
+    }
+}

@@ -1,0 +1,195 @@
+//! Pairs of every form on their whole way, from a Secret of the API server to what Envoy shows: one that is of no use leaves the one
+//! before it in place, says why, and harms no other listener.
+
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use sesame_tests::certs::{Authority, Leaf};
+use sesame_tests::checks::Checks;
+use sesame_tests::handshakes::Handshake;
+use sesame_tests::manifests::{edge, https_listener};
+
+use super::Path;
+
+const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";
+
+/// Fate of a pair.
+enum Fate {
+    /// It is shown.
+    Shown,
+    /// The one before it goes on being shown, and the condition has these words.
+    Refused(&'static str),
+}
+
+use Fate::{Refused, Shown};
+
+/// One form of a pair: what it is, its two texts, its leaf, and what becomes of it.
+struct Form {
+    what: &'static str,
+    certificate: String,
+    key: String,
+    leaf: Leaf,
+    fate: Fate,
+}
+
+/// Returns what openssl makes of a key.
+fn converted(key_pem: &str, arguments: &[&str]) -> String {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [before, after] = ["before", "after"].map(|name| directory.path().join(name));
+    std::fs::write(&before, key_pem).expect("a file");
+    let made = Command::new("openssl")
+        .args(arguments)
+        .arg("-in")
+        .arg(&before)
+        .arg("-out")
+        .arg(&after)
+        .output()
+        .expect("openssl");
+    assert!(made.status.success(), "{made:?}");
+    std::fs::read_to_string(after).expect("a key")
+}
+
+fn rsa_key() -> String {
+    let arguments = [
+        "genpkey",
+        "-algorithm",
+        "RSA",
+        "-pkeyopt",
+        "rsa_keygen_bits:2048",
+    ];
+    let made = Command::new("openssl").args(arguments).output();
+    let made = made.expect("openssl");
+    assert!(made.status.success(), "{made:?}");
+    String::from_utf8(made.stdout).expect("PEM")
+}
+
+fn forms(authority: &Authority) -> Vec<Form> {
+    let form = |what, fate, change: &dyn Fn(&mut Form)| {
+        let leaf = authority.issue(&["a.test"]);
+        let (certificate, key) = (leaf.certificate_pem.clone(), leaf.key_pem.clone());
+        let mut form = Form {
+            what,
+            certificate,
+            key,
+            leaf,
+            fate,
+        };
+        change(&mut form);
+        form
+    };
+    let half = |text: &str| text[..text.len() / 2].to_owned();
+    let crlf = |text: &str| text.replace('\n', "\r\n");
+    vec![
+        form("PKCS#8", Shown, &|_| {}),
+        form(
+            "the key of another",
+            Refused("tls.key does not belong to"),
+            &|it| {
+                it.key = authority.issue(&["a.test"]).key_pem;
+            },
+        ),
+        form("SEC1", Shown, &|it| it.key = converted(&it.key, &["ec"])),
+        form(
+            "a certificate cut off",
+            Refused("tls.crt is cut off"),
+            &|it| {
+                it.certificate = half(&it.certificate);
+            },
+        ),
+        form("PKCS#1", Shown, &|it| {
+            let key = rsa_key();
+            it.leaf = authority.issue_for_key(&["a.test"], &key);
+            it.certificate.clone_from(&it.leaf.certificate_pem);
+            it.key = converted(&key, &["rsa", "-traditional"]);
+        }),
+        form("a key cut off", Refused("tls.key is cut off"), &|it| {
+            it.key = half(&it.key);
+        }),
+        form("CRLF", Shown, &|it| {
+            (it.certificate, it.key) = (crlf(&it.certificate), crlf(&it.key));
+        }),
+        form(
+            "a password",
+            Refused("tls.key is encrypted with a password"),
+            &|it| {
+                it.key = converted(&it.key, &["pkey", "-aes256", "-passout", "pass:x"]);
+            },
+        ),
+        form("a byte order mark", Shown, &|it| {
+            it.certificate.insert(0, '\u{feff}');
+        }),
+        form(
+            "a chain of 1,000",
+            Refused("at most 524288 are read"),
+            &|it| {
+                it.certificate.push_str(&authority.pem().repeat(1000));
+            },
+        ),
+        form("a chain of 31", Shown, &|it| {
+            it.certificate.push_str(&authority.pem().repeat(30));
+        }),
+        form(
+            "an empty key",
+            Refused("Secret default/pair has no tls.key"),
+            &|it| {
+                it.key.clear();
+            },
+        ),
+        form(
+            "an empty certificate",
+            Refused("Secret default/pair has no tls.crt"),
+            &|it| {
+                it.certificate.clear();
+            },
+        ),
+        form("the last one", Shown, &|_| {}),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pair_of_no_use_leaves_the_one_before_it_and_harms_nobody_else() {
+    let path = Path::start(&[443]).await;
+    let authority = Authority::new("servers");
+    let beside = authority.issue(&["b.test"]);
+    let mut last = authority.issue(&["a.test"]);
+    let mut all = edge(&[
+        https_listener("https", 443, "a.test", "pair"),
+        https_listener("beside", 443, "b.test", "beside"),
+    ]);
+    all.extend([last.secret("pair"), beside.secret("beside")]);
+    path.cluster.apply_all(&all).await;
+    path.wait_shown(&authority, "a.test", &last).await;
+    path.wait_shown(&authority, "b.test", &beside).await;
+    let mut checks = Checks::default();
+    for form in forms(&authority) {
+        let [certificate, key] = [&form.certificate, &form.key].map(|text| STANDARD.encode(text));
+        let change = json!({"data": {"tls.crt": certificate, "tls.key": key}});
+        path.cluster.merge(SECRET, &change).await;
+        match form.fate {
+            Shown => {
+                path.wait_shown(&authority, "a.test", &form.leaf).await;
+                last = form.leaf;
+                path.wait_condition("ResolvedRefs", "True", "ResolvedRefs", "")
+                    .await;
+            }
+            Refused(words) => {
+                let reason = "InvalidCertificateRef";
+                path.wait_condition("ResolvedRefs", "False", reason, words)
+                    .await;
+            }
+        }
+        for (host, expected) in [("a.test", &last), ("b.test", &beside)] {
+            let client = Handshake::with(path.agent.address(443), host, &authority.trust());
+            let shown = client.shake().await.ok().map(|agreed| agreed.certificate);
+            let right = shown.as_ref() == Some(&expected.der);
+            checks.that(right, format!("{}: {host} is shown another one", form.what));
+        }
+    }
+    // The API server itself refuses a Secret of this type without one of the fields.
+    let without = json!({"data": {"tls.key": Value::Null}});
+    let refused = path.cluster.admin().merge(SECRET, &without).await;
+    checks.that(refused.is_err(), "a Secret without tls.key".to_owned());
+    checks.finish();
+}

@@ -1,0 +1,99 @@
+//! Trust that begins and ends with dates, without any object changing.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sesame_tests::certs::{Authority, Leaf};
+use sesame_tests::cluster::TestCluster;
+use sesame_tests::controller::{ControllerUnderTest, condition};
+
+use super::policies::{CLIENT, OCG_POLICY, POLICY, nowhere};
+use super::{
+    Authorities, GATEWAY, OCG_BUNDLE, TRUSTED, bundle, cluster_with_mesh, objects, ocg_policy, told,
+};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const BAD: (&str, &str) = ("False", "CertificateNotTrusted");
+const GOOD: (&str, &str) = ("True", "CertificateTrusted");
+
+/// Has the Gateway show this pair.
+async fn show(cluster: &TestCluster, leaf: &Leaf) {
+    let change = json!({"data": leaf.secret("client")["data"]});
+    cluster.merge(CLIENT, &change).await;
+}
+
+/// Waits until the Gateway and both policies have the condition with this status and these words.
+async fn told_everywhere(cluster: &TestCluster, expected: (&str, &str), words: &str) {
+    for path in [GATEWAY, POLICY, OCG_POLICY] {
+        told(cluster, path, TRUSTED, expected, words).await;
+    }
+}
+
+fn second(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = since.expect("a time of today").as_secs().cast_signed();
+    let time = Timestamp::from_second(seconds);
+    time.expect("a time of today").to_string()
+}
+
+/// Shows a certificate that is valid for so long, and returns true if it was trusted before it had expired; then it is not any more.
+async fn seen_to_lapse(cluster: &TestCluster, all: &Authorities, life: Duration) -> bool {
+    let now = SystemTime::now();
+    let end = now + life;
+    show(cluster, &all.gateway.issue_valid(&["g"], now - DAY, end)).await;
+    let lapsed = format!("(since {})", second(end));
+    let judged = |gateway: &Value| {
+        let found = condition(&gateway["status"]["conditions"], TRUSTED);
+        let message = found["message"].as_str().unwrap_or_default();
+        found["status"] == "True" || message.contains(&lapsed)
+    };
+    let gateway = cluster.until("it is judged", GATEWAY, judged).await;
+    let found = condition(&gateway["status"]["conditions"], TRUSTED);
+    let was_trusted = found["status"] == "True";
+    told_everywhere(cluster, BAD, &lapsed).await;
+    was_trusted
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_out_of_its_dates_is_not_trusted_and_nobody_has_to_touch_an_object() {
+    let all = Authorities::new();
+    let cluster = cluster_with_mesh().await;
+    cluster.apply_all(&objects(&all, nowhere())).await;
+    cluster
+        .apply_all(&[bundle("ocg-trust-bundle", &all.gateway), ocg_policy(false)])
+        .await;
+    let _controller = ControllerUnderTest::start(&cluster, &["--configuration", "sesame"]).await;
+    told_everywhere(&cluster, GOOD, "").await;
+
+    let now = SystemTime::now();
+    let (before, after) = (now - DAY, now + DAY);
+    let expired = all.gateway.issue_valid(&["g"], now - 2 * DAY, before);
+    show(&cluster, &expired).await;
+    let words = format!("(since {})", second(before));
+    told_everywhere(&cluster, BAD, &words).await;
+    // Traffic goes on.
+    let meshed = ("True", "Meshed");
+    told(&cluster, GATEWAY, "projectsesame.io/Meshed", meshed, "").await;
+    let early = all.gateway.issue_valid(&["g"], after, now + 2 * DAY);
+    show(&cluster, &early).await;
+    told_everywhere(&cluster, BAD, &format!("(before {})", second(after))).await;
+    // A certificate that is valid, of an authority that is not.
+    let lapsed = Authority::valid("lapsed", now - 3 * DAY, before);
+    let trusted = json!({"data": bundle("", &lapsed)["data"]});
+    cluster.merge(OCG_BUNDLE, &trusted).await;
+    let foreign = "has signed the certificate that is shown";
+    told(&cluster, GATEWAY, TRUSTED, BAD, foreign).await;
+    show(&cluster, &lapsed.issue(&["g"])).await;
+    told_everywhere(&cluster, BAD, &words).await;
+
+    // The time comes while nobody changes anything. A busy machine may have looked too late, so that more time is given.
+    let trusted = json!({"data": bundle("", &all.gateway)["data"]});
+    cluster.merge(OCG_BUNDLE, &trusted).await;
+    for seconds in [8, 30, 120] {
+        if seen_to_lapse(&cluster, &all, Duration::from_secs(seconds)).await {
+            return;
+        }
+    }
+    panic!("it was never seen to be trusted");
+}
