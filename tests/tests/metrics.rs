@@ -74,7 +74,24 @@ async fn what_clients_get_is_counted_by_port_and_envoys_that_die_are_counted_too
         (of("gateway_newest", ""), 1.0),
         (of("gateway_applies_total", ",outcome=\"accepted\""), 1.0),
         (of("gateway_apply_duration_seconds_count", ""), 1.0),
-        (of("gateway_envoy_processes_total", ""), 1.0),
+        (
+            of("gateway_envoy_processes_total", ",reason=\"start\""),
+            1.0,
+        ),
+        (
+            of(
+                "gateway_apply_phase_seconds_total",
+                ",phase=\"listeners_union\",part=\"accept\"",
+            ),
+            f64::MIN_POSITIVE,
+        ),
+        (of("gateway_envoy_open_files", ""), 1.0),
+        (of("gateway_envoy_open_files_limit", ""), 1.0),
+        (of("gateway_envoy_watched_files", ""), 1.0),
+        ("sesame_agent_open_files".to_owned(), 1.0),
+        ("sesame_agent_open_files_limit".to_owned(), 1.0),
+        ("sesame_agent_inotify_instances".to_owned(), 1.0),
+        ("sesame_agent_inotify_instances_limit".to_owned(), 1.0),
         ("sesame_agent_ready".to_owned(), 1.0),
     ];
     eventually("every one of the values", SOON, async || {
@@ -108,11 +125,11 @@ async fn what_clients_get_is_counted_by_port_and_envoys_that_die_are_counted_too
     );
     assert_eq!(agent.kill9_envoy(), 1);
     agent.wait_ok(&good).await;
-    let processes = of("gateway_envoy_processes_total", "");
+    let processes = of("gateway_envoy_processes_total", ",reason=\"death\"");
     eventually("the next Envoy is counted", SOON, async || {
         let (_, text) = scrape(address, "*/*").await;
         let counted = values(&text).get(processes.as_str()).copied();
-        if counted >= Some(2.0) {
+        if counted >= Some(1.0) {
             Ok(())
         } else {
             Err(text)

@@ -38,6 +38,32 @@ pub enum Phase {
     Orphans,
 }
 
+impl Phase {
+    /// All phases, in the order of the enum.
+    pub const ALL: [Self; 7] = [
+        Self::Leaves,
+        Self::ClustersUnion,
+        Self::ListenersUnion,
+        Self::RouteTables,
+        Self::Listeners,
+        Self::Clusters,
+        Self::Orphans,
+    ];
+
+    /// Returns the phase as a label of a metric has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Leaves => "leaves",
+            Self::ClustersUnion => "clusters_union",
+            Self::ListenersUnion => "listeners_union",
+            Self::RouteTables => "route_tables",
+            Self::Listeners => "listeners",
+            Self::Clusters => "clusters",
+            Self::Orphans => "orphans",
+        }
+    }
+}
+
 /// File to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {

@@ -57,6 +57,17 @@ pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     })
 }
 
+/// Returns the files that a process may open as it is now, and those that it has open; none where that cannot be read.
+pub(crate) fn files_of(process: &str) -> Option<(u64, u64)> {
+    let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    let most = line.split_whitespace().next()?.parse().ok()?;
+    let open = fs::read_dir(format!("/proc/{process}/fd")).ok()?.count();
+    Some((most, u64::try_from(open).ok()?))
+}
+
 /// Returns `MemTotal` of `/proc/meminfo` in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo
@@ -131,6 +142,18 @@ mod tests {
         let groups = "11:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n";
         assert_eq!(of_groups(groups, mount.path()), Some(128 << 20));
         assert_eq!(of_groups("nonsense\n", mount.path()), None);
+    }
+
+    #[test]
+    fn the_files_of_a_process_are_counted() {
+        let (most, before) = files_of("self").unwrap();
+        let held: Vec<fs::File> = (0..50)
+            .map(|_| fs::File::open("/proc/self/status").unwrap())
+            .collect();
+        let (_, now) = files_of("self").unwrap();
+        assert!(before < now && now <= most, "{before} {now} {most}");
+        drop(held);
+        assert_eq!(files_of("no-process"), None);
     }
 
     #[test]

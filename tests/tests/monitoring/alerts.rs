@@ -82,9 +82,39 @@ pub(crate) const ALERTS: &[Alert] = &[
     ),
     alert(
         ("SesameEnvoyKeepsDying", "warning", "0m"),
-        ("increase(sesame_gateway_envoy_processes_total[1h])", "> 3"),
-        "GATEWAY had {{ $value | humanize }} new Envoys within an hour",
+        (
+            "increase(sesame_gateway_envoy_processes_total{reason=\"death\"}[1h])",
+            "> 3",
+        ),
+        "GATEWAY lost {{ $value | humanize }} Envoys within an hour",
         "sesame-agent status and envoy.log in the Gateway's runtime directory say why they ended.",
+    ),
+    alert(
+        ("SesameHostRunsOutOfWatches", "warning", "10m"),
+        (
+            "sesame_agent_inotify_instances / sesame_agent_inotify_instances_limit",
+            "> 0.9",
+        ),
+        "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its inotify instances",
+        "Raise fs.inotify.max_user_instances; sesame-agent doctor on the host says to what.",
+    ),
+    alert(
+        ("SesameAgentRunsOutOfFiles", "warning", "10m"),
+        (
+            "sesame_agent_open_files / sesame_agent_open_files_limit",
+            "> 0.9",
+        ),
+        "The agent of {{ $labels.instance }} uses {{ $value | humanizePercentage }} of the files that it may open",
+        "Raise LimitNOFILE of its unit, or the limit of its container.",
+    ),
+    alert(
+        ("SesameEnvoyRunsOutOfFiles", "warning", "5m"),
+        (
+            "sesame_gateway_envoy_open_files / sesame_gateway_envoy_open_files_limit",
+            "> 0.9",
+        ),
+        "The Envoy of GATEWAY uses {{ $value | humanizePercentage }} of the files that it may open",
+        "Each connection takes one, to clients and to backends. Raise LimitNOFILE of its launcher, or add hosts.",
     ),
     alert(
         ("SesameEnvoySilent", "warning", "5m"),

@@ -75,6 +75,14 @@ const CONFIGURATION: Row = Row {
             )],
         ),
         panel(
+            "Time of changes, by phase and part",
+            "s",
+            &[(
+                "sum by (phase, part) (increase(sesame_gateway_apply_phase_seconds_total{@}[$__rate_interval]))",
+                "{{phase}}: {{part}}",
+            )],
+        ),
+        panel(
             "Hosts that are behind, hold a revision back or drain",
             "short",
             &[
@@ -182,9 +190,27 @@ const HOSTS: Row = Row {
             "Envoys that came into service",
             "short",
             &[(
-                "sum by (gateway_namespace, gateway) (increase(sesame_gateway_envoy_processes_total{@}[$__rate_interval]))",
-                "{{gateway_namespace}}/{{gateway}}",
+                "sum by (gateway_namespace, gateway, reason) (increase(sesame_gateway_envoy_processes_total{@}[$__rate_interval]))",
+                "{{gateway_namespace}}/{{gateway}}: {{reason}}",
             )],
+        ),
+        panel(
+            "Budgets in use",
+            "percentunit",
+            &[
+                (
+                    "max by (instance) (sesame_agent_inotify_instances{instance=~\"$instance\"} / sesame_agent_inotify_instances_limit{instance=~\"$instance\"})",
+                    "{{instance}} inotify instances",
+                ),
+                (
+                    "max by (instance) (sesame_agent_open_files{instance=~\"$instance\"} / sesame_agent_open_files_limit{instance=~\"$instance\"})",
+                    "{{instance}} files of the agent",
+                ),
+                (
+                    "max by (instance, gateway_namespace, gateway) (sesame_gateway_envoy_open_files{@} / sesame_gateway_envoy_open_files_limit{@})",
+                    "{{instance}} files of {{gateway_namespace}}/{{gateway}}",
+                ),
+            ],
         ),
         panel(
             "Memory of Envoys",

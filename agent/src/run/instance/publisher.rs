@@ -13,11 +13,12 @@ use super::Instance;
 use super::handshakes::Handshakes;
 use super::persister::Persister;
 use crate::apply::{self, Applier, ApplyError};
+use crate::envoy::restart::Restarted;
 use crate::envoy::{Admin, State};
 use crate::handshake::Unproven;
 use crate::publish::{Published, publish};
 use crate::quarantine::{self, Affected, Quarantine, Reduced, affected};
-use crate::run::metrics::ApplyOutcome;
+use crate::run::metrics::{ApplyOutcome, ProcessReason};
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
@@ -38,6 +39,8 @@ pub(super) struct Publisher {
     reduced: Option<(Arc<Target>, Arc<Target>)>,
     /// Process id of the Envoy that was live last.
     pid: u32,
+    /// Last replacement of an Envoy that ran.
+    replaced: Option<Restarted>,
 }
 
 impl Publisher {
@@ -66,12 +69,27 @@ impl Publisher {
             admin,
             reduced: None,
             pid: 0,
+            replaced: None,
         }
     }
 
     /// Waits until the last accepted target is stored.
     pub(super) async fn finish(self) {
         self.keeper.finish().await;
+    }
+
+    /// Takes note that an Envoy that ran was replaced, so that the new process is not taken for the end of a death.
+    pub(super) fn note_replaced(&mut self, restarted: Restarted) {
+        self.replaced = Some(restarted);
+    }
+
+    /// Returns why the process `pid` came into service.
+    fn reason(&self, pid: u32, first: bool) -> ProcessReason {
+        match self.replaced {
+            Some(replaced) if replaced.now == pid => replaced.way.into(),
+            _ if first => ProcessReason::Start,
+            _ => ProcessReason::Death,
+        }
     }
 
     /// Follows Envoy's state. Returns whether the target is to be published again: a new process reads the files by itself,
@@ -98,8 +116,9 @@ impl Publisher {
                 }
                 let new = other && !first;
                 if other {
+                    let reason = self.reason(*pid, first);
                     self.observed
-                        .send_modify(|observed| observed.counts.processes += 1);
+                        .send_modify(|observed| observed.counts.note_process(reason));
                 }
                 if new || !loaded {
                     self.reread();
@@ -201,6 +220,9 @@ impl Publisher {
         };
         self.observed.send_if_modified(|observed| {
             observed.counts.note(outcome, took);
+            if let Ok(Published::Accepted { report, .. }) = published {
+                observed.counts.note_steps(&report.steps);
+            }
             false
         });
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use crate::envoy::restart::{Request, Strategy};
+use crate::envoy::restart::{Request, Restarted, Strategy};
 use crate::envoy::{State, Supervisor};
 use crate::run::commands::ReplySink;
 use crate::run::observed::Observed;
@@ -59,13 +59,13 @@ impl Replacement {
         supervisor: &Supervisor,
         newest: &Target,
         observed: &Observed,
-    ) -> Result<(), String> {
+    ) -> Result<Restarted, String> {
         self.not_before = Some(Instant::now() + AGAIN);
         let request = self.request(Strategy::Auto, newest, observed);
         match supervisor.restart(request).await {
-            Ok(_) => {
+            Ok(restarted) => {
                 self.bootstrap.clone_from(&newest.bootstrap);
-                Ok(())
+                Ok(restarted)
             }
             Err(error) => Err(format!(
                 "Envoy is to be replaced ({why}), and goes on serving because it cannot be: {error}"
@@ -73,7 +73,7 @@ impl Replacement {
         }
     }
 
-    /// Replaces the Envoy on command, and replies. Returns whether it was replaced.
+    /// Replaces the Envoy on command, and replies. Returns how it was replaced, if it was.
     pub(super) async fn on_command(
         &mut self,
         strategy: Strategy,
@@ -81,7 +81,7 @@ impl Replacement {
         supervisor: &Supervisor,
         newest: &Target,
         observed: &Observed,
-    ) -> bool {
+    ) -> Option<Restarted> {
         let (progress, mut steps) = mpsc::unbounded_channel();
         let request = Request {
             progress: Some(progress),
@@ -94,8 +94,8 @@ impl Replacement {
             }
         };
         let (result, ()) = tokio::join!(supervisor.restart(request), told);
-        let done = result.is_ok();
-        if done {
+        let restarted = result.as_ref().ok().copied();
+        if restarted.is_some() {
             self.bootstrap.clone_from(&newest.bootstrap);
         }
         replies.end(match result {
@@ -108,7 +108,7 @@ impl Replacement {
             )),
             Err(error) => Err(format!("not replaced: {error}")),
         });
-        done
+        restarted
     }
 
     fn request(&self, strategy: Strategy, newest: &Target, observed: &Observed) -> Request {

@@ -13,6 +13,7 @@ use super::start::Started;
 use super::target_selector::TargetSelector;
 use super::{Instance, RETRY};
 use crate::envoy::locate::Version;
+use crate::envoy::restart::Restarted;
 use crate::envoy::{State, Supervisor};
 use crate::host::until;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
@@ -202,8 +203,8 @@ impl Serving {
                     target,
                     &observed,
                 );
-                if replacing.await {
-                    self.note_replaced(Ok(()));
+                if let Some(restarted) = replacing.await {
+                    self.note_replaced(Ok(restarted));
                 }
             }
             InstanceCommand::Accept if self.selector.is_withdrawn() => {
@@ -273,9 +274,10 @@ impl Serving {
     }
 
     /// Takes note of the Envoy that runs now, or of why it is still the one of before.
-    fn note_replaced(&self, replaced: Result<(), String>) {
-        if let Err(error) = &replaced {
-            tracing::error!("{error}");
+    fn note_replaced(&mut self, replaced: Result<Restarted, String>) {
+        match &replaced {
+            Ok(restarted) => self.publisher.note_replaced(*restarted),
+            Err(error) => tracing::error!("{error}"),
         }
         let observed = &self.instance.observed;
         observed.send_modify(|observed| observed.outdated = replaced.err());

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 
+use crate::apply::StepReport;
+use crate::apply::plan::Phase;
+use crate::envoy::restart::Way;
+
 /// Upper bounds of the durations of changes, in seconds.
 const APPLY_BOUNDS: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
@@ -43,14 +47,62 @@ impl ApplyOutcome {
     }
 }
 
+/// Reason for which an Envoy process came into service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::run) enum ProcessReason {
+    /// It is the first one that this agent has seen.
+    Start,
+    /// It took over from one that ran, as Envoy's hot restart.
+    HotRestart,
+    /// It took over from one that ran, without one.
+    Handover,
+    /// The one before has died.
+    Death,
+}
+
+impl ProcessReason {
+    /// All reasons, in the order of the enum.
+    pub(super) const ALL: [Self; 4] = [Self::Start, Self::HotRestart, Self::Handover, Self::Death];
+
+    /// Returns the reason as a label has it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::HotRestart => "hot_restart",
+            Self::Handover => "handover",
+            Self::Death => "death",
+        }
+    }
+}
+
+impl From<Way> for ProcessReason {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Hot => Self::HotRestart,
+            Way::Handover => Self::Handover,
+        }
+    }
+}
+
+/// Time that the steps of one phase took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PhaseTime {
+    /// Time until the last rename.
+    pub(super) renaming: Duration,
+    /// Time from then on until Envoy had accepted everything.
+    pub(super) accepting: Duration,
+}
+
 /// ApplyCounts of one instance.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct ApplyCounts {
     outcomes: [u64; ApplyOutcome::ALL.len()],
     /// Time that it took until Envoy was seen to serve a change.
     pub(super) durations: Durations,
-    /// Envoy processes that came into service.
-    pub(in crate::run) processes: u64,
+    /// Time of the steps that Envoy accepted, in the order of [`Phase`].
+    phases: [PhaseTime; Phase::ALL.len()],
+    /// Envoy processes that came into service, in the order of [`ProcessReason`].
+    processes: [u64; ProcessReason::ALL.len()],
 }
 
 impl Default for ApplyCounts {
@@ -58,7 +110,8 @@ impl Default for ApplyCounts {
         Self {
             outcomes: [0; ApplyOutcome::ALL.len()],
             durations: Durations::with_bounds(APPLY_BOUNDS.iter().copied()),
-            processes: 0,
+            phases: [PhaseTime::default(); Phase::ALL.len()],
+            processes: [0; ProcessReason::ALL.len()],
         }
     }
 }
@@ -70,6 +123,36 @@ impl ApplyCounts {
         if matches!(outcome, ApplyOutcome::Accepted | ApplyOutcome::Reduced) {
             self.durations.observe(took.as_secs_f64());
         }
+    }
+
+    /// Adds the time of steps that Envoy accepted.
+    pub(in crate::run) fn note_steps(&mut self, steps: &[StepReport]) {
+        for step in steps {
+            let StepReport {
+                phase,
+                writes: _,
+                until_renamed,
+                until_accepted,
+            } = step;
+            let time = &mut self.phases[*phase as usize];
+            time.renaming += *until_renamed;
+            time.accepting += until_accepted.saturating_sub(*until_renamed);
+        }
+    }
+
+    /// Counts an Envoy process that came into service.
+    pub(in crate::run) fn note_process(&mut self, reason: ProcessReason) {
+        self.processes[reason as usize] += 1;
+    }
+
+    /// Returns the time that the steps of a phase took.
+    pub(super) fn time_of(&self, phase: Phase) -> PhaseTime {
+        self.phases[phase as usize]
+    }
+
+    /// Returns how many Envoy processes came into service for this reason.
+    pub(super) fn processes_for(&self, reason: ProcessReason) -> u64 {
+        self.processes[reason as usize]
     }
 
     /// Returns how many tries ended so.
@@ -107,5 +190,44 @@ impl Durations {
     pub(super) fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let count = self.buckets.iter().map(|(_, count)| count).sum();
         encoder.encode_histogram::<NoLabelSet>(self.sum, count, &self.buckets, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_added_up_by_phase_and_part() {
+        let step = |phase, renamed, accepted| StepReport {
+            phase,
+            writes: 1,
+            until_renamed: Duration::from_millis(renamed),
+            until_accepted: Duration::from_millis(accepted),
+        };
+        let mut counts = ApplyCounts::default();
+        counts.note_steps(&[step(Phase::Leaves, 2, 2), step(Phase::Clusters, 1, 5)]);
+        counts.note_steps(&[step(Phase::Clusters, 1, 11)]);
+        let told = Phase::ALL.map(|phase| {
+            let PhaseTime {
+                renaming,
+                accepting,
+            } = counts.time_of(phase);
+            (renaming.as_millis(), accepting.as_millis())
+        });
+        let wanted = [(2, 0), (0, 0), (0, 0), (0, 0), (0, 0), (2, 14), (0, 0)];
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn every_reason_and_phase_has_its_own_place() {
+        let mut counts = ApplyCounts::default();
+        for (most, reason) in (1..).zip(ProcessReason::ALL) {
+            (0..most).for_each(|_| counts.note_process(reason));
+        }
+        let told = ProcessReason::ALL.map(|reason| counts.processes_for(reason));
+        assert_eq!(told, [1, 2, 3, 4]);
+        let places = Phase::ALL.map(|phase| phase as usize);
+        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6]);
     }
 }

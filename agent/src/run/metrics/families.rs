@@ -9,10 +9,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use sesame_gateway_api::status::AgentState;
 
-use super::counts::ApplyOutcome;
+use super::counts::{ApplyOutcome, ProcessReason};
 use super::scrape::{GatewayFacts, Scrape};
 use super::traffic::{EnvoyTraffic, PortTraffic};
 use super::writer::{Families, SeriesLabels, count, flag, number, of_gateway, seconds};
+use crate::apply::plan::Phase;
 use crate::run::report::{GatewayReport, Report, health};
 use crate::source::problem::Severity;
 
@@ -25,6 +26,7 @@ impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut families = Families(encoder);
         self.agent(&mut families)?;
+        self.budgets(&mut families)?;
         self.gateways(&mut families)?;
         self.changes(&mut families)?;
         self.certificates(&mut families)?;
@@ -136,12 +138,33 @@ impl Scrape {
             .map(|(name, facts)| (of_gateway(name), &facts.counts.durations));
         let help = "Time from the first file of a change to the proof that Envoy serves it";
         families.histogram("gateway_apply_duration_seconds", help, durations)?;
-        let processes = self
-            .facts()
-            .map(|(name, facts)| (of_gateway(name), count(facts.counts.processes)));
-        let help =
-            "Envoy processes that came into service: the first one, and each that replaced another";
+        self.phases(families)?;
+        let processes = self.facts().flat_map(|(name, facts)| {
+            ProcessReason::ALL.map(|reason| {
+                let mut labels = of_gateway(name);
+                labels.push(("reason", reason.as_str().to_owned()));
+                (labels, count(facts.counts.processes_for(reason)))
+            })
+        });
+        let help = "Envoy processes that came into service: the first one, those that took over by a hot restart or a handover, and those after a death";
         families.counter("gateway_envoy_processes", help, processes)
+    }
+
+    fn phases(&self, families: &mut Families<'_>) -> fmt::Result {
+        let times = self.facts().flat_map(|(name, facts)| {
+            Phase::ALL.into_iter().flat_map(move |phase| {
+                let time = facts.counts.time_of(phase);
+                let parts = [("rename", time.renaming), ("accept", time.accepting)];
+                parts.map(|(part, took)| {
+                    let mut labels = of_gateway(name);
+                    labels.push(("phase", phase.as_str().to_owned()));
+                    labels.push(("part", part.to_owned()));
+                    (labels, took.as_secs_f64())
+                })
+            })
+        });
+        let help = "Time that changes took which Envoy accepted, by phase and by part of it: until the agent had renamed the files, and from then on until Envoy had accepted them";
+        families.counter("gateway_apply_phase_seconds", help, times)
     }
 
     fn certificates(&self, families: &mut Families<'_>) -> fmt::Result {

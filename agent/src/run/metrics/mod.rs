@@ -6,6 +6,7 @@
 
 mod backend_families;
 mod backends;
+mod budgets;
 mod counts;
 mod families;
 #[cfg(test)]
@@ -15,6 +16,6 @@ mod serve;
 mod traffic;
 mod writer;
 
-pub(super) use self::counts::{ApplyCounts, ApplyOutcome};
+pub(super) use self::counts::{ApplyCounts, ApplyOutcome, ProcessReason};
 pub(super) use self::serve::{KnownBackends, METRICS_PATH, MetricsSource, PageSource, serve};
 pub(crate) use self::traffic::Sample;

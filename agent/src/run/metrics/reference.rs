@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::backends::BackendTraffic;
+use super::budgets::{Budgets, EnvoyFiles, UsedBudget};
 use super::counts::{ApplyCounts, ApplyOutcome};
 use super::scrape::{GatewayFacts, Scrape};
 use super::traffic::EnvoyTraffic;
@@ -87,7 +88,22 @@ fn scrape(gateways: usize) -> Scrape {
             admin: PathBuf::new(),
         },
     });
+    let used = UsedBudget {
+        used: 1,
+        limit: 128,
+    };
+    let files = EnvoyFiles {
+        open: used,
+        watched: 1,
+    };
+    let envoys = all.keys().map(|name| (name.clone(), files));
+    let budgets = Budgets {
+        instances: Some(used),
+        open: Some(used),
+        envoys: envoys.collect(),
+    };
     Scrape {
+        budgets,
         report: Report {
             healthy: true,
             reasons: Vec::new(),

@@ -7,6 +7,7 @@ use prometheus_client::registry::Registry;
 use sesame_gateway_api::expiry::{Expiry, ExpiryOf};
 
 use super::backends::BackendTraffic;
+use super::budgets::Budgets;
 use super::counts::ApplyCounts;
 use super::traffic::EnvoyTraffic;
 use crate::run::observed::Observed;
@@ -16,6 +17,7 @@ use crate::run::report::Report;
 #[derive(Debug)]
 pub(super) struct Scrape {
     pub(super) report: Report,
+    pub(super) budgets: Budgets,
     /// The rest, by the names of the Gateways in the report.
     pub(super) gateways: BTreeMap<String, GatewayFacts>,
 }

@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::backends::{BACKEND_STATISTICS, BackendSeries, BackendTraffic};
+use super::budgets::Budgets;
 use super::scrape::{GatewayFacts, Scrape};
 use super::traffic::{EnvoyTraffic, STATISTICS};
 use crate::envoy::Admin;
@@ -66,6 +67,10 @@ impl MetricsSource {
 
     async fn scrape(&self) -> Scrape {
         let observed = newest(&self.observed);
+        let running = observed.iter().filter(|(_, one)| one.envoy.pid != 0);
+        let running = running.map(|(name, one)| (name.to_string(), one.envoy.pid));
+        let running = running.collect();
+        let budgets = tokio::task::spawn_blocking(move || Budgets::read(running));
         let asked = observed.iter().map(|(name, observed)| async move {
             (name.to_string(), observed, EnvoyAnswer::of(observed).await)
         });
@@ -73,6 +78,7 @@ impl MetricsSource {
         let gateways = self.gateways(answers);
         Scrape {
             report: (self.report)(false),
+            budgets: budgets.await.unwrap_or_default(),
             gateways,
         }
     }

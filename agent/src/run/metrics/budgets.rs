@@ -1,0 +1,98 @@
+//! Budgets of the host that an agent and its Envoys can use up, and what is used of them. Must not fail a scrape: what cannot be
+//! read is left out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::scrape::Scrape;
+use super::writer::{Families, count, of_gateway};
+use crate::host::inotify::{self, Budget};
+use crate::host::limits;
+
+/// Part of a budget that is in use, and all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UsedBudget {
+    pub(super) used: u64,
+    pub(super) limit: u64,
+}
+
+/// What one Envoy has open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EnvoyFiles {
+    pub(super) open: UsedBudget,
+    /// Files that it watches, each with an inotify instance.
+    pub(super) watched: u64,
+}
+
+/// What is used of the budgets of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Budgets {
+    /// Inotify instances of this user, of all its processes that can be seen.
+    pub(super) instances: Option<UsedBudget>,
+    /// Open files of the agent.
+    pub(super) open: Option<UsedBudget>,
+    /// The Envoys that run and can be looked at, by the names of their Gateways.
+    pub(super) envoys: BTreeMap<String, EnvoyFiles>,
+}
+
+impl Budgets {
+    /// Reads them for the Envoys with these process numbers. Blocks for as long as the kernel takes to list what they have open.
+    pub(super) fn read(envoys: BTreeMap<String, u32>) -> Self {
+        let pids: Vec<u32> = envoys.values().copied().collect();
+        let Budget { limit, others, own } = Budget::read(&pids);
+        let envoys = envoys.into_iter().filter_map(|(gateway, pid)| {
+            let files = EnvoyFiles {
+                open: open_files(&pid.to_string())?,
+                watched: inotify::watched_by(pid) as u64,
+            };
+            Some((gateway, files))
+        });
+        Self {
+            instances: Some(UsedBudget {
+                used: (others + own) as u64,
+                limit: limit as u64,
+            }),
+            open: open_files("self"),
+            envoys: envoys.collect(),
+        }
+    }
+}
+
+fn open_files(process: &str) -> Option<UsedBudget> {
+    let (limit, used) = limits::files_of(process)?;
+    Some(UsedBudget { used, limit })
+}
+
+impl Scrape {
+    /// Writes what is used of each budget, and how much there is.
+    pub(super) fn budgets(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Budgets {
+            instances,
+            open,
+            envoys,
+        } = &self.budgets;
+        if let Some(UsedBudget { used, limit }) = *instances {
+            let help = "Inotify instances of the agent's user that are in use: one for each file that an Envoy watches, and those of its other processes";
+            families.single("agent_inotify_instances", help, count(used))?;
+            let help = "Inotify instances that the kernel allows this user";
+            families.single("agent_inotify_instances_limit", help, count(limit))?;
+        }
+        if let Some(UsedBudget { used, limit }) = *open {
+            let help = "Files and sockets that the agent has open";
+            families.single("agent_open_files", help, count(used))?;
+            let help = "Files and sockets that the agent may have open";
+            families.single("agent_open_files_limit", help, count(limit))?;
+        }
+        let each = |value: fn(&EnvoyFiles) -> u64| {
+            let envoys = envoys.iter();
+            envoys.map(move |(name, files)| (of_gateway(name), count(value(files))))
+        };
+        let help = "Files and sockets that the Gateway's Envoy has open";
+        families.gauge("gateway_envoy_open_files", help, each(|f| f.open.used))?;
+        let help = "Files and sockets that the Gateway's Envoy may have open";
+        let limits = each(|f| f.open.limit);
+        families.gauge("gateway_envoy_open_files_limit", help, limits)?;
+        let help = "Files that the Gateway's Envoy watches, each with an inotify instance";
+        families.gauge("gateway_envoy_watched_files", help, each(|f| f.watched))
+    }
+}
