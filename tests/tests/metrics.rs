@@ -54,6 +54,10 @@ async fn what_clients_get_is_counted_by_port_and_envoys_that_die_are_counted_too
     agent
         .wait_served(&unknown, |reply| reply.status == 404)
         .await;
+    // A start has no steps; this change has one.
+    let other = http_route("other", &["other.test"], &[rule_to("a", &[])]);
+    agent.write("other.yaml", &yaml(&[other]));
+    agent.wait_ok(&unknown).await;
     let of = |name: &str, more: &str| {
         format!("sesame_{name}{{gateway_namespace=\"default\",gateway=\"edge\"{more}}}")
     };
@@ -81,7 +85,7 @@ async fn what_clients_get_is_counted_by_port_and_envoys_that_die_are_counted_too
         (
             of(
                 "gateway_apply_phase_seconds_total",
-                ",phase=\"listeners_union\",part=\"accept\"",
+                ",phase=\"route_tables\",part=\"accept\"",
             ),
             f64::MIN_POSITIVE,
         ),

@@ -16,7 +16,7 @@ pub(super) struct UsedBudget {
     pub(super) limit: u64,
 }
 
-/// What one Envoy has open.
+/// Files and sockets that one Envoy has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EnvoyFiles {
     pub(super) open: UsedBudget,
@@ -24,7 +24,7 @@ pub(super) struct EnvoyFiles {
     pub(super) watched: u64,
 }
 
-/// What is used of the budgets of the host.
+/// Shares of the host's budgets that are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Budgets {
     /// Inotify instances of this user, of all its processes that can be seen.
