@@ -3,11 +3,14 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
+use sesame_tests::controller::condition;
+use sesame_tests::handshakes::Handshake;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     edge, http_listener, http_route, https_listener, l4_listener, listener_set, on_listener_set,
@@ -278,4 +281,74 @@ async fn a_port_that_is_held_is_told_to_the_set_that_wants_it() {
             said(status, "ListenerSet", "set", "Programmed") == "True Programmed"
         })
         .await;
+}
+
+/// The table that resolution is tested with as well.
+const OVERRIDES: &str =
+    include_str!("../../controller/gateway-api/src/resolve/tests/tls_overrides.yaml");
+
+/// A row of the table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Override {
+    gateway: bool,
+    allowed: String,
+    hostname: String,
+    secret: Option<String>,
+    client: String,
+    shown: Option<String>,
+}
+
+impl Override {
+    /// The class, the Gateway and the set. The row's number is the Gateway's generation, which its status tells back.
+    fn objects(&self, generation: usize) -> Vec<Value> {
+        let mut listeners = vec![http_listener("http", 80, "")];
+        if self.gateway {
+            listeners.push(https_listener("https", 443, "*.example.org", "gateway"));
+        }
+        let mut objects = edge(&listeners);
+        objects[1]["metadata"]["generation"] = json!(generation);
+        objects[1]["spec"]["allowedListeners"] = json!({"namespaces": {"from": self.allowed}});
+        let mut own = https_listener("own", 443, &self.hostname, "");
+        match &self.secret {
+            Some(secret) => own["tls"]["certificateRefs"][0]["name"] = json!(secret),
+            None => own["tls"] = Value::Null,
+        }
+        objects.push(listener_set("set", &[own]));
+        objects
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_is_shown_the_certificate_of_whoever_has_its_name() {
+    let authority = Authority::new("tests");
+    let [of_gateway, of_set] =
+        [(); 2].map(|()| authority.issue(&["*.example.org", "*.org", "a.test"]));
+    let secrets = yaml(&[of_gateway.secret("gateway"), of_set.secret("set")]);
+    let rows: Vec<Override> = serde_saphyr::from_str(OVERRIDES).expect("a table");
+    let objects = |number: usize| yaml(&rows[number].objects(number + 1));
+    let agent = Setup::with_ports(&[80, 443])
+        .start(&[("secrets.yaml", &secrets), ("edge.yaml", &objects(0))]);
+    let mut checks = Checks::default();
+    for (number, row) in rows.iter().enumerate() {
+        agent.write("edge.yaml", &objects(number));
+        let what = format!("{row:?} is programmed");
+        agent
+            .wait_status(&what, |status| {
+                let gateway = object(status, "Gateway", "edge");
+                let programmed = condition(&gateway["conditions"], "Programmed");
+                programmed["status"] == "True" && programmed["observedGeneration"] == number + 1
+            })
+            .await;
+        let client = Handshake::with(agent.address(443), &row.client, &authority.trust());
+        let shown = client.shake().await.ok().map(|agreed| {
+            let of_whom = [("gateway", &of_gateway), ("set", &of_set)];
+            let found = of_whom
+                .into_iter()
+                .find(|(_, leaf)| leaf.der == agreed.certificate);
+            found.map_or("another", |(name, _)| name).to_owned()
+        });
+        checks.same(&format!("{row:?}"), &shown, &row.shown);
+    }
+    checks.finish();
 }

@@ -29,8 +29,8 @@ pub(crate) struct LocalFilesArgs {
         value_name = "configMap=NAMESPACE/NAME,caFile=PATH"
     )]
     bundles: Vec<LocalFile>,
-    /// Make a key on this host, request a certificate for it, and have it stand for this Secret; both are renewed after two thirds of the
-    /// certificate's life; repeatable. With one commonName, several dnsName and uri as wanted; usage=server for a listener. The request
+    /// Make a key on this host, request a certificate for it, and have it stand for this Secret; both are renewed before two thirds of the
+    /// certificate's life are over; repeatable. With one commonName, several dnsName and uri as wanted; usage=server for a listener. The request
     /// and its answer are files below the state directory, unless a command=/PROGRAM ARGUMENTS is given the request and prints the
     /// certificate, or a signerName=DOMAIN/NAME of the cluster signs it. In the variable, `;` separates several.
     #[arg(

@@ -179,7 +179,7 @@ async fn an_operator_answers_and_renewals_under_load_fail_no_request() {
     assert_eq!(status["source"]["requested"], Value::Null, "{status:#}");
     assert!(waiting(&agent).await < 0.5);
 
-    // Another life begins with each answer; requests come two thirds into it.
+    // Another life begins with each answer; the next request comes before two thirds of it are over.
     agent.wait_stored().await;
     let renewals = count("SESAME_RENEWALS", 2, 40);
     let life = Duration::from_secs(12);

@@ -8,6 +8,7 @@ use rcgen::{
 };
 use sesame_proto::at_rest::SealingKey;
 
+use super::store::due_after;
 use super::*;
 
 /// Files by name.
@@ -58,7 +59,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_pair_is_renewed_after_two_thirds_of_its_life_and_serves_until_the_next_is_whole() {
+fn a_pair_is_renewed_by_two_thirds_of_its_life_and_serves_until_the_next_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let context = sealed();
     let request = request(dir.path(), "commonName=edge,uri=spiffe://a.test/edge");
@@ -72,11 +73,12 @@ fn a_pair_is_renewed_after_two_thirds_of_its_life_and_serves_until_the_next_is_w
     fs::write(request.answer_file(), sign(&open(&first))).unwrap();
     let taken = step(&request, &context, NOW);
     assert!(taken.pair.is_some() && taken.open.is_none() && taken.problem.is_none());
-    assert_eq!(taken.renew_at, Some(NOW + 200));
+    let renew_at = taken.renew_at.unwrap();
+    assert!((NOW + 180..=NOW + 200).contains(&renew_at), "{renew_at}");
     assert_eq!(names(&request.directory), ["pair"]);
-    assert!(step(&request, &context, NOW + 199).open.is_none());
+    assert!(step(&request, &context, renew_at - 1).open.is_none());
 
-    let due = step(&request, &context, NOW + 200);
+    let due = step(&request, &context, renew_at);
     let (severity, why) = due.problem.as_ref().unwrap();
     assert_eq!(*severity, Severity::Warning, "{why}");
     assert!(why.contains("is to be renewed"), "{why}");
@@ -88,7 +90,7 @@ fn a_pair_is_renewed_after_two_thirds_of_its_life_and_serves_until_the_next_is_w
         (String::new(), "certificate.pem"),
     ] {
         fs::write(request.answer_file(), answer).unwrap();
-        let refused = step(&request, &context, NOW + 201);
+        let refused = step(&request, &context, renew_at + 1);
         let (severity, why) = refused.problem.as_ref().unwrap();
         assert_eq!(*severity, Severity::Error);
         assert!(why.contains(words), "{why}");
@@ -100,8 +102,25 @@ fn a_pair_is_renewed_after_two_thirds_of_its_life_and_serves_until_the_next_is_w
     let expired = step(&request, &context, NOW + 300);
     let (_, why) = expired.problem.as_ref().unwrap();
     assert!(why.contains("has expired"), "{why}");
-    let renewed = step(&request, &context, NOW + 202).pair.unwrap().pair;
+    let renewed = step(&request, &context, renew_at + 2).pair.unwrap().pair;
     assert_ne!(renewed.private_key, old.private_key);
+}
+
+#[test]
+fn certificates_that_were_taken_together_are_due_at_moments_of_their_own() {
+    let life = 90 * 86_400;
+    let due: Vec<i64> = (0..1000)
+        .map(|host| due_after(life, &host.to_string()))
+        .collect();
+    let (first, last) = (due.iter().min().unwrap(), due.iter().max().unwrap());
+    assert!(life * 3 / 5 <= *first && *last <= life * 2 / 3);
+    // Each day of the six has its share.
+    for day in 0..6 {
+        let from = life * 3 / 5 + day * 86_400;
+        let share = due.iter().filter(|at| (from..from + 86_400).contains(*at));
+        assert!((100..250).contains(&share.count()), "day {day}");
+    }
+    assert_eq!(due_after(0, ""), 0);
 }
 
 #[test]
