@@ -348,7 +348,7 @@ async fn a_client_is_shown_the_certificate_of_whoever_has_its_name() {
                 .find(|(_, leaf)| leaf.der == agreed.certificate);
             found.map_or("another", |(name, _)| name).to_owned()
         });
-        checks.same(&format!("{row:?}"), &shown, &row.shown);
+        checks.same(format!("{row:?}"), &shown, &row.shown);
     }
     checks.finish();
 }

@@ -89,11 +89,11 @@ async fn conditions_of_certificates_reach_the_gateway_and_leave_it() {
 
     let beside = stand_beside(path.agent.address(443), &authority.issue(&["a.test"]));
     // A handshake may find Envoy all the same; then there is nothing to say, and the next change is proven.
-    let gateway = eventually("the listener is named", SOON, async || {
+    let gateway = eventually("the listener is named", 3 * SOON, async || {
         put(&authority.issue(&["a.test"])).await;
         let named =
             path.wait_condition(SHOWN, "False", "CertificateNotShown", "with serial number");
-        let named = tokio::time::timeout(Duration::from_secs(15), named).await;
+        let named = tokio::time::timeout(SOON, named).await;
         named.map_err(|_| "every handshake found Envoy".to_owned())
     })
     .await;

@@ -13,7 +13,7 @@ use sesame_proto::encoded::Substitutes;
 use sesame_proto::schema::TrustBundle;
 
 use super::request::{RequestState, step};
-use super::{CertificateRequest, LocalFile, LocalMaterial, RequestContext};
+use super::{CertificateRequest, LocalFile, LocalMaterial, RequestContext, RequestedUsage};
 use crate::source::problem::{Severity, SourceProblem};
 
 /// Bytes of a file at most.
@@ -41,10 +41,7 @@ pub(super) fn read_all(
                 cert_file,
                 key_file,
             } => pair(secret, cert_file, key_file)
-                .map(|CheckedPair { key, pair, advice }| {
-                    found.usable.pairs.insert(object.clone(), (key, pair));
-                    advice
-                })
+                .map(|checked| take(&object, checked, None, &mut found))
                 .map_err(broken),
             LocalFile::Bundle {
                 config_map: _,
@@ -99,12 +96,37 @@ fn requested(
     let named = |open| (object.to_owned(), open);
     found.open.extend(open.map(named));
     let mut all = Vec::new();
-    if let Some(CheckedPair { key, pair, advice }) = pair {
-        let pairs = &mut found.usable.pairs;
-        pairs.insert(object.to_owned(), (key, pair));
-        all = advice;
+    if let Some(checked) = pair {
+        all = take(object, checked, Some(request.usage), found);
     }
     problem.map_or(Ok(all), Err)
+}
+
+/// Takes a pair, and returns sentences on what is wrong with it. Without a known use, its certificate says what it is for.
+fn take(
+    object: &str,
+    checked: CheckedPair,
+    usage: Option<RequestedUsage>,
+    found: &mut LocalMaterial,
+) -> Vec<String> {
+    let CheckedPair {
+        key,
+        pair,
+        mut advice,
+        server_advice,
+        for_clients,
+    } = checked;
+    let pairs = &mut found.usable.pairs;
+    pairs.insert(object.to_owned(), (key, pair));
+    let shown_to_clients = match usage {
+        Some(RequestedUsage::Server) => true,
+        Some(RequestedUsage::Client) => false,
+        None => !for_clients,
+    };
+    if shown_to_clients {
+        advice.extend(server_advice);
+    }
+    advice
 }
 
 /// Keeps what was there before of this object, unless there is something newer. Returns false if there was nothing.

@@ -181,7 +181,7 @@ fn keys<'w>(
         let Some(certificate) = usable else { continue };
         let hostname = listener.hostname.as_ref();
         covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
-        for message in &certificate.advice {
+        for message in certificate.advice.iter().chain(&certificate.server_advice) {
             advise(owner, listener, format!("{at}: {message}"), cx);
         }
         let name = &certificate.key.name;

@@ -103,7 +103,7 @@ pub(super) fn advice(
     advice
 }
 
-/// Returns sentences on what is wrong with a certificate as that of a server.
+/// Returns sentences on what is wrong with a leaf whoever shows it.
 fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Some(kind) = private_keys::refused_kind(leaf.public_key()) {
@@ -119,6 +119,12 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
             "the certificate of {name} may not be used for signatures (key usage), which TLS needs; Envoy or clients refuse it"
         ));
     }
+    advice
+}
+
+/// Returns sentences on what is wrong with a leaf as that of a server.
+pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
+    let mut advice = Vec::new();
     if let Ok(Some(usage)) = leaf.extended_key_usage()
         && !usage.value.server_auth
         && !usage.value.any
@@ -138,17 +144,31 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     advice
 }
 
+/// Returns true if a leaf is made for clients: it may not be a server's, or it has an identity and no host, as those of SPIFFE.
+pub(super) fn is_for_clients(leaf: &X509Certificate<'_>) -> bool {
+    let only_client = match leaf.extended_key_usage() {
+        Ok(Some(usage)) => usage.value.client_auth && !usage.value.server_auth && !usage.value.any,
+        _ => false,
+    };
+    only_client
+        || (has_name(leaf, |name| matches!(name, GeneralName::URI(_))) && !names_a_host(leaf))
+}
+
 fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
     certificate.subject().as_raw() == certificate.issuer().as_raw()
 }
 
 /// Returns true if a name is there that clients look at, or if nobody can tell.
 fn names_a_host(leaf: &X509Certificate<'_>) -> bool {
-    let is_host = |name: &GeneralName<'_>| {
+    has_name(leaf, |name| {
         matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_))
-    };
+    })
+}
+
+/// Returns true if there is a subject alternative name of this kind, or if nobody can tell.
+fn has_name(leaf: &X509Certificate<'_>, is_one: fn(&GeneralName<'_>) -> bool) -> bool {
     match leaf.subject_alternative_name() {
-        Ok(Some(names)) => names.value.general_names.iter().any(is_host),
+        Ok(Some(names)) => names.value.general_names.iter().any(is_one),
         Ok(None) => false,
         Err(_) => true,
     }
@@ -243,7 +263,10 @@ mod tests {
             let key = KeyPair::generate().expect("a key");
             let made = params.self_signed(&key).expect("a certificate");
             let (_, certificate) = X509Certificate::from_der(made.der()).expect("DER");
-            advice("Secret/ns/a", &[certificate], &[0], bytes).join("; ")
+            let of_server = server_advice("Secret/ns/a", &certificate);
+            let mut all = advice("Secret/ns/a", &[certificate], &[0], bytes);
+            all.extend(of_server);
+            all.join("; ")
         };
         assert_eq!(of(|_| {}, 1), "");
         let cases: [(Change, usize, &str); 5] = [
@@ -276,5 +299,35 @@ mod tests {
             let said = of(change, bytes);
             assert!(said.contains(expected), "{expected}: {said}");
         }
+    }
+
+    #[test]
+    fn certificates_of_clients_are_told_from_those_of_servers() {
+        let name = |text: &str| text.try_into().expect("a name");
+        let cases: [(Change, bool); 3] = [
+            (|_| {}, false),
+            (|it| it.subject_alt_names.clear(), false),
+            (
+                |it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+                true,
+            ),
+        ];
+        let is_for_clients = |params: &CertificateParams| {
+            let key = KeyPair::generate().expect("a key");
+            let made = params.self_signed(&key).expect("a certificate");
+            is_for_clients(&X509Certificate::from_der(made.der()).expect("DER").1)
+        };
+        for (number, (change, expected)) in cases.into_iter().enumerate() {
+            let mut params = params("a.test", false);
+            change(&mut params);
+            assert_eq!(is_for_clients(&params), expected, "{number}");
+        }
+        let mut spiffe = params("a.test", false);
+        spiffe.subject_alt_names = vec![rcgen::SanType::URI(name("spiffe://a.test/edge"))];
+        assert!(is_for_clients(&spiffe));
+        spiffe
+            .subject_alt_names
+            .push(rcgen::SanType::DnsName(name("a.test")));
+        assert!(!is_for_clients(&spiffe));
     }
 }

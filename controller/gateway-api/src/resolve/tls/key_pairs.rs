@@ -29,6 +29,10 @@ pub(crate) struct Certificate {
     pub(crate) kind: KeyKind,
     /// Sentences on what Envoy or clients will not like about it.
     pub(crate) advice: Vec<String>,
+    /// Sentences on what clients will not like about it as the certificate of a server.
+    pub(crate) server_advice: Vec<String>,
+    /// True if the leaf is made for clients.
+    for_clients: bool,
     /// DNS names of the leaf, lower case.
     dns_names: Vec<String>,
 }
@@ -90,6 +94,10 @@ pub struct CheckedPair {
     pub pair: KeyPair,
     /// Sentences on what Envoy or clients will not like about it.
     pub advice: Vec<String>,
+    /// Sentences on what clients will not like about it as the certificate of a server.
+    pub server_advice: Vec<String>,
+    /// True if the leaf is made for clients.
+    pub for_clients: bool,
 }
 
 /// Checks a pair that stands for a Secret. The error calls the two parts `tls.crt` and `tls.key`, and has nothing of either.
@@ -99,12 +107,19 @@ pub fn checked_pair(
     private_key: &[u8],
 ) -> Result<CheckedPair, String> {
     let Certificate {
-        key, pair, advice, ..
+        key,
+        pair,
+        advice,
+        server_advice,
+        for_clients,
+        ..
     } = check(secret, chain, private_key, &[])?;
     Ok(CheckedPair {
         key,
         pair: KeyPair::clone(&pair),
         advice,
+        server_advice,
+        for_clients,
     })
 }
 
@@ -156,6 +171,8 @@ pub(super) fn check(
     Ok(Certificate {
         kind: KeyKind::of(leaf.public_key()),
         advice,
+        server_advice: chains::server_advice(&name, leaf),
+        for_clients: chains::is_for_clients(leaf),
         dns_names: dns_names(leaf),
         key: KeyRef {
             name,
