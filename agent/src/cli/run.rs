@@ -88,6 +88,16 @@ pub(crate) struct RunArgs {
     /// Heap limit of each Envoy; by default three quarters of the memory of the control group, or of the host.
     #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
     envoy_heap_mib: Option<u64>,
+    /// Have changes that keep coming wait for each other, so that an Envoy's main thread spends no more than this percentage of its time
+    /// on them. One that comes alone goes at once, and endpoints go ahead of the rest; 100 has nothing wait.
+    #[arg(
+        long,
+        env = "SESAME_MAX_APPLY_SHARE",
+        default_value_t = 25,
+        value_parser = clap::value_parser!(u8).range(1..=100),
+        value_name = "PERCENT"
+    )]
+    max_apply_share: u8,
     /// Hold a revision that removes more than this percentage of ten or more listeners, hostnames or backends; 100
     /// holds nothing.
     #[arg(
@@ -182,6 +192,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         launcher,
         on_stop,
         envoy_heap_mib,
+        max_apply_share,
         max_removal_share,
         removal_hold_seconds,
         bundle_overlap_seconds,
@@ -217,6 +228,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         launcher,
         on_stop,
         heap: envoy_heap_mib.map(|mib| mib << 20),
+        apply_share: max_apply_share,
         most_removed: max_removal_share,
         hold: Duration::from_secs(removal_hold_seconds),
         bundle_overlap: bundle_overlap_seconds.map(Duration::from_secs),

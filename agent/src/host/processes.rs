@@ -3,6 +3,7 @@
 //! A process number alone is not an identity: numbers are used again. With the start time it is.
 
 use std::fs;
+use std::time::Duration;
 
 /// Returns the start time of a process in clock ticks since boot; `None` if there is no such process.
 pub fn start_time(pid: u32) -> Option<u64> {
@@ -31,6 +32,15 @@ fn stat(pid: u32) -> Option<String> {
     Some(rest.to_owned())
 }
 
+/// Returns the time for which the main thread of a process has run on a processor; `None` if there is no such process, or if this
+/// one may not know.
+pub(crate) fn main_thread_time(pid: u32) -> Option<Duration> {
+    // Nanoseconds on a processor, nanoseconds in wait for one, and the number of turns.
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).ok()?;
+    let nanoseconds = text.split_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(nanoseconds))
+}
+
 /// Returns the arguments of a process after its name; `None` if there is no such process.
 pub(crate) fn arguments(pid: u32) -> Option<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -51,5 +61,7 @@ mod tests {
         assert!(!is_ending(own));
         assert!(is_ending(u32::MAX));
         assert_eq!(start_time(u32::MAX), None);
+        assert!(main_thread_time(own).is_some());
+        assert_eq!(main_thread_time(u32::MAX), None);
     }
 }

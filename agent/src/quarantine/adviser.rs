@@ -77,6 +77,13 @@ impl Quarantine {
         }
     }
 
+    /// Returns true if nothing is left out, looked for or doubted.
+    pub fn is_clear(&self) -> bool {
+        self.culprits.is_empty()
+            && self.unfinished.is_none()
+            && self.unbound.iter().next().is_none()
+    }
+
     /// Returns the culprits that are left out now, or have an accepted key in their place.
     pub fn culprits(&self) -> &Culprits {
         &self.culprits

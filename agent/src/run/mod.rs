@@ -117,6 +117,8 @@ pub struct RunOptions {
     pub heap: Option<u64>,
     /// Time that connections have where Envoys are ended.
     pub drain: Duration,
+    /// Percentage of its time that an Envoy's main thread spends on changes that keep coming; 100 has none wait.
+    pub apply_share: u8,
     /// Percentage of what is served that a revision may remove without being held; 100 holds nothing.
     pub most_removed: u8,
     /// Time for which such a revision is held, if the source still wants it.

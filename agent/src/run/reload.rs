@@ -17,10 +17,11 @@ use super::{OnStop, RunOptions};
 use crate::host::service_manager;
 
 /// Names of the settings that take effect without a restart of the agent.
-pub const LIVE: [&str; 8] = [
+pub const LIVE: [&str; 9] = [
     "bundle-overlap-seconds",
     "lame-duck-seconds",
     "log",
+    "max-apply-share",
     "max-removal-share",
     "on-stop",
     "removal-hold-seconds",
@@ -96,6 +97,8 @@ pub(super) struct LiveSettings {
     pub(super) on_stop: OnStop,
     /// Time between the loss of readiness and the drain that `on_stop` asks for.
     pub(super) lame_duck: Duration,
+    /// Percentage of its time that an Envoy's main thread spends on changes that keep coming.
+    pub(super) apply_share: u8,
     /// Percentage of what is served that a revision may remove without being held.
     pub(super) most_removed: u8,
     /// Time for which such a revision is held.
@@ -124,6 +127,7 @@ impl LiveSettings {
         Self {
             on_stop: options.on_stop,
             lame_duck: options.lame_duck,
+            apply_share: options.apply_share,
             most_removed: options.most_removed,
             hold: options.hold,
             bundle_overlap: options.bundle_overlap,

@@ -7,6 +7,7 @@
 mod drain;
 mod handshakes;
 mod overlap;
+mod pacing;
 mod persister;
 mod publisher;
 mod removal_guard;

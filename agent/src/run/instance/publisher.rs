@@ -210,6 +210,32 @@ impl Publisher {
         false
     }
 
+    /// Brings Envoy the newer endpoints of clusters that it has, for a change whose turn has not come. What is not taken goes with
+    /// the change, which judges it.
+    pub(super) async fn send_endpoints_ahead(&mut self, wanted: &Target) {
+        if !self.quarantine.is_clear() {
+            return;
+        }
+        let Some(ahead) = apply::endpoints_ahead(self.applier.on_disk(), &wanted.rendered) else {
+            return;
+        };
+        let desired = apply::Desired {
+            rendered: &ahead,
+            serials: &BTreeMap::new(),
+            may_empty: false,
+        };
+        match self.applier.apply(desired, Some(&self.admin)).await {
+            Ok(report) => {
+                tracing::debug!(outcome = ?report.outcome, "endpoints were sent ahead");
+                self.observed.send_if_modified(|observed| {
+                    observed.counts.note_steps(&report.steps);
+                    false
+                });
+            }
+            Err(error) => tracing::debug!(%error, "endpoints cannot be sent ahead"),
+        }
+    }
+
     /// Counts a try, without waking anybody.
     fn count(&self, published: &Result<Published, ApplyError>, took: Duration) {
         let outcome = match published {

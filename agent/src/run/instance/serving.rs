@@ -1,12 +1,13 @@
 //! The loop of an instance whose Envoy was started: one event after the other, and in between Envoy is brought to what
 //! it is to serve.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
 use super::drain::Drain;
+use super::pacing::Pacing;
 use super::publisher::Publisher;
 use super::replacement::Replacement;
 use super::start::Started;
@@ -15,6 +16,7 @@ use super::{Instance, RETRY};
 use crate::envoy::locate::Version;
 use crate::envoy::restart::Restarted;
 use crate::envoy::{State, Supervisor};
+use crate::host::processes::main_thread_time;
 use crate::host::until;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
 use crate::run::observed::{Observed, STOPPED, STOPPING};
@@ -35,6 +37,11 @@ pub(super) struct Serving {
     selector: TargetSelector,
     /// True if the selected target is to be published.
     unpublished: bool,
+    pacing: Pacing,
+    /// Moment at which the instance began to serve.
+    began: Instant,
+    /// Moment at which a change of the source may go; none if nothing waits for its turn.
+    turn: Option<Instant>,
     states: watch::Receiver<State>,
     /// State of Envoy that was followed last.
     state: State,
@@ -59,6 +66,8 @@ impl Serving {
         stop: watch::Receiver<Option<Ending>>,
     ) -> Self {
         let supervisor = started.supervisor;
+        let live = instance.settings.live.clone();
+        let percent = live.borrow().apply_share;
         supervisor.park(tcp_addresses(&selector.selected().rendered));
         Self {
             publisher: Publisher::new(
@@ -74,9 +83,12 @@ impl Serving {
             unpublished: !started.from_files || selector.has_overlap(),
             selector,
             states: supervisor.state(),
+            pacing: Pacing::new(percent, Instant::now()),
+            began: Instant::now(),
+            turn: None,
             state: State::Starting { pid: None },
             stop,
-            live: instance.settings.live.clone(),
+            live,
             instance,
             supervisor,
         }
@@ -115,7 +127,9 @@ impl Serving {
             self.note_version().await;
         }
         let target = self.selector.selected();
-        self.unpublished |= self.publisher.follow(&self.state, &now, target).await;
+        if self.publisher.follow(&self.state, &now, target).await {
+            self.publish_at_once();
+        }
         self.state = now;
     }
 
@@ -125,6 +139,13 @@ impl Serving {
             return true;
         }
         let target = self.selector.selected();
+        let began = Instant::now();
+        if self.turn.is_some_and(|turn| began < turn) {
+            self.publisher.send_endpoints_ahead(target).await;
+            return true;
+        }
+        self.turn = None;
+        let spent = self.spent();
         // What is closed is to refuse connections.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
@@ -137,6 +158,8 @@ impl Serving {
         let publication = self.publisher.publish(target, newer);
         let done = publication.instrument(span).await;
         self.unpublished = !done;
+        let cost = self.spent().saturating_sub(spent).min(began.elapsed());
+        self.pacing.note(cost, Instant::now());
         if let Some(applied) = &self.instance.observed.borrow().applied {
             self.supervisor.park(tcp_addresses(&applied.rendered));
         }
@@ -168,15 +191,27 @@ impl Serving {
         let replace = self.replacement.next(&self.state, self.selector.selected());
         let recheck = self.selector.next();
         let probe = self.publisher.quarantine.next_probe();
-        self.unpublished |= tokio::select! {
+        let turn = self
+            .turn
+            .filter(|_| self.unpublished && self.state.is_live());
+        let mut of_source = false;
+        let unpublished = tokio::select! {
             Some(command) = commands.recv() => return InstanceEvent::Command(command),
             () = until(replace) => false,
             selected = self.selector.changed() => match selected {
-                Some(selected) => selected,
+                Some(selected) => {
+                    of_source = selected;
+                    selected
+                }
                 None => return InstanceEvent::Stop,
             },
+            () = until(turn) => false,
             _ = self.states.changed() => false,
-            Ok(()) = self.live.changed() => take_settings(&mut self.selector, &mut self.live),
+            Ok(()) = self.live.changed() => {
+                let percent = self.live.borrow().apply_share;
+                self.pacing.set_percent(percent, Instant::now());
+                take_settings(&mut self.selector, &mut self.live)
+            }
             () = until(recheck) => self.selector.recheck(),
             _ = self.stop.wait_for(Option::is_some) => return InstanceEvent::Stop,
             () = tokio::time::sleep(RETRY), if retry => false,
@@ -186,7 +221,31 @@ impl Serving {
             }
             () = until(probe) => self.publisher.quarantine.probe(),
         };
+        if of_source {
+            self.wait_for_turn();
+        } else if unpublished {
+            self.publish_at_once();
+        }
         InstanceEvent::Round
+    }
+
+    /// Has a change of the source published when it is its turn. One that waits already, for a reason of its own, waits no longer.
+    fn wait_for_turn(&mut self) {
+        if !self.unpublished {
+            self.turn = self.pacing.due(Instant::now());
+        }
+        self.unpublished = true;
+    }
+
+    fn publish_at_once(&mut self) {
+        self.unpublished = true;
+        self.turn = None;
+    }
+
+    /// Returns the time that Envoy's main thread has spent so far, or a clock where it cannot be read.
+    fn spent(&self) -> Duration {
+        let time = pid_of(&self.state).and_then(main_thread_time);
+        time.unwrap_or_else(|| self.began.elapsed())
     }
 
     /// Carries out a command.
@@ -243,7 +302,9 @@ impl Serving {
 
     /// Replies with the outcome of a command that may have selected another target.
     fn selected_anew(&mut self, outcome: Result<String, String>, replies: &ReplySink) {
-        self.unpublished |= outcome.is_ok();
+        if outcome.is_ok() {
+            self.publish_at_once();
+        }
         replies.end(outcome);
     }
 
