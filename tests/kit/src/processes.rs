@@ -91,7 +91,16 @@ pub fn memory_mib(pid: u32) -> (f64, f64) {
 
 /// The processor time that the process has used, in seconds; 0 if it is gone.
 pub fn cpu_seconds(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    seconds_in(&format!("/proc/{pid}/stat"))
+}
+
+/// Processor time of a process's main thread so far, in seconds: of an Envoy, the one that takes configuration.
+pub fn main_thread_seconds(pid: u32) -> f64 {
+    seconds_in(&format!("/proc/{pid}/task/{pid}/stat"))
+}
+
+fn seconds_in(stat: &str) -> f64 {
+    let stat = std::fs::read_to_string(stat).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
     let ticks = |index: usize| {
         let field = fields.split(' ').nth(index);

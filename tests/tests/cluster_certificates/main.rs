@@ -2,7 +2,7 @@
 
 mod poisoned;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON};

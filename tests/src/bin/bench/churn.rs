@@ -28,6 +28,8 @@ pub(crate) struct Churn {
     /// Changes of endpoints a second that were written.
     pub(crate) endpoint_changes: f64,
     pub(crate) envoy_cpu: f64,
+    /// The part of its main thread, which takes configuration; the others serve the measuring clients.
+    pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     /// Resident memory of the agent at its highest, in MiB.
     pub(crate) agent_peak_mib: f64,
@@ -58,6 +60,7 @@ pub(crate) fn measure(
     let address = host.address();
     let (ended, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (envoy_before, agent_before) = (host.envoy_cpu_seconds()?, host.agent_cpu_seconds()?);
+    let main_before = host.envoy_main_seconds()?;
     let began = Instant::now();
     let (routes_changed, endpoints_changed) = std::thread::scope(|scope| {
         let storm = scope.spawn(|| storm(manifests, third, ports, &ended, &written));
@@ -107,6 +110,7 @@ pub(crate) fn measure(
         endpoint_change: Times::of(endpoints_changed.times),
         endpoint_changes: written / lasted,
         envoy_cpu: (host.envoy_cpu_seconds()? - envoy_before) * per_minute,
+        envoy_main_cpu: (host.envoy_main_seconds()? - main_before) * per_minute,
         agent_cpu: (host.agent_cpu_seconds()? - agent_before) * per_minute,
         agent_peak_mib: host.agent_memory()?.1,
     })

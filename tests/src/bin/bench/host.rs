@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use sesame_tests::processes::{cpu_seconds, memory_mib};
+use sesame_agent::envoy::Admin;
+use sesame_tests::processes::{cpu_seconds, main_thread_seconds, memory_mib};
 
 use super::client::Client;
 
@@ -145,7 +146,9 @@ impl Host {
     }
 
     pub(crate) fn time_series(&self) -> anyhow::Result<usize> {
-        let body = ask(&self.gateway_dir()?.join("admin.sock"), "/stats/prometheus")?;
+        let admin = Admin::new(self.gateway_dir()?.join("admin.sock"));
+        let runtime = tokio::runtime::Runtime::new()?;
+        let body = runtime.block_on(admin.get("/stats/prometheus"))?;
         Ok(String::from_utf8_lossy(&body)
             .lines()
             .filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -169,6 +172,12 @@ impl Host {
     pub(crate) fn envoy_cpu_seconds(&self) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.context("no Envoy")?;
         Ok(cpu_seconds(u32::try_from(pid)?))
+    }
+
+    /// Processor time of the thread of Envoy that takes configuration.
+    pub(crate) fn envoy_main_seconds(&self) -> anyhow::Result<f64> {
+        let pid = self.envoy_pid.context("no Envoy")?;
+        Ok(main_thread_seconds(u32::try_from(pid)?))
     }
 
     pub(crate) fn agent_cpu_seconds(&self) -> anyhow::Result<f64> {

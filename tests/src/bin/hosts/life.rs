@@ -32,6 +32,7 @@ pub(crate) fn scenario(packages: &Packages) {
     machine.part("life");
     telling::journal_and_reload(&inside);
     telling::encrypted_credentials(&inside);
+    telling::sealing_key(&inside);
     machine.part("full-disk");
 }
 

@@ -59,3 +59,23 @@ pub(crate) fn encrypted_credentials(inside: &Inside) {
     fs::write(inside.path(CREDENTIALS), script).expect("a script");
     inside.ok(&["sh", CREDENTIALS]);
 }
+
+/// Root makes the key that private keys on disk are sealed with, and the unit hands it to the agent. It stays.
+pub(crate) fn sealing_key(inside: &Inside) {
+    inside.ok(&["sesame-agent", "seal-key"]);
+    let again = inside.run(&["sesame-agent", "seal-key"]);
+    assert!(!again.status.success(), "a key that is there is replaced");
+    // As `systemctl edit` writes it.
+    inside.ok(&["mkdir", "-p", "/etc/systemd/system/sesame-agent.service.d"]);
+    inside.write(
+        "/etc/systemd/system/sesame-agent.service.d/override.conf",
+        "[Service]\nLoadCredentialEncrypted=sesame-seal-key\n",
+    );
+    inside.ok(&["systemctl", "daemon-reload"]);
+    inside.ok(&["systemctl", "restart", AGENT]);
+    inside.wait_for("the agent seals with the key of its unit", |inside| {
+        let status = inside.output(&["sesame-agent", "status", "--output", "json"]);
+        let is_used = status.contains("\"keysAtRest\": \"a credential of systemd");
+        is_used.then_some(()).ok_or(status)
+    });
+}
