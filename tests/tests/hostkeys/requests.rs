@@ -177,7 +177,6 @@ async fn an_operator_answers_and_renewals_under_load_fail_no_request() {
     agent.wait_ok(&request).await;
     let status = agent.wait_healthy().await;
     assert_eq!(status["source"]["requested"], Value::Null, "{status:#}");
-    // It is a client's, and not judged as a server's.
     assert!(!says(&status, "clients refuse it"), "{status:#}");
     assert!(waiting(&agent).await < 0.5);
 
