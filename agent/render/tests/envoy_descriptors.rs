@@ -144,9 +144,13 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
 /// Returns the path of `types.bin` of the `envoy-types` that we build with.
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["metadata", "--format-version", "1", "--offline"])
+        // Crates of other systems may not have been fetched yet, which `--offline` would refuse.
+        .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let manifest = metadata["packages"]
         .as_array()

@@ -71,7 +71,7 @@ mod tests {
         let mut now = start;
         let mut next = start;
         while now < start + Duration::from_secs(60) {
-            if next <= now {
+            while next <= now {
                 waiting.get_or_insert(next);
                 next += every;
             }
