@@ -1,9 +1,11 @@
 //! `ListenerSet`: listeners that are added to a Gateway, who wins, and who is disturbed. Asked of a real agent with a
 //! real Envoy.
 
+#[path = "../../controller/gateway-api/src/resolve/tests/tls_override_rows.rs"]
+mod tls_override_rows;
+
 use std::net::{Ipv4Addr, TcpListener};
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
@@ -283,23 +285,7 @@ async fn a_port_that_is_held_is_told_to_the_set_that_wants_it() {
         .await;
 }
 
-/// The table that resolution is tested with as well.
-const OVERRIDES: &str =
-    include_str!("../../controller/gateway-api/src/resolve/tests/tls_overrides.yaml");
-
-/// A row of the table.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Override {
-    gateway: bool,
-    allowed: String,
-    hostname: String,
-    secret: Option<String>,
-    client: String,
-    shown: Option<String>,
-}
-
-impl Override {
+impl tls_override_rows::Override {
     /// The class, the Gateway and the set. The row's number is the Gateway's generation, which its status tells back.
     fn objects(&self, generation: usize) -> Vec<Value> {
         let mut listeners = vec![http_listener("http", 80, "")];
@@ -325,7 +311,7 @@ async fn a_client_is_shown_the_certificate_of_whoever_has_its_name() {
     let [of_gateway, of_set] =
         [(); 2].map(|()| authority.issue(&["*.example.org", "*.org", "a.test"]));
     let secrets = yaml(&[of_gateway.secret("gateway"), of_set.secret("set")]);
-    let rows: Vec<Override> = serde_saphyr::from_str(OVERRIDES).expect("a table");
+    let rows = tls_override_rows::rows();
     let objects = |number: usize| yaml(&rows[number].objects(number + 1));
     let agent = Setup::with_ports(&[80, 443])
         .start(&[("secrets.yaml", &secrets), ("edge.yaml", &objects(0))]);

@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use itertools::{EitherOrBoth, Itertools as _};
+use itertools::EitherOrBoth;
 use prost::Message as _;
 use sesame_render::{Rendered, Resource};
 
 use super::on_disk::OnDisk;
+use super::plan::merge;
 
 /// Returns what is on disk, with the newer endpoints of clusters that stay as they are; none if there are none.
 pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
@@ -19,7 +20,7 @@ pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     }
     let reformed = reformed(&old.content.clusters, &new.clusters);
     let mut changed = false;
-    let endpoints: Arc<[Resource]> = merged(&old.content.endpoints, &new.endpoints)
+    let endpoints: Arc<[Resource]> = merge(&old.content.endpoints, &*new.endpoints)
         .filter_map(|pair| match pair {
             EitherOrBoth::Both(before, after)
                 if before.bytes != after.bytes && !reformed.contains(&before.name) =>
@@ -43,7 +44,7 @@ fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
     if Arc::ptr_eq(old, new) {
         return BTreeSet::new();
     }
-    let changed = merged(old, new).filter_map(|pair| match pair {
+    let changed = merge(old, &**new).filter_map(|pair| match pair {
         EitherOrBoth::Both(before, after) => (before.bytes != after.bytes).then_some(before),
         EitherOrBoth::Left(gone) => Some(gone),
         EitherOrBoth::Right(_) => None,
@@ -52,15 +53,6 @@ fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
         .filter_map(|resource| Cluster::decode(&*resource.bytes).ok()?.eds_cluster_config)
         .map(|eds| eds.service_name)
         .collect()
-}
-
-/// Walks two lists that are sorted by name.
-fn merged<'a>(
-    old: &'a [Resource],
-    new: &'a [Resource],
-) -> impl Iterator<Item = EitherOrBoth<&'a Resource>> {
-    old.iter()
-        .merge_join_by(new, |before, after| before.name.cmp(&after.name))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Transactions that bring rendered resources to Envoy: files by rename, in an order that drops nothing, verified and undone
 //! when Envoy refuses.
 //!
-//! `plan` decides (pure), `ahead` picks what need not wait for the rest (pure), `journal` writes and remembers what was there, `transaction` runs one against the other and proves each step by what
-//! Envoy reports. `state` keeps what was accepted for a start with nothing else alive. Nothing here ever
-//! leaves a file on disk that Envoy refused, and nothing writes an Envoy file except by rename.
+//! `plan` decides (pure), `ahead` picks what need not wait for the rest (pure), `journal` writes and remembers what was there,
+//! `transaction` runs one against the other and proves each step by what Envoy reports. `state` keeps what was accepted for a start
+//! with nothing else alive. Nothing here ever leaves a file on disk that Envoy refused, and nothing writes an Envoy file except by
+//! rename.
 
 mod ahead;
 mod journal;

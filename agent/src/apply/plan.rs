@@ -127,7 +127,7 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
         if Arc::ptr_eq(wanted, resources(&old.content, kind)) && old.unconfirmed.is_empty() {
             continue;
         }
-        for pair in merge(old.of(kind), &sorted(kind, wanted)?) {
+        for pair in merge(old.of(kind), sorted(kind, wanted)?) {
             let write = |resource: &Resource, new| Write {
                 subscription: Subscription::new(kind, &resource.name),
                 resources: vec![resource.clone()],
@@ -228,7 +228,7 @@ fn list(
         return Ok(writes);
     }
     let taken = addresses(kind, &wanted);
-    let union: Vec<Resource> = merge(before, &wanted)
+    let union: Vec<Resource> = merge(before, wanted.iter().copied())
         .filter_map(|pair| match pair {
             EitherOrBoth::Right(after) | EitherOrBoth::Both(_, after) => Some(after),
             EitherOrBoth::Left(gone) => (!clashes(kind, gone, &taken)).then_some(gone),
@@ -266,12 +266,12 @@ fn clashes(kind: XdsKind, gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bo
 }
 
 /// Walks two lists that are sorted by name.
-fn merge<'a>(
+pub(super) fn merge<'a>(
     old: &'a [Resource],
-    new: &[&'a Resource],
+    new: impl IntoIterator<Item = &'a Resource>,
 ) -> impl Iterator<Item = EitherOrBoth<&'a Resource>> {
     let by_name = |before: &&Resource, after: &&Resource| before.name.cmp(&after.name);
-    old.iter().merge_join_by(new.iter().copied(), by_name)
+    old.iter().merge_join_by(new, by_name)
 }
 
 #[cfg(test)]

@@ -38,8 +38,6 @@ pub(super) struct Serving {
     /// True if the selected target is to be published.
     unpublished: bool,
     pacing: Pacing,
-    /// Moment at which the instance began to serve.
-    began: Instant,
     /// Moment at which a change of the source may go; none if nothing waits for its turn.
     turn: Option<Instant>,
     states: watch::Receiver<State>,
@@ -84,7 +82,6 @@ impl Serving {
             selector,
             states: supervisor.state(),
             pacing: Pacing::new(percent, Instant::now()),
-            began: Instant::now(),
             turn: None,
             state: State::Starting { pid: None },
             stop,
@@ -145,7 +142,9 @@ impl Serving {
             return true;
         }
         self.turn = None;
-        let spent = self.spent();
+        let pid = pid_of(&self.state);
+        let time = || pid.and_then(main_thread_time);
+        let before = time();
         // What is closed is to refuse connections.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
@@ -158,7 +157,12 @@ impl Serving {
         let publication = self.publisher.publish(target, newer);
         let done = publication.instrument(span).await;
         self.unpublished = !done;
-        let cost = self.spent().saturating_sub(spent).min(began.elapsed());
+        let times = time().zip(before);
+        // Where that cannot be read, it counts as busy all the while.
+        let cost = times.map_or_else(
+            || began.elapsed(),
+            |(after, before)| after.saturating_sub(before),
+        );
         self.pacing.note(cost, Instant::now());
         if let Some(applied) = &self.instance.observed.borrow().applied {
             self.supervisor.park(tcp_addresses(&applied.rendered));
@@ -201,7 +205,7 @@ impl Serving {
             selected = self.selector.changed() => match selected {
                 Some(selected) => {
                     of_source = selected;
-                    selected
+                    false
                 }
                 None => return InstanceEvent::Stop,
             },
@@ -223,7 +227,8 @@ impl Serving {
         };
         if of_source {
             self.wait_for_turn();
-        } else if unpublished {
+        }
+        if unpublished {
             self.publish_at_once();
         }
         InstanceEvent::Round
@@ -240,12 +245,6 @@ impl Serving {
     fn publish_at_once(&mut self) {
         self.unpublished = true;
         self.turn = None;
-    }
-
-    /// Returns the time that Envoy's main thread has spent so far, or a clock where it cannot be read.
-    fn spent(&self) -> Duration {
-        let time = pid_of(&self.state).and_then(main_thread_time);
-        time.unwrap_or_else(|| self.began.elapsed())
     }
 
     /// Carries out a command.

@@ -16,6 +16,7 @@ mod served_together;
 mod services;
 mod statuses;
 mod tls;
+mod tls_override_rows;
 mod tls_overrides;
 
 use std::sync::Arc;

@@ -1,27 +1,13 @@
 //! The certificate that a name is shown: the Gateway's or a ListenerSet's, for each combination of what both say of TLS, what the
 //! Gateway allows, and how their hostnames relate. The same table is gone through with real handshakes.
 
-use serde::Deserialize;
-
 use super::tls::{certificate, https, secret};
+use super::tls_override_rows::rows;
 use super::{HTTP, gateway, resolved};
 use crate::resolve::Resolution;
 
-const TABLE: &str = include_str!("tls_overrides.yaml");
 /// Hostname of the Gateway's listener.
 const WILD: &str = "*.example.org";
-
-/// A row of the table.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Override {
-    gateway: bool,
-    allowed: String,
-    hostname: String,
-    secret: Option<String>,
-    client: String,
-    shown: Option<String>,
-}
 
 /// Returns the key pairs that a client is shown that says this name.
 fn shown(resolution: &Resolution, name: &str) -> String {
@@ -48,8 +34,7 @@ fn a_set_overrides_the_gateway_for_its_own_names_where_it_is_allowed_to() {
         })
         .concat();
     let of_gateway = https("https", WILD, "{name: gateway}");
-    let rows: Vec<Override> = serde_saphyr::from_str(TABLE).expect("a table");
-    for row in rows {
+    for row in rows() {
         let listeners = if row.gateway {
             format!("{HTTP}\n{of_gateway}")
         } else {
