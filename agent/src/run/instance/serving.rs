@@ -212,8 +212,9 @@ impl Serving {
             () = until(turn) => false,
             _ = self.states.changed() => false,
             Ok(()) = self.live.changed() => {
-                let percent = self.live.borrow().apply_share;
-                self.pacing.set_percent(percent, Instant::now());
+                let (percent, now) = (self.live.borrow().apply_share, Instant::now());
+                self.pacing.set_percent(percent, now);
+                self.turn = self.turn.and_then(|_| self.pacing.due(now));
                 take_settings(&mut self.selector, &mut self.live)
             }
             () = until(recheck) => self.selector.recheck(),
