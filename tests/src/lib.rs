@@ -36,4 +36,5 @@ pub mod rendering;
 pub mod reports;
 pub mod seeded;
 pub mod shared_port;
+pub mod slowness;
 pub mod streams;

@@ -12,6 +12,14 @@ pub(crate) struct LogEntry {
     /// Time at which it began.
     pub(crate) time: Option<Timestamp>,
     pub(crate) duration_ms: Option<u64>,
+    /// Parts of the duration, one after the other.
+    pub(crate) before_backend_ms: Option<u64>,
+    pub(crate) upload_ms: Option<u64>,
+    pub(crate) backend_ms: Option<u64>,
+    pub(crate) download_ms: Option<u64>,
+    /// Parts of the time before the backend: what authorization services took.
+    pub(crate) authorization_us: Option<u64>,
+    pub(crate) listener_authorization_us: Option<u64>,
     pub(crate) status: Option<u16>,
     pub(crate) host: Option<String>,
     pub(crate) method: Option<String>,

@@ -21,6 +21,23 @@ pub(super) const REQUEST: Fields = &[
     ("duration_ms", "%DURATION%"),
     // Until the backend began to answer.
     ("response_duration_ms", "%RESPONSE_DURATION%"),
+    // The parts of the duration, one after the other; of several tries, the last one has all but the first of them.
+    (
+        "before_backend_ms",
+        "%COMMON_DURATION(DS_RX_BEG:US_TX_BEG:ms)%",
+    ),
+    ("upload_ms", "%COMMON_DURATION(US_TX_BEG:US_TX_END:ms)%"),
+    ("backend_ms", "%COMMON_DURATION(US_TX_END:US_RX_BEG:ms)%"),
+    ("download_ms", "%COMMON_DURATION(US_RX_BEG:DS_TX_END:ms)%"),
+    // By the names of the filters in `external_auth`.
+    (
+        "authorization_us",
+        "%FILTER_STATE(external_auth:FIELD:latency_us)%",
+    ),
+    (
+        "listener_authorization_us",
+        "%FILTER_STATE(listener_external_auth/0:FIELD:latency_us)%",
+    ),
     ("bytes_received", "%BYTES_RECEIVED%"),
     ("bytes_sent", "%BYTES_SENT%"),
     ("user_agent", "%REQ(USER-AGENT):256%"),
@@ -34,6 +51,8 @@ pub(super) const REQUEST: Fields = &[
     ("backend", "%UPSTREAM_CLUSTER%"),
     ("backend_address", "%UPSTREAM_HOST%"),
     ("attempts", "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
+    // In the order in which they were tried; the last one is also the address above.
+    ("endpoints_tried", "%UPSTREAM_HOSTS_ATTEMPTED%"),
     ("backend_failure", "%UPSTREAM_TRANSPORT_FAILURE_REASON%"),
     ("tls_version", "%DOWNSTREAM_TLS_VERSION%"),
     ("tls_cipher", "%DOWNSTREAM_TLS_CIPHER%"),

@@ -100,6 +100,8 @@ fn config(
         }),
         clear_route_cache,
         validate_mutations: true,
+        // The access log tells how long the service took.
+        emit_filter_state_stats: true,
         decoder_header_mutation_rules: Some(HeaderMutationRules {
             disallow_system: wrappers::boolean(true),
             disallow_expression: Some(wrappers::regex(NOT_ITS_OWN)),

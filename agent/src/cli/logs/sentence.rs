@@ -20,7 +20,7 @@ pub(super) fn sentence(value: &Value) -> String {
         ]),
     }
     if let Some(time) = text("duration_ms") {
-        parts.push(format!("{time}ms"));
+        parts.push(format!("{time}ms{}", stages(value)));
     }
     parts.push(format!(
         "{}B/{}B",
@@ -41,6 +41,25 @@ pub(super) fn sentence(value: &Value) -> String {
     }
     parts.retain(|part| !part.is_empty());
     parts.join(" ")
+}
+
+/// Returns the stages of a duration that took a millisecond, in parentheses; nothing if none did.
+fn stages(value: &Value) -> String {
+    let known = [
+        ("before_backend_ms", "before the backend"),
+        ("upload_ms", "upload"),
+        ("backend_ms", "backend"),
+        ("download_ms", "download"),
+    ];
+    let stages = known.iter().filter_map(|(field, name)| {
+        let time = value.get(field)?.as_u64().filter(|time| *time > 0)?;
+        Some(format!("{name} {time}"))
+    });
+    let stages: Vec<String> = stages.collect();
+    match stages.len() {
+        0 => String::new(),
+        _ => format!(" ({})", stages.join(", ")),
+    }
 }
 
 /// Returns a value without what a terminal would take for a command.
@@ -70,13 +89,13 @@ mod tests {
     fn a_request_is_a_sentence_without_control_characters() {
         let line = json!({
             "time": "2026-01-02T03:04:05.678Z", "status": 200, "method": "GET", "host": "a.test",
-            "path": "/x\u{1b}[2Jy\nz", "duration_ms": 3, "bytes_received": 0, "bytes_sent": 12,
+            "path": "/x\u{1b}[2Jy\nz", "duration_ms": 3, "before_backend_ms": 1, "backend_ms": 2, "download_ms": 0, "bytes_received": 0, "bytes_sent": 12,
             "client_address": "192.0.2.1:4711", "route": "HTTPRoute/default/web/rules/0/matches/0",
             "backend": "Service/default/web/80", "backend_address": "10.0.0.1:8080", "response_flags": "-",
         });
         assert_eq!(
             sentence(&line),
-            "2026-01-02T03:04:05.678Z 200 GET a.test/x\\u{1b}[2Jy\\nz 3ms 0B/12B from 192.0.2.1:4711 \
+            "2026-01-02T03:04:05.678Z 200 GET a.test/x\\u{1b}[2Jy\\nz 3ms (before the backend 1, backend 2) 0B/12B from 192.0.2.1:4711 \
              by HTTPRoute/default/web/rules/0/matches/0 to Service/default/web/80 10.0.0.1:8080"
         );
     }

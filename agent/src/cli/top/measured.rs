@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use sesame_gateway_api::api::NamespacedName;
 
 use super::By;
+use super::stages::StageTimes;
 use super::tally::{Tally, TopCounts, TopReport};
 use crate::cli::agent;
 use crate::run::Sample;
@@ -123,6 +124,7 @@ fn since(now: &TopCounts, before: Option<&TopCounts>) -> TopCounts {
         classes: std::array::from_fn(|class| more(now.classes[class], before.classes[class])),
         retried: more(now.retried, before.retried),
         durations: BTreeMap::new(),
+        stages: StageTimes::default(),
         flags: flags.filter(|(_, count)| *count > 0).collect(),
     }
 }

@@ -5,6 +5,7 @@
 
 mod logged;
 mod measured;
+mod stages;
 mod table;
 mod tally;
 

@@ -48,6 +48,7 @@ fn table(by: By, rows: &[TopRow], seconds: f64) -> String {
         "P50",
         "P99",
         "LONGEST",
+        "MOSTLY",
         "FLAGS",
     ]);
     for column in table.column_iter_mut().skip(1).take(7) {
@@ -59,7 +60,7 @@ fn table(by: By, rows: &[TopRow], seconds: f64) -> String {
     table.trim_fmt()
 }
 
-fn cells(row: &TopRow, seconds: f64) -> [String; 9] {
+fn cells(row: &TopRow, seconds: f64) -> [String; 10] {
     let TopRow {
         name,
         requests,
@@ -69,8 +70,11 @@ fn cells(row: &TopRow, seconds: f64) -> [String; 9] {
         p50_ms,
         p99_ms,
         longest_ms,
+        stages_ms,
         flags,
     } = row;
+    let mostly = stages_ms.and_then(|stages| stages.longest());
+    let mostly = mostly.map(|(stage, percent)| format!("{stage} {percent}%"));
     let class = |class: &str| rate(classes.get(class).copied().unwrap_or(0), seconds);
     let mut flags: Vec<(&String, &u64)> = flags.iter().filter(|(_, count)| **count > 0).collect();
     flags.sort_by(|one, other| other.1.cmp(one.1));
@@ -88,6 +92,7 @@ fn cells(row: &TopRow, seconds: f64) -> [String; 9] {
         time(*p50_ms),
         time(*p99_ms),
         time(*longest_ms),
+        mostly.unwrap_or_else(|| "-".to_owned()),
         plain(&flags.join(", ").into()),
     ]
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::By;
+use super::stages::StageTimes;
 use crate::access_log::LogEntry;
 
 /// Number of names of one sort that are told apart; what more there are counts together.
@@ -32,6 +33,8 @@ pub(super) struct TopCounts {
     pub(super) retried: u64,
     /// Number of them by duration in milliseconds, rounded to two digits where it is long; none where nobody measures.
     pub(super) durations: BTreeMap<u64, u64>,
+    /// Their time by stage.
+    pub(super) stages: StageTimes,
     /// Number of them by Envoy's flag, or by what failed.
     pub(super) flags: BTreeMap<String, u64>,
 }
@@ -97,6 +100,7 @@ impl TopCounts {
         if let Some(took) = entry.duration_ms {
             *self.durations.entry(rounded(took)).or_default() += 1;
         }
+        self.stages.note(entry);
         for flag in entry.flags() {
             // Envoy has a few dozen of them.
             if self.flags.len() < 100 || self.flags.contains_key(flag) {
@@ -111,6 +115,7 @@ impl TopCounts {
             classes,
             retried,
             durations,
+            stages,
             flags,
         } = other;
         self.requests += requests;
@@ -121,6 +126,7 @@ impl TopCounts {
         for (took, count) in durations {
             *self.durations.entry(*took).or_default() += count;
         }
+        self.stages.add(stages);
         for (flag, count) in flags {
             *self.flags.entry(flag.clone()).or_default() += count;
         }
@@ -183,6 +189,9 @@ pub(super) struct TopRow {
     pub(super) p99_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) longest_ms: Option<u64>,
+    /// Milliseconds of all of them by stage, where it is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stages_ms: Option<StageTimes>,
     pub(super) flags: BTreeMap<String, u64>,
 }
 
@@ -201,6 +210,7 @@ impl TopRow {
             p50_ms: counts.quantile(50),
             p99_ms: counts.quantile(99),
             longest_ms: counts.durations.keys().next_back().copied(),
+            stages_ms: counts.stages.longest().map(|_| counts.stages),
             flags: counts.flags.clone(),
         }
     }

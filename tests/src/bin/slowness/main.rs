@@ -1,0 +1,37 @@
+//! Starts a gateway on which something is slow, for somebody who wants to find out why. It ends with Ctrl-C.
+
+use clap::{Parser, ValueEnum as _};
+use sesame_tests::slowness::{self, Cause, HOST};
+
+/// Starts a gateway on which something is slow.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Number of the gateway, from 1 to 10; the number does not tell the cause.
+    number: usize,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let Args { number } = Args::parse();
+    let causes = Cause::value_variants();
+    // Another order than that of the causes, so that nobody reads them off the source by accident.
+    let cause = number
+        .checked_sub(1)
+        .filter(|number| *number < causes.len())
+        .map(|number| causes[(number * 7 + 3) % causes.len()]);
+    let Some(cause) = cause else {
+        anyhow::bail!("there is no gateway {number}; expected 1 to {}", causes.len());
+    };
+    let gateway = slowness::start(cause).await;
+    let agent = &gateway.agent;
+    #[expect(clippy::print_stdout, reason = "it is for whoever started it")]
+    {
+        println!("http://{}/ (host {HOST})", agent.address(80));
+        println!("export SESAME_RUNTIME_DIR={}", agent.runtime().display());
+        println!("export SESAME_STATE_DIR={}", agent.state().display());
+        println!("manifests: {}", agent.manifests().display());
+    }
+    tokio::signal::ctrl_c().await?;
+    drop(gateway);
+    Ok(())
+}

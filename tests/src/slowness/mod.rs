@@ -1,0 +1,169 @@
+//! Ten gateways on which something is slow, each for another cause: for people who practise finding it, and for the test that the
+//! commands and pages lead there.
+//!
+//! The objects have the same names in all of them, so that nothing but what happens tells the cause.
+
+mod clients;
+mod processor;
+mod service;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use self::clients::Clients;
+use self::processor::Crowd;
+pub use self::service::{Conduct, Endpoint};
+use crate::agent::{AgentUnderTest, Setup};
+use crate::manifests::{
+    edge, http_listener, http_route, path, rule_to, served, weighted_ref, yaml,
+};
+
+/// The host that clients ask for.
+pub const HOST: &str = "shop.test";
+
+/// The cause for which something is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Cause {
+    /// One of three endpoints of a Service answers late.
+    Endpoint,
+    /// All endpoints of a Service answer late.
+    Backend,
+    /// The new version, which gets a tenth of the requests, answers late.
+    Canary,
+    /// A Service fails often, and the route repeats its requests after a pause.
+    Retries,
+    /// One of two endpoints cannot be connected to.
+    Unreachable,
+    /// The service that authorizes requests answers late.
+    Authorization,
+    /// Some clients read long answers slowly.
+    Clients,
+    /// More requests than there may be connections to a backend.
+    Connections,
+    /// Other processes take the processor from Envoy.
+    Processor,
+    /// An older route to a late backend takes the requests that a newer one was made for.
+    Shadowed,
+}
+
+/// A gateway with its backends and its clients; all of it ends with this value.
+pub struct SlowGateway {
+    /// The agent and its Envoy.
+    pub agent: AgentUnderTest,
+    /// The endpoint at fault, where there is one.
+    pub culprit: Option<std::net::SocketAddr>,
+    _clients: Clients,
+    _crowd: Option<Crowd>,
+    _endpoints: Vec<Endpoint>,
+}
+
+/// The Services, their endpoints and the routes of one gateway.
+struct Shop {
+    endpoints: Vec<Endpoint>,
+    objects: Vec<Value>,
+    culprit: Option<std::net::SocketAddr>,
+}
+
+impl Shop {
+    /// Adds a Service with these endpoints.
+    async fn service(&mut self, name: &str, conducts: &[Conduct]) {
+        let mut addresses = Vec::new();
+        for conduct in conducts {
+            let endpoint = Endpoint::start(*conduct).await;
+            if !matches!(conduct, Conduct::Prompt) {
+                self.culprit = Some(endpoint.address());
+            }
+            addresses.push(endpoint.address());
+            self.endpoints.push(endpoint);
+        }
+        self.objects.extend(served(name, &addresses));
+    }
+
+    fn route(&mut self, name: &str, rule: &Value) {
+        let rules = std::slice::from_ref(rule);
+        self.objects.push(http_route(name, &[HOST], rules));
+    }
+}
+
+fn below(name: &str) -> [Value; 1] {
+    [path("PathPrefix", &format!("/{name}"))]
+}
+
+/// Starts the gateway and its clients, and waits until it serves.
+pub async fn start(cause: Cause) -> SlowGateway {
+    let late = Conduct::Late(Duration::from_millis(700));
+    let mut shop = Shop {
+        endpoints: Vec::new(),
+        objects: edge(&[http_listener("http", 80, "")]),
+        culprit: None,
+    };
+    let cart = match cause {
+        Cause::Retries => vec![Conduct::Overworked],
+        Cause::Unreachable => vec![Conduct::Prompt, Conduct::Unreachable],
+        Cause::Connections => vec![Conduct::Late(Duration::from_millis(100))],
+        _ => vec![Conduct::Prompt; 2],
+    };
+    let stock = match cause {
+        Cause::Endpoint => vec![Conduct::Prompt, Conduct::Prompt, late],
+        _ => vec![Conduct::Prompt; 3],
+    };
+    let search = match cause {
+        Cause::Backend => vec![late; 2],
+        Cause::Clients => vec![Conduct::Lengthy(16 << 20)],
+        _ => vec![Conduct::Prompt; 2],
+    };
+    let checker = match cause {
+        Cause::Authorization => late,
+        _ => Conduct::Prompt,
+    };
+    let next = match cause {
+        Cause::Canary | Cause::Shadowed => late,
+        _ => Conduct::Prompt,
+    };
+    shop.service("cart", &cart).await;
+    shop.service("stock", &stock).await;
+    shop.service("search", &search).await;
+    shop.service("checker", &[checker]).await;
+    shop.service("stock-2", &[next]).await;
+
+    let mut cart = rule_to("cart", &below("cart"));
+    if let Cause::Retries | Cause::Unreachable = cause {
+        cart["retry"] = json!({"codes": [503], "attempts": 4, "backoff": "400ms"});
+    }
+    cart["filters"] = json!([{"type": "ExternalAuth", "externalAuth": {
+        "protocol": "HTTP", "backendRef": {"name": "checker", "port": 80}, "http": {}}}]);
+    shop.route("cart", &cart);
+    let mut stock = rule_to("stock", &below("stock"));
+    if let Cause::Canary = cause {
+        stock["backendRefs"] = json!([weighted_ref("stock", 9), weighted_ref("stock-2", 1)]);
+    }
+    shop.route("stock", &stock);
+    shop.route("search", &rule_to("search", &below("search")));
+    // Of two routes with the same match the one whose name comes first is older, where neither says when it was made.
+    let other = match cause {
+        Cause::Shadowed => below("stock"),
+        _ => below("stock-2"),
+    };
+    shop.route("inventory", &rule_to("stock-2", &other));
+
+    let setup = Setup::with_ports(&[80]).flag("--access-log-free-mib=0");
+    let setup = match cause {
+        Cause::Connections => setup.wrapper(&["prlimit", "--nofile=640:640"]),
+        _ => setup,
+    };
+    let agent = setup.start(&[("shop.yaml", &yaml(&shop.objects))]);
+    agent.wait_ok(&agent.get(80, HOST, "/stock/ready")).await;
+    let crowd = match cause {
+        Cause::Processor => Some(Crowd::around(&agent)),
+        _ => None,
+    };
+    SlowGateway {
+        culprit: shop.culprit,
+        _clients: Clients::of(cause, agent.address(80)),
+        _crowd: crowd,
+        _endpoints: shop.endpoints,
+        agent,
+    }
+}

@@ -1,0 +1,134 @@
+//! Endpoints that behave in a way that makes a gateway seem slow. Each ends with its value.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Conduct of an endpoint.
+#[derive(Clone, Copy, Debug)]
+pub enum Conduct {
+    /// It answers at once.
+    Prompt,
+    /// It begins its answer after this time.
+    Late(Duration),
+    /// It answers all but each third request with 503.
+    Overworked,
+    /// It answers with this number of bytes.
+    Lengthy(usize),
+    /// Its address takes no connections and refuses none, like that of a host behind a broken network.
+    Unreachable,
+}
+
+/// A running endpoint.
+pub struct Endpoint {
+    address: SocketAddr,
+    task: Option<JoinHandle<()>>,
+    /// What keeps an unreachable address unreachable.
+    _held: Vec<Socket>,
+}
+
+impl Endpoint {
+    /// Starts one on a free port of 127.0.0.1.
+    pub async fn start(conduct: Conduct) -> Self {
+        if let Conduct::Unreachable = conduct {
+            return Self::unreachable();
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("127.0.0.1 has a free port");
+        let address = listener.local_addr().expect("it is bound");
+        Self {
+            address,
+            task: Some(tokio::spawn(accept(listener, conduct))),
+            _held: Vec::new(),
+        }
+    }
+
+    /// Fills the queue of a socket that nobody accepts from: the kernel drops who else wants to connect.
+    fn unreachable() -> Self {
+        let tcp = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let listening = tcp();
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        listening.bind(&anywhere.into()).expect("a free port");
+        listening.listen(0).expect("it is bound");
+        let bound = listening.local_addr().expect("it is bound");
+        let mut held = vec![listening];
+        for _ in 0..4 {
+            let waiting = tcp();
+            waiting.set_nonblocking(true).expect("a socket");
+            // The answer is that it is on its way, which is all that is wanted.
+            let _ = waiting.connect(&bound);
+            held.push(waiting);
+        }
+        Self {
+            address: bound.as_socket().expect("an address of IPv4"),
+            task: None,
+            _held: held,
+        }
+    }
+
+    /// Returns its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, conduct: Conduct) {
+    let count = Arc::new(AtomicU64::new(0));
+    // The connections end with the endpoint.
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(serve(stream, conduct, Arc::clone(&count)));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn serve(stream: TcpStream, conduct: Conduct, count: Arc<AtomicU64>) {
+    let _ = stream.set_nodelay(true);
+    let answer = service_fn(move |request| answer(request, conduct, Arc::clone(&count)));
+    // Whoever goes away is no matter of the endpoint's.
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), answer)
+        .await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    conduct: Conduct,
+    count: Arc<AtomicU64>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let _ = request.into_body().collect().await;
+    let number = count.fetch_add(1, Ordering::Relaxed);
+    let mut response = Response::new(Full::new(Bytes::from_static(b"ok")));
+    match conduct {
+        Conduct::Prompt | Conduct::Unreachable => {}
+        // The time is what this endpoint is about, not what somebody waits for.
+        Conduct::Late(time) => tokio::time::sleep(time).await,
+        Conduct::Overworked if !number.is_multiple_of(3) => {
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        Conduct::Overworked => {}
+        Conduct::Lengthy(bytes) => *response.body_mut() = Full::new(vec![b'x'; bytes].into()),
+    }
+    Ok(response)
+}
