@@ -2,8 +2,10 @@
 //!
 //! Must not trust a line: whoever sends requests chooses what some of its fields say.
 
+use std::fmt;
+
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// Content of a line about a request or connection; what it does not say is none.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -18,7 +20,9 @@ pub(crate) struct LogEntry {
     pub(crate) backend_ms: Option<u64>,
     pub(crate) download_ms: Option<u64>,
     /// Parts of the time before the backend: what authorization services took.
+    #[serde(deserialize_with = "number_as_text")]
     pub(crate) authorization_us: Option<u64>,
+    #[serde(deserialize_with = "number_as_text")]
     pub(crate) listener_authorization_us: Option<u64>,
     pub(crate) status: Option<u16>,
     pub(crate) host: Option<String>,
@@ -51,6 +55,12 @@ impl LogEntry {
             .split(',')
             .filter(|flag| !flag.is_empty() && *flag != "-")
     }
+}
+
+/// Reads a number that Envoy writes as text, as it does with every field of a filter's state.
+fn number_as_text<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
+    let text = Option::<String>::deserialize(input)?;
+    Ok(text.and_then(|text| text.parse().ok()))
 }
 
 /// Conditions on lines, all of which have to hold.
@@ -166,10 +176,15 @@ impl ObjectPattern {
         if parts.len() < 2 || parts.iter().any(String::is_empty) {
             return Err("expected NAMESPACE/NAME, or KIND/NAMESPACE/NAME".to_owned());
         }
+        let of_names = |it: char| it.is_ascii_alphanumeric() || matches!(it, '/' | '.' | '-' | ':');
+        if let Some(other) = text.chars().find(|it| !of_names(*it)) {
+            return Err(format!("{other:?} is in no name of an object"));
+        }
         Ok(Self(parts))
     }
 
-    fn names(&self, object: &str) -> bool {
+    /// Returns whether an object's name, as it is logged, begins as this says.
+    pub(crate) fn names(&self, object: &str) -> bool {
         let parts: Vec<&str> = object.split('/').collect();
         let begins = |parts: &[&str], is_kind: bool| {
             self.0.len() <= parts.len()
@@ -183,6 +198,12 @@ impl ObjectPattern {
                     })
         };
         begins(&parts, true) || parts.get(1..).is_some_and(|named| begins(named, false))
+    }
+}
+
+impl fmt::Display for ObjectPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("/"))
     }
 }
 

@@ -13,6 +13,7 @@ mod cluster;
 mod collect;
 mod doctor;
 mod drain;
+mod endpoints;
 mod envoy;
 mod events;
 mod explain;
@@ -104,6 +105,8 @@ enum Command {
     Logs(logs::LogsArgs),
     /// Show rates, errors and durations of the last seconds, by route, backend or endpoint.
     Top(top::TopArgs),
+    /// Show the endpoints of backends as Envoy sees them: connections, requests that wait, what could not be reached.
+    Endpoints(endpoints::EndpointsArgs),
     /// Tell what has happened on this host: configurations applied and refused, Envoys started, certificates, the source.
     Events(events::EventsArgs),
     /// List the configurations that Envoy has accepted.
@@ -258,6 +261,7 @@ fn execute(
         Command::Drain(args) => drain::main(&agent, &args),
         Command::Logs(args) => logs::main(&agent, &args),
         Command::Top(args) => top::main(&agent, &args),
+        Command::Endpoints(args) => endpoints::main(&agent, &args),
         Command::Events(args) => events::main(&agent, &args),
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),

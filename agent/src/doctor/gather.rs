@@ -54,7 +54,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         agent,
         cluster,
     } = inquiry;
-    let own = envoys(&runtime_dir);
+    let own = envoys(&runtime_dir, None);
     let process = agent
         .pid
         .map_or_else(|| "self".to_owned(), |pid| pid.to_string());

@@ -35,10 +35,42 @@ fn stat(pid: u32) -> Option<String> {
 /// Returns the time for which the main thread of a process has run on a processor; `None` if there is no such process, or if this
 /// one may not know.
 pub(crate) fn main_thread_time(pid: u32) -> Option<Duration> {
+    Some(thread_times(pid, &pid.to_string())?.ran)
+}
+
+/// Time that threads have spent since they began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProcessorTimes {
+    /// On a processor.
+    pub(crate) ran: Duration,
+    /// In wait for one, with something to do.
+    pub(crate) waited: Duration,
+}
+
+/// Returns the times of all threads of a process; `None` if there is no such process, or if this one may not know.
+pub(crate) fn processor_times(pid: u32) -> Option<ProcessorTimes> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let mut sum = None;
+    for thread in threads {
+        // A thread may have ended since.
+        if let Some(times) = thread_times(pid, &thread.file_name().to_string_lossy()) {
+            let sum = sum.get_or_insert_with(ProcessorTimes::default);
+            sum.ran += times.ran;
+            sum.waited += times.waited;
+        }
+    }
+    sum
+}
+
+fn thread_times(pid: u32, thread: &str) -> Option<ProcessorTimes> {
     // Nanoseconds on a processor, nanoseconds in wait for one, and the number of turns.
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).ok()?;
-    let nanoseconds = text.split_whitespace().next()?.parse().ok()?;
-    Some(Duration::from_nanos(nanoseconds))
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
+    let mut nanoseconds = text.split_whitespace().map(str::parse);
+    let mut next = || Some(Duration::from_nanos(nanoseconds.next()?.ok()?));
+    Some(ProcessorTimes {
+        ran: next()?,
+        waited: next()?,
+    })
 }
 
 /// Returns the arguments of a process after its name; `None` if there is no such process.
@@ -63,5 +95,8 @@ mod tests {
         assert_eq!(start_time(u32::MAX), None);
         assert!(main_thread_time(own).is_some());
         assert_eq!(main_thread_time(u32::MAX), None);
+        let all = processor_times(own).unwrap();
+        assert!(all.ran >= main_thread_time(own).unwrap() / 2, "{all:?}");
+        assert_eq!(processor_times(u32::MAX), None);
     }
 }

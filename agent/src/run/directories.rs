@@ -124,12 +124,12 @@ impl Directories {
 
     /// Returns the process ids of the Envoys that an earlier agent left, as far as it noted them.
     pub(super) fn envoy_pids(&self) -> Vec<u32> {
-        Self::envoys_below(&self.runtime)
+        Self::envoys_below(&self.runtime, None)
     }
 
-    /// Returns the process ids of the Envoys below a runtime directory that an agent may be using.
-    pub(super) fn envoys_below(runtime: &Path) -> Vec<u32> {
-        let runtimes = entries(&runtime.join("gateways")).unwrap_or_default();
+    /// Returns the process ids of the Envoys of all Gateways, or of one, below a runtime directory that an agent may be using.
+    pub(super) fn envoys_below(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
+        let runtimes = Self::runtimes_below(runtime, gateway);
         let identities = runtimes
             .iter()
             .filter_map(|runtime| Identity::read(&runtime.join(PID_FILE)));

@@ -58,6 +58,11 @@ pub(crate) fn access_logs(runtime: &Path, gateway: Option<&NamespacedName>) -> V
         .collect()
 }
 
+/// Returns the process numbers of the Envoys of all Gateways, or of one, as their agent noted them.
+pub(crate) fn envoys(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
+    Directories::envoys_below(runtime, gateway)
+}
+
 /// Returns what was accepted last of every Gateway, by name. What cannot be read is left out, and logged.
 pub(crate) fn accepted(state: &Path) -> Vec<InspectedGateway> {
     let mut found: Vec<InspectedGateway> = Directories::states_below(state)
@@ -83,9 +88,4 @@ pub(crate) fn accepted(state: &Path) -> Vec<InspectedGateway> {
         .collect();
     found.sort_by(|one, other| one.gateway.cmp(&other.gateway));
     found
-}
-
-/// Returns the process numbers of the Envoys of a runtime directory, as their agent noted them.
-pub(crate) fn envoys(runtime: &Path) -> Vec<u32> {
-    Directories::envoys_below(runtime)
 }

@@ -63,7 +63,8 @@ async fn asking(request: Request) {
 async fn reading_slowly(address: SocketAddr) {
     loop {
         if let Ok(mut stream) = connect(address).await {
-            let request = format!("GET /search?q=all HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\n\r\n");
+            let request =
+                format!("GET /search?q=all HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\n\r\n");
             let mut part = vec![0; 256 << 10];
             if stream.write_all(request.as_bytes()).await.is_ok() {
                 while matches!(stream.read(&mut part).await, Ok(1..)) {

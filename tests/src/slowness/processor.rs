@@ -15,7 +15,10 @@ impl Crowd {
     pub(super) fn around(agent: &AgentUnderTest) -> Self {
         for envoy in agent.envoys() {
             let pid = envoy.pid.to_string();
-            run("taskset", &["--all-tasks", "--cpu-list", "--pid", "0", &pid]);
+            run(
+                "taskset",
+                &["--all-tasks", "--cpu-list", "--pid", "0", &pid],
+            );
             // Each thread is scheduled by itself.
             let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
             for thread in threads.flatten() {

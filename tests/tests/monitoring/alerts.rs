@@ -90,6 +90,15 @@ pub(crate) const ALERTS: &[Alert] = &[
         "sesame-agent status and envoy.log in the Gateway's runtime directory say why they ended.",
     ),
     alert(
+        ("SesameEnvoyWaitsForProcessor", "warning", "10m"),
+        (
+            "rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) / (rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) + rate(sesame_gateway_envoy_cpu_seconds_total[5m]))",
+            "> 0.5",
+        ),
+        "GATEWAY waits {{ $value | humanizePercentage }} of the time for a processor",
+        "Give its Envoy more of the processor (CPUWeight, CPUQuota, resources), or move what competes; sesame-agent top shows it now, docs/slow.md.",
+    ),
+    alert(
         ("SesameHostRunsOutOfWatches", "warning", "10m"),
         (
             "sesame_agent_inotify_instances / sesame_agent_inotify_instances_limit",

@@ -195,6 +195,20 @@ const HOSTS: Row = Row {
             )],
         ),
         panel(
+            "Processors of Envoys",
+            "short",
+            &[
+                (
+                    "sum by (gateway_namespace, gateway) (rate(sesame_gateway_envoy_cpu_seconds_total{@}[$__rate_interval]))",
+                    "{{gateway_namespace}}/{{gateway}}: kept busy",
+                ),
+                (
+                    "sum by (gateway_namespace, gateway) (rate(sesame_gateway_envoy_cpu_wait_seconds_total{@}[$__rate_interval]))",
+                    "{{gateway_namespace}}/{{gateway}}: waited for",
+                ),
+            ],
+        ),
+        panel(
             "Budgets in use",
             "percentunit",
             &[

@@ -51,8 +51,6 @@ pub(super) const REQUEST: Fields = &[
     ("backend", "%UPSTREAM_CLUSTER%"),
     ("backend_address", "%UPSTREAM_HOST%"),
     ("attempts", "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
-    // In the order in which they were tried; the last one is also the address above.
-    ("endpoints_tried", "%UPSTREAM_HOSTS_ATTEMPTED%"),
     ("backend_failure", "%UPSTREAM_TRANSPORT_FAILURE_REASON%"),
     ("tls_version", "%DOWNSTREAM_TLS_VERSION%"),
     ("tls_cipher", "%DOWNSTREAM_TLS_CIPHER%"),

@@ -75,6 +75,7 @@ impl LoggedTraffic {
             from,
             until,
             seconds,
+            envoys: Vec::new(),
             rows: rows.collect(),
         })
     }

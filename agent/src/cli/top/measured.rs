@@ -66,6 +66,7 @@ impl MeasuredTraffic {
             from: *from,
             until: now,
             seconds,
+            envoys: Vec::new(),
             rows: [(By::Backend, tally.rows(By::Backend, seconds))].into(),
         })
     }

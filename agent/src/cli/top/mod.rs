@@ -5,12 +5,14 @@
 
 mod logged;
 mod measured;
+mod processor;
 mod stages;
 mod table;
 mod tally;
 
 use std::io::IsTerminal as _;
 use std::thread;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
@@ -18,6 +20,7 @@ use serde::Serialize;
 
 use self::logged::LoggedTraffic;
 use self::measured::MeasuredTraffic;
+use self::processor::ProcessorWatch;
 use self::tally::TopReport;
 use super::agent::AgentArgs;
 use super::logs::duration;
@@ -26,6 +29,9 @@ use crate::run::inspect;
 
 /// Goes to the top of a terminal, and clears what is below.
 const AGAIN: &str = "\x1b[H\x1b[J";
+
+/// Time between the first two looks at the processors.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The part of a line by which requests are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
@@ -116,9 +122,14 @@ pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
     } else {
         Traffic::Logged(LoggedTraffic::open(files, window, by.clone())?)
     };
+    let mut processors = ProcessorWatch::default();
+    let envoys = || inspect::envoys(&agent.runtime_dir, agent.gateway.as_ref());
+    processors.look(envoys());
+    thread::sleep(LOOK);
     let redraws = agent.output == Format::Table && !once && std::io::stdout().is_terminal();
     loop {
-        let report = traffic.report(Timestamp::now())?;
+        let mut report = traffic.report(Timestamp::now())?;
+        report.envoys = processors.look(envoys());
         let text = || {
             let text = table::text(&report, *rows);
             if redraws {

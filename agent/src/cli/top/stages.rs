@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn the_longest_stage_is_named_with_its_share() {
         let slow = of(
-            r#"{"status":200,"duration_ms":1000,"before_backend_ms":150,"authorization_us":100999,"upload_ms":0,
+            r#"{"status":200,"duration_ms":1000,"before_backend_ms":150,"authorization_us":"100999","upload_ms":0,
                 "backend_ms":800,"download_ms":50}"#,
         );
         assert_eq!((slow.authorization, slow.before_backend), (100, 50));
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_request_that_reached_no_backend_spent_its_time_before_it() {
-        let refused = of(r#"{"status":503,"duration_ms":900,"authorization_us":300000}"#);
+        let refused = of(r#"{"status":503,"duration_ms":900,"authorization_us":"300000"}"#);
         assert_eq!(refused.longest(), Some(("before backend", 66)));
         // A connection is passed on; its duration says nothing about its speed.
         assert_eq!(of(r#"{"duration_ms":9000}"#).longest(), None);

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::By;
+use super::processor::ProcessorUse;
 use super::tally::{TopReport, TopRow};
 use crate::cli::logs::sentence::plain;
 
@@ -15,11 +16,23 @@ pub(super) fn text(report: &TopReport, most: usize) -> String {
         from: _,
         until,
         seconds,
+        envoys,
         rows,
     } = report;
     // Writing to a String cannot fail.
     let mut text = format!("{} the last {seconds:.0}s until {until:.0}", title(source));
     text.push('\n');
+    for envoy in envoys {
+        let ProcessorUse {
+            pid,
+            cores,
+            waiting_percent,
+        } = envoy;
+        let _ = writeln!(
+            text,
+            "Envoy (pid {pid}) keeps {cores:.2} processors busy, and waits for one {waiting_percent}% of the time that it has something to do"
+        );
+    }
     for (by, rows) in rows {
         let shown = &rows[..rows.len().min(most)];
         let _ = writeln!(text, "\n{}", table(*by, shown, *seconds));

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::By;
+use super::processor::ProcessorUse;
 use super::stages::StageTimes;
 use crate::access_log::LogEntry;
 
@@ -91,12 +92,12 @@ impl Tally {
 impl TopCounts {
     fn note(&mut self, entry: &LogEntry) {
         self.requests += 1;
+        self.retried += u64::from(entry.attempts.is_some_and(|attempts| attempts > 1));
         if let Some(status) = entry.status
             && let Some(class) = self.classes.get_mut(usize::from(status / 100))
         {
             *class += 1;
         }
-        self.retried += u64::from(entry.attempts.is_some_and(|attempts| attempts > 1));
         if let Some(took) = entry.duration_ms {
             *self.durations.entry(rounded(took)).or_default() += 1;
         }
@@ -169,6 +170,8 @@ pub(super) struct TopReport {
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
     pub(super) seconds: f64,
+    /// Share of the processors that the Envoys had since the last look.
+    pub(super) envoys: Vec<ProcessorUse>,
     /// The rows of each sort.
     pub(super) rows: BTreeMap<By, Vec<TopRow>>,
 }

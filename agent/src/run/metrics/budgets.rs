@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use super::scrape::Scrape;
 use super::writer::{Families, count, of_gateway};
 use crate::host::inotify::{self, Budget};
 use crate::host::limits;
+use crate::host::processes::{ProcessorTimes, processor_times};
 
 /// Part of a budget that is in use, and all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,12 +18,14 @@ pub(super) struct UsedBudget {
     pub(super) limit: u64,
 }
 
-/// Files and sockets that one Envoy has open.
+/// Parts of the host's budgets that one Envoy uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct EnvoyFiles {
+pub(super) struct EnvoyBudgets {
     pub(super) open: UsedBudget,
     /// Files that it watches, each with an inotify instance.
     pub(super) watched: u64,
+    /// Time that its threads have run, and waited for a processor; none where the kernel does not count it.
+    pub(super) processor: Option<ProcessorTimes>,
 }
 
 /// Shares of the host's budgets that are used.
@@ -32,7 +36,7 @@ pub(super) struct Budgets {
     /// Open files of the agent.
     pub(super) open: Option<UsedBudget>,
     /// The Envoys that run and can be looked at, by the names of their Gateways.
-    pub(super) envoys: BTreeMap<String, EnvoyFiles>,
+    pub(super) envoys: BTreeMap<String, EnvoyBudgets>,
 }
 
 impl Budgets {
@@ -41,9 +45,10 @@ impl Budgets {
         let pids: Vec<u32> = envoys.values().copied().collect();
         let Budget { limit, others, own } = Budget::read(&pids);
         let envoys = envoys.into_iter().filter_map(|(gateway, pid)| {
-            let files = EnvoyFiles {
+            let files = EnvoyBudgets {
                 open: open_files(&pid.to_string())?,
                 watched: inotify::watched_by(pid) as u64,
+                processor: processor_times(pid),
             };
             Some((gateway, files))
         });
@@ -83,7 +88,7 @@ impl Scrape {
             let help = "Files and sockets that the agent may have open";
             families.single("agent_open_files_limit", help, count(limit))?;
         }
-        let each = |value: fn(&EnvoyFiles) -> u64| {
+        let each = |value: fn(&EnvoyBudgets) -> u64| {
             let envoys = envoys.iter();
             envoys.map(move |(name, files)| (of_gateway(name), count(value(files))))
         };
@@ -93,6 +98,21 @@ impl Scrape {
         let limits = each(|f| f.open.limit);
         families.gauge("gateway_envoy_open_files_limit", help, limits)?;
         let help = "Files that the Gateway's Envoy watches, each with an inotify instance";
-        families.gauge("gateway_envoy_watched_files", help, each(|f| f.watched))
+        families.gauge("gateway_envoy_watched_files", help, each(|f| f.watched))?;
+        let times = |value: fn(&ProcessorTimes) -> Duration| {
+            let envoys = envoys.iter();
+            envoys.filter_map(move |(name, one)| {
+                let times = one.processor.as_ref()?;
+                Some((of_gateway(name), value(times).as_secs_f64()))
+            })
+        };
+        let help = "Time that the Gateway's Envoy has run on a processor";
+        families.counter("gateway_envoy_cpu_seconds", help, times(|it| it.ran))?;
+        let help = "Time that the Gateway's Envoy has waited for a processor, with something to do";
+        families.counter(
+            "gateway_envoy_cpu_wait_seconds",
+            help,
+            times(|it| it.waited),
+        )
     }
 }

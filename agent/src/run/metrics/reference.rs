@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::backends::BackendTraffic;
-use super::budgets::{Budgets, EnvoyFiles, UsedBudget};
+use super::budgets::{Budgets, EnvoyBudgets, UsedBudget};
 use super::counts::{ApplyCounts, ApplyOutcome};
 use super::scrape::{GatewayFacts, Scrape};
 use super::traffic::EnvoyTraffic;
+use crate::host::processes::ProcessorTimes;
 use crate::run::report::{
     AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport,
 };
@@ -92,9 +93,10 @@ fn scrape(gateways: usize) -> Scrape {
         used: 1,
         limit: 128,
     };
-    let files = EnvoyFiles {
+    let files = EnvoyBudgets {
         open: used,
         watched: 1,
+        processor: Some(ProcessorTimes::default()),
     };
     let envoys = all.keys().map(|name| (name.clone(), files));
     let budgets = Budgets {

@@ -20,7 +20,10 @@ async fn main() -> anyhow::Result<()> {
         .filter(|number| *number < causes.len())
         .map(|number| causes[(number * 7 + 3) % causes.len()]);
     let Some(cause) = cause else {
-        anyhow::bail!("there is no gateway {number}; expected 1 to {}", causes.len());
+        anyhow::bail!(
+            "there is no gateway {number}; expected 1 to {}",
+            causes.len()
+        );
     };
     let gateway = slowness::start(cause).await;
     let agent = &gateway.agent;

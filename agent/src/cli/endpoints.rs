@@ -1,0 +1,280 @@
+//! `sesame-agent endpoints`: the endpoints of backends as the running Envoys see them.
+
+use std::fmt::Write as _;
+
+use anyhow::Context as _;
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::EXIT_WRONG;
+use super::agent::{self, AgentArgs, not_running};
+use super::logs::sentence::plain;
+use crate::access_log::ObjectPattern;
+use crate::envoy::admin::{Admin, ClusterEndpoints, EndpointCounts};
+use crate::run::report::Report;
+
+/// Shows where requests to a backend go, and what holds them up: connections, requests that wait for one, connections that could not
+/// be made. The exit code is 1 if an endpoint gets no requests or connections to it have failed, or if requests wait.
+#[derive(Debug, Args)]
+pub(crate) struct EndpointsArgs {
+    /// Backends, with or without their kind; all of them by default.
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
+    backends: Vec<ObjectPattern>,
+    /// Show only backends with such endpoints.
+    #[arg(long)]
+    failing: bool,
+}
+
+/// A backend of a Gateway.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BackendEndpoints {
+    gateway: String,
+    backend: String,
+    /// Open connections to all endpoints.
+    connections: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_connections: Option<u64>,
+    /// Requests that wait for a connection.
+    waiting: u64,
+    endpoints: Vec<EndpointRow>,
+}
+
+/// An endpoint; counts are since it was added or Envoy began.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EndpointRow {
+    address: String,
+    gets_requests: bool,
+    connections: u64,
+    failed_connections: u64,
+    active: u64,
+    waiting: u64,
+    requests: u64,
+    failed: u64,
+}
+
+impl BackendEndpoints {
+    fn new(gateway: &str, cluster: ClusterEndpoints) -> Self {
+        let ClusterEndpoints {
+            name,
+            max_connections,
+            endpoints,
+        } = cluster;
+        let sum = |of: fn(&EndpointCounts) -> u64| endpoints.iter().map(of).sum();
+        Self {
+            gateway: gateway.to_owned(),
+            backend: name,
+            connections: sum(|it| it.connections),
+            max_connections,
+            waiting: sum(|it| it.waiting),
+            endpoints: endpoints.into_iter().map(EndpointRow::new).collect(),
+        }
+    }
+
+    /// Returns whether no more connections may be made.
+    fn is_full(&self) -> bool {
+        self.max_connections
+            .is_some_and(|most| self.connections >= most)
+    }
+
+    fn is_failing(&self) -> bool {
+        self.waiting > 0
+            || self.is_full()
+            || self.endpoints.is_empty()
+            || self.endpoints.iter().any(EndpointRow::is_failing)
+    }
+}
+
+impl EndpointRow {
+    fn new(counts: EndpointCounts) -> Self {
+        let EndpointCounts {
+            address,
+            healthy,
+            connections,
+            failed_connections,
+            active,
+            waiting,
+            requests,
+            failed,
+        } = counts;
+        Self {
+            address,
+            gets_requests: healthy,
+            connections,
+            failed_connections,
+            active,
+            waiting,
+            requests,
+            failed,
+        }
+    }
+
+    fn is_failing(&self) -> bool {
+        !self.gets_requests || self.failed_connections > 0
+    }
+}
+
+pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8> {
+    let socket = agent.socket();
+    let answer = agent::ask(&socket, "/status")?.ok_or_else(|| not_running(&socket))?;
+    let report: Report = serde_json::from_slice(&answer)
+        .with_context(|| format!("the answer of {} is not understood", socket.display()))?;
+    let one = agent.gateway.as_ref().map(ToString::to_string);
+    let filter = filter(&args.backends);
+    let mut found = Vec::new();
+    for gateway in report.gateways {
+        if one.as_ref().is_some_and(|one| *one != gateway.gateway) || gateway.envoy.pid == 0 {
+            continue;
+        }
+        let admin = Admin::new(&gateway.envoy.admin);
+        let clusters = agent::runtime()?.block_on(admin.endpoints(&filter));
+        let clusters = clusters
+            .with_context(|| gateway.gateway.clone())?
+            .into_iter();
+        // An Envoy that knows no filter has told all.
+        let chosen = |name: &str| {
+            let mut patterns = args.backends.iter();
+            patterns.len() == 0 || patterns.any(|pattern| pattern.names(name))
+        };
+        let clusters = clusters.filter(|cluster| chosen(&cluster.name));
+        found.extend(clusters.map(|cluster| BackendEndpoints::new(&gateway.gateway, cluster)));
+    }
+    let wrong = found.iter().any(BackendEndpoints::is_failing);
+    if args.failing {
+        found.retain(BackendEndpoints::is_failing);
+    }
+    agent.output.write(&found, || text(&found))?;
+    Ok(if wrong { EXIT_WRONG } else { 0 })
+}
+
+/// Returns the regular expression of clusters' names that may be meant.
+fn filter(backends: &[ObjectPattern]) -> String {
+    let escaped = backends.iter().map(|backend| {
+        let name = backend.to_string();
+        // Names of objects have no other character that means something in an expression.
+        name.replace('.', r"\.")
+    });
+    let names: Vec<String> = escaped.collect();
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("(?i)({})", names.join("|"))
+    }
+}
+
+fn text(found: &[BackendEndpoints]) -> String {
+    if found.is_empty() {
+        return "no backend\n".to_owned();
+    }
+    let mut text = String::new();
+    for one in found {
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "{} of {}: {} connections",
+            plain(&one.backend.as_str().into()),
+            one.gateway,
+            one.connections
+        );
+        if let Some(most) = one.max_connections {
+            let _ = write!(text, " of {most}");
+        }
+        match (one.waiting, one.is_full()) {
+            (0, false) => {}
+            (waiting, true) => {
+                let _ = write!(
+                    text,
+                    ", which is all that there may be; {waiting} requests wait for one"
+                );
+            }
+            (waiting, false) => {
+                let _ = write!(text, "; {waiting} requests wait for one");
+            }
+        }
+        let _ = writeln!(text, "\n{}\n", table(&one.endpoints));
+    }
+    text
+}
+
+fn table(endpoints: &[EndpointRow]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header([
+        "ENDPOINT",
+        "STATE",
+        "CONNECTIONS",
+        "COULD NOT CONNECT",
+        "ACTIVE",
+        "WAITING",
+        "REQUESTS",
+        "FAILED",
+    ]);
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for endpoint in endpoints {
+        let EndpointRow {
+            address,
+            gets_requests,
+            connections,
+            failed_connections,
+            active,
+            waiting,
+            requests,
+            failed,
+        } = endpoint;
+        let state = if *gets_requests { "used" } else { "left out" };
+        let counts = [
+            connections,
+            failed_connections,
+            active,
+            waiting,
+            requests,
+            failed,
+        ];
+        let cells = [plain(&address.as_str().into()), state.to_owned()];
+        table.add_row(cells.into_iter().chain(counts.map(u64::to_string)));
+    }
+    if endpoints.is_empty() {
+        table.add_row(["none", "-", "-", "-", "-", "-", "-", "-"]);
+    }
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_whose_requests_wait_is_told_with_the_reason() {
+        let cluster = |connections, waiting, failed_connections| ClusterEndpoints {
+            name: "Service/shop/cart/80".to_owned(),
+            max_connections: Some(33),
+            endpoints: vec![EndpointCounts {
+                address: "10.1.0.7:8080".to_owned(),
+                healthy: true,
+                connections,
+                failed_connections,
+                waiting,
+                ..EndpointCounts::default()
+            }],
+        };
+        let of = |cluster| BackendEndpoints::new("shop/edge", cluster);
+        let full = of(cluster(33, 146, 0));
+        assert!(full.is_failing());
+        let words =
+            "33 connections of 33, which is all that there may be; 146 requests wait for one";
+        assert!(text(&[full]).contains(words));
+        assert!(of(cluster(3, 0, 6)).is_failing());
+        assert!(!of(cluster(3, 0, 0)).is_failing());
+    }
+
+    #[test]
+    fn a_name_is_no_expression() {
+        let backends = ["shop/a.b", "Service/shop/c"].map(|it| ObjectPattern::parse(it).unwrap());
+        assert_eq!(filter(&backends), r"(?i)(shop/a\.b|Service/shop/c)");
+        assert_eq!(filter(&[]), "");
+        assert!(ObjectPattern::parse("shop/(x+x+)+y").is_err());
+    }
+}

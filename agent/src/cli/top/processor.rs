@@ -1,0 +1,90 @@
+//! Watches what the processors of the host leave to Envoys.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::host::processes::{ProcessorTimes, processor_times};
+
+/// Times of Envoys at the last look.
+#[derive(Debug, Default)]
+pub(super) struct ProcessorWatch {
+    last: BTreeMap<u32, (Instant, ProcessorTimes)>,
+}
+
+/// Share of the processors that an Envoy had between two looks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ProcessorUse {
+    pub(super) pid: u32,
+    /// Processors that it kept busy.
+    pub(super) cores: f64,
+    /// Of the time in which its threads had something to do, the percentage for which they waited for a processor.
+    pub(super) waiting_percent: u64,
+}
+
+impl ProcessorWatch {
+    /// Looks at these processes, and returns what each has had since the last look.
+    pub(super) fn look(&mut self, pids: Vec<u32>) -> Vec<ProcessorUse> {
+        let now = Instant::now();
+        let looked = pids
+            .into_iter()
+            .filter_map(|pid| Some((pid, (now, processor_times(pid)?))));
+        let looked: BTreeMap<u32, (Instant, ProcessorTimes)> = looked.collect();
+        let uses = looked.iter().filter_map(|(pid, (_, times))| {
+            let (then, before) = self.last.get(pid)?;
+            let ran = times.ran.saturating_sub(before.ran).as_secs_f64();
+            let waited = times.waited.saturating_sub(before.waited).as_secs_f64();
+            let passed = now.duration_since(*then).as_secs_f64();
+            Some(ProcessorUse::of(*pid, ran, waited, passed))
+        });
+        let uses = uses.collect();
+        self.last = looked;
+        uses
+    }
+}
+
+impl ProcessorUse {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a percentage of times that are not negative"
+    )]
+    fn of(pid: u32, ran: f64, waited: f64, passed: f64) -> Self {
+        let busy = ran + waited;
+        Self {
+            pid,
+            cores: (ran / passed.max(0.001) * 100.0).round() / 100.0,
+            waiting_percent: if busy > 0.0 {
+                (waited / busy * 100.0).round() as u64
+            } else {
+                0
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_is_a_share_of_the_time_with_something_to_do() {
+        let starved = ProcessorUse::of(7, 0.5, 1.5, 2.0);
+        assert_eq!(
+            (starved.cores.to_string().as_str(), starved.waiting_percent),
+            ("0.25", 75)
+        );
+        assert_eq!(ProcessorUse::of(7, 0.0, 0.0, 2.0).waiting_percent, 0);
+    }
+
+    #[test]
+    fn the_first_look_tells_nothing() {
+        let mut watch = ProcessorWatch::default();
+        let own = std::process::id();
+        assert_eq!(watch.look(vec![own]), []);
+        assert_eq!(watch.look(vec![own, u32::MAX]).len(), 1);
+        assert_eq!(watch.look(vec![]), []);
+    }
+}

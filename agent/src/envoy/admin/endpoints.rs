@@ -1,0 +1,204 @@
+//! The endpoints of backends as an Envoy sees them: `/clusters` as values. Pure.
+//!
+//! It must not fail for what it does not know: another version of Envoy tells more, or less.
+
+use serde::Deserialize;
+
+/// Content of the answer to `/clusters?format=json`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ClustersAnswer {
+    cluster_statuses: Vec<ClusterAnswer>,
+}
+
+/// One cluster with its endpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterEndpoints {
+    /// Name of the cluster.
+    pub name: String,
+    /// Connections that there may be at once to all endpoints together; none if it is not told.
+    pub max_connections: Option<u64>,
+    /// The endpoints.
+    pub endpoints: Vec<EndpointCounts>,
+}
+
+/// What is counted of one endpoint since it was added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointCounts {
+    /// Address and port.
+    pub address: String,
+    /// True if requests are sent there.
+    pub healthy: bool,
+    /// Connections that are open.
+    pub connections: u64,
+    /// Connections that could not be made.
+    pub failed_connections: u64,
+    /// Requests that are not answered yet.
+    pub active: u64,
+    /// Requests that wait for a connection to this endpoint.
+    pub waiting: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Requests that failed or were answered with a status of 500 or more.
+    pub failed: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClusterAnswer {
+    name: String,
+    circuit_breakers: Breakers,
+    host_statuses: Vec<HostAnswer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Breakers {
+    thresholds: Vec<Threshold>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Threshold {
+    /// None for the priority that all our requests have.
+    priority: Option<String>,
+    max_connections: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HostAnswer {
+    address: AddressAnswer,
+    stats: Vec<Statistic>,
+    health_status: HealthAnswer,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AddressAnswer {
+    socket_address: SocketAnswer,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SocketAnswer {
+    address: String,
+    port_value: u16,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Statistic {
+    name: String,
+    /// A number as text; none for zero.
+    value: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HealthAnswer {
+    eds_health_status: Option<String>,
+    failed_active_health_check: bool,
+    failed_outlier_check: bool,
+}
+
+impl ClustersAnswer {
+    /// Returns the clusters, by name.
+    pub(super) fn clusters(self) -> Vec<ClusterEndpoints> {
+        let clusters = self.cluster_statuses.into_iter();
+        let mut clusters: Vec<ClusterEndpoints> = clusters.map(ClusterAnswer::endpoints).collect();
+        clusters.sort_by(|one, other| one.name.cmp(&other.name));
+        clusters
+    }
+}
+
+impl ClusterAnswer {
+    fn endpoints(self) -> ClusterEndpoints {
+        let Self {
+            name,
+            circuit_breakers,
+            host_statuses,
+        } = self;
+        let mut thresholds = circuit_breakers.thresholds.into_iter();
+        let usual = thresholds.find(|threshold| threshold.priority.is_none());
+        let mut endpoints: Vec<EndpointCounts> =
+            host_statuses.iter().map(HostAnswer::counts).collect();
+        endpoints.sort_by(|one, other| one.address.cmp(&other.address));
+        ClusterEndpoints {
+            name,
+            max_connections: usual.and_then(|threshold| threshold.max_connections),
+            endpoints,
+        }
+    }
+}
+
+impl HostAnswer {
+    fn counts(&self) -> EndpointCounts {
+        let Self {
+            address,
+            stats,
+            health_status,
+        } = self;
+        let HealthAnswer {
+            eds_health_status,
+            failed_active_health_check,
+            failed_outlier_check,
+        } = health_status;
+        let of = |name: &str| -> u64 {
+            let found = stats.iter().find(|statistic| statistic.name == name);
+            let value = found.and_then(|statistic| statistic.value.as_deref());
+            value.and_then(|value| value.parse().ok()).unwrap_or(0)
+        };
+        let is_told_healthy = matches!(
+            eds_health_status.as_deref(),
+            None | Some("HEALTHY" | "UNKNOWN" | "DEGRADED")
+        );
+        let SocketAnswer {
+            address,
+            port_value,
+        } = &address.socket_address;
+        EndpointCounts {
+            address: if address.contains(':') {
+                format!("[{address}]:{port_value}")
+            } else {
+                format!("{address}:{port_value}")
+            },
+            healthy: is_told_healthy && !failed_active_health_check && !failed_outlier_check,
+            connections: of("cx_active"),
+            failed_connections: of("cx_connect_fail"),
+            active: of("rq_active"),
+            waiting: of("rq_pending_active"),
+            requests: of("rq_total"),
+            failed: of("rq_error"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_envoy_leaves_out_is_zero() {
+        let answer = r#"{"cluster_statuses": [{"name": "Service/shop/cart/80", "added_via_api": true,
+            "host_statuses": [{"address": {"socket_address": {"address": "fd00::1", "port_value": 8080}},
+                "stats": [{"name": "cx_connect_fail"}, {"name": "rq_total", "value": "12"},
+                    {"name": "rq_pending_active", "type": "GAUGE", "value": "3"}],
+                "health_status": {"eds_health_status": "HEALTHY"}, "weight": 1}],
+            "circuit_breakers": {"thresholds": [{"max_connections": 33}, {"priority": "HIGH", "max_connections": 1024}]}}]}"#;
+        let answer: ClustersAnswer = serde_json::from_str(answer).unwrap();
+        let clusters = answer.clusters();
+        let [cluster] = clusters.as_slice() else {
+            panic!("{clusters:?}");
+        };
+        assert_eq!(cluster.max_connections, Some(33));
+        let expected = EndpointCounts {
+            address: "[fd00::1]:8080".to_owned(),
+            healthy: true,
+            waiting: 3,
+            requests: 12,
+            ..EndpointCounts::default()
+        };
+        assert_eq!(cluster.endpoints, [expected]);
+    }
+}
