@@ -51,6 +51,7 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
         edge: _,
         rotation: _,
         tracing: _,
+        log_output: _,
     } = snapshot;
     ports.sort_by_key(|port| (port.transport, port.port));
     for port in ports {

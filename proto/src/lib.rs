@@ -8,7 +8,7 @@
 //! - `at_rest` is how a host keeps private keys on its disk.
 //! - `bundle` is all of it as one signed file, for hosts that are connected to nothing.
 //! - `bounds` refuses messages that would take too much memory, before they are decoded.
-//! - `field_names`, `expressions`, `addresses` and `tls_parameters` are the limits of what a snapshot may say. Resolution
+//! - `field_names`, `log_facts`, `expressions`, `addresses` and `tls_parameters` are the limits of what a snapshot may say. Resolution
 //!   keeps them, and rendering checks them again.
 //!
 //! This crate must never know Kubernetes or Envoy, open a file or read a clock.
@@ -25,6 +25,7 @@ pub mod expressions;
 pub mod field_names;
 pub mod json;
 pub mod keys;
+pub mod log_facts;
 pub mod provenance;
 pub mod refusal;
 pub mod schema;

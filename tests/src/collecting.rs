@@ -1,4 +1,5 @@
-//! A collector in this process, which takes spans as OTLP over gRPC and over HTTP on one port and remembers them.
+//! A collector in this process, which takes spans and lines of access logs as OTLP over gRPC and over HTTP on one port, and lines as
+//! Envoy's access log service has them, too. It remembers all of them.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -7,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use envoy_types::pb::opentelemetry::proto::common::v1::{KeyValue, any_value::Value};
+pub(crate) use envoy_types::pb::opentelemetry::proto::common::v1::KeyValue;
+use envoy_types::pb::opentelemetry::proto::common::v1::any_value::Value;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -18,6 +20,8 @@ use prost::Message;
 use sesame_kit::wait::{eventually, holds};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+
+use crate::collecting_logs::{self, LogStream, Record};
 
 /// Time that spans may take.
 const WAIT: Duration = Duration::from_secs(60);
@@ -55,7 +59,7 @@ impl Span {
     }
 }
 
-fn find<'p>(pairs: &'p [(String, String)], name: &str) -> Option<&'p str> {
+pub(crate) fn find<'p>(pairs: &'p [(String, String)], name: &str) -> Option<&'p str> {
     let found = pairs.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| value.as_str())
 }
@@ -63,11 +67,19 @@ fn find<'p>(pairs: &'p [(String, String)], name: &str) -> Option<&'p str> {
 /// A running collector; it ends with this value.
 pub struct Collecting {
     address: SocketAddr,
-    spans: Memory,
+    memory: Memory,
     task: JoinHandle<()>,
 }
 
-type Memory = Arc<Mutex<Vec<Span>>>;
+#[derive(Default)]
+struct Collected {
+    spans: Vec<Span>,
+    records: Vec<Record>,
+    /// Why messages could not be read.
+    faults: Vec<String>,
+}
+
+type Memory = Arc<Mutex<Collected>>;
 
 impl Collecting {
     /// Starts one on a free port of 127.0.0.1.
@@ -81,11 +93,11 @@ impl Collecting {
             .await
             .expect("the address has a free port");
         let address = listener.local_addr().expect("it is bound");
-        let spans = Arc::default();
-        let task = tokio::spawn(accept(listener, Arc::clone(&spans)));
+        let memory = Arc::default();
+        let task = tokio::spawn(accept(listener, Arc::clone(&memory)));
         Self {
             address,
-            spans,
+            memory,
             task,
         }
     }
@@ -97,7 +109,30 @@ impl Collecting {
 
     /// Returns the spans that it has.
     pub fn spans(&self) -> Vec<Span> {
-        self.spans.lock().expect("no panic under this lock").clone()
+        let memory = self.memory.lock().expect("no panic under this lock");
+        memory.spans.clone()
+    }
+
+    /// Returns the lines that it has. Each message has to have been one that can be read.
+    pub fn records(&self) -> Vec<Record> {
+        let memory = self.memory.lock().expect("no panic under this lock");
+        assert_eq!(memory.faults, Vec::<String>::new());
+        memory.records.clone()
+    }
+
+    /// Waits for a line of which an attribute is this, among those whose message came to a path that ends so.
+    pub async fn record(&self, path: &str, name: &str, value: &str) -> Record {
+        let what = format!("a line at {path} whose {name} is {value}");
+        eventually(&what, WAIT, async || {
+            let records = self.records();
+            let is_it = |it: &&Record| {
+                let to = it.header(":path").unwrap_or_default();
+                to.ends_with(path) && it.attribute(name) == Some(value)
+            };
+            let found = records.iter().find(is_it);
+            found.cloned().ok_or_else(|| format!("{records:#?}"))
+        })
+        .await
     }
 
     /// Waits until it has this many spans of a trace, and returns them.
@@ -123,17 +158,17 @@ impl Drop for Collecting {
     }
 }
 
-async fn accept(listener: TcpListener, spans: Memory) {
+async fn accept(listener: TcpListener, memory: Memory) {
     // The connections end with the collector.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(serve(stream, Arc::clone(&spans)));
+        connections.spawn(serve(stream, Arc::clone(&memory)));
     }
 }
 
-async fn serve(stream: TcpStream, spans: Memory) {
+async fn serve(stream: TcpStream, memory: Memory) {
     let io = TokioIo::new(stream);
-    let answer = service_fn(move |request| answer(request, Arc::clone(&spans)));
+    let answer = service_fn(move |request| answer(request, Arc::clone(&memory)));
     // A proxy that goes away is no matter of ours.
     let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
         .serve_connection(io, answer)
@@ -145,25 +180,31 @@ async fn answer(
     memory: Memory,
 ) -> Result<Response<BoxBody<Bytes, Infallible>>, Infallible> {
     let (parts, body) = request.into_parts();
-    let body = body
-        .collect()
-        .await
-        .map(http_body_util::Collected::to_bytes);
-    let mut body = body.unwrap_or_default();
     let is_grpc = sesame_kit::grpc::is_request(&parts.headers);
-    if is_grpc {
-        // One byte of flags and four of length.
-        body = body.slice(5.min(body.len())..);
-    }
     let headers = parts.headers.iter().map(|(name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
         (name.as_str().to_owned(), value)
     });
     let path = (":path".to_owned(), parts.uri.path().to_owned());
     let headers: Vec<_> = headers.chain([path]).collect();
-    if let Ok(message) = ExportTraces::decode(body) {
-        let mut spans = memory.lock().expect("no panic under this lock");
-        spans.extend(read(message, &headers));
+    if parts.uri.path().ends_with("/StreamAccessLogs") {
+        stream(body, &headers, &memory).await;
+    } else {
+        let body = body
+            .collect()
+            .await
+            .map(http_body_util::Collected::to_bytes);
+        let mut body = body.unwrap_or_default();
+        if is_grpc {
+            // One byte of flags and four of length.
+            body = body.slice(5.min(body.len())..);
+        }
+        let mut memory = memory.lock().expect("no panic under this lock");
+        if parts.uri.path().contains("logs") {
+            memory.note(collecting_logs::read(body, &headers));
+        } else if let Ok(message) = ExportTraces::decode(body) {
+            memory.spans.extend(read(message, &headers));
+        }
     }
     if !is_grpc {
         return Ok(Response::new(Full::default().boxed()));
@@ -173,6 +214,28 @@ async fn answer(
     framed.put_u8(0);
     framed.put_u32(0);
     Ok(sesame_kit::grpc::answer(Response::new(Full::new(framed.freeze()))).await)
+}
+
+impl Collected {
+    fn note(&mut self, read: Result<Vec<Record>, prost::DecodeError>) {
+        match read {
+            Ok(records) => self.records.extend(records),
+            Err(fault) => self.faults.push(fault.to_string()),
+        }
+    }
+}
+
+/// Reads the lines of a stream until it ends.
+async fn stream(mut body: Incoming, headers: &[(String, String)], memory: &Memory) {
+    let mut stream = LogStream::default();
+    while let Some(Ok(frame)) = body.frame().await {
+        let Ok(bytes) = frame.into_data() else {
+            continue;
+        };
+        let read = stream.read(&bytes, headers);
+        let mut memory = memory.lock().expect("no panic under this lock");
+        memory.note(read);
+    }
 }
 
 fn read(message: ExportTraces, headers: &[(String, String)]) -> Vec<Span> {
@@ -196,7 +259,7 @@ fn read(message: ExportTraces, headers: &[(String, String)]) -> Vec<Span> {
     found
 }
 
-fn attributes(pairs: Vec<KeyValue>) -> Vec<(String, String)> {
+pub(crate) fn attributes(pairs: Vec<KeyValue>) -> Vec<(String, String)> {
     let text = |pair: KeyValue| {
         let value = match pair.value.and_then(|value| value.value) {
             Some(Value::StringValue(text)) => text,
@@ -234,9 +297,9 @@ struct ResourceSpans {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Resource {
+pub(crate) struct Resource {
     #[prost(message, repeated, tag = "1")]
-    attributes: Vec<KeyValue>,
+    pub(crate) attributes: Vec<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, Message)]

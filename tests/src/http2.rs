@@ -1,5 +1,5 @@
 //! A hand-made HTTP/2 client that sends what no library would: requests without an end, whose headers repeat one entry
-//! of the table of headers.
+//! of the table of headers, and requests whose paths have any bytes.
 
 use std::net::SocketAddr;
 
@@ -11,6 +11,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// An empty SETTINGS frame.
 const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const GOAWAY: u8 = 7;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 /// An entry that fills the table of 4,096 bytes, with the host's beside it.
 const VALUE: usize = 3_800;
@@ -53,6 +56,33 @@ impl Repeater {
             Ok(length) => Some(length),
         }
     }
+}
+
+/// Sends one request with this path and user agent as they are, and waits until it is answered or refused.
+pub async fn ask(address: SocketAddr, host: &str, path: &[u8], user_agent: &[u8]) -> Result<()> {
+    // GET, http; then the path, the host and the agent under their numbers in the table.
+    let mut block = vec![0x82, 0x86];
+    for (name, value) in [(0x44, path), (0x41, host.as_bytes()), (0x7a, user_agent)] {
+        block.push(name);
+        integer(value.len(), &mut block);
+        block.extend_from_slice(value);
+    }
+    let mut bytes = [PREFACE, &SETTINGS].concat();
+    frame(HEADERS, END_HEADERS | END_STREAM, 1, &block, &mut bytes);
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(&bytes).await?;
+    let mut head = [0; 9];
+    while stream.read_exact(&mut head).await.is_ok() {
+        if [HEADERS, RST_STREAM, GOAWAY].contains(&head[3]) {
+            break;
+        }
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        if stream.read_exact(&mut payload).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The headers of the first request, which puts the host and the long header into the table.

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod cloud;
 pub mod cluster;
 pub mod collecting;
+pub mod collecting_logs;
 pub mod controller;
 pub mod datagrams;
 pub mod deployed;

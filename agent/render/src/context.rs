@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sesame_proto::schema::{Edge, RouteTable, Snapshot, Tracing};
+use sesame_proto::schema::{Edge, LogOutput, RouteTable, Snapshot, Tracing};
 
 use crate::budget::{self, Subscriptions};
 use crate::layout::XdsLayout;
@@ -93,6 +93,8 @@ pub(crate) struct RenderContext<'a> {
     /// The settings for clients.
     pub(crate) edge: Edge,
     pub(crate) tracing: Option<&'a Tracing>,
+    /// The form and receivers of access logs; none if they are as by default.
+    pub(crate) log_output: Option<&'a LogOutput>,
     pub(crate) subscriptions: Subscriptions<'a>,
     /// The key pairs and trust bundles, also those that are to be inline.
     pub(crate) secrets: &'a [Resource],
@@ -116,6 +118,7 @@ impl<'a> RenderContext<'a> {
             gateway: &snapshot.gateway,
             edge: snapshot.edge.unwrap_or_default(),
             tracing: snapshot.tracing.as_ref(),
+            log_output: snapshot.log_output.as_ref(),
             subscriptions: budget::plan(
                 &snapshot.ports,
                 &snapshot.backends,

@@ -19,7 +19,7 @@ use crate::tls::secrets;
 /// Renders a snapshot with its keys.
 pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) -> Rendered {
     // `addresses` are what was asked for; the host says in `options` what it listens on, and what is trusted longer than
-    // declared. `edge` and `tracing` are in the context.
+    // declared. `edge`, `tracing` and `log_output` are in the context.
     let Snapshot {
         gateway: _,
         addresses: _,
@@ -33,6 +33,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
         edge: _,
         rotation: _,
         tracing: _,
+        log_output: _,
     } = snapshot;
     let mut problems = RenderProblems::default();
     let secrets = secrets::render(snapshot, keys, options, &mut problems);

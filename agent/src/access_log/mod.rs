@@ -10,6 +10,7 @@ mod directory;
 mod entry;
 mod lines;
 mod plan;
+mod readable;
 mod rotator;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use clap::ValueEnum;
 
 pub(crate) use self::entry::{LogEntry, LogFilter, ObjectPattern, StatusPattern};
 pub(crate) use self::lines::{LogReader, current_of};
+pub(crate) use self::readable::Readability;
 pub(crate) use self::rotator::LogRotator;
 
 /// Name of the link in an Envoy's runtime directory, and of the file that is written to.

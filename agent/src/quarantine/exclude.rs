@@ -118,6 +118,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         edge,
         rotation,
         tracing,
+        log_output,
     } = snapshot;
     let ports: Vec<Port> = ports
         .iter()
@@ -161,6 +162,12 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         tracing: tracing
             .clone()
             .filter(|tracing| !gone.backends.contains(tracing.backend.as_str())),
+        log_output: log_output.clone().map(|mut output| {
+            output
+                .sinks
+                .retain(|sink| !gone.backends.contains(sink.backend.as_str()));
+            output
+        }),
     }
 }
 

@@ -175,6 +175,7 @@ impl<'a> Pieces<'a> {
             edge: _,
             rotation: _,
             tracing: _,
+            log_output: _,
         } = snapshot;
         let mut of = BTreeMap::new();
         for key in keys {

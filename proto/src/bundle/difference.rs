@@ -63,7 +63,8 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
         settings: from.addresses != to.addresses
             || from.edge != to.edge
             || from.rotation != to.rotation
-            || from.tracing != to.tracing,
+            || from.tracing != to.tracing
+            || from.log_output != to.log_output,
     }
 }
 

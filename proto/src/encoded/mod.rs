@@ -273,6 +273,7 @@ impl Parts {
             edge,
             rotation,
             tracing,
+            log_output,
         } = snapshot;
         // Field by field, which copies nothing: a Snapshot of each part would be a clone of its values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
@@ -289,6 +290,7 @@ impl Parts {
         wire::append_messages(numbers::snapshot::EDGE, edge, &mut behind);
         wire::append_messages(numbers::snapshot::ROTATION, rotation, &mut behind);
         wire::append_messages(numbers::snapshot::TRACING, tracing, &mut behind);
+        wire::append_messages(numbers::snapshot::LOG_OUTPUT, log_output, &mut behind);
         Self {
             ahead: ahead.into(),
             route_tables: encoded(numbers::snapshot::ROUTE_TABLES, route_tables),
@@ -350,7 +352,7 @@ pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use crate::delta::ChangedHost;
-    use crate::schema::Tracing;
+    use crate::schema::{LogOutput, Tracing};
     use crate::schema::{
         Backend, Endpoint, EndpointSet, KeyRef, Port, Route, RouteTable, VirtualHost,
     };
@@ -401,6 +403,10 @@ mod tests {
             tracing: Some(Tracing {
                 backend: name(),
                 ..Tracing::default()
+            }),
+            log_output: Some(LogOutput {
+                not_on_host: true,
+                ..LogOutput::default()
             }),
         };
         let encoded = encode(&snapshot);
@@ -584,6 +590,7 @@ mod tests {
                 edge: Some(Edge { max_request_headers: Some(7), ..Edge::default() }),
                 rotation: Some(Rotation { bundle_overlap_ms: 7 }),
                 tracing: Some(Tracing { http: true, ..Tracing::default() }),
+                log_output: Some(LogOutput { not_on_host: true, ..LogOutput::default() }),
             };
             digest::canonicalize(&mut snapshot);
             let revision = digest::revision(&snapshot);

@@ -115,6 +115,7 @@ pub fn join_config<B: AsRef<[u8]>>(
             edge,
             rotation,
             tracing,
+            log_output,
         } = piece;
         if !gateway.is_empty() {
             snapshot.gateway = gateway;
@@ -127,6 +128,7 @@ pub fn join_config<B: AsRef<[u8]>>(
         snapshot.edge = snapshot.edge.or(edge);
         snapshot.rotation = snapshot.rotation.or(rotation);
         snapshot.tracing = snapshot.tracing.take().or(tracing);
+        snapshot.log_output = snapshot.log_output.take().or(log_output);
     }
     snapshot.route_tables = tables.into_values().collect();
     canonicalize(&mut snapshot);

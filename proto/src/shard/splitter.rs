@@ -195,6 +195,7 @@ fn split_config(
         edge,
         rotation,
         tracing,
+        log_output,
     } = config;
     let mut pieces: BTreeMap<usize, Snapshot> = BTreeMap::new();
     for table in route_tables {
@@ -222,6 +223,7 @@ fn split_config(
         edge: *edge,
         rotation: *rotation,
         tracing: tracing.clone(),
+        log_output: log_output.clone(),
         ..Snapshot::default()
     };
     let mut known: HashMap<[u8; 32], ConfigShard> = before

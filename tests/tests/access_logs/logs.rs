@@ -9,11 +9,14 @@ use sesame_tests::agent::{AgentUnderTest, SOON};
 use sesame_tests::wait::eventually;
 
 /// Everything that a line may say.
-const FIELDS: [&str; 33] = [
+const FIELDS: [&str; 39] = [
     "attempts",
+    "authorization_us",
     "backend",
     "backend_address",
     "backend_failure",
+    "backend_ms",
+    "before_backend_ms",
     "bytes_received",
     "bytes_sent",
     "client_address",
@@ -21,11 +24,13 @@ const FIELDS: [&str; 33] = [
     "client_certificate_subject",
     "connection_id",
     "details",
+    "download_ms",
     "duration_ms",
     "gateway",
     "grpc_status",
     "host",
     "listener",
+    "listener_authorization_us",
     "method",
     "path",
     "peer_address",
@@ -42,6 +47,7 @@ const FIELDS: [&str; 33] = [
     "tls_server_name",
     "tls_version",
     "traceparent",
+    "upload_ms",
     "user_agent",
 ];
 

@@ -37,6 +37,7 @@ pub fn routes_after(
         edge: now.edge(),
         // Listeners have it, and they are the same.
         tracing: None,
+        log_output: None,
         subscriptions: Subscriptions::default(),
         secrets: &[],
         clusters: &rendered.clusters,

@@ -3,10 +3,7 @@
 //! A collector that is slow or away costs spans, never a request. It must never put into a span what may be a secret and nobody
 //! asked for: a path is without its query.
 
-use envoy_types::pb::envoy::config::core::v3::{
-    GrpcService, HeaderValue, HttpService, HttpUri, TypedExtensionConfig, grpc_service,
-    header_value_option::HeaderAppendAction, http_uri,
-};
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::trace::v3::{
     OpenTelemetryConfig,
     tracing::{Http, http},
@@ -21,17 +18,15 @@ use envoy_types::pb::envoy::r#type::tracing::v3::{
 };
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use envoy_types::util::pack_any;
-use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Header, RequestFact, SpanAttribute, Tracing, span_attribute::Source};
+use sesame_proto::schema::{RequestFact, SpanAttribute, Tracing, span_attribute::Source};
 
 use super::headers;
+use crate::collectors;
 use crate::context::RenderContext;
 use crate::wrappers;
 
 /// Path of traces at a collector, which OTLP over HTTP says.
 const PATH: &str = "/v1/traces";
-/// Milliseconds that the collector has to take what it is sent.
-const TIMEOUT_MS: u64 = 5_000;
 /// Spans that wait for the collector at most; more are dropped.
 const MOST_WAITING: u32 = 1_024;
 const MILLION: u32 = 1_000_000;
@@ -52,15 +47,15 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
         return None;
     }
     let (grpc_service, http_service) = if *http {
-        (None, Some(http_service(backend, headers)))
+        (None, Some(collectors::http_service(backend, PATH, headers)))
     } else {
-        (Some(grpc_service(backend, headers)), None)
+        (Some(collectors::grpc_service(backend, headers)), None)
     };
     let config = OpenTelemetryConfig {
         grpc_service,
         http_service,
         service_name: if service_name.is_empty() {
-            host(context.gateway)
+            collectors::host(context.gateway)
         } else {
             service_name.clone()
         },
@@ -101,60 +96,6 @@ fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
         typed_config: Some(pack_any(ParentBasedSamplerConfig {
             wrapped_sampler: Some(by_rate),
         })),
-    }
-}
-
-fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
-    let metadata = usable(headers).map(|Header { name, value }| HeaderValue {
-        key: name.clone(),
-        value: value.clone(),
-        ..Default::default()
-    });
-    GrpcService {
-        timeout: wrappers::milliseconds(TIMEOUT_MS),
-        initial_metadata: metadata.collect(),
-        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(
-            grpc_service::EnvoyGrpc {
-                cluster_name: backend.to_owned(),
-                authority: host(backend),
-                ..Default::default()
-            },
-        )),
-        ..Default::default()
-    }
-}
-
-fn http_service(backend: &str, headers: &[Header]) -> HttpService {
-    let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
-    let added =
-        usable(headers).map(|Header { name, value }| wrappers::header(name, value.clone(), action));
-    HttpService {
-        http_uri: Some(HttpUri {
-            uri: format!("http://{}{PATH}", host(backend)),
-            timeout: wrappers::milliseconds(TIMEOUT_MS),
-            http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
-        }),
-        request_headers_to_add: added.collect(),
-        ..Default::default()
-    }
-}
-
-/// Returns the headers that Envoy takes; for others it would refuse the listener.
-fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
-    headers.iter().filter(|Header { name, value }| {
-        // Over gRPC, what is escaped would stay so, and what is not may be refused.
-        let is_plain = !value.contains('%');
-        is_plain && headers::check_writable(name).is_ok() && headers::check_value(value).is_ok()
-    })
-}
-
-/// Returns the name of an object as a host: that of its Service in the cluster.
-fn host(object: &str) -> String {
-    match Provenance::parse(object) {
-        Ok(Provenance {
-            namespace, name, ..
-        }) => format!("{name}.{namespace}"),
-        Err(_) => "sesame".to_owned(),
     }
 }
 

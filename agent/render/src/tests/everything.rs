@@ -254,6 +254,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         edge: None,
         rotation: None,
         tracing: None,
+        log_output: None,
     };
     (snapshot, keys)
 }

@@ -16,7 +16,9 @@ use sesame_gateway_api::api::NamespacedName;
 use self::sentence::sentence;
 use super::agent::AgentArgs;
 use super::render::gateway_name;
-use crate::access_log::{LogEntry, LogFilter, LogReader, ObjectPattern, StatusPattern};
+use crate::access_log::{
+    LogEntry, LogFilter, LogReader, ObjectPattern, Readability, StatusPattern,
+};
 use crate::run::inspect;
 
 /// Time between two looks for new lines.
@@ -118,18 +120,18 @@ pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
             None => LogReader::open(&file),
         };
         let log = opened.with_context(|| file.display().to_string())?;
-        logs.push((file, log));
+        logs.push((file, log, Readability::default()));
     }
     let mut first = true;
     loop {
-        for (file, log) in &mut logs {
+        for (file, log, readability) in &mut logs {
             let most = lines.filter(|_| first);
             let mut last = VecDeque::new();
             while let Some(line) = log
                 .next_line()
                 .with_context(|| file.display().to_string())?
             {
-                if !is_chosen(&filter, &line) {
+                if !is_chosen(&filter, &line, readability) {
                     continue;
                 }
                 match most {
@@ -147,6 +149,9 @@ pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
                 if !print(agent, &line)? {
                     return Ok(0);
                 }
+            }
+            if let Some(complaint) = readability.complaint(file) {
+                bail!(complaint);
             }
         }
         if !follow {
@@ -178,8 +183,13 @@ pub(super) fn files(
 }
 
 /// Returns whether a line is printed. One that was cut off by a power failure is, unless something of it is asked for.
-fn is_chosen(filter: &LogFilter, line: &str) -> bool {
-    filter.is_everything() || LogEntry::read(line).is_some_and(|entry| filter.chooses(&entry))
+fn is_chosen(filter: &LogFilter, line: &str, readability: &mut Readability) -> bool {
+    if filter.is_everything() {
+        return true;
+    }
+    let entry = LogEntry::read(line);
+    readability.note(line, entry.as_ref());
+    entry.is_some_and(|entry| filter.chooses(&entry))
 }
 
 /// Prints one line; returns false when nobody reads any more.

@@ -8,6 +8,11 @@ use serde_json::Value;
 pub(super) fn sentence(value: &Value) -> String {
     let text = |name: &str| value.get(name).map(plain);
     let known = |name: &str| text(name).unwrap_or_else(|| "-".to_owned());
+    // A line of text, whose columns are between tabs.
+    if let Value::String(line) = value {
+        let columns = line.split('\t').map(|column| plain(&Value::from(column)));
+        return columns.collect::<Vec<_>>().join("\t");
+    }
     if !value.is_object() {
         return plain(value);
     }

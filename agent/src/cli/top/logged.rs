@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use jiff::{SignedDuration, Timestamp};
 
 use super::By;
 use super::tally::{Tally, TopReport};
-use crate::access_log::{LogEntry, LogReader};
+use crate::access_log::{LogEntry, LogReader, Readability};
 
 /// Time within which Envoy writes what has ended: it gathers lines for a second.
 const LATE: SignedDuration = SignedDuration::from_secs(2);
 
 /// The logs that are followed, and the counts of each second.
 pub(super) struct LoggedTraffic {
-    logs: Vec<(PathBuf, LogReader)>,
+    logs: Vec<(PathBuf, LogReader, Readability)>,
     seconds: BTreeMap<i64, Tally>,
     window: SignedDuration,
     by: Vec<By>,
@@ -34,7 +34,7 @@ impl LoggedTraffic {
         for file in files {
             let log = LogReader::open_since(&file, SystemTime::from(since))
                 .with_context(|| file.display().to_string())?;
-            logs.push((file, log));
+            logs.push((file, log, Readability::default()));
         }
         Ok(Self {
             logs,
@@ -49,18 +49,23 @@ impl LoggedTraffic {
         let until = now.saturating_sub(LATE)?;
         let from = until.saturating_sub(self.window)?;
         self.seconds.retain(|second, _| *second >= from.as_second());
-        for (file, log) in &mut self.logs {
+        for (file, log, readability) in &mut self.logs {
             while let Some(line) = log
                 .next_line()
                 .with_context(|| file.display().to_string())?
             {
-                let ended = LogEntry::read(&line).and_then(|entry| Some((entry.ended()?, entry)));
+                let entry = LogEntry::read(&line);
+                readability.note(&line, entry.as_ref());
+                let ended = entry.and_then(|entry| Some((entry.ended()?, entry)));
                 if let Some((ended, entry)) = ended
                     && ended >= from
                 {
                     let second = self.seconds.entry(ended.as_second()).or_default();
                     second.note(&entry, &self.by);
                 }
+            }
+            if let Some(complaint) = readability.complaint(file) {
+                bail!(complaint);
             }
         }
         let mut sum = Tally::default();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
+use super::{AccessLogRules,
     EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, Object, PublishingType,
     RepeatedSlashesAction, SelectionMode, SessionAffinity, TracingSettings, TrafficPolicy,
     UnderscoresAction,
@@ -47,7 +47,7 @@ pub struct SesameConfigurationSpec {
     /// Exchange of credentials that are in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationSettings>,
-    /// Rules for what of the traffic is logged. Hosts say where the lines go, and whether there are any.
+    /// Rules for what of the traffic is logged, in which form, and where to. Hosts say where lines go on the host itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_log: Option<AccessLogRules>,
     /// Spans of requests. Of several configurations the last one that says `Enabled` or `Disabled` counts, as a whole; an
@@ -230,28 +230,6 @@ pub struct RotationSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub bundle_overlap: Option<String>,
-}
-
-/// Rules for what of the traffic is logged: everything by default. Where `minStatus`, `minDuration` or `percent` are set, only what one of
-/// them chooses.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-pub struct AccessLogRules {
-    /// `false` logs nothing of the Gateway.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub enabled: Option<bool>,
-    /// Chooses requests that were answered with this status or a higher one, and gRPC requests by their HTTP status.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 100, max = 599))]
-    pub min_status: Option<i32>,
-    /// Chooses requests and connections that took this time or longer: `1ms` to `24h`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
-    pub min_duration: Option<String>,
-    /// Chooses this share of all requests, connections and sessions at random.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 100))]
-    pub percent: Option<i32>,
 }
 
 /// Treatment of clients that nobody knows. A time of `0s` is no limit.

@@ -191,6 +191,40 @@ open_enum! {
 }
 
 open_enum! {
+    /// Form of the lines of an access log.
+    AccessLogFormatType {
+        /// An object a line.
+        Json = "JSON",
+        /// Values with tabs between them.
+        Text = "Text",
+    }
+}
+
+open_enum! {
+    /// Protocol by which lines are sent.
+    AccessLogProtocol {
+        /// OpenTelemetry's.
+        Otlp = "OTLP",
+        /// Envoy's access log service.
+        EnvoyAls = "EnvoyALS",
+    }
+}
+
+impl Default for AccessLogProtocol {
+    fn default() -> Self {
+        Self::Otlp
+    }
+}
+
+open_enum! {
+    /// Treatment of queries of logged requests.
+    LoggedQueries {
+        /// They are sent along.
+        Included = "Included",
+    }
+}
+
+open_enum! {
     /// `TracingConfig.mode`.
     TracingMode {
         /// Spans are recorded.

@@ -4,6 +4,7 @@
 //! a value that a newer API adds reaches resolution as a value (and becomes a condition) instead of
 //! failing the whole object. Nothing here decides anything.
 
+mod access_log;
 mod backends;
 mod configuration;
 mod core;
@@ -21,6 +22,7 @@ mod routes;
 mod telemetry;
 mod unknown;
 
+pub use self::access_log::*;
 pub use self::backends::*;
 pub use self::configuration::*;
 pub use self::core::*;

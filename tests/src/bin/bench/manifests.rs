@@ -1,5 +1,6 @@
 //! The manifests that are measured: values, serialised.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -14,6 +15,9 @@ pub(crate) fn endpoint_set(route: usize) -> String {
 }
 
 pub(crate) fn write_all(dir: &Path, routes: usize, port: u16) -> anyhow::Result<()> {
+    // Nothing listens there, and nothing is sent there.
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    write_access_log(dir, &json!({}), nobody)?;
     write(
         dir,
         "gateway.yaml",
@@ -28,6 +32,9 @@ pub(crate) fn write_all(dir: &Path, routes: usize, port: u16) -> anyhow::Result<
                 "metadata": {"name": "bench", "namespace": "bench"},
                 "spec": {
                     "gatewayClassName": "sesame",
+                    "infrastructure": {"parametersRef": {
+                        "group": "projectsesame.io", "kind": "SesameConfiguration", "name": "logs",
+                    }},
                     "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
                 },
             }),
@@ -37,6 +44,37 @@ pub(crate) fn write_all(dir: &Path, routes: usize, port: u16) -> anyhow::Result<
         write_app(dir, route, port, "first")?;
     }
     Ok(())
+}
+
+/// Sets the access log of the Gateway, and the Service `collector` at this address.
+pub(crate) fn write_access_log(
+    dir: &Path,
+    access_log: &Value,
+    collector: SocketAddr,
+) -> anyhow::Result<()> {
+    let documents = [
+        json!({
+            "apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
+            "metadata": {"name": "logs", "namespace": "bench"},
+            "spec": {"accessLog": access_log},
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "collector", "namespace": "bench"},
+            "spec": {"ports": [{"port": 80}]},
+        }),
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": "collector-1", "namespace": "bench",
+                "labels": {"kubernetes.io/service-name": "collector"},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [collector.ip().to_string()]}],
+            "ports": [{"port": collector.port()}],
+        }),
+    ];
+    write(dir, "logs.yaml", &documents)
 }
 
 /// One file for each application: its Service, its endpoints and its route.

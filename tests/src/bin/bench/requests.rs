@@ -1,11 +1,14 @@
-//! The cost of a request to Envoy, with access logs and without.
+//! The cost of a request to Envoy, without access logs and with each kind of them.
 
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
+use sesame_tests::collecting::Collecting;
 
 use super::client::Client;
 use super::host::Host;
+use super::manifests;
 
 /// Number of requests of a round, one after the other.
 const REQUESTS: u32 = 20_000;
@@ -15,24 +18,64 @@ const ROUNDS: usize = 3;
 /// Microseconds of CPU that a request takes.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct RequestCost {
+    /// JSON to a file, the default.
     pub(crate) logged: f64,
     pub(crate) unlogged: f64,
+    /// Ten fields as text to a file.
+    pub(crate) as_text: f64,
+    /// OTLP over gRPC, and nothing to a file.
+    pub(crate) by_otlp: f64,
+    /// Envoy's access log service, and nothing to a file.
+    pub(crate) by_als: f64,
 }
 
 /// Measures a host that serves this hostname; it is started anew for each round.
 pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<RequestCost> {
-    let mut least = RequestCost {
-        logged: f64::INFINITY,
-        unlogged: f64::INFINITY,
+    let runtime = tokio::runtime::Runtime::new()?;
+    let collecting = runtime.block_on(Collecting::start());
+    let fields = json!(["time", "gateway", "route", "backend", "method", "host", "path", "status", "duration_ms", "client_address"]);
+    let text = json!({"format": {"type": "Text", "fields": fields}});
+    let sent = |protocol: &str, queries: Option<&str>| {
+        let sink = json!({"backendRef": {"name": "collector", "port": 80}, "protocol": protocol, "queries": queries});
+        json!({"onHost": false, "sinks": [sink]})
     };
+    let [none, otlp, als] = [
+        json!({}),
+        sent("OTLP", None),
+        sent("EnvoyALS", Some("Included")),
+    ];
+    let kinds = [
+        ("--access-log=off", &none),
+        ("--access-log=file", &none),
+        ("--access-log=file", &text),
+        ("--access-log=file", &otlp),
+        ("--access-log=file", &als),
+    ];
+    let mut least = [f64::INFINITY; 5];
     for _ in 0..ROUNDS {
-        let RequestCost { logged, unlogged } = least;
-        least = RequestCost {
-            unlogged: unlogged.min(cost(host, hostname, "--access-log=off")?),
-            logged: logged.min(cost(host, hostname, "--access-log=file")?),
-        };
+        for ((flag, access_log), least) in kinds.iter().zip(&mut least) {
+            let collector = collecting.address();
+            manifests::write_access_log(host.manifests(), access_log, collector)?;
+            *least = least.min(cost(host, hostname, flag)?);
+        }
     }
-    Ok(least)
+    // What was sent has to have come, or nothing was measured.
+    let sent = collecting.records();
+    let has_come = |end: &str| {
+        let is_of_it = |path: &str| path.ends_with(end);
+        sent.iter().any(|it| it.header(":path").is_some_and(is_of_it))
+    };
+    for end in ["LogsService/Export", "/StreamAccessLogs"] {
+        anyhow::ensure!(has_come(end), "no line has come to {end}");
+    }
+    let [unlogged, logged, as_text, by_otlp, by_als] = least;
+    Ok(RequestCost {
+        logged,
+        unlogged,
+        as_text,
+        by_otlp,
+        by_als,
+    })
 }
 
 fn cost(host: &mut Host, hostname: &str, flag: &str) -> anyhow::Result<f64> {

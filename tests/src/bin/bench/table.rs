@@ -80,6 +80,15 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("  the same without access logs", &|f| {
         format!("{:.1}", f.request_cpu_us.unlogged)
     })?;
+    row("  with a log in text", &|f| {
+        format!("{:.1}", f.request_cpu_us.as_text)
+    })?;
+    row("  with lines by OTLP", &|f| {
+        format!("{:.1}", f.request_cpu_us.by_otlp)
+    })?;
+    row("  with lines by Envoy's own service", &|f| {
+        format!("{:.1}", f.request_cpu_us.by_als)
+    })?;
     row("Envoy memory, MiB", &|f| format!("{:.1}", f.envoy_rss_mib))?;
     row("Envoy time series", &|f| f.envoy_time_series.to_string())?;
     row("5xx answers on the way", &|f| f.errors.to_string())?;

@@ -90,13 +90,14 @@ pub(super) fn ancestor(
     }
 }
 
-/// Returns what routes of the Gateway send to, its listeners ask, and its spans go to, where that is told.
+/// Returns what routes of the Gateway send to, its listeners ask, and its spans and lines go to, where that is told.
 pub(super) fn backends<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,
 ) -> BTreeSet<PolicedBackend<'r>> {
     let mut backends = BTreeSet::new();
     backends.extend(gateway.gateway.tracing.policed.iter().copied());
+    backends.extend(gateway.gateway.log.policed.iter().copied());
     for attached in &gateway.listeners {
         backends.extend(attached.listener.filters.policed.iter().copied());
         for attachment in &attached.attachments {

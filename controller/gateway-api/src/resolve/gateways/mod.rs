@@ -4,8 +4,10 @@
 pub(crate) mod addresses;
 pub(crate) mod classes;
 mod client_key;
+mod collectors;
 mod features;
 mod gateway_policies;
+pub(crate) mod log_output;
 pub(crate) mod merged;
 pub(crate) mod mesh;
 pub(crate) mod mesh_policies;
@@ -22,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::addresses::GatewayAddresses;
 use self::classes::{CheckedClass, Classes};
+use self::log_output::GatewayLog;
 use self::mesh::CheckedMesh;
 use self::mesh_policies::MeshPolicies;
 use self::own_settings::OwnSettings;
@@ -72,6 +75,8 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) mesh: Option<CheckedMesh<'w>>,
     /// Spans of its requests.
     pub(crate) tracing: GatewayTracing<'w>,
+    /// Form and receivers of its access log.
+    pub(crate) log: GatewayLog<'w>,
     pub(crate) settings: GatewaySettings,
     /// True if the settings lack parameters that are wrong.
     pub(crate) parameters_refused: bool,
@@ -259,6 +264,7 @@ fn check<'w>(
         client_key,
         mesh,
         tracing: GatewayTracing::default(),
+        log: GatewayLog::default(),
         settings,
         parameters_refused,
         not_understood,
@@ -284,7 +290,7 @@ impl<'w> CheckedGateway<'w> {
         (merged.unwrap_or_else(|| self.name()), is_merged)
     }
 
-    /// Sets its tracing, and the TLS termination and the filters of its listeners and of its ListenerSets'.
+    /// Sets its tracing, its access log, and the TLS termination and the filters of its listeners and of its ListenerSets'.
     fn terminate(
         &mut self,
         cx: &mut ResolveContext<'w, '_>,
@@ -301,6 +307,7 @@ impl<'w> CheckedGateway<'w> {
             merged,
             settings,
             tracing,
+            log,
             not_understood,
             ..
         } = self;
@@ -314,6 +321,10 @@ impl<'w> CheckedGateway<'w> {
         let (found, fault) = tracing::check(&traced, policies, backends, cx);
         *tracing = found;
         not_understood.extend(fault);
+        let backends = &mut *references.backends;
+        let (found, faults) = log_output::check(&settings.log, mesh.is_some(), backends, cx);
+        *log = found;
+        not_understood.extend(faults);
         let sets = sets.iter().map(|set| (&set.owner, set.range.clone()));
         for (owner, range) in std::iter::once((&*owner, 0..*own)).chain(sets) {
             for listener in listeners.get_mut(range).unwrap_or_default() {

@@ -2,13 +2,13 @@
 //!
 //! What cannot be done as it is said is not done at all: nothing is traced, requests go on, and a status says why.
 
+use super::collectors::{self, FoundCollector};
 use super::telemetry_policies::{TelemetryPolicies, TelemetryPolicy};
 use crate::api::{
     CollectorRef, EXPERIMENTAL_GATEWAY_GROUP, Metadata, NamespacedName, SESAME_GROUP,
     TracingSettings,
 };
-use crate::resolve::backends::PolicedBackend;
-use crate::resolve::backends::{BackendTarget, Backends, ResolvedRef};
+use crate::resolve::backends::{Backends, PolicedBackend};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::settings::tracing::{self, ConfiguredTracing, TracingDecision};
@@ -117,20 +117,13 @@ impl<'w> GatewayTracing<'w> {
         backends: &mut Backends<'w>,
         cx: &ResolveContext<'w, '_>,
     ) -> Result<(), Grounds> {
-        if gateway.meshed {
-            let why = "tracing is not supported on a Gateway that sends to a mesh";
-            return Err((Reason::UnsupportedValue, why.to_owned()));
-        }
-        let (ResolvedRef { policed, target }, http) = backends.collector(referrer, collector, cx);
-        self.policed = policed;
-        match target? {
-            BackendTarget::Backend(name) => {
-                traces.backend = name;
-                traces.http = http;
-                self.traces = Some(traces);
-                Ok(())
-            }
-            BackendTarget::Refused(why) => Err((Reason::Invalid, why)),
-        }
+        let (policed, meshed) = (&mut self.policed, gateway.meshed);
+        let FoundCollector { backend, http } = collectors::find(
+            collector, referrer, meshed, "tracing", policed, backends, cx,
+        )?;
+        traces.backend = backend;
+        traces.http = http;
+        self.traces = Some(traces);
+        Ok(())
     }
 }

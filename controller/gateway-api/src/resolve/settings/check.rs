@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::edge::EdgeDefaults;
 use super::parameters::Scope;
-use super::{fleet, ports, tracing};
+use super::{access_log, fleet, ports, tracing};
 use crate::api::{
     AccessLogRules, GatewayRef, GatewaySelection, HostRules, Network, PortRules, RotationSettings,
     SelectionMode, SesameConfiguration, SesameConfigurationSpec, UnknownField,
@@ -218,6 +218,9 @@ impl Faults<'_> {
             min_status,
             min_duration,
             percent,
+            format,
+            on_host: _,
+            sinks,
         } = rules;
         for (field, value, least, most) in [
             ("accessLog.minStatus", min_status, 100, 599),
@@ -227,6 +230,10 @@ impl Faults<'_> {
                 self.add(field, format!("{value}: expected {least} to {most}"));
             }
         }
+        let mut wrong = format.as_ref().map_or_else(Vec::new, access_log::faults_of_format);
+        wrong.extend(sinks.as_deref().map(access_log::faults_of_sinks).into_iter().flatten());
+        let wrong = wrong.iter().map(|why| format!("spec.accessLog.{why}"));
+        self.0.extend(wrong);
         match min_duration.as_deref().map(durations::milliseconds) {
             Some(Err(why)) => self.add("accessLog.minDuration", why),
             Some(Ok(time)) if !MIN_DURATION_MS.contains(&time) => {

@@ -38,6 +38,10 @@ impl EdgeDefaults {
             min_status,
             min_duration,
             percent,
+            // They are no part of the treatment of clients.
+            format: _,
+            on_host: _,
+            sinks: _,
         } = rules;
         let number = |value: &Option<i32>| value.and_then(|value| u32::try_from(value).ok());
         let log = AccessLog {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::access_log::{ConfiguredLog, ConfiguredSinks};
 use super::named;
 use super::ports::PortLimits;
 use super::tracing::{self, ConfiguredTracing};
@@ -19,6 +20,7 @@ pub(super) struct Merged {
     pub(super) edge: EdgeSettings,
     pub(super) rotation: RotationSettings,
     pub(super) access_log: AccessLogRules,
+    pub(super) log: ConfiguredLog,
     pub(super) tracing: Option<ConfiguredTracing>,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
@@ -75,12 +77,7 @@ impl Merged {
             });
         }
         if let Some(access_log) = access_log {
-            lay! { AccessLogRules {} = access_log, over self.access_log, self.sources, &source;
-                enabled as "spec.accessLog.enabled",
-                min_status as "spec.accessLog.minStatus",
-                min_duration as "spec.accessLog.minDuration",
-                percent as "spec.accessLog.percent",
-            }
+            self.access_log(access_log, &layer.metadata.namespace, &source);
         }
         if let Some(PortRules { map, allowed }) = ports {
             if let Some(map) = map {
@@ -93,6 +90,34 @@ impl Merged {
                 self.sources
                     .insert("spec.ports.allowed".to_owned(), source.clone());
             }
+        }
+    }
+
+    fn access_log(&mut self, rules: &AccessLogRules, namespace: &str, source: &str) {
+        lay! { AccessLogRules { format, on_host, sinks } = rules, over self.access_log, self.sources, source;
+            enabled as "spec.accessLog.enabled",
+            min_status as "spec.accessLog.minStatus",
+            min_duration as "spec.accessLog.minDuration",
+            percent as "spec.accessLog.percent",
+        }
+        let mut note = |field: &str| {
+            let field = format!("spec.accessLog.{field}");
+            self.sources.insert(field, source.to_owned());
+        };
+        if format.is_some() {
+            self.log.format.clone_from(format);
+            note("format");
+        }
+        if on_host.is_some() {
+            self.log.on_host = *on_host;
+            note("onHost");
+        }
+        if let Some(sinks) = sinks {
+            self.log.sinks = Some(ConfiguredSinks {
+                namespace: namespace.to_owned(),
+                sinks: sinks.clone(),
+            });
+            note("sinks");
         }
     }
 

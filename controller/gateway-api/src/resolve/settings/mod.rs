@@ -5,7 +5,9 @@
 //! port has to be allowed by all. Nothing else decides about precedence. It must never take a part of a configuration that
 //! has a fault.
 
+pub(crate) mod access_log;
 pub mod check;
+mod collector_headers;
 pub(crate) mod edge;
 mod fleet;
 mod merge;
@@ -17,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema;
 
+use self::access_log::ConfiguredLog;
 use self::edge::EdgeDefaults;
 use self::merge::Merged;
 use self::ports::PortLimits;
@@ -41,6 +44,8 @@ pub struct GatewaySettings {
     pub(crate) rotation: Option<schema::Rotation>,
     /// Tracing, if a configuration says something of it.
     pub(crate) tracing: Option<ConfiguredTracing>,
+    /// Form and receivers of access logs, as far as a configuration says something of them.
+    pub(crate) log: ConfiguredLog,
     pub(crate) ports: PortLimits,
     /// Object or annotation that decided about each field that is set.
     pub sources: BTreeMap<String, String>,
@@ -61,6 +66,7 @@ impl GatewaySettings {
             rotation,
             tracing,
             access_log,
+            log,
             ports,
             mut sources,
         } = merged;
@@ -75,6 +81,7 @@ impl GatewaySettings {
             edge: edge.difference(),
             rotation: of_rotation(&rotation),
             tracing,
+            log,
             ports,
             sources,
         };
@@ -106,6 +113,7 @@ impl GatewaySettings {
             edge,
             rotation,
             tracing,
+            log,
             ports,
             sources,
         } = self;
@@ -114,6 +122,7 @@ impl GatewaySettings {
             && *edge == others.edge
             && *rotation == others.rotation
             && *tracing == others.tracing
+            && *log == others.log
             && ports.maps_as(&others.ports);
         let is_other = |(field, source): &(&String, &String)| {
             others.sources.get(*field) != Some(*source) && *field != "spec.ports.allowed"

@@ -2,11 +2,11 @@
 //!
 //! The collector is looked up elsewhere. It must never leave out a part of what is said: what Envoy cannot do refuses the whole.
 
-use sesame_proto::field_names;
-use sesame_proto::schema::{self, RequestFact, SpanAttribute, Tracing, span_attribute::Source};
+use sesame_proto::schema::{RequestFact, SpanAttribute, Tracing, span_attribute::Source};
 
+use super::collector_headers;
 use crate::api::{
-    AttributeSourceType, CollectorRef, Fraction, Header, ParentBasedSampling, ParentSamplingMode,
+    AttributeSourceType, CollectorRef, Fraction, ParentBasedSampling, ParentSamplingMode,
     TracingAttribute, TracingMode, TracingProvider, TracingSettings,
 };
 use crate::resolve::syntax::{limits, names};
@@ -76,7 +76,7 @@ pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Ground
     let tracing = Tracing {
         backend: String::new(),
         http: false,
-        headers: read_headers(headers)?,
+        headers: collector_headers::read("provider.headers", headers)?,
         sampled_per_million: match sampling_rate {
             Some(rate) => per_million("samplingRate", rate).map_err(invalid)?,
             None => SAMPLED_PER_MILLION,
@@ -111,47 +111,6 @@ fn without_spans(mode: Option<&TracingMode>) -> Result<Option<TracingDecision<'s
 
 fn invalid(why: impl Into<String>) -> Grounds {
     (Reason::Invalid, why.into())
-}
-
-fn read_headers(headers: &[Header]) -> Result<Vec<schema::Header>, Grounds> {
-    let unsaid = |header: &Header| header.value.contains('%');
-    if let Some(place) = headers.iter().position(unsaid) {
-        return Err(unsupported(format!(
-            "provider.headers[{place}].value has \"%\", which Envoy does not send as it is; leave it out"
-        )));
-    }
-    checked_headers(headers).map_err(invalid)
-}
-
-fn checked_headers(headers: &[Header]) -> Result<Vec<schema::Header>, String> {
-    limits::entries(
-        "provider.headers",
-        headers.len(),
-        0..=limits::MAX_COLLECTOR_HEADERS,
-    )?;
-    let mut found: Vec<schema::Header> = Vec::with_capacity(headers.len());
-    for (i, Header { name, value }) in headers.iter().enumerate() {
-        let at = format!("provider.headers[{i}]");
-        names::check_token(format_args!("{at}.name"), name)?;
-        if let Some(why) = field_names::reserved(name) {
-            return Err(format!(
-                "{at}.name {name:?} cannot be sent along: it {why}; leave it out"
-            ));
-        }
-        limits::field_value(format_args!("{at}"), value, limits::MAX_HEADER_VALUE)?;
-        found.push(schema::Header {
-            name: name.to_ascii_lowercase(),
-            value: value.clone(),
-        });
-    }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    match found.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        Some(pair) => Err(format!(
-            "provider.headers has {:?} more than once",
-            pair[0].name
-        )),
-        None => Ok(found),
-    }
 }
 
 fn per_million(field: &str, rate: &Fraction) -> Result<u32, String> {

@@ -56,10 +56,15 @@ pub(crate) fn assemble<'w>(
     let tls = meshes().map(|it| (it.gateway.as_str(), it.tls())).collect();
     let mut tracing = gateway.tracing.traces.clone();
     let client_key = gateway.client_key.as_deref();
-    if let Some(tracing) = &mut tracing {
-        ReachedBy::by_key(client_key).note(&mut tracing.backend);
+    let mut log_output = gateway.log.output.clone();
+    let sinks = log_output.iter_mut().flat_map(|output| &mut output.sinks);
+    let of_sinks = sinks.map(|sink| &mut sink.backend);
+    let of_spans = tracing.iter_mut().map(|it| &mut it.backend);
+    let mut collectors: Vec<&mut String> = of_spans.chain(of_sinks).collect();
+    for collector in &mut collectors {
+        ReachedBy::by_key(client_key).note(collector);
     }
-    let upstreams = upstreams::find(&mut tables, &mut tracing, backends, &tls, cx);
+    let upstreams = upstreams::find(&mut tables, &mut collectors, backends, &tls, cx);
     let Tables {
         mut ports,
         route_tables,
@@ -102,6 +107,7 @@ pub(crate) fn assemble<'w>(
             edge: gateway.settings.edge,
             rotation: gateway.settings.rotation,
             tracing,
+            log_output,
         },
         gateway: name,
         keys: certificates

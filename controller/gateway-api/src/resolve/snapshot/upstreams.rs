@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::schema::{
-    Backend, BackendTls, EndpointSet, Tracing, WeightedBackend, route::Action,
-};
+use sesame_proto::schema::{Backend, BackendTls, EndpointSet, WeightedBackend, route::Action};
 
 use crate::resolve::backends::{self, Backends, MeshTransport};
 use crate::resolve::context::ResolveContext;
@@ -22,11 +20,11 @@ pub(crate) struct Upstreams {
 /// TLS to the mesh of each Gateway that has one, by the Gateway's name; none where traffic to it is refused.
 pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 
-/// Finds the Backends that the tables name, and the one that spans go to. Those beside whose names a key or a mesh is noted have names of their own, which
-/// replace those in the tables.
+/// Finds the Backends that the tables name, and those that spans and lines go to. Those beside whose names a key or a mesh is noted
+/// have names of their own, which replace those in the tables.
 pub(crate) fn find<'w>(
     tables: &mut Tables,
-    tracing: &mut Option<Tracing>,
+    collectors: &mut [&mut String],
     all: &mut Backends<'w>,
     meshes: &MeshTls<'_>,
     cx: &mut ResolveContext<'w, '_>,
@@ -34,12 +32,12 @@ pub(crate) fn find<'w>(
     let mut found: BTreeMap<String, Backend> = BTreeMap::new();
     let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
-    let collector = tracing.as_ref().map(|it| it.backend.clone());
     let (mut names, with_sessions) = names(tables);
-    if let Some(collector) = &collector
-        && let Err(place) = names.binary_search(&collector.as_str())
-    {
-        names.insert(place, collector);
+    let of_collectors: Vec<String> = collectors.iter().map(|it| it.to_string()).collect();
+    for collector in &of_collectors {
+        if let Err(place) = names.binary_search(&collector.as_str()) {
+            names.insert(place, collector);
+        }
     }
     for noted in names {
         let (name, ReachedBy { client_key, mesh }) = ReachedBy::split(noted);
@@ -71,10 +69,10 @@ pub(crate) fn find<'w>(
     }
     if !renamed.is_empty() {
         rename(tables, &renamed);
-        if let Some(tracing) = tracing
-            && let Some(new) = renamed.get(&tracing.backend)
-        {
-            tracing.backend.clone_from(new);
+        for collector in collectors {
+            if let Some(new) = renamed.get(collector.as_str()) {
+                new.clone_into(collector);
+            }
         }
     }
     endpoints.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,0 +1,135 @@
+//! A line as its facts, whatever form it is written or sent in.
+//!
+//! It must never give a value that somebody may have forged the name of a fact.
+
+use std::collections::BTreeMap;
+
+use sesame_proto::log_facts;
+use sesame_proto::schema::line_form::Fact;
+use sesame_proto::schema::{ExtraField, LineForm, extra_field::Source};
+
+use super::LoggedPlace;
+use super::fields::Fields;
+use super::filter::TrafficKind;
+use crate::wrappers;
+
+/// Bytes of a header that are logged.
+const HEADER_BYTES: usize = 256;
+
+/// Value of a fact or of a field.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum LoggedValue {
+    /// A format of Envoy's.
+    Format(String),
+    /// A text as it is.
+    Literal(String),
+    Number(u32),
+}
+
+impl LoggedValue {
+    /// Returns the value as a format of Envoy's.
+    pub(super) fn format(&self) -> String {
+        match self {
+            Self::Format(format) => format.clone(),
+            Self::Literal(text) => wrappers::literal(text),
+            Self::Number(number) => number.to_string(),
+        }
+    }
+}
+
+/// Facts that a line may say of one kind of traffic at one place.
+pub(super) struct LogLine {
+    facts: BTreeMap<Fact, LoggedValue>,
+    traffic: TrafficKind,
+}
+
+impl LogLine {
+    pub(super) fn new(
+        fields: Fields,
+        traffic: TrafficKind,
+        place: LoggedPlace<'_>,
+        gateway: &str,
+    ) -> Self {
+        let LoggedPlace {
+            protocol,
+            port,
+            listener,
+            route,
+            backend,
+        } = place;
+        let format = |format: &str| LoggedValue::Format(format.to_owned());
+        let mut facts: BTreeMap<Fact, LoggedValue> = fields
+            .iter()
+            .map(|(fact, value)| (*fact, format(value)))
+            .collect();
+        let known = [
+            (Fact::Backend, backend),
+            (Fact::Gateway, Some(gateway)),
+            (Fact::Listener, listener),
+            (Fact::Protocol, Some(protocol)),
+            (Fact::Route, route),
+        ];
+        for (fact, text) in known {
+            if let Some(text) = text.filter(|text| !text.is_empty()) {
+                // A format of the same fact knows more.
+                let literal = || LoggedValue::Literal(text.to_owned());
+                facts.entry(fact).or_insert_with(literal);
+            }
+        }
+        facts.insert(Fact::Port, LoggedValue::Number(port));
+        Self { facts, traffic }
+    }
+
+    /// Returns the fields of an object by name.
+    pub(super) fn object(&self, form: &LineForm) -> BTreeMap<String, LoggedValue> {
+        let LineForm {
+            text: _,
+            facts,
+            extra,
+        } = form;
+        let is_chosen = |fact: Fact| {
+            facts.is_empty()
+                || log_facts::is_always_said(fact)
+                || facts.contains(&i32::from(fact))
+        };
+        let chosen = self.facts.iter().filter(|(fact, _)| is_chosen(**fact));
+        let mut fields: BTreeMap<String, LoggedValue> = chosen
+            .map(|(fact, value)| (log_facts::name(*fact), value.clone()))
+            .collect();
+        for ExtraField { name, source } in extra {
+            let value = source.as_ref().and_then(|source| self.extra(source));
+            if let Some(value) = value.filter(|_| log_facts::is_free_name(name)) {
+                fields.insert(name.clone(), value);
+            }
+        }
+        fields
+    }
+
+    /// Returns the values of a text in their order; none for what is not known or could break the line.
+    pub(super) fn text<'l>(
+        &'l self,
+        form: &'l LineForm,
+    ) -> impl Iterator<Item = Option<&'l LoggedValue>> {
+        form.facts().map(|fact| {
+            let value = self.facts.get(&fact);
+            value.filter(|_| log_facts::is_plain(fact))
+        })
+    }
+
+    /// Returns the value of a field that somebody asked for; none if Envoy would refuse it, if it may be a secret, or if this kind of
+    /// traffic has no headers.
+    fn extra(&self, source: &Source) -> Option<LoggedValue> {
+        let (operator, header) = match source {
+            Source::RequestHeader(header) => ("REQ", header),
+            Source::ResponseHeader(header) => ("RESP", header),
+            Source::Literal(text) => return Some(LoggedValue::Literal(text.clone())),
+        };
+        let format = || LoggedValue::Format(format!("%{operator}({header}):{HEADER_BYTES}%"));
+        self.has_header(header).then(format)
+    }
+
+    /// Returns true if this kind of traffic has headers, and this one may be logged.
+    pub(super) fn has_header(&self, name: &str) -> bool {
+        self.traffic == TrafficKind::Requests && log_facts::is_loggable(name)
+    }
+}

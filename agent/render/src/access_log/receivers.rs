@@ -1,0 +1,161 @@
+//! Lines that Envoy sends: OpenTelemetry's log records, or the messages of Envoy's own access log service.
+//!
+//! It must never have a request wait for a receiver, nor let lines that wait for one take memory without a bound.
+
+use envoy_types::pb::envoy::config::accesslog::v3::AccessLog;
+use envoy_types::pb::envoy::config::core::v3::ApiVersion;
+use envoy_types::pb::envoy::extensions::access_loggers::grpc::v3::{
+    CommonGrpcAccessLogConfig, HttpGrpcAccessLogConfig, TcpGrpcAccessLogConfig,
+};
+use envoy_types::pb::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
+use envoy_types::pb::envoy::r#type::tracing::v3::{
+    CustomTag,
+    custom_tag::{Literal, Type},
+};
+use envoy_types::pb::opentelemetry::proto::common::v1::{
+    AnyValue, KeyValue, KeyValueList, any_value,
+};
+use prost::Name as _;
+use sesame_proto::schema::{ExtraField, LineForm, LogSink, extra_field::Source, log_sink::Protocol};
+
+use super::filter::TrafficKind;
+use super::line::{LogLine, LoggedValue};
+use super::logger;
+use crate::{collectors, wrappers};
+
+/// Path of log records at a receiver, which OTLP over HTTP says.
+const PATH: &str = "/v1/logs";
+/// Milliseconds after which lines are sent that have gathered.
+const FLUSH_MS: u64 = 1_000;
+/// Bytes of lines that gather in each worker; more are sent at once, or dropped if the receiver takes none.
+const MOST_GATHERED: u32 = 64 * 1024;
+
+/// Returns the log that is sent to a receiver; none if this version does not know its protocol.
+pub(super) fn log(
+    sink: &LogSink,
+    traffic: TrafficKind,
+    line: &LogLine,
+    form: &LineForm,
+    gateway: &str,
+) -> Option<AccessLog> {
+    let LogSink {
+        backend: _,
+        protocol,
+        headers: _,
+    } = sink;
+    Some(match Protocol::try_from(*protocol).ok()? {
+        Protocol::Otlp => records(sink, false, line, form, gateway),
+        Protocol::OtlpHttp => records(sink, true, line, form, gateway),
+        Protocol::Envoy => messages(sink, traffic, line, form, gateway),
+    })
+}
+
+/// Returns the log of OTLP: a record for each line, whose attributes are its fields.
+fn records(
+    sink: &LogSink,
+    http: bool,
+    line: &LogLine,
+    form: &LineForm,
+    gateway: &str,
+) -> AccessLog {
+    let (backend, headers) = (&sink.backend, &sink.headers);
+    let (grpc_service, http_service) = if http {
+        let service = collectors::http_service(backend, PATH, headers);
+        (None, Some(service))
+    } else {
+        (Some(collectors::grpc_service(backend, headers)), None)
+    };
+    let attributes = line
+        .object(form)
+        .into_iter()
+        .map(|(name, value)| attribute(&name, value.format()));
+    // No format: what belongs to all lines is as it is.
+    let service = attribute("service.name", collectors::host(gateway));
+    let config = OpenTelemetryAccessLogConfig {
+        grpc_service,
+        http_service,
+        log_name: gateway.to_owned(),
+        // They tell of Envoy and of its host, which nobody asked for.
+        disable_builtin_labels: true,
+        resource_attributes: Some(KeyValueList {
+            values: vec![service],
+        }),
+        attributes: Some(KeyValueList {
+            values: attributes.collect(),
+        }),
+        buffer_flush_interval: wrappers::milliseconds(FLUSH_MS),
+        buffer_size_bytes: wrappers::uint32(MOST_GATHERED),
+        ..Default::default()
+    };
+    logger(
+        "envoy.access_loggers.open_telemetry",
+        OpenTelemetryAccessLogConfig::type_url(),
+        &config,
+    )
+}
+
+fn attribute(name: &str, value: String) -> KeyValue {
+    KeyValue {
+        key: name.to_owned(),
+        value: Some(AnyValue {
+            value: Some(any_value::Value::StringValue(value)),
+        }),
+        ..Default::default()
+    }
+}
+
+/// Returns the log of Envoy's access log service. Its messages have what Envoy knows of a request, and what is known of the place as
+/// tags.
+fn messages(
+    sink: &LogSink,
+    traffic: TrafficKind,
+    line: &LogLine,
+    form: &LineForm,
+    gateway: &str,
+) -> AccessLog {
+    let tags = line.object(form).into_iter().filter_map(|(tag, value)| {
+        let value = match value {
+            LoggedValue::Format(_) => return None,
+            LoggedValue::Literal(text) => text,
+            LoggedValue::Number(number) => number.to_string(),
+        };
+        let value = Some(Type::Literal(Literal { value }));
+        Some(CustomTag { tag, r#type: value })
+    });
+    let common = CommonGrpcAccessLogConfig {
+        log_name: gateway.to_owned(),
+        grpc_service: Some(collectors::grpc_service(&sink.backend, &sink.headers)),
+        transport_api_version: ApiVersion::V3.into(),
+        buffer_flush_interval: wrappers::milliseconds(FLUSH_MS),
+        buffer_size_bytes: wrappers::uint32(MOST_GATHERED),
+        custom_tags: tags.collect(),
+        ..Default::default()
+    };
+    if traffic != TrafficKind::Requests {
+        let config = TcpGrpcAccessLogConfig {
+            common_config: Some(common),
+        };
+        let url = TcpGrpcAccessLogConfig::type_url();
+        return logger("envoy.access_loggers.tcp_grpc", url, &config);
+    }
+    let mut config = HttpGrpcAccessLogConfig {
+        common_config: Some(common),
+        ..Default::default()
+    };
+    for ExtraField { name: _, source } in &form.extra {
+        let (headers, name) = match source {
+            Some(Source::RequestHeader(name)) => {
+                (&mut config.additional_request_headers_to_log, name)
+            }
+            Some(Source::ResponseHeader(name)) => {
+                (&mut config.additional_response_headers_to_log, name)
+            }
+            Some(Source::Literal(_)) | None => continue,
+        };
+        if line.has_header(name) {
+            headers.push(name.clone());
+        }
+    }
+    let url = HttpGrpcAccessLogConfig::type_url();
+    logger("envoy.access_loggers.http_grpc", url, &config)
+}

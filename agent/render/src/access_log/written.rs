@@ -1,0 +1,199 @@
+//! Lines that Envoy writes on its host: JSON or text, to a file or to standard output.
+//!
+//! It must never put a value into a line of text that could end it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use envoy_types::pb::envoy::config::accesslog::v3::AccessLog;
+use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use envoy_types::pb::envoy::extensions::access_loggers::file::v3::FileAccessLog;
+use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
+use envoy_types::pb::google::protobuf::{Value, value::Kind};
+use prost::{Message, Name};
+use sesame_proto::schema::LineForm;
+
+use super::line::{LogLine, LoggedValue};
+use super::logger;
+use crate::context::AccessLogSink;
+
+/// Stands in a text for what is not known, as Envoy has it.
+const UNKNOWN: &str = "-";
+
+/// Returns the log that is written on the host.
+pub(super) fn log(place: &AccessLogSink, line: &LogLine, form: &LineForm) -> AccessLog {
+    let format = if form.text {
+        text(line, form)
+    } else {
+        object(line, form)
+    };
+    match place {
+        AccessLogSink::File(path) => to_file(path, format),
+        AccessLogSink::Stdout => to_stdout(format),
+    }
+}
+
+fn object(line: &LogLine, form: &LineForm) -> LineFormat {
+    let fields = line.object(form).into_iter().map(|(name, value)| {
+        let kind = match value {
+            LoggedValue::Number(number) => Kind::NumberValue(number.into()),
+            value => Kind::StringValue(value.format()),
+        };
+        (name, Value { kind: Some(kind) })
+    });
+    LineFormat {
+        json_format: Some(LineObject {
+            fields: fields.collect(),
+        }),
+        // A line says what is known.
+        omit_empty_values: true,
+        text_format_source: None,
+    }
+}
+
+/// Returns a text of values with tabs between them. Each has its column, whatever the others are.
+fn text(line: &LogLine, form: &LineForm) -> LineFormat {
+    let values = line.text(form);
+    let values = values.map(|value| value.map_or_else(|| UNKNOWN.to_owned(), LoggedValue::format));
+    let columns: Vec<String> = values.collect();
+    LineFormat {
+        json_format: None,
+        omit_empty_values: false,
+        text_format_source: Some(DataSource {
+            specifier: Some(Specifier::InlineString(columns.join("\t") + "\n")),
+            ..DataSource::default()
+        }),
+    }
+}
+
+fn to_file(path: &Path, log_format: LineFormat) -> AccessLog {
+    let file = LogToFile {
+        path: path.to_string_lossy().into_owned(),
+        log_format: Some(log_format),
+    };
+    logger(
+        "envoy.access_loggers.file",
+        FileAccessLog::type_url(),
+        &file,
+    )
+}
+
+fn to_stdout(log_format: LineFormat) -> AccessLog {
+    let stdout = LogToStdout {
+        log_format: Some(log_format),
+    };
+    logger(
+        "envoy.access_loggers.stdout",
+        StdoutAccessLog::type_url(),
+        &stdout,
+    )
+}
+
+/// `FileAccessLog`, as far as it is used. This and the messages below are those of the Envoy API with the object in the
+/// order of its keys: prost writes maps of others in random order.
+#[derive(Clone, PartialEq, Message)]
+struct LogToFile {
+    #[prost(string, tag = "1")]
+    path: String,
+    #[prost(message, optional, tag = "5")]
+    log_format: Option<LineFormat>,
+}
+
+/// `StdoutAccessLog`.
+#[derive(Clone, PartialEq, Message)]
+struct LogToStdout {
+    #[prost(message, optional, tag = "1")]
+    log_format: Option<LineFormat>,
+}
+
+/// `SubstitutionFormatString`.
+#[derive(Clone, PartialEq, Message)]
+struct LineFormat {
+    #[prost(message, optional, tag = "2")]
+    json_format: Option<LineObject>,
+    #[prost(bool, tag = "3")]
+    omit_empty_values: bool,
+    #[prost(message, optional, tag = "5")]
+    text_format_source: Option<DataSource>,
+}
+
+/// `google.protobuf.Struct`.
+#[derive(Clone, PartialEq, Message)]
+struct LineObject {
+    #[prost(btree_map = "string, message", tag = "1")]
+    fields: BTreeMap<String, Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::core::v3::substitution_format_string::Format;
+    use envoy_types::pb::envoy::extensions::access_loggers::file::v3::file_access_log::AccessLogFormat;
+
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_what_envoy_reads() {
+        let value = |text: &str| Value {
+            kind: Some(Kind::StringValue(text.to_owned())),
+        };
+        let fields = [("a", "%PROTOCOL%"), ("b", "100%%"), ("c", "c")];
+        let format = LineFormat {
+            json_format: Some(LineObject {
+                fields: fields
+                    .iter()
+                    .map(|(name, text)| ((*name).to_owned(), value(text)))
+                    .collect(),
+            }),
+            omit_empty_values: true,
+            text_format_source: None,
+        };
+        let log = to_file(Path::new("/logs/access.log"), format);
+        let Some(ConfigType::TypedConfig(any)) = log.config_type else {
+            panic!("{log:?}");
+        };
+        assert_eq!(any.type_url, FileAccessLog::type_url());
+        let read = FileAccessLog::decode(any.value.as_slice()).unwrap();
+        assert_eq!(read.path, "/logs/access.log");
+        let Some(AccessLogFormat::LogFormat(format)) = read.access_log_format else {
+            panic!("{read:?}");
+        };
+        assert!(format.omit_empty_values);
+        let Some(Format::JsonFormat(object)) = format.format else {
+            panic!("{format:?}");
+        };
+        assert_eq!(object.fields.len(), fields.len());
+        for (name, text) in fields {
+            assert_eq!(object.fields[name], value(text));
+        }
+    }
+
+    #[test]
+    fn a_name_with_a_percent_sign_is_no_format() {
+        assert_eq!(escaped("a%PROTOCOL%b"), "a%%PROTOCOL%%b");
+    }
+
+    #[test]
+    fn nothing_that_may_be_a_secret_is_read() {
+        for (name, format) in [REQUEST, CONNECTION, SESSION].concat() {
+            for secret in [
+                "AUTHORIZATION",
+                "COOKIE",
+                "X-API-KEY",
+                "PATH(WQ",
+                "(:PATH",
+                "RESP(",
+            ] {
+                assert!(!format.to_uppercase().contains(secret), "{name}: {format}");
+            }
+            // Text that a client chooses has an end.
+            let chosen = ["%REQ(", "%PATH("];
+            if chosen.iter().any(|start| format.starts_with(start)) {
+                let end = format
+                    .rsplit_once("):")
+                    .and_then(|(_, end)| end.strip_suffix('%'));
+                let bytes: usize = end.expect(format).parse().expect(format);
+                assert!(bytes <= 1024, "{name}: {format}");
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Collectors that Envoy sends spans and lines of access logs to.
+//!
+//! It must never have a request wait for one: what a collector does not take in time is lost.
+
+use envoy_types::pb::envoy::config::core::v3::{
+    GrpcService, HeaderValue, HttpService, HttpUri, grpc_service,
+    header_value_option::HeaderAppendAction, http_uri,
+};
+use sesame_proto::provenance::Provenance;
+use sesame_proto::schema::Header;
+
+use crate::{header_checks, wrappers};
+
+/// Milliseconds that a collector has to take what it is sent.
+const TIMEOUT_MS: u64 = 5_000;
+
+/// Returns how a collector's Backend is spoken to over gRPC.
+pub(crate) fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
+    let metadata = usable(headers).map(|Header { name, value }| HeaderValue {
+        key: name.clone(),
+        value: value.clone(),
+        ..Default::default()
+    });
+    GrpcService {
+        timeout: wrappers::milliseconds(TIMEOUT_MS),
+        initial_metadata: metadata.collect(),
+        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(
+            grpc_service::EnvoyGrpc {
+                cluster_name: backend.to_owned(),
+                authority: host(backend),
+                ..Default::default()
+            },
+        )),
+        ..Default::default()
+    }
+}
+
+/// Returns how a collector's Backend is spoken to over HTTP, at a path.
+pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> HttpService {
+    let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
+    let added =
+        usable(headers).map(|Header { name, value }| wrappers::header(name, value.clone(), action));
+    HttpService {
+        http_uri: Some(HttpUri {
+            uri: format!("http://{}{path}", host(backend)),
+            timeout: wrappers::milliseconds(TIMEOUT_MS),
+            http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
+        }),
+        request_headers_to_add: added.collect(),
+        ..Default::default()
+    }
+}
+
+/// Returns the headers that Envoy takes; for others it would refuse the listener.
+fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
+    headers.iter().filter(|Header { name, value }| {
+        // Over gRPC, what is escaped would stay so, and what is not may be refused.
+        let is_plain = !value.contains('%');
+        is_plain && header_checks::check_writable(name).is_ok() && header_checks::check_value(value).is_ok()
+    })
+}
+
+/// Returns the name of an object as a host: that of its Service in the cluster.
+pub(crate) fn host(object: &str) -> String {
+    match Provenance::parse(object) {
+        Ok(Provenance {
+            namespace, name, ..
+        }) => format!("{name}.{namespace}"),
+        Err(_) => "sesame".to_owned(),
+    }
+}

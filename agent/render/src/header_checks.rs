@@ -1,0 +1,42 @@
+//! Checks of headers: what a snapshot may have Envoy write, and what Envoy takes.
+//!
+//! They must never trust that resolution has checked it: a snapshot may be anyone's.
+
+use sesame_proto::field_names;
+
+/// Checks that a route may write a field. A snapshot is not trusted to have left out what frames a message.
+pub(crate) fn check_writable(name: &str) -> Result<(), String> {
+    if let Some(why) = field_names::reserved(name) {
+        return Err(format!("it {why}"));
+    }
+    Ok(check_name(name)?)
+}
+
+/// Checks that a name is one of RFC 9110: a token.
+pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
+    let token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
+    if name.is_empty() || name.len() > 16_384 || !name.bytes().all(token) {
+        return Err("the name is not a token of RFC 9110");
+    }
+    Ok(())
+}
+
+/// Checks that Envoy takes a value: no line break, no NUL, and not endless.
+pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
+    if value.len() > 16_384 {
+        return Err("the value is longer than 16384 bytes");
+    }
+    if value.contains(['\0', '\r', '\n']) {
+        return Err("the value holds a line break or NUL");
+    }
+    Ok(())
+}
+
+/// Checks a value that a route writes into a request line or `Host`: nothing in it may end the line.
+pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
+    check_value(value)?;
+    if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+        return Err("the value holds a space or a control character");
+    }
+    Ok(())
+}

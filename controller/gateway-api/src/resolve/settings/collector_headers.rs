@@ -1,0 +1,44 @@
+//! Headers that are sent along to a collector.
+//!
+//! It must never take a header that frames a message, nor a value that Envoy would send otherwise than it is written.
+
+use sesame_proto::{field_names, schema};
+
+use crate::api::Header;
+use crate::resolve::syntax::{limits, names};
+use crate::status::{Grounds, Reason, unsupported};
+
+/// Reads headers, which come by name; the error names the field.
+pub(super) fn read(field: &str, headers: &[Header]) -> Result<Vec<schema::Header>, Grounds> {
+    let unsaid = |header: &Header| header.value.contains('%');
+    if let Some(place) = headers.iter().position(unsaid) {
+        return Err(unsupported(format!(
+            "{field}[{place}].value has \"%\", which Envoy does not send as it is; leave it out"
+        )));
+    }
+    checked(field, headers).map_err(|why| (Reason::Invalid, why))
+}
+
+fn checked(field: &str, headers: &[Header]) -> Result<Vec<schema::Header>, String> {
+    limits::entries(field, headers.len(), 0..=limits::MAX_COLLECTOR_HEADERS)?;
+    let mut found: Vec<schema::Header> = Vec::with_capacity(headers.len());
+    for (i, Header { name, value }) in headers.iter().enumerate() {
+        let at = format!("{field}[{i}]");
+        names::check_token(format_args!("{at}.name"), name)?;
+        if let Some(why) = field_names::reserved(name) {
+            return Err(format!(
+                "{at}.name {name:?} cannot be sent along: it {why}; leave it out"
+            ));
+        }
+        limits::field_value(format_args!("{at}"), value, limits::MAX_HEADER_VALUE)?;
+        found.push(schema::Header {
+            name: name.to_ascii_lowercase(),
+            value: value.clone(),
+        });
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    match found.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        Some(pair) => Err(format!("{field} has {:?} more than once", pair[0].name)),
+        None => Ok(found),
+    }
+}

@@ -1,0 +1,204 @@
+//! Facts that a line of an access log may say, and which headers it must not: one table for resolution and rendering.
+//!
+//! It must never call a value plain in which whoever sends a request can write a tab, nor let a header through that is made for
+//! credentials.
+
+use crate::schema::line_form::Fact;
+
+/// Bytes of the longest name of a field that somebody asked for.
+pub const MAX_FIELD_NAME: usize = 64;
+
+/// Bytes of the longest name of a header that is logged.
+pub const MAX_HEADER_NAME: usize = 256;
+
+/// Returns the facts that a line may say, by number.
+pub fn all() -> impl Iterator<Item = Fact> {
+    (1..).map_while(|number| Fact::try_from(number).ok())
+}
+
+/// Returns the name of a fact, which is that of its field: `client_address`.
+pub fn name(fact: Fact) -> String {
+    fact.as_str_name().to_ascii_lowercase()
+}
+
+/// Returns the fact of this name.
+pub fn named(name: &str) -> Option<Fact> {
+    all().find(|fact| self::name(*fact) == name)
+}
+
+/// Returns true for a fact that each line in JSON says, whatever is chosen: `sesame-agent logs` and `top` tell by them what has met
+/// a route or a backend, when, and what became of it.
+pub fn is_always_said(fact: Fact) -> bool {
+    matches!(
+        fact,
+        Fact::Time
+            | Fact::Gateway
+            | Fact::Listener
+            | Fact::Port
+            | Fact::Protocol
+            | Fact::Route
+            | Fact::Backend
+            | Fact::BackendAddress
+            | Fact::Attempts
+            | Fact::Status
+            | Fact::ResponseFlags
+            | Fact::DurationMs
+    )
+}
+
+/// Returns true for a fact in which nobody can write a tab, a line's end or another control character, so that it can stand in a
+/// line of text as it is. Envoy escapes nothing there. It refuses requests whose method, host or path have such characters; header
+/// values may have tabs and quotes, and so may what peers in TLS say, and errors that quote it.
+pub fn is_plain(fact: Fact) -> bool {
+    match fact {
+        Fact::Unknown
+        | Fact::Details
+        | Fact::TerminationDetails
+        | Fact::UserAgent
+        // A request that is refused early has the one of the client.
+        | Fact::RequestId
+        | Fact::Traceparent
+        | Fact::BackendFailure
+        | Fact::TlsServerName
+        | Fact::ClientCertificateSubject => false,
+        Fact::Time
+        | Fact::Method
+        | Fact::Host
+        | Fact::Path
+        | Fact::Protocol
+        | Fact::Status
+        | Fact::GrpcStatus
+        | Fact::ResponseFlags
+        | Fact::DurationMs
+        | Fact::ResponseDurationMs
+        | Fact::BytesReceived
+        | Fact::BytesSent
+        | Fact::ClientAddress
+        | Fact::PeerAddress
+        | Fact::ConnectionId
+        | Fact::Route
+        | Fact::Backend
+        | Fact::BackendAddress
+        | Fact::Attempts
+        | Fact::TlsVersion
+        | Fact::TlsCipher
+        | Fact::ClientCertificateSha256
+        | Fact::Gateway
+        | Fact::Listener
+        | Fact::Port
+        | Fact::BeforeBackendMs
+        | Fact::UploadMs
+        | Fact::BackendMs
+        | Fact::DownloadMs
+        | Fact::AuthorizationUs
+        | Fact::ListenerAuthorizationUs => true,
+    }
+}
+
+/// Returns true for a name that a field may have which somebody asked for: it is that of no fact, so that no field is forged.
+pub fn is_free_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
+    begins && name.len() <= MAX_FIELD_NAME && name.chars().all(fits) && named(name).is_none()
+}
+
+/// Parts of the names of headers that are made for credentials, or whose values may have some in a query.
+const SECRET: &[&str] = &[
+    "auth",
+    "cert",
+    "cookie",
+    "credential",
+    "csrf",
+    "jwt",
+    "key",
+    "location",
+    "original-path",
+    "original-uri",
+    "original-url",
+    "passw",
+    "referer",
+    "referrer",
+    "rewrite-url",
+    "secret",
+    "session",
+    "signature",
+    "token",
+    "xsrf",
+];
+
+/// Returns the part of a header's name for which it is never logged; none if it may be. A part of the request line is none that may.
+pub fn secret(header: &str) -> Option<&'static str> {
+    let plain = header.to_ascii_lowercase().replace('_', "-");
+    if plain.starts_with(':') {
+        return Some(":");
+    }
+    if plain == "link" || plain == "refresh" {
+        return Some("a URL with its query");
+    }
+    let found = SECRET.iter().find(|part| plain.contains(**part));
+    found.copied()
+}
+
+/// Returns true for a header that may be logged: it is made for no credentials, and nothing in its name could be taken for another
+/// part of a format.
+pub fn is_loggable(header: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    let length = 1..=MAX_HEADER_NAME;
+    length.contains(&header.len()) && header.chars().all(fits) && secret(header).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fact_has_a_name_of_its_own() {
+        assert_eq!(all().count(), 39);
+        for fact in all() {
+            assert_eq!(named(&name(fact)), Some(fact));
+            assert!(!is_free_name(&name(fact)), "{fact:?}");
+        }
+        assert_eq!(named("unknown"), None);
+        for (name, free) in [
+            ("tenant", true),
+            ("x.y-z_1", true),
+            ("", false),
+            ("A", false),
+            ("a b", false),
+            ("a\"b", false),
+            ("1a", false),
+            ("é", false),
+        ] {
+            assert_eq!(is_free_name(name), free, "{name}");
+        }
+    }
+
+    #[test]
+    fn headers_for_credentials_are_secret_however_they_are_written() {
+        for name in [
+            "Authorization",
+            "proxy-authorization",
+            "X_API_KEY",
+            "apikey",
+            "Cookie",
+            "set-cookie",
+            "x-auth-request-email",
+            "x-amz-security-token",
+            "x-csrf",
+            "referer",
+            "Location",
+            "x-envoy-original-path",
+            "x-forwarded-client-cert",
+            ":path",
+            ":authority",
+        ] {
+            assert!(secret(name).is_some(), "{name}");
+        }
+        for name in ["", "x)%REQ(cookie", "x%", "x?y", "x y"] {
+            assert!(!is_loggable(name), "{name}");
+        }
+        for name in ["x-tenant", "x-cache", "content-type", "accept-language", "server"] {
+            assert!(is_loggable(name), "{name}");
+        }
+    }
+}
