@@ -152,9 +152,9 @@ test-dashboards: $(ENVOY) $(KUBE) $(PROMETHEUS) ## Dashboards and alerts by a re
 	PROMETHEUS_TOOLS=$(PROMETHEUS_TOOLS) $(CARGO) test --locked --workspace --test monitoring
 
 .PHONY: test-browser
-test-browser: $(ENVOY) ## The status page in a headless browser, chromium-headless-shell or that of SESAME_BROWSER
+test-browser: $(ENVOY) $(KUBE) ## The status pages in a headless browser, chromium-headless-shell or that of SESAME_BROWSER
 	$(CARGO) build --locked --workspace --bins
-	$(CARGO) test --locked --workspace --test status_page -- --ignored
+	$(CARGO) test --locked --workspace --test status_page --test controller_page -- --ignored
 
 .PHONY: test-spire
 test-spire: $(ENVOY) $(SPIRE) ## SPIRE renews a host's certificate under load; SPIRE is built first: ten minutes
@@ -194,8 +194,9 @@ docs: ## These pages as a site, in target/book; `cargo test --workspace --test d
 	tests/book.py $(BOOK)
 
 .PHONY: fuzz
-fuzz: ## Hostile input for everything that the agent reads (FUZZ_SECONDS=600, SESAME_SEED=1)
+fuzz: ## Hostile input for everything that the agent reads (FUZZ_SECONDS=600, SESAME_SEED=1), then fuzz-explain
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(CARGO) test --locked --package sesame-tests --test fuzz -- --nocapture
+	@$(MAKE) --no-print-directory fuzz-explain
 
 .PHONY: fuzz-explain
 fuzz-explain: $(ENVOY) ## `explain` against the real Envoy: 10,000 requests to routes made at random (SESAME_SEED=1)

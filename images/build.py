@@ -115,6 +115,10 @@ class Parts:
         # holds ports while an Envoy is replaced. The controller binds none below 1024.
         capability = None if program == "sesame-controller" else CAP_NET_BIND_SERVICE
         tree.file(path, self.programs[program], 0o755, capability)
+        if program == "sesame-controller":
+            # Under these names it is the plugin of kubectl, and what completes it.
+            for name in ("kubectl-sesame", "kubectl_complete-sesame"):
+                tree.link(PROGRAM.format(name), program)
         if program == "sesame-agent":
             tree.directory("run/sesame", 0o700, USER)
             tree.directory("var/lib/sesame", 0o700, USER)

@@ -160,6 +160,11 @@ def runs(name, image, root, version, revision):
         envoy = image.config["Labels"]["io.projectsesame.envoy.version"]
         seen = run(image, root, ["/usr/lib/sesame/envoy", "--version"])
         check(f"{name}: envoy --version", f"/{envoy}/" in seen.stdout, seen.stdout + seen.stderr)
+    if not capability:
+        seen = run(image, root, ["/usr/bin/kubectl-sesame", "--version"], capability)
+        check(f"{name}: kubectl-sesame --version", seen.returncode == 0 and version in seen.stdout, seen.stdout + seen.stderr)
+        seen = run(image, root, ["/usr/bin/kubectl_complete-sesame", "ex"], capability)
+        check(f"{name}: kubectl_complete-sesame", seen.stdout == "explain\n:4\n", seen.stdout + seen.stderr)
     loader = next(path for path in image.entries if re.fullmatch(r"lib(64)?/ld-linux-[^/]*", path))
     for program in sorted(path for path in image.contents if path.startswith(("usr/bin/", "usr/lib/sesame/"))):
         seen = run(image, root, ["/" + loader, "--list", "/" + program], False)

@@ -3,6 +3,7 @@
 //! The engine has a thread of its own; everything else is tasks that hand each other values over channels. Every replica
 //! does all but write.
 
+mod addresses;
 mod probes;
 mod stop_signals;
 
@@ -16,7 +17,9 @@ use anyhow::{Context as _, Result};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use self::probes::{Progress, spawn_probes};
+use self::addresses::Addresses;
+pub(crate) use self::addresses::MetricsAddress;
+use self::probes::{Progress, spawn_servers};
 use self::stop_signals::StopSignals;
 use crate::configuration::{
     ConfigurationFollower, ConfigurationSource, ControllerSettings, CurrentSettings, settings,
@@ -29,9 +32,9 @@ use crate::lead::Elector;
 use crate::ocg_bundles::OcgBundleWriter;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
-use crate::replica::{Replica, WatchedNamespaces};
+use crate::replica::{Replica, WatchedNamespaces, identity};
 use crate::report::{AllPresences, Events, Expiring, MAX_UNTOLD, StatusReporter};
-use crate::serve::{self, Metrics};
+use crate::serve::{Metrics, PageAsk};
 use crate::statuses::{
     AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, ServiceRequests,
     SettingsByGateway, StatusChange,
@@ -59,6 +62,8 @@ pub(crate) struct ProcessSettings {
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
+    /// Address of metrics and the status page; without one, metrics are beside the probes.
+    pub(crate) metrics: Option<MetricsAddress>,
     pub(crate) lease_duration: Duration,
 }
 
@@ -71,7 +76,13 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
         .context("start the runtime")?;
     let outcome = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        while controller(settings.clone(), revision, &mut stop).await? != End::Told {}
+        let addresses = Addresses::new(settings.listen, settings.metrics.as_ref())?;
+        loop {
+            let end = controller(settings.clone(), revision, &addresses, &mut stop).await?;
+            if end == End::Told {
+                break;
+            }
+        }
         Ok(())
     });
     // The engine's thread may be in the middle of a resolution, whose outcome nobody waits for.
@@ -94,13 +105,11 @@ enum End {
 async fn controller(
     process: ProcessSettings,
     revision: &'static str,
+    addresses: &Addresses,
     stop: &mut StopSignals,
 ) -> Result<End> {
     let connection = ClusterConnection::open(process.kubeconfig.clone()).await?;
-    let listen = process.listen;
-    let listener = serve::bind(listen)
-        .await
-        .with_context(|| format!("--listen {listen}"))?;
+    let open = addresses.open().await?;
     let (leading, is_leading) = watch::channel(false);
     let (step_down, mut stopping) = watch::channel(false);
     let mut replica = Replica {
@@ -124,7 +133,7 @@ async fn controller(
     let mut tasks = JoinSet::new();
     let mut current = follow_configuration(&replica, &process, &mut tasks);
     let (readiness, ready) = watch::channel(None);
-    spawn_probes(listener, &replica, current.clone(), ready, &mut tasks);
+    let mut asked = spawn_servers(open, &replica, current.clone(), ready, &mut tasks);
     let election = elector.run(async move {
         // An error means that the sender is gone, which is an end too.
         let _ = stopping.wait_for(|stopping| *stopping).await;
@@ -155,11 +164,13 @@ async fn controller(
                 replica.controller_name.clone_from(&now.0);
                 let outcomes = start_resolution(&replica, settings, &current, &mut tasks)?;
                 let _ = readiness.send(Some(outcomes.progress.clone()));
+                let (_, none) = mpsc::channel(1);
                 start_writers(
                     &replica,
                     process.signing.clone(),
                     &current,
                     outcomes,
+                    std::mem::replace(&mut asked, none),
                     &mut tasks,
                 );
             }
@@ -301,6 +312,7 @@ fn start_writers(
     signing: Signing,
     current: &watch::Receiver<CurrentSettings>,
     outcomes: Outcomes,
+    asked: mpsc::Receiver<PageAsk>,
     tasks: &mut JoinSet<()>,
 ) {
     let Outcomes {
@@ -357,6 +369,7 @@ fn start_writers(
         expiring,
         presences,
         transitions,
+        asked,
     };
     tasks.spawn(reporter.run());
 }
@@ -381,13 +394,4 @@ fn start_publishing(
         signing,
     };
     tasks.spawn(publisher.run());
-}
-
-/// Returns the name of this replica, which is unique even after a restart with the same host name and process id.
-fn identity() -> String {
-    let name = std::env::var("POD_NAME")
-        .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))
-        .unwrap_or_else(|_| "unknown".to_owned());
-    let started = jiff::Timestamp::now().as_microsecond();
-    format!("{}_{}_{started:x}", name.trim(), std::process::id())
 }

@@ -9,6 +9,7 @@ pub use sesame_kit::{backend, certs, client, demo, echo, envoy, grpc, processes,
 pub mod agent;
 pub mod authorizing;
 pub mod backends;
+pub mod browser;
 pub mod checks;
 pub mod clock;
 pub mod cloud;

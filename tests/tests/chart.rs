@@ -87,6 +87,57 @@ fn the_policies_of_networks_are_those_of_the_component_where_they_are_asked_for(
     assert_eq!(*from, json!({"name": "metrics"}));
 }
 
+#[test]
+fn metrics_and_the_status_page_get_an_address_of_their_own_and_its_guard() {
+    let values = json!({"controller": {
+        "metrics": {"port": 8082, "address": "::", "tlsSecret": "pair", "clientCertificates": true, "tokenSecret": "word"},
+        "extraVolumes": [{"name": "more", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+    }, "networkPolicies": {"enabled": true}});
+    let rendered = by_name(rendered_by_helm(NAMESPACE, &values));
+    let of = |kind: &str| &rendered[&(kind.to_owned(), format!("{NAMESPACE}/sesame-controller"))];
+    let pod = &of("Deployment")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let flags = container["args"].as_array().expect("a list");
+    let flags: Vec<&str> = flags.iter().filter_map(Value::as_str).collect();
+    let wanted = [
+        "--metrics-address=[::]:8082",
+        "--metrics-certificate=/etc/sesame/metrics-tls/tls.crt",
+        "--metrics-key=/etc/sesame/metrics-tls/tls.key",
+        "--metrics-client-ca=/etc/sesame/metrics-tls/ca.crt",
+        "--metrics-token-file=/etc/sesame/metrics-token/token",
+    ];
+    assert!(flags.ends_with(&wanted), "{flags:?}");
+    // Kubelets have neither a certificate nor a token: their port is another.
+    for probe in ["livenessProbe", "readinessProbe"] {
+        assert_eq!(container[probe]["httpGet"]["port"], "http");
+    }
+    let mounts = container["volumeMounts"].as_array().expect("mounts");
+    let volumes = pod["volumes"].as_array().expect("volumes");
+    let names = |all: &[Value]| -> Vec<Value> { all.iter().map(|it| it["name"].clone()).collect() };
+    assert_eq!(names(mounts), ["metrics-tls", "metrics-token", "more"]);
+    assert_eq!(names(volumes), names(mounts));
+    assert_eq!(volumes[0]["secret"]["secretName"], "pair");
+    assert_eq!(volumes[1]["secret"]["secretName"], "word");
+    let port = json!({"name": "metrics", "port": 8082, "targetPort": "metrics"});
+    assert_eq!(of("Service")["spec"]["ports"][1], port);
+    let allowed = &of("NetworkPolicy")["spec"]["ingress"][0]["ports"];
+    assert_eq!(*allowed, json!([{"protocol": "TCP", "port": "metrics"}]));
+}
+
+#[test]
+fn the_values_that_the_page_of_metrics_shows_are_taken() {
+    let path = workspace().join("docs/metrics.md");
+    let text = std::fs::read_to_string(path).expect("a page");
+    let mut blocks = text.split("```yaml\n").skip(1);
+    let block = blocks.find(|block| block.starts_with("controller:"));
+    let block = block.and_then(|block| block.split("```").next());
+    let values: Value = serde_saphyr::from_str(block.expect("values")).expect("YAML");
+    let rendered = rendered_by_helm(NAMESPACE, &values);
+    let text = json!(rendered).to_string();
+    assert!(text.contains("--metrics-address=0.0.0.0:8082"), "{text}");
+}
+
 fn assert_same(rendered: &Objects, wanted: &Objects) {
     let names = |objects: &Objects| {
         let names = objects.keys().map(|(kind, name)| format!("{kind} {name}"));
@@ -137,6 +188,15 @@ fn helm_has_nothing_to_say_about_the_chart_and_refuses_values_that_it_does_not_k
             "/networkPolicies/apiServer/cidrs/0': '192.0.2.10' does not match pattern",
         ),
         ("fleet=", "/fleet': '' does not match pattern"),
+        // A guard without an address, and certificates without TLS.
+        (
+            "controller.metrics.tokenSecret=word",
+            "/controller/metrics/tokenSecret': maxLength",
+        ),
+        (
+            "controller.metrics.port=8082,controller.metrics.clientCertificates=true",
+            "/controller/metrics/tlsSecret': minLength",
+        ),
         ("controller.replicas=null", "missing property 'replicas'"),
     ] {
         let refused = helm(&["template", "sesame", &chart, "--set", value]);

@@ -1,16 +1,22 @@
 //! `kubectl sesame` against a real API server, with a controller and an agent: what it shows, and with which rights.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 
 use serde_json::{Value, json};
+use sesame_published::names::agent_name;
 use sesame_tests::agent::{SOON, beside_test, words};
-use sesame_tests::cluster::{TestCluster, User};
+use sesame_tests::cluster::{Channel, TestCluster, User};
+use sesame_tests::controller::{ControllerUnderTest, deployed};
 use sesame_tests::followed::followed;
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::manifests::{
+    edge, edge_name, http_listener, http_route, path, rule_to, served, yaml,
+};
+use sesame_tests::reports::say_serving;
 use sesame_tests::wait::{eventually, holds};
 
 /// The plugin under its name, and a kubeconfig.
@@ -139,6 +145,28 @@ async fn the_plugin_shows_gateways_hosts_and_requests_with_the_rights_of_its_cal
     assert_eq!(why.status.code(), Some(1), "{}", words(&why));
     assert!(words(&why).contains("is served nowhere"), "{}", words(&why));
 
+    let names = plugin.run(&["status", "-A", "-o", "name"]);
+    let name = "gateway.gateway.networking.k8s.io/edge\n";
+    assert_eq!(words(&names), name);
+    let names = plugin.run(&["hosts", "-A", "-o", "name"]);
+    let name = agent_name(&edge_name(), "host-1");
+    let name = format!("gatewayagent.projectsesame.io/{name}\n");
+    assert_eq!(words(&names), name);
+    let bare = plugin.run(&["status", "-A", "--no-headers"]);
+    assert!(
+        words(&bare).starts_with("default   edge   edge "),
+        "{}",
+        words(&bare)
+    );
+    let nameless = plugin.run(&["explain", "-o", "name", "http://shop.test/a"]);
+    assert_eq!(nameless.status.code(), Some(3), "{}", words(&nameless));
+    let yaml_of = plugin.run(&["status", "-A", "-o", "yaml"]);
+    assert!(
+        words(&yaml_of).contains("programmed: "),
+        "{}",
+        words(&yaml_of)
+    );
+
     // A route that is there already changes nothing; another backend does.
     let same = plugin.run_with(&["diff", "-f", "-"], &yaml(&[route("cart")]));
     assert_eq!(same.status.code(), Some(0), "{}", words(&same));
@@ -174,6 +202,115 @@ async fn the_plugin_shows_gateways_hosts_and_requests_with_the_rights_of_its_cal
         "{}",
         words(&refused)
     );
+}
+
+/// A plugin that watches, and the lines that it has printed; it ends with this value.
+struct Watching {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Watching {
+    fn start(plugin: &Plugin, arguments: &[&str]) -> Self {
+        let mut child = Command::new(plugin.directory.path().join("kubectl-sesame"))
+            .args(arguments)
+            .env("KUBECONFIG", &plugin.kubeconfig)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the plugin runs");
+        let (sender, lines) = mpsc::channel();
+        let (out, errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let streams: [Box<dyn Read + Send>; 2] = [Box::new(out), Box::new(errors)];
+        for stream in streams {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    // A test that has ended reads no more.
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        Self {
+            child,
+            lines,
+            seen: Vec::new(),
+        }
+    }
+
+    /// Waits until a line that follows what was waited for before has these words.
+    async fn wait(&mut self, words: &str) {
+        eventually(&format!("{words:?} is shown"), SOON, async || {
+            while let Ok(line) = self.lines.try_recv() {
+                self.seen.push(line);
+            }
+            let found = self.seen.iter().position(|line| line.contains(words));
+            let found = found.ok_or_else(|| self.seen.join("\n"))?;
+            self.seen.drain(..=found);
+            Ok::<_, String>(())
+        })
+        .await;
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_shows_what_has_changed_and_outlives_the_api_server() {
+    let mut cluster = deployed(Channel::Standard).await;
+    let _controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("cart", &["192.0.2.7:80".parse().unwrap()]));
+    cluster.apply_all(&objects).await;
+    let plugin = Plugin::of(&cluster, &User::Admin).await;
+    let mut status = Watching::start(&plugin, &["status", "-n", "default", "-w", "-o", "json"]);
+    status.wait("\"attachedRoutes\": 0").await;
+    let mut hosts = Watching::start(&plugin, &["hosts", "-A", "--watch"]);
+    hosts.wait("No hosts found.").await;
+
+    let route = http_route("shop", &["shop.test"], &[rule_to("cart", &[])]);
+    cluster.apply_all(&[route]).await;
+    status.wait("\"attachedRoutes\": 1").await;
+    say_serving(cluster.admin(), &edge_name(), "host-1", "192.0.2.1").await;
+    hosts.wait("host-1").await;
+
+    cluster.stop_apiserver();
+    status.wait("error: ").await;
+    cluster.start_apiserver().await;
+    let other = http_route("other", &["other.test"], &[rule_to("cart", &[])]);
+    cluster.apply_all(&[other]).await;
+    status.wait("\"attachedRoutes\": 2").await;
+
+    // Without a reader there is nobody to show anything to.
+    let mut piped = Command::new(plugin.directory.path().join("kubectl-sesame"))
+        .args(["status", "-n", "default", "--watch"])
+        .env("KUBECONFIG", &plugin.kubeconfig)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let mut reader = BufReader::new(piped.stdout.take().unwrap());
+    reader.read_line(&mut first).unwrap();
+    assert!(first.starts_with("NAMESPACE   NAME   CLASS"), "{first}");
+    drop(reader);
+    let more = http_route("more", &["more.test"], &[rule_to("gone", &[])]);
+    let gateway = edge(&[
+        http_listener("http", 80, "*.test"),
+        http_listener("more", 81, ""),
+    ]);
+    cluster.apply_all(&[more]).await;
+    cluster.apply_all(&gateway).await;
+    eventually("it ends", SOON, async || {
+        let ended = piped.try_wait().unwrap();
+        ended.map(|_| ()).ok_or_else(|| "it runs".to_owned())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

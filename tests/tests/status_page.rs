@@ -2,14 +2,12 @@
 //! shown by a real browser.
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Command;
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::backends::start_served;
+use sesame_tests::browser::{document, take_picture};
 use sesame_tests::certs::Authority;
-use sesame_tests::envoy::workspace;
 use sesame_tests::manifests::{edge, http_listener, http_route, https_listener, rule_to, yaml};
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::{eventually, holds};
@@ -17,9 +15,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 const HOSTILE: &str = "<img src=x onerror=alert(1)><script>document.title='owned'</script>";
-
-/// Browser that shows the page, unless a variable names another.
-const BROWSER: &str = "chromium-headless-shell";
 
 async fn ask(address: SocketAddr, path: &str, more: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.expect("the address");
@@ -131,52 +126,20 @@ async fn the_page_is_for_those_who_may_ask_for_metrics() {
     assert!(head.starts_with("http/1.1 200"), "{head}");
 }
 
-fn browser(arguments: &[&str]) -> String {
-    let program = std::env::var("SESAME_BROWSER").unwrap_or_else(|_| BROWSER.to_owned());
-    let output = Command::new(&program)
-        // As root, and in a container, it has no sandbox of its own; it opens this page alone.
-        .args(["--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
-        .args(arguments)
-        .output()
-        .unwrap_or_else(|error| panic!("{program}: {error}; SESAME_BROWSER names another"));
-    assert!(output.status.success(), "{}", words(&output));
-    words(&output)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs a browser: make test-browser"]
 async fn a_browser_shows_the_page_and_runs_nothing_of_it() {
     let (agent, address, _backends) = started(&[]).await;
     wait_page(address, &["RevisionApplied", "Secret/default/shop"]).await;
     let url = format!("http://{address}/status");
-    let show = |arguments: Vec<String>| {
-        let url = url.clone();
-        tokio::task::spawn_blocking(move || {
-            let mut all: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            all.push(&url);
-            browser(&all)
-        })
-    };
-    let directory = tempfile::tempdir().expect("a directory");
-    let picture = directory.path().join("status-page.png");
-    let picture_to = format!("--screenshot={}", picture.display());
-    let size = "--window-size=1180,900".to_owned();
-    show(vec![picture_to, size]).await.expect("a picture");
-    let bytes = std::fs::read(&picture).expect("a picture");
-    assert!(bytes.starts_with(b"\x89PNG"), "{} bytes", bytes.len());
-    if std::env::var_os("SESAME_SET_PICTURES").is_some() {
-        let to = workspace().join(Path::new("docs/pictures/status-page.png"));
-        std::fs::write(to, &bytes).expect("the picture of the documentation");
-    }
+    take_picture(&url, "status-page.png", (1180, 900)).await;
 
     let hostile = format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: \"{HOSTILE}\"}}\n"
     );
     agent.write("hostile.yaml", &hostile);
     wait_page(address, &["&lt;img src=x"]).await;
-    let dom = show(vec!["--dump-dom".to_owned()])
-        .await
-        .expect("a document");
+    let dom = document(&url).await;
     assert!(
         dom.contains("<title>Sesame</title>"),
         "nothing has run: {dom}"

@@ -8,7 +8,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::body::Bytes;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Response, StatusCode};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject as _;
@@ -108,8 +110,19 @@ impl Guard {
         })
     }
 
-    /// Tells whether a request with these headers may have an answer.
-    pub fn admits(&self, headers: &HeaderMap) -> bool {
+    /// Returns what a request with these headers gets instead of its answer; none if it may have that.
+    pub fn refusal(&self, headers: &HeaderMap) -> Option<Response<Bytes>> {
+        if self.admits(headers) {
+            return None;
+        }
+        let mut response = Response::new(Bytes::from_static(b"a bearer token is asked for\n"));
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+        let scheme = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        Some(response)
+    }
+
+    fn admits(&self, headers: &HeaderMap) -> bool {
         let Some(wanted) = self.guarding().token else {
             return true;
         };

@@ -16,7 +16,7 @@ use hyper::header::{
 use sha2::{Digest as _, Sha256};
 
 /// Number of rows of a table that are shown.
-const MOST_ROWS: usize = 500;
+pub const MOST_ROWS: usize = 500;
 /// Number of characters of a cell that are shown.
 const MOST_CHARACTERS: usize = 2000;
 
@@ -96,6 +96,17 @@ impl Page {
 
     /// Adds a table; nothing if it has no rows.
     pub fn table<const N: usize>(&mut self, headings: [&str; N], rows: Vec<[Cell; N]>) {
+        let all = rows.len();
+        self.table_of(headings, rows, all);
+    }
+
+    /// Adds a table of the first of so many rows; nothing if there are none.
+    pub fn table_of<const N: usize>(
+        &mut self,
+        headings: [&str; N],
+        rows: Vec<[Cell; N]>,
+        all: usize,
+    ) {
         if rows.is_empty() {
             return;
         }
@@ -104,7 +115,6 @@ impl Page {
             self.put(format_args!("<th>{}</th>", escaped(heading)));
         }
         self.body.push_str("</tr></thead>\n<tbody>\n");
-        let all = rows.len();
         for row in rows.into_iter().take(MOST_ROWS) {
             self.body.push_str("<tr>");
             for cell in row {

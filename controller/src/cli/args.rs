@@ -14,6 +14,7 @@ use sesame_files::open::{self, Rule};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 use sesame_proto::signature::SigningKeys;
 
+use super::metrics_address::MetricsAddressArgs;
 use crate::configuration::{ConfigurationSource, read, settings};
 use crate::publish::Signing;
 use crate::replica::WatchedNamespaces;
@@ -113,9 +114,11 @@ pub(super) struct RunArgs {
     /// --trusted-key
     #[arg(long, env = "SESAME_SIGNING_KEY_FILE", value_name = "FILE")]
     signing_key_file: Option<PathBuf>,
-    /// Address to serve /healthz, /readyz and /metrics on [default: 0.0.0.0:8081]
+    /// Address to serve /healthz, /readyz and, unless they have an address of their own, /metrics on [default: 0.0.0.0:8081]
     #[arg(long, env = "SESAME_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    #[command(flatten)]
+    metrics: MetricsAddressArgs,
     /// Seconds that a leader may be silent before another replica takes over: 3 to 600 [default: 6]
     #[arg(long, env = "SESAME_LEASE_SECONDS", value_name = "SECONDS")]
     lease_seconds: Option<u64>,
@@ -171,6 +174,7 @@ impl RunArgs {
             kubeconfig,
             signing_key_file,
             listen,
+            metrics,
             lease_seconds,
             log,
             log_format,
@@ -241,6 +245,7 @@ impl RunArgs {
             kubeconfig,
             signing: signing_keys(signing_key_file.as_deref())?,
             listen: listen.unwrap_or(DEFAULT_LISTEN),
+            metrics: metrics.address()?,
             lease_duration: Duration::from_secs(lease),
         };
         let log = log.unwrap_or_else(|| "info".to_owned());

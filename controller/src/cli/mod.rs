@@ -10,6 +10,7 @@ mod fleet;
 mod hosts;
 mod kubectl;
 mod manual;
+mod metrics_address;
 mod published;
 #[cfg(test)]
 mod reference;

@@ -1,13 +1,15 @@
 //! Collects the reports of all agents by Gateway, and decides which of them count.
 
+mod shown;
+mod watch;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
 use kube::api::DeleteParams;
-use kube::core::ApiResource;
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinSet;
 
 use super::changes;
@@ -16,18 +18,14 @@ use super::liveness::{AgentLiveness, Moment};
 use super::nodes::{self, Nodes};
 use super::presence::{self, AllPresences};
 use super::report_refusal::{MAX_OF_HOST, ReportRefusal};
-use super::trim::TrimmedReport;
 use crate::replica::Replica;
 use crate::serve::Metrics;
 use crate::statuses::{HostsByGateway, Members, ResolvedStatuses};
-use crate::watch::{ObjectWatch, PAGE, Received, Unwatched, WatchEvent, watch_config};
+use crate::watch::{Unwatched, WatchEvent};
 use sesame_gateway_api::api::{NamespacedName, Network};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_published::GatewayAgent;
 use sesame_published::names::agent_name;
-
-/// Pause before the kind is looked for again while it is not installed.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Name of a GatewayAgent, and the report; none if it cannot be decoded.
 type NamedReport = (String, Option<GatewayAgent>);
@@ -72,7 +70,7 @@ impl Agents {
     pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
-        tasks.spawn(watch(replica.clone(), sender.clone()));
+        tasks.spawn(watch::watch(replica.clone(), sender.clone()));
         tasks.spawn(nodes::watch(replica.clone(), sender));
         let agents = Self {
             api: Api::namespaced(replica.client.clone(), &replica.namespace),
@@ -382,19 +380,4 @@ impl Agents {
 fn readable(found: &[NamedReport]) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
     let agents = found.iter();
     agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
-}
-
-/// Watches the reports until the receiver is gone.
-async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
-    let resource = ApiResource::erase::<GatewayAgent>(&());
-    let api = Api::namespaced_with(replica.client.clone(), &replica.namespace, &resource);
-    let watch = ObjectWatch::new(
-        &replica,
-        "GatewayAgent",
-        api,
-        watch_config().page_size(PAGE),
-    );
-    let keep = |found: Received<TrimmedReport>| (found.name().name, found.kept.0);
-    let take = |event: Result<_, _>| events.send(FleetEvent::Agents(event.map(Box::new))).is_ok();
-    watch.run(LOOK_AGAIN, keep, take).await;
 }

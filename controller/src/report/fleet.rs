@@ -147,7 +147,7 @@ pub(super) fn summarize<'a>(
 }
 
 /// Returns the silence after which a host is lost: never before its next report is overdue.
-fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
+pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
     let seconds = status.report_seconds.unwrap_or(0).min(MAX_REPORT_SECONDS);
     // Hosts are up to a quarter late, so that not all of them report at once.
     lost_after.max(Duration::from_secs(seconds.into()) * 3 / 2)

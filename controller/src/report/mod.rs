@@ -19,6 +19,7 @@ mod patch;
 mod presence;
 mod report_refusal;
 mod reporter;
+mod status_page;
 mod transitions;
 mod trim;
 mod write;

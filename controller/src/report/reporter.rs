@@ -17,10 +17,12 @@ use super::liveness::Moment;
 use super::pace::Pace;
 use super::patch::patch;
 use super::presence::AllPresences;
+use super::status_page::{self, ReplicaFacts};
 use super::transitions::{ObjectTransitions, transitions};
 use super::write::{self, WriteOutcome};
 use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::{Replica, replace};
+use crate::serve::PageAsk;
 use crate::statuses::{
     AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, StatusChange,
 };
@@ -44,6 +46,8 @@ pub(crate) struct StatusReporter {
     pub(crate) expiring: watch::Sender<Expiring>,
     pub(crate) presences: watch::Sender<AllPresences>,
     pub(crate) transitions: mpsc::Sender<ObjectTransitions>,
+    /// Requests for the status page; none of it is made without one.
+    pub(crate) asked: mpsc::Receiver<PageAsk>,
 }
 
 impl StatusReporter {
@@ -97,6 +101,7 @@ impl StatusReporter {
                         agents.forget_stale(resolved, Moment::now());
                     }
                 }
+                Some(ask) = self.asked.recv() => self.show(ask, &backlog, &agents),
                 Some(()) = OptionFuture::from(wait.map(sleep_until)) => {}
             }
             // Everything that has arrived is taken before statuses are compared.
@@ -132,6 +137,31 @@ impl StatusReporter {
         if self.transitions.try_send(of_object).is_err() {
             tracing::debug!(object = %key, "too many conditions have changed: no Event is written");
         }
+    }
+
+    /// Answers with the status page of this moment.
+    fn show(&self, ask: PageAsk, backlog: &Backlog, agents: &Agents) {
+        let PageAsk { unready, answer } = ask;
+        let failures = self.failures.borrow().clone();
+        let provisioned = self.provisioned.borrow().clone();
+        let of_services = self.of_services.borrow().clone();
+        let page = status_page::page(&ReplicaFacts {
+            identity: &self.replica.identity,
+            leads: *self.replica.leading.borrow(),
+            api_server_answers: self.replica.metrics.does_api_server_answer(),
+            unready: unready.as_deref(),
+            resolved: backlog.resolved.as_deref(),
+            reports: Reports {
+                fleets: agents.fleets(),
+                failures: &failures,
+                provisioned: &provisioned,
+                of_services: of_services.as_ref(),
+            },
+            agents,
+            now: Moment::now(),
+        });
+        // Whoever asked may have left.
+        let _ = answer.send(page);
     }
 
     /// Hands the rules for hosts on; returns the objects whose reports count differently by them.

@@ -1,4 +1,4 @@
-//! Trims a GatewayAgent to what statuses are made from. Pure.
+//! Trims a GatewayAgent to what statuses and the status page are made from. Pure.
 //!
 //! Whoever may write one decides how large it is, and the definition that limits it may be an old one. So fields that nobody
 //! reads are dropped as it arrives, and a bounded amount is kept of the rest.
@@ -90,8 +90,8 @@ fn trim(name: String, agent: GatewayAgent, managed: Vec<ManagedFieldsEntry>) -> 
 fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
     let GatewayAgentStatus {
         state,
-        message: _,
-        wanted_revision: _,
+        message,
+        wanted_revision,
         applied_revision,
         applied_at: _,
         envoy_version: _,
@@ -107,7 +107,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
         unshown_certificates,
         refused_routes,
         refused: _,
-        next_certificate_expiry: _,
+        next_certificate_expiry,
         report_seconds,
         heartbeat,
     } = status;
@@ -119,6 +119,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
     };
     GatewayAgentStatus {
         state,
+        wanted_revision: short(&wanted_revision, MAX_WORD),
         applied_revision: short(&applied_revision, MAX_WORD),
         addresses: few(addresses, MAX_REPORTED_ADDRESSES)
             .filter(|address| address.len() <= MAX_WORD)
@@ -162,6 +163,11 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
                 fits(refused.route.len() + rules.map(|rule| rule.reason.len() + 32).sum::<usize>())
             })
             .collect(),
+        // After all that counts: it is shown to people alone.
+        message: Some(short(&message, MAX_TEXT))
+            .filter(|message| fits(message.len()))
+            .unwrap_or_default(),
+        next_certificate_expiry,
         heartbeat,
         ..GatewayAgentStatus::default()
     }
@@ -231,7 +237,9 @@ mod tests {
     #[test]
     fn all_that_statuses_are_made_from_is_kept_of_a_report_of_ordinary_size() {
         let status = json!({
-            "state": "Degraded", "appliedRevision": "0123456789ab", "addresses": ["192.0.2.1"],
+            "state": "Degraded", "message": "it refused a part",
+            "wantedRevision": "ba9876543210", "appliedRevision": "0123456789ab",
+            "nextCertificateExpiry": "2026-02-01T00:00:00Z", "addresses": ["192.0.2.1"],
             "unusableAddresses": [{"address": "192.0.2.9", "reason": "not here"}],
             "refusedListeners": [{"name": "Gateway/default/edge/listeners/http", "reason": "taken"}],
             "refusedRoutes": [{"route": "HTTPRoute/default/app", "rules": [{"rule": 0, "reason": "bad"}],

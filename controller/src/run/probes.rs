@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::addresses::OpenAddresses;
 use crate::configuration::CurrentSettings;
 use crate::publish::DesiredPublications;
 use crate::replica::Replica;
-use crate::serve;
+use crate::serve::{self, PageAsk, StatusPages, UnreadyReason};
 use crate::watch::kinds::AwaitedKinds;
 
 /// Reason for not being ready before anything else is known.
@@ -49,16 +49,16 @@ impl Progress {
     }
 }
 
-/// Starts to answer probes.
-pub(super) fn spawn_probes(
-    listener: TcpListener,
+/// Starts to answer probes, and those who ask for metrics and pages. Returns the requests for pages.
+pub(super) fn spawn_servers(
+    OpenAddresses { probes, guarded }: OpenAddresses,
     replica: &Replica,
     current: watch::Receiver<CurrentSettings>,
     progress: watch::Receiver<Option<Progress>>,
     tasks: &mut JoinSet<()>,
-) {
-    let metrics = Arc::clone(&replica.metrics);
-    tasks.spawn(serve::serve(listener, metrics, move || {
+) -> mpsc::Receiver<PageAsk> {
+    let (asks, asked) = mpsc::channel(1);
+    let readiness: UnreadyReason = Arc::new(move || {
         if let Err(why) = &*current.borrow() {
             return Err(why.clone());
         }
@@ -66,7 +66,16 @@ pub(super) fn spawn_probes(
             Some(progress) => progress.missing().map_or(Ok(()), Err),
             None => Err(NOT_READ.to_owned()),
         }
-    }));
+    });
+    let metrics = Arc::clone(&replica.metrics);
+    let beside_probes = guarded.is_none().then(|| Arc::clone(&metrics));
+    let of_probes = Arc::clone(&readiness);
+    tasks.spawn(serve::serve(probes, beside_probes, of_probes));
+    if let Some(callers) = guarded {
+        let pages = StatusPages::new(asks, readiness);
+        tasks.spawn(serve::serve_guarded(callers, metrics, pages));
+    }
+    asked
 }
 
 #[cfg(test)]

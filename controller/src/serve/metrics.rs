@@ -193,6 +193,11 @@ impl Metrics {
         self.leader.set(now.into());
     }
 
+    /// Returns true if the API server answered the last time.
+    pub(crate) fn does_api_server_answer(&self) -> bool {
+        self.api_server.get() == 1
+    }
+
     /// Notes whether the API server answered the last read or write of the Lease.
     pub(crate) fn api_server_answers(&self, now: bool) {
         self.api_server.set(now.into());

@@ -1,11 +1,12 @@
-//! Serves health, readiness and metrics over HTTP.
+//! Serves health, readiness, metrics and the status page over HTTP.
 //!
 //! Health says that the process answers, and nothing about the API server: restarting the controller would not mend that.
-//! Ready means that the whole world was resolved at least once.
+//! Ready means that the whole world was resolved at least once. Probes have no guard, because kubelets have nothing to show; so
+//! what has one is at an address of its own.
 
+mod guarded;
 mod metrics;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http_body_util::Full;
@@ -14,24 +15,24 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 
+pub(crate) use self::guarded::{PageAsk, StatusPages, serve_guarded};
 pub(crate) use self::metrics::Metrics;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Listens on `address`.
-pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await
-}
+/// Returns the reason why a replica is not ready, as an error, until the world was resolved.
+pub(crate) type UnreadyReason = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Answers until the task is dropped. `ready` is an error with the reason until the world was resolved.
+/// Answers probes until the task is dropped, and with the metrics, unless they are elsewhere.
 pub(crate) async fn serve(
     listener: TcpListener,
-    metrics: Arc<Metrics>,
-    ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    metrics: Option<Arc<Metrics>>,
+    readiness: UnreadyReason,
 ) {
     let answer = move |request: Request<Incoming>| {
-        let response = answer(request.method(), request.uri().path(), &metrics, ready());
+        let metrics = metrics.as_deref();
+        let response = answer(request.method(), request.uri().path(), metrics, &readiness);
         std::future::ready(response)
     };
     sesame_http_server::serve(listener, answer).await;
@@ -40,22 +41,27 @@ pub(crate) async fn serve(
 fn answer(
     method: &Method,
     path: &str,
-    metrics: &Metrics,
-    ready: Result<(), String>,
+    metrics: Option<&Metrics>,
+    readiness: &UnreadyReason,
 ) -> Response<Full<Bytes>> {
-    let (status, kind, body) = match (method, path) {
-        (&Method::GET, "/healthz") => (StatusCode::OK, TEXT, "ok\n".to_owned()),
-        (&Method::GET, "/readyz") => match ready {
-            Ok(()) => (StatusCode::OK, TEXT, "ok\n".to_owned()),
-            Err(why) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
+    match (method, path, metrics) {
+        (&Method::GET, "/healthz", _) => text(StatusCode::OK, TEXT, "ok\n".to_owned()),
+        (&Method::GET, "/readyz", _) => match readiness() {
+            Ok(()) => text(StatusCode::OK, TEXT, "ok\n".to_owned()),
+            Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
         },
-        (&Method::GET, "/metrics") => (StatusCode::OK, METRICS, metrics.text()),
-        _ => (
-            StatusCode::NOT_FOUND,
-            TEXT,
-            "not found; try /healthz, /readyz or /metrics\n".to_owned(),
-        ),
-    };
+        (&Method::GET, "/metrics", Some(metrics)) => text(StatusCode::OK, METRICS, metrics.text()),
+        (_, _, Some(_)) => not_found("/healthz, /readyz or /metrics"),
+        (_, _, None) => not_found("/healthz or /readyz; metrics are at --metrics-address"),
+    }
+}
+
+fn not_found(paths: &str) -> Response<Full<Bytes>> {
+    let words = format!("not found; try {paths}\n");
+    text(StatusCode::NOT_FOUND, TEXT, words)
+}
+
+fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     response

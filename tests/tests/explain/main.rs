@@ -3,6 +3,7 @@
 
 mod commands;
 mod compare;
+mod gateways;
 mod requests;
 mod world;
 
@@ -17,6 +18,7 @@ use sesame_tests::certs::Authority;
 use sesame_tests::client::{Reply, Request};
 use sesame_tests::seeded::{Moments, count};
 
+use crate::gateways::GatewayCount;
 use crate::requests::Asked;
 use crate::world::GeneratedWorld;
 
@@ -35,21 +37,24 @@ async fn explanations_are_what_envoy_does() {
     let authority = Authority::new("explain");
     let trust = authority.trust();
     let leaf = authority.issue(&["*.w.test", "s.w.test", "*.a.w.test", "other.test"]);
-    let mut agent: Option<AgentUnderTest> = None;
+    // One for worlds of each kind: it goes on from one world to the next, and their Gateways have the same names.
+    let mut agents: Vec<AgentUnderTest> = Vec::new();
     let (mut sent, mut routed) = (0, 0);
     let mut differences = Vec::new();
     for number in 0.. {
         if sent >= pairs || differences.len() >= TOLD {
             break;
         }
-        let world = GeneratedWorld::new(number, &mut moments, backend.address(), &leaf);
+        let count = [GatewayCount::One, GatewayCount::Merged][number % 2];
+        let world = GeneratedWorld::new(number, count, &mut moments, backend.address(), &leaf);
         let yaml = world.yaml();
         let snapshot = world::resolved(&yaml);
-        match &agent {
-            Some(agent) => agent.write("all.yaml", &yaml),
-            None => agent = Some(Setup::with_ports(&PORTS).start(&[("all.yaml", &yaml)])),
+        if let Some(agent) = agents.get(number % 2) {
+            agent.write("all.yaml", &yaml);
+        } else {
+            agents.push(started(agents.first(), &yaml));
         }
-        let agent = agent.as_ref().expect("it was started");
+        let agent = &agents[number % 2];
         wait_for(agent, &world, &trust).await;
         let mut explainer = Explainer::new(&snapshot);
         let before = differences.len();
@@ -78,6 +83,18 @@ async fn explanations_are_what_envoy_does() {
         routed * 3 > sent,
         "too few requests find a route: {routed} of {sent}"
     );
+}
+
+/// Starts an agent with these objects, beside the first one if there is one.
+fn started(first: Option<&AgentUnderTest>, yaml: &str) -> AgentUnderTest {
+    let setup = Setup::with_ports(&PORTS);
+    let Some(first) = first else {
+        return setup.start(&[("all.yaml", yaml)]);
+    };
+    let mut agent = setup.prepare_beside(first);
+    agent.write("all.yaml", yaml);
+    agent.restart();
+    agent
 }
 
 fn answer(reply: Result<&Reply, &anyhow::Error>) -> String {

@@ -8,10 +8,10 @@ use sesame_gateway_api::resolve::{Options, resolve};
 use sesame_gateway_api::world::World;
 use sesame_proto::schema::Snapshot;
 use sesame_tests::certs::Leaf;
-use sesame_tests::manifests::{
-    edge, http_listener, https_listener, on_listener, path, route, served, service, yaml,
-};
+use sesame_tests::manifests::{GATEWAY, on_listener, path, route, served, service, yaml};
 use sesame_tests::seeded::Moments;
+
+use crate::gateways::{GatewayCount, LISTENERS, SECOND, any_settings, gateways, pods};
 
 /// Header of every answer of a rule: its route and rule.
 pub(crate) const MARKER: &str = "x-rule";
@@ -35,7 +35,6 @@ const HOSTNAMES: [&str; 7] = [
     "*.a.w.test",
     "*.test",
 ];
-const LISTENERS: [&str; 5] = ["http", "wide", "narrow", "tls", "tls-narrow"];
 const EXACT: [&str; 5] = ["/", "/a", "/a/b", "/A", "/c.d"];
 const PREFIXES: [&str; 7] = ["/", "/a", "/a/", "/a/b", "/b", "/a.b", "/A"];
 const EXPRESSIONS: [&str; 6] = [
@@ -73,23 +72,18 @@ impl GeneratedWorld {
     /// Makes a world whose routes lead to one backend.
     pub(crate) fn new(
         number: usize,
+        count: GatewayCount,
         moments: &mut Moments,
         backend: SocketAddr,
         leaf: &Leaf,
     ) -> Self {
-        let mut objects = edge(&[
-            http_listener("http", 80, ""),
-            http_listener("wide", 8080, "*.w.test"),
-            http_listener("narrow", 8080, "a.w.test"),
-            https_listener("tls", 443, "*.w.test", "certificate"),
-            https_listener("tls-narrow", 443, "s.w.test", "certificate"),
-        ]);
-        objects[1]["metadata"]["annotations"] = annotations(moments);
+        let mut objects = gateways(count, &any_settings(moments));
         objects.push(leaf.secret("certificate"));
         objects.extend(served("shop", &[backend]));
         objects.push(service("empty", ""));
+        objects.extend(pods(backend));
         let marker = format!("ready/{number}");
-        objects.push(route(
+        let mut ready = route(
             "HTTPRoute",
             "ready",
             &["ready.w.test", "a.w.test", "s.w.test"],
@@ -97,7 +91,11 @@ impl GeneratedWorld {
                 json!({"matches": [path("Exact", READY)], "filters": [marked(&marker)],
                 "backendRefs": [{"name": "shop", "port": 80}]}),
             ],
-        ));
+        );
+        if count == GatewayCount::Merged {
+            ready["spec"]["parentRefs"] = json!([{"name": GATEWAY}, {"name": SECOND}]);
+        }
+        objects.push(ready);
         for at in 0..3 + index(moments, 9) {
             let name = format!("r{at}");
             let kind = if rarely(moments, 6) {
@@ -105,7 +103,7 @@ impl GeneratedWorld {
             } else {
                 "HTTPRoute"
             };
-            objects.push(any_route(&name, kind, moments));
+            objects.push(any_route(&name, kind, count, moments));
         }
         Self { number, objects }
     }
@@ -136,25 +134,7 @@ pub(crate) fn resolved(yaml: &str) -> Snapshot {
     crate::only(resolve(&world, &options).gateways)
 }
 
-/// Returns settings of the Gateway for paths and headers; mostly the defaults.
-fn annotations(moments: &mut Moments) -> Value {
-    let mut annotations = json!({});
-    for (name, values) in [
-        (
-            "escaped-slashes",
-            &["redirect", "reject", "unescape", "keep"][..],
-        ),
-        ("repeated-slashes", &["merge", "keep"]),
-        ("header-underscores", &["reject", "drop", "allow"]),
-    ] {
-        if rarely(moments, 2) {
-            annotations[format!("projectsesame.io/{name}")] = json!(one(moments, values));
-        }
-    }
-    annotations
-}
-
-fn any_route(name: &str, kind: &str, moments: &mut Moments) -> Value {
+fn any_route(name: &str, kind: &str, count: GatewayCount, moments: &mut Moments) -> Value {
     let hostnames: Vec<&str> = (0..index(moments, 3))
         .map(|_| one(moments, &HOSTNAMES))
         .collect();
@@ -167,8 +147,20 @@ fn any_route(name: &str, kind: &str, moments: &mut Moments) -> Value {
     let mut made = route(kind, name, &hostnames, &rules);
     let year = 2020 + index(moments, 3);
     made["metadata"]["creationTimestamp"] = json!(format!("{year}-01-01T00:00:00Z"));
-    if rarely(moments, 3) {
-        made = on_listener(made, one(moments, &LISTENERS));
+    let (listener, of_second) = LISTENERS[index(moments, LISTENERS.len())];
+    let on_one = rarely(moments, 3);
+    if on_one {
+        made = on_listener(made, listener);
+    }
+    if count == GatewayCount::Merged {
+        let parents = &mut made["spec"]["parentRefs"];
+        match (on_one, moments.below(3)) {
+            (true, _) if of_second => parents[0]["name"] = json!(SECOND),
+            (true, _) => {}
+            (false, 0) => *parents = json!([{"name": SECOND}]),
+            (false, 1) => *parents = json!([{"name": GATEWAY}, {"name": SECOND}]),
+            (false, _) => {}
+        }
     }
     made
 }
@@ -189,12 +181,24 @@ fn any_rule(marker: &str, grpc: bool, moments: &mut Moments) -> Value {
         })
         .collect();
     let mut filters = vec![marked(marker)];
-    let backend = match moments.below(12) {
+    let pods = json!({"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": "pods"});
+    let backend = match moments.below(14) {
         0 => json!([{"name": "nothing", "port": 80}]),
         1 => json!([{"name": "shop", "port": 80}, {"name": "shop", "port": 80, "weight": 0}]),
         2 => json!([{"name": "empty", "port": 80}]),
+        3 => json!([pods]),
+        4 => json!([{"name": "shop", "port": 80, "weight": 3}, pods]),
+        5 => json!([{"name": "shop", "port": 80, "filters": [changed_header("x-two", moments)]}]),
         _ => json!([{"name": "shop", "port": 80}]),
     };
+    // What a filter does to headers decides no match, and a copy that is sent elsewhere no answer.
+    if rarely(moments, 5) {
+        filters.push(changed_header("x-one", moments));
+    }
+    if rarely(moments, 5) {
+        filters.push(json!({"type": "RequestMirror",
+            "requestMirror": {"backendRef": {"name": "shop", "port": 80}}}));
+    }
     if grpc {
         return json!({"matches": matches, "filters": filters, "backendRefs": backend});
     }
@@ -215,7 +219,24 @@ fn any_rule(marker: &str, grpc: bool, moments: &mut Moments) -> Value {
             .push(json!({"type": "URLRewrite", "urlRewrite": {"path": any_replacement(moments)}})),
         _ => {}
     }
-    json!({"matches": matches, "filters": filters, "backendRefs": backend})
+    let mut made = json!({"matches": matches, "filters": filters, "backendRefs": backend});
+    if rarely(moments, 4) {
+        made["timeouts"] = json!({"request": "20s", "backendRequest": "10s"});
+    }
+    if rarely(moments, 4) {
+        made["retry"] = json!({"codes": [500, 503], "attempts": 2, "backoff": "1ms"});
+    }
+    if rarely(moments, 6) {
+        made["sessionPersistence"] = json!({"sessionName": "session"});
+    }
+    made
+}
+
+fn changed_header(name: &str, moments: &mut Moments) -> Value {
+    let value = one(moments, &VALUES);
+    let how = one(moments, &["set", "add"]);
+    json!({"type": "RequestHeaderModifier",
+        "requestHeaderModifier": {how: [{"name": name, "value": value}]}})
 }
 
 fn any_replacement(moments: &mut Moments) -> Value {

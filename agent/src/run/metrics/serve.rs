@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use sesame_http_server::GuardedCallers;
 use sesame_http_server::guard::Guard;
@@ -157,12 +157,8 @@ pub(in crate::run) async fn serve(
         let (guard, source) = (Arc::clone(&guard), Arc::clone(&source));
         let page = Arc::clone(&page);
         async move {
-            if !guard.admits(request.headers()) {
-                let mut response =
-                    refusal(StatusCode::UNAUTHORIZED, "a bearer token is asked for\n");
-                let scheme = HeaderValue::from_static("Bearer");
-                response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-                return response;
+            if let Some(refused) = guard.refusal(request.headers()) {
+                return refused.map(Full::new);
             }
             if (request.method(), request.uri().path()) == (&Method::GET, METRICS_PATH) {
                 return source.answer(request.headers()).await;

@@ -56,3 +56,36 @@ kind: ServiceAccount
 name: sesame-controller
 namespace: {{ .Release.Namespace }}
 {{- end }}
+
+{{/* Address of metrics and the status page. */}}
+{{- define "sesame.metricsAddress" -}}
+{{ if contains ":" .address }}[{{ .address }}]{{ else }}{{ .address }}{{ end }}:{{ int .port }}
+{{- end }}
+
+{{/* Mounts of the controller's container. */}}
+{{- define "sesame.controllerMounts" -}}
+{{- with .metrics.tlsSecret }}
+- {name: metrics-tls, mountPath: /etc/sesame/metrics-tls, readOnly: true}
+{{- end }}
+{{- with .metrics.tokenSecret }}
+- {name: metrics-token, mountPath: /etc/sesame/metrics-token, readOnly: true}
+{{- end }}
+{{- with .extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Volumes of the controller's Pods. */}}
+{{- define "sesame.controllerVolumes" -}}
+{{- with .metrics.tlsSecret }}
+- name: metrics-tls
+  secret: {secretName: {{ . | quote }}}
+{{- end }}
+{{- with .metrics.tokenSecret }}
+- name: metrics-token
+  secret: {secretName: {{ . | quote }}}
+{{- end }}
+{{- with .extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

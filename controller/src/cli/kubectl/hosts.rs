@@ -3,7 +3,9 @@
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use serde::Serialize;
+use sesame_gateway_api::api::NamespacedName;
 use sesame_published::GatewayAgentStatus;
+use sesame_published::names::agent_name;
 
 use super::reading::ClusterReader;
 use super::table::{age, table};
@@ -41,7 +43,17 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
     Ok(hosts)
 }
 
-pub(super) fn text(hosts: &[ServingHost], wide: bool) -> String {
+/// Returns the names of the reports, as kubectl has them.
+pub(super) fn names(hosts: &[ServingHost]) -> String {
+    let names = hosts.iter().map(|host| {
+        let (namespace, name) = host.gateway.split_once('/').unwrap_or_default();
+        let report = agent_name(&NamespacedName::new(namespace, name), &host.host);
+        format!("gatewayagent.projectsesame.io/{report}\n")
+    });
+    names.collect()
+}
+
+pub(super) fn text(hosts: &[ServingHost], wide: bool, with_headings: bool) -> String {
     let mut headings = vec![
         "GATEWAY",
         "HOST",
@@ -95,5 +107,5 @@ pub(super) fn text(hosts: &[ServingHost], wide: bool) -> String {
         }
         cells
     });
-    table(&headings, rows.collect(), "No hosts found.")
+    table(&headings, with_headings, rows.collect(), "No hosts found.")
 }

@@ -86,6 +86,8 @@ pub(super) enum PluginFormat {
     Json,
     /// The same as YAML.
     Yaml,
+    /// Names alone, as other commands of kubectl take them; of `status` and `hosts`.
+    Name,
 }
 
 #[derive(Debug, Subcommand)]
@@ -116,6 +118,9 @@ pub(super) struct WatchedArgs {
     /// Show it again whenever it has changed.
     #[arg(long, short)]
     watch: bool,
+    /// Leave out the headings of the table.
+    #[arg(long)]
+    no_headers: bool,
 }
 
 #[derive(Debug, Args)]
@@ -164,16 +169,17 @@ fn run(cli: PluginCli) -> Result<bool> {
         match command {
             PluginCommand::Status(args) => {
                 let look = async || status::read(&reader, args.name.as_deref()).await;
-                let text = |all: &Vec<_>, wide| status::text(all, wide);
-                show(&reader, args.watch, look, text, |all| {
-                    all.iter().all(|row| row.problems.is_empty())
-                })
-                .await
+                let text = |all: &Vec<_>, wide| status::text(all, wide, !args.no_headers);
+                let is_well =
+                    |all: &Vec<status::GatewayRow>| all.iter().all(|row| row.problems.is_empty());
+                let names = |all: &Vec<_>| status::names(all);
+                show(&reader, args.watch, look, text, names, is_well).await
             }
             PluginCommand::Hosts(args) => {
                 let look = async || hosts::read(&reader, args.name.as_deref()).await;
-                let text = |all: &Vec<_>, wide| hosts::text(all, wide);
-                show(&reader, args.watch, look, text, |_| true).await
+                let text = |all: &Vec<_>, wide| hosts::text(all, wide, !args.no_headers);
+                let names = |all: &Vec<_>| hosts::names(all);
+                show(&reader, args.watch, look, text, names, |_| true).await
             }
             PluginCommand::Explain(args) => explain(&reader, &args).await,
             PluginCommand::Why(args) => why::main(&reader, &args).await,
@@ -183,26 +189,49 @@ fn run(cli: PluginCli) -> Result<bool> {
     })
 }
 
-/// Shows what is read once, or whenever it has changed.
+/// Shows what is read once, or whenever it has changed, for as long as somebody reads it.
 async fn show<T: Serialize + PartialEq>(
     reader: &ClusterReader,
     watch: bool,
     look: impl AsyncFn() -> Result<T>,
     text: impl Fn(&T, bool) -> String,
+    names: impl Fn(&T) -> String,
     is_well: impl Fn(&T) -> bool,
 ) -> Result<bool> {
     let mut shown = None;
+    let mut told = None;
     loop {
-        let found = look().await?;
-        if shown.as_ref() != Some(&found) {
-            reader.print(&found, |wide| text(&found, wide))?;
+        match look().await {
+            Ok(found) => {
+                told = None;
+                if shown.as_ref() != Some(&found) {
+                    let is_read =
+                        reader.print_rows(&found, |wide| text(&found, wide), || names(&found))?;
+                    if !watch || !is_read {
+                        return Ok(is_well(&found));
+                    }
+                }
+                shown = Some(found);
+            }
+            // An API server that is away for a while does not end a watch.
+            Err(error) if watch && shown.is_some() => {
+                let error = format!("{error:#}");
+                if told.as_ref() != Some(&error) {
+                    eprint_plain(&error);
+                }
+                told = Some(error);
+            }
+            Err(error) => return Err(error),
         }
-        if !watch {
-            return Ok(is_well(&found));
-        }
-        shown = Some(found);
         tokio::time::sleep(EVERY).await;
     }
+}
+
+/// Says on standard error what went wrong meanwhile.
+fn eprint_plain(words: &str) {
+    use std::io::Write as _;
+    // There is nowhere else to say it.
+    let _ = writeln!(std::io::stderr().lock(), "error: {}", table::plain(words));
 }
 
 async fn explain(reader: &ClusterReader, args: &RequestArgs) -> Result<bool> {

@@ -1,5 +1,7 @@
 //! Reads a cluster with the rights of whoever runs the plugin.
 
+use std::io::{ErrorKind, Write as _};
+
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -14,7 +16,7 @@ use sesame_published::GatewayAgent;
 use sesame_published::names::{GATEWAY_ENTRY, PART_LABEL, Part};
 
 use super::{PluginArgs, PluginFormat};
-use crate::cli::{output, published};
+use crate::cli::published;
 use crate::connection;
 
 /// Number of objects of one answer of the API server.
@@ -70,19 +72,39 @@ impl ClusterReader {
         })
     }
 
-    /// Prints an answer in the format that is asked for.
+    /// Prints an answer in the format that is asked for; fails for names, of which it has none.
     pub(super) fn print(
         &self,
         value: &impl Serialize,
         for_people: impl FnOnce(bool) -> String,
     ) -> Result<()> {
+        if self.format == PluginFormat::Name {
+            bail!(
+                "--output name: only status and hosts have names; leave it out, or name json or yaml"
+            );
+        }
+        self.print_rows(value, for_people, String::new).map(|_| ())
+    }
+
+    /// Prints an answer in the format that is asked for; returns false if nobody reads it any longer.
+    pub(super) fn print_rows(
+        &self,
+        value: &impl Serialize,
+        for_people: impl FnOnce(bool) -> String,
+        names: impl FnOnce() -> String,
+    ) -> Result<bool> {
         let said = match self.format {
             PluginFormat::Table => for_people(false),
             PluginFormat::Wide => for_people(true),
             PluginFormat::Json => serde_json::to_string_pretty(value)? + "\n",
             PluginFormat::Yaml => serde_saphyr::to_string(value)?,
+            PluginFormat::Name => names(),
         };
-        output(said.as_bytes())
+        let mut out = std::io::stdout().lock();
+        match out.write_all(said.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            result => Ok(result.map(|()| true)?),
+        }
     }
 
     /// Lists a kind in a namespace, or in all.

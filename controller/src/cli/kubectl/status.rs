@@ -162,8 +162,17 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
+/// Returns the names of the Gateways, as kubectl has them.
+pub(super) fn names(rows: &[GatewayRow]) -> String {
+    let names = rows.iter().map(|row| {
+        let name = plain(&row.name);
+        format!("gateway.gateway.networking.k8s.io/{name}\n")
+    });
+    names.collect()
+}
+
 /// Returns the table, and below it what is wrong.
-pub(super) fn text(rows: &[GatewayRow], wide: bool) -> String {
+pub(super) fn text(rows: &[GatewayRow], wide: bool, with_headings: bool) -> String {
     let mut headings = vec![
         "NAMESPACE",
         "NAME",
@@ -206,7 +215,8 @@ pub(super) fn text(rows: &[GatewayRow], wide: bool) -> String {
         }
         cells
     });
-    let mut text = table(&headings, cells.collect(), "No Gateways of Sesame found.");
+    let none = "No Gateways of Sesame found.";
+    let mut text = table(&headings, with_headings, cells.collect(), none);
     for row in rows {
         if !row.problems.is_empty() {
             // Writing to a String cannot fail.

@@ -5,22 +5,38 @@
 use comfy_table::{Table, presets};
 use jiff::SignedDuration;
 
-/// Returns a table with these headings; `none` if there are no rows.
-pub(super) fn table(headings: &[&str], rows: Vec<Vec<String>>, none: &str) -> String {
+/// Cell that has nothing, as kubectl shows it.
+const NONE: &str = "<none>";
+/// Space between two columns, as kubectl has it.
+const GAP: u16 = 3;
+
+/// Returns a table, with these headings if they are wanted; `none` if there are no rows.
+pub(super) fn table(
+    headings: &[&str],
+    with_headings: bool,
+    rows: Vec<Vec<String>>,
+    none: &str,
+) -> String {
     if rows.is_empty() {
         return format!("{none}\n");
     }
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(headings);
-    for row in rows {
-        table.add_row(row.iter().map(|cell| plain(or_dash(cell))));
+    table.load_style(presets::NOTHING);
+    if with_headings {
+        table.set_header(headings);
     }
-    let lines = table.lines().map(|line| line.trim().to_owned());
+    for row in rows {
+        table.add_row(row.iter().map(|cell| plain(or_none(cell))));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, GAP));
+    }
+    let lines = table.lines().map(|line| line.trim_end().to_owned());
     lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
-fn or_dash(cell: &str) -> &str {
-    if cell.is_empty() { "-" } else { cell }
+fn or_none(cell: &str) -> &str {
+    if cell.is_empty() { NONE } else { cell }
 }
 
 /// Returns a text without control characters.
@@ -57,14 +73,16 @@ mod tests {
             vec!["a".to_owned(), "\u{1b}[2J".to_owned()],
             vec!["longer".to_owned(), String::new()],
         ];
-        let text = table(&["NAME", "WHY"], rows, "none");
+        let bare = table(&["NAME", "WHY"], false, rows.clone(), "none");
+        assert!(bare.starts_with("a        \\u{1b}[2J\n"), "{bare}");
+        let text = table(&["NAME", "WHY"], true, rows, "none");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[1].ends_with("\\u{1b}[2J"), "{text}");
-        assert!(lines[2].ends_with('-'), "{text}");
+        assert_eq!(lines[2], "longer   <none>", "{text}");
         let column = lines[0].find("WHY");
         assert_eq!(lines[1].find('\\'), column, "{text}");
-        assert_eq!(table(&["NAME"], Vec::new(), "none"), "none\n");
+        assert_eq!(table(&["NAME"], true, Vec::new(), "none"), "none\n");
         assert_eq!(age(SignedDuration::from_secs(7200)), "2h");
     }
 }

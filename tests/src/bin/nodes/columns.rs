@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kubectl::Kubectl;
+use crate::plugin;
 use crate::stage::Stage;
 
 /// Looks at a Gateway that is served, and at a configuration that is good and one that is not.
@@ -48,6 +49,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     assert!(why.contains("spec.edge.udpSessionTimeout"), "{bad}");
     let both = ["delete", "sesameconfigurations", "good", "bad"];
     kubectl.ok(&[&both[..], &["--namespace=default"]].concat());
+    plugin::shows(stage).await;
 }
 
 /// Waits until the row that has this word has these entries, and returns it by the names of its columns.

@@ -66,6 +66,15 @@ impl Kubectl {
         command
     }
 
+    /// Runs it where it finds the plugins of a directory.
+    pub(crate) fn with_plugins(&self, directory: &Path, arguments: &[&str]) -> Output {
+        let mut path = directory.as_os_str().to_owned();
+        path.push(":/usr/bin:/bin");
+        let mut command = self.for_script(&self.program);
+        command.env("PATH", path).args(arguments);
+        tokio::task::block_in_place(|| command.output().expect("kubectl runs"))
+    }
+
     /// Runs it, and panics if it fails.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         checked(arguments, &self.run(arguments, ""))

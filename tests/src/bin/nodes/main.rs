@@ -24,6 +24,7 @@ mod node;
 mod node_files;
 mod objects;
 mod outages;
+mod plugin;
 mod pods;
 mod rollouts;
 mod serve;

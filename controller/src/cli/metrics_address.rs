@@ -1,0 +1,82 @@
+//! Arguments of the address that answers `/metrics` and shows the status page. Must not read the files that they name.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use sesame_http_server::guard::GuardFiles;
+
+use crate::run::MetricsAddress;
+
+#[derive(Debug, Default, Args)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of the options, as they are on the command line"
+)]
+pub(super) struct MetricsAddressArgs {
+    /// Address to serve /metrics and the status page on, instead of --listen, to everybody who can reach it, unless a token or
+    /// client certificates are asked for
+    #[arg(long, env = "SESAME_METRICS_ADDRESS", value_name = "ADDRESS:PORT")]
+    metrics_address: Option<SocketAddr>,
+    /// Certificate chain (PEM) with which the metrics address speaks TLS; it is read again when it has changed
+    #[arg(long, env = "SESAME_METRICS_CERTIFICATE", value_name = "FILE")]
+    metrics_certificate: Option<PathBuf>,
+    /// Private key (PEM) of that certificate
+    #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
+    metrics_key: Option<PathBuf>,
+    /// Authorities (PEM) of which callers of the metrics address have to show a certificate
+    #[arg(long, env = "SESAME_METRICS_CLIENT_CA", value_name = "FILE")]
+    metrics_client_ca: Option<PathBuf>,
+    /// File with the bearer token that callers of the metrics address have to send
+    #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
+    metrics_token_file: Option<PathBuf>,
+}
+
+impl MetricsAddressArgs {
+    /// Returns the address with its guard; none if metrics are beside the probes, which have no guard.
+    pub(super) fn address(self) -> Result<Option<MetricsAddress>> {
+        let Self {
+            metrics_address,
+            metrics_certificate,
+            metrics_key,
+            metrics_client_ca,
+            metrics_token_file,
+        } = self;
+        let guard = GuardFiles {
+            certificate: metrics_certificate,
+            key: metrics_key,
+            client_ca: metrics_client_ca,
+            token: metrics_token_file,
+        };
+        ensure!(
+            metrics_address.is_some() || guard == GuardFiles::default(),
+            "--metrics-certificate, --metrics-key, --metrics-client-ca and --metrics-token-file guard the address of --metrics-address, which is missing; the one of --listen has no guard"
+        );
+        Ok(metrics_address.map(|address| MetricsAddress { address, guard }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_without_an_address_is_refused() {
+        let none = MetricsAddressArgs::default;
+        assert_eq!(none().address().expect("no address"), None);
+        let guarded = MetricsAddressArgs {
+            metrics_token_file: Some("token".into()),
+            ..none()
+        };
+        let error = guarded.address().expect_err("nothing is guarded");
+        assert!(error.to_string().contains("--metrics-address"), "{error}");
+        let metrics_address = "127.0.0.1:8082".parse().ok();
+        let open = MetricsAddressArgs {
+            metrics_address,
+            ..none()
+        };
+        let address = open.address().expect("an address").expect("an address");
+        assert_eq!(address.guard, GuardFiles::default());
+    }
+}

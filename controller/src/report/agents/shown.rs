@@ -1,0 +1,45 @@
+//! The reports as they are shown to people. Must not decide which of them count.
+
+use std::time::Duration;
+
+use super::Agents;
+use crate::report::fleet::patience;
+use crate::report::liveness::Moment;
+use crate::report::report_refusal::ReportRefusal;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::GatewayAgent;
+
+/// A report that counts, as it is shown.
+pub(in crate::report) struct ShownReport<'a> {
+    /// Name under which the Gateway is published.
+    pub(in crate::report) gateway: &'a NamespacedName,
+    pub(in crate::report) agent: &'a GatewayAgent,
+    /// Time since the host was last heard of.
+    pub(in crate::report) silence: Duration,
+    /// True if that is too long.
+    pub(in crate::report) lost: bool,
+}
+
+impl Agents {
+    /// Returns all reports that count, by Gateway.
+    pub(in crate::report) fn shown(&self, now: Moment) -> impl Iterator<Item = ShownReport<'_>> {
+        let all = self.by_gateway.iter();
+        let all = all.flat_map(|(gateway, of_it)| of_it.iter().map(move |it| (gateway, it)));
+        all.map(move |(gateway, (name, agent))| {
+            let silence = self.liveness.of(name, now);
+            let status = agent.status.as_ref();
+            let patience = status.map(|status| patience(status, self.lost_after));
+            ShownReport {
+                gateway,
+                agent,
+                silence,
+                lost: patience.is_some_and(|patience| silence > patience),
+            }
+        })
+    }
+
+    /// Returns the names of those that count for nothing, with the reasons.
+    pub(in crate::report) fn refusals(&self) -> impl Iterator<Item = (&String, &ReportRefusal)> {
+        self.refused.iter()
+    }
+}

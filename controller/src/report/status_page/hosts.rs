@@ -1,0 +1,133 @@
+//! Hosts on the status page: what they serve, and what they refuse. Pure.
+
+use std::time::Duration;
+
+use sesame_gateway_api::status::AgentState;
+use sesame_http_server::page::{Cell, Page};
+use sesame_published::{GatewayAgentStatus, RefusedRule};
+
+use super::first_rows::FirstRows;
+use super::short;
+use crate::report::agents::Agents;
+use crate::report::liveness::Moment;
+use crate::statuses::ResolvedStatuses;
+
+/// Shows all hosts. `wanted` is what the host has read, and `newest` what is to be published.
+pub(super) fn hosts(page: &mut Page, resolved: &ResolvedStatuses, agents: &Agents, now: Moment) {
+    let mut rows = FirstRows::default();
+    for shown in agents.shown(now) {
+        let none = GatewayAgentStatus::default();
+        let status = shown.agent.status.as_ref().unwrap_or(&none);
+        let newest = resolved.revisions.get(shown.gateway);
+        let newest = newest.map(|revision| short(revision)).unwrap_or_default();
+        let is_well =
+            status.state == AgentState::Serving && status.applied_revision == newest && !shown.lost;
+        rows.add(!is_well, || {
+            let revision = |revision: &str| {
+                if revision == newest {
+                    Cell::Plain(revision.to_owned())
+                } else {
+                    Cell::Bad(revision.to_owned())
+                }
+            };
+            let expiry = status.next_certificate_expiry;
+            [
+                shown.agent.spec.host.as_str().into(),
+                shown.gateway.to_string().into(),
+                state(status, shown.lost),
+                newest.as_str().into(),
+                revision(&status.wanted_revision),
+                revision(&status.applied_revision),
+                status.addresses.join(", ").into(),
+                expiry
+                    .map_or_else(String::new, |at| format!("{at:.0}"))
+                    .into(),
+                age(shown.silence).into(),
+            ]
+        });
+    }
+    let headings = [
+        "Host",
+        "Gateway",
+        "State",
+        "Newest",
+        "Wanted",
+        "Applied",
+        "Addresses",
+        "First certificate expires",
+        "Heard of",
+    ];
+    rows.show(page, "Hosts", headings);
+    let mut rows = FirstRows::default();
+    for (name, why) in agents.refusals() {
+        rows.add(true, || [name.as_str().into(), Cell::Bad(why.to_string())]);
+    }
+    let heading = "Reports that count for nothing";
+    rows.show(page, heading, ["GatewayAgent", "Reason"]);
+}
+
+fn state(status: &GatewayAgentStatus, lost: bool) -> Cell {
+    let mut words = status.state.to_string();
+    if status.draining {
+        words.push_str(", draining");
+    }
+    if !status.message.is_empty() {
+        words.push_str(": ");
+        words.push_str(&status.message);
+    }
+    if lost {
+        Cell::Bad(format!("lost; it was {words}"))
+    } else if status.state == AgentState::Serving {
+        Cell::Good(words)
+    } else {
+        Cell::Bad(words)
+    }
+}
+
+fn age(silence: Duration) -> String {
+    match silence.as_secs() {
+        seconds @ 0..120 => format!("{seconds}s ago"),
+        seconds @ 120..7200 => format!("{}m ago", seconds / 60),
+        seconds => format!("{}h ago", seconds / 3600),
+    }
+}
+
+/// Shows what hosts leave out, because their Envoy refuses it or because they do not have it.
+pub(super) fn refused(page: &mut Page, agents: &Agents, now: Moment) {
+    let mut rows = FirstRows::default();
+    for shown in agents.shown(now) {
+        let Some(status) = &shown.agent.status else {
+            continue;
+        };
+        let mut add = |part: String, why: &str| {
+            rows.add(true, || {
+                [
+                    shown.agent.spec.host.as_str().into(),
+                    shown.gateway.to_string().into(),
+                    part.into(),
+                    Cell::Bad(why.to_owned()),
+                ]
+            });
+        };
+        for listener in &status.refused_listeners {
+            add(listener.name.clone(), &listener.reason);
+        }
+        for one in &status.unshown_certificates {
+            add(format!("certificate of {}", one.listener), &one.reason);
+        }
+        for address in &status.unusable_addresses {
+            add(format!("address {}", address.address), &address.reason);
+        }
+        for route in &status.refused_routes {
+            for RefusedRule { rule, reason } in &route.rules {
+                add(format!("{}/rules/{rule}", route.route), reason);
+            }
+            for RefusedRule { rule, reason } in &route.backends {
+                let part = format!("a backend of {}/rules/{rule}", route.route);
+                add(part, reason);
+            }
+        }
+    }
+    let headings = ["Host", "Gateway", "Part", "Reason"];
+    rows.show(page, "Left out by hosts", headings);
+}

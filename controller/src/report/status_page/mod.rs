@@ -1,0 +1,154 @@
+//! The status page of the controller: what this replica knows of Gateways, routes, hosts and certificates, for a browser. Pure.
+//!
+//! It shows what statuses and reports say, changes nothing, and must hold nothing of a key but the name of its Secret.
+
+mod first_rows;
+mod hosts;
+mod objects;
+
+use jiff::Timestamp;
+use sesame_gateway_api::expiry::{Expiry, ExpiryOf, ExpiryPhase};
+use sesame_http_server::page::{Cell, Page};
+
+use self::first_rows::FirstRows;
+use super::agents::Agents;
+use super::compose::Reports;
+use super::liveness::Moment;
+use crate::statuses::{ProvisionReport, ResolvedStatuses};
+
+/// Number of digits of a revision that are shown: as many as hosts report.
+const SHOWN_DIGITS: usize = 12;
+
+/// Everything that the page shows.
+pub(super) struct ReplicaFacts<'a> {
+    /// Name of this replica.
+    pub(super) identity: &'a str,
+    pub(super) leads: bool,
+    pub(super) api_server_answers: bool,
+    /// Reason for not being ready.
+    pub(super) unready: Option<&'a str>,
+    /// Outcome of the last resolution; none before the first.
+    pub(super) resolved: Option<&'a ResolvedStatuses>,
+    pub(super) reports: Reports<'a>,
+    pub(super) agents: &'a Agents,
+    pub(super) now: Moment,
+}
+
+/// Returns the page.
+pub(super) fn page(facts: &ReplicaFacts<'_>) -> Page {
+    let mut page = Page::new("Sesame controller");
+    summary(&mut page, facts);
+    let Some(resolved) = facts.resolved else {
+        return page;
+    };
+    let (reports, now) = (&facts.reports, facts.now.wall);
+    objects::gateways(&mut page, resolved, reports, now);
+    problems(&mut page, resolved, reports);
+    objects::listeners(&mut page, resolved, reports, now);
+    hosts::hosts(&mut page, resolved, facts.agents, facts.now);
+    hosts::refused(&mut page, facts.agents, facts.now);
+    objects::conditions(&mut page, resolved, reports, now);
+    certificates(&mut page, resolved, now);
+    page
+}
+
+fn summary(page: &mut Page, facts: &ReplicaFacts<'_>) {
+    page.paragraph(match facts.unready {
+        None => Cell::Good("This replica is ready.".to_owned()),
+        Some(why) => Cell::Bad(format!("This replica is not ready: {why}")),
+    });
+    page.paragraph(if facts.leads {
+        "It leads: it publishes and writes statuses."
+    } else {
+        "It does not lead, and writes nothing; problems with publishing are on the page of the replica that leads."
+    });
+    if !facts.api_server_answers {
+        page.paragraph(Cell::Bad(
+            "The API server does not answer it: what is below is of before.".to_owned(),
+        ));
+    }
+    let (identity, version) = (facts.identity, env!("CARGO_PKG_VERSION"));
+    page.paragraph(format!(
+        "Controller {version}, replica {identity}; this page is of {:.0}",
+        facts.now.wall
+    ));
+}
+
+/// Shows what keeps Gateways from being published, or from having their Service or fleet.
+fn problems(page: &mut Page, resolved: &ResolvedStatuses, reports: &Reports<'_>) {
+    let ProvisionReport {
+        without_service,
+        without_upstream,
+        without_fleet,
+        released,
+    } = reports.provisioned;
+    let mut rows = FirstRows::default();
+    for (what, all) in [
+        (
+            "cannot be published; what was published before is served",
+            &resolved.unpublishable,
+        ),
+        ("is not published yet", reports.failures),
+        ("has no Service", without_service),
+        ("has no second Gateway as it should be", without_upstream),
+        ("has no fleet as it should be", without_fleet),
+        ("has a fleet that was let go", released),
+    ] {
+        for (gateway, why) in all {
+            let row = || {
+                [
+                    gateway.to_string().into(),
+                    what.into(),
+                    Cell::Bad(why.clone()),
+                ]
+            };
+            rows.add(true, row);
+        }
+    }
+    rows.show(page, "Publishing", ["Gateway", "Problem", "Reason"]);
+}
+
+fn certificates(page: &mut Page, resolved: &ResolvedStatuses, now: Timestamp) {
+    let mut rows = FirstRows::default();
+    for (gateway, expiries) in &resolved.expiries {
+        for expiry in expiries {
+            let fresh = expiry.phase(now) == ExpiryPhase::Fresh;
+            rows.add(!fresh, || {
+                let Expiry {
+                    name,
+                    of,
+                    not_before: _,
+                    not_after,
+                } = expiry;
+                let end = Timestamp::from_second(*not_after);
+                let end = end.map_or_else(|_| not_after.to_string(), |end| end.to_string());
+                [
+                    name.as_str().into(),
+                    of_what(of).into(),
+                    gateway.to_string().into(),
+                    if fresh {
+                        Cell::Plain(end)
+                    } else {
+                        Cell::Bad(end)
+                    },
+                ]
+            });
+        }
+    }
+    let headings = ["Object", "What expires", "Gateway", "Expires"];
+    rows.show(page, "Certificates", headings);
+}
+
+fn of_what(of: &ExpiryOf) -> String {
+    match of {
+        ExpiryOf::Leaf => "certificate".to_owned(),
+        ExpiryOf::Authority(subject) => format!("authority {subject}"),
+        ExpiryOf::RevocationList(issuer) => format!("revocation list of {issuer}"),
+        ExpiryOf::Staple { demanded: _ } => "OCSP response".to_owned(),
+    }
+}
+
+/// Returns the first digits of a revision.
+fn short(revision: &str) -> String {
+    revision.chars().take(SHOWN_DIGITS).collect()
+}

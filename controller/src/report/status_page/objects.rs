@@ -1,0 +1,276 @@
+//! Gateways, their listeners and the conditions of all objects on the status page. Pure.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use sesame_gateway_api::api::{NamespacedName, ParentRef};
+use sesame_gateway_api::status::{
+    Condition, ConditionStatus, ConditionType, GatewayStatus, ListenerStatus, PolicyStatus,
+    RouteStatus, Statuses,
+};
+use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_http_server::page::{Cell, Page};
+
+use super::first_rows::FirstRows;
+use super::short;
+use crate::report::compose::{Reports, Status, compose};
+use crate::statuses::ResolvedStatuses;
+
+/// Shows all Gateways of ours.
+pub(super) fn gateways(
+    page: &mut Page,
+    resolved: &ResolvedStatuses,
+    reports: &Reports<'_>,
+    now: Timestamp,
+) {
+    let mut rows = FirstRows::default();
+    for name in resolved.statuses.gateways.keys() {
+        let key = Kind::Gateway.named(name.clone());
+        if let Some(Status::Gateway(status)) = compose(&key, resolved, reports, now) {
+            let faults: Vec<&Condition> = faults(&status.conditions).collect();
+            let row = || gateway(name, &status, &faults, resolved, reports);
+            rows.add(!faults.is_empty(), row);
+        }
+    }
+    let headings = [
+        "Gateway",
+        "Programmed",
+        "Addresses",
+        "Revision",
+        "Hosts",
+        "Problem",
+    ];
+    rows.show(page, "Gateways", headings);
+}
+
+fn gateway(
+    name: &NamespacedName,
+    status: &GatewayStatus,
+    faults: &[&Condition],
+    resolved: &ResolvedStatuses,
+    reports: &Reports<'_>,
+) -> [Cell; 6] {
+    let published_as = resolved.published_as(name);
+    let shown = if published_as == name {
+        name.to_string()
+    } else {
+        format!("{name}, published as {published_as}")
+    };
+    let mut programmed = status.conditions.iter();
+    let programmed = programmed.find(|it| it.type_ == ConditionType::Programmed);
+    let programmed = programmed.map_or(Cell::Bad("Unknown".to_owned()), |it| {
+        let text = it.status.to_string();
+        match it.status {
+            ConditionStatus::True => Cell::Good(text),
+            ConditionStatus::False | ConditionStatus::Unknown => Cell::Bad(text),
+        }
+    });
+    let addresses = status.addresses.iter().map(|it| it.value.as_str());
+    let addresses: Vec<&str> = addresses.collect();
+    let revision = resolved.revisions.get(published_as);
+    let problems = faults
+        .iter()
+        .map(|it| format!("{}: {}", it.reason, it.message));
+    let problems: Vec<String> = problems.collect();
+    [
+        shown.into(),
+        programmed,
+        addresses.join(", ").into(),
+        revision
+            .map(|revision| short(revision))
+            .unwrap_or_default()
+            .into(),
+        hosts(name, reports),
+        Cell::Bad(problems.join("; ")),
+    ]
+}
+
+/// Returns how many hosts have the Gateway as it is now, and how many are lost.
+fn hosts(name: &NamespacedName, reports: &Reports<'_>) -> Cell {
+    let Some(fleet) = reports.fleets.get(name) else {
+        return "none".into();
+    };
+    let (ready, all) = (fleet.programmed.hosts_ready, fleet.programmed.hosts);
+    match fleet.lost.len() {
+        0 => format!("{ready} of {all}").into(),
+        lost => Cell::Bad(format!("{ready} of {all}, {lost} lost")),
+    }
+}
+
+/// Shows the listeners of Gateways and ListenerSets.
+pub(super) fn listeners(
+    page: &mut Page,
+    resolved: &ResolvedStatuses,
+    reports: &Reports<'_>,
+    now: Timestamp,
+) {
+    let mut rows = FirstRows::default();
+    let all = &resolved.statuses;
+    let gateways = all.gateways.keys().map(|name| (Kind::Gateway, name));
+    let sets = all
+        .listener_sets
+        .keys()
+        .map(|name| (Kind::ListenerSet, name));
+    for (kind, name) in gateways.chain(sets) {
+        let key = kind.named(name.clone());
+        let listeners = match compose(&key, resolved, reports, now) {
+            Some(Status::Gateway(status)) => status.listeners,
+            Some(Status::ListenerSet(status)) => status.listeners,
+            _ => Vec::new(),
+        };
+        for ListenerStatus {
+            name,
+            supported_kinds: _,
+            attached_routes,
+            conditions,
+        } in &listeners
+        {
+            let problems = faults(conditions).map(|it| format!("{}: {}", it.reason, it.message));
+            let problems: Vec<String> = problems.collect();
+            rows.add(!problems.is_empty(), || {
+                [
+                    key.to_string().into(),
+                    name.as_str().into(),
+                    attached_routes.to_string().into(),
+                    if problems.is_empty() {
+                        Cell::Good("open".to_owned())
+                    } else {
+                        Cell::Bad(problems.join("; "))
+                    },
+                ]
+            });
+        }
+    }
+    let headings = ["Object", "Listener", "Attached routes", "State"];
+    rows.show(page, "Listeners", headings);
+}
+
+fn faults(conditions: &[Condition]) -> impl Iterator<Item = &Condition> {
+    conditions.iter().filter(|condition| condition.is_fault())
+}
+
+/// Shows the conditions of all objects, without those of listeners.
+// Long: one kind after the other, so that none is forgotten.
+pub(super) fn conditions(
+    page: &mut Page,
+    resolved: &ResolvedStatuses,
+    reports: &Reports<'_>,
+    now: Timestamp,
+) {
+    let Statuses {
+        gateway_classes,
+        gateways,
+        listener_sets,
+        routes,
+        backend_tls_policies,
+        gateway_mesh_policies,
+        mesh_ocg_policies,
+        x_telemetry_policies,
+        x_backends,
+        x_backend_traffic_policies,
+    } = &resolved.statuses;
+    let mut rows = FirstRows::default();
+    let mut few: Vec<ObjectKey> = Vec::new();
+    let mut add = |kind: Kind, names: Vec<&NamespacedName>| {
+        few.extend(names.into_iter().map(|name| kind.named(name.clone())));
+    };
+    add(Kind::GatewayClass, gateway_classes.keys().collect());
+    add(Kind::Gateway, gateways.keys().collect());
+    add(Kind::ListenerSet, listener_sets.keys().collect());
+    for (kind, policies) in [
+        (Kind::BackendTlsPolicy, backend_tls_policies),
+        (Kind::GatewayMeshPolicy, gateway_mesh_policies),
+        (Kind::MeshOcgPolicy, mesh_ocg_policies),
+        (Kind::XTelemetryPolicy, x_telemetry_policies),
+        (Kind::XBackend, x_backends),
+        (Kind::XBackendTrafficPolicy, x_backend_traffic_policies),
+    ] {
+        add(kind, policies.keys().collect());
+    }
+    for key in few {
+        if let Some(status) = compose(&key, resolved, reports, now) {
+            add_status(&mut rows, &key, &status);
+        }
+    }
+    let fleets = reports.fleets.values();
+    let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
+    for (key, status) in routes {
+        // There may be very many of them, and hosts refuse few.
+        if refused.is_empty() || !refused.contains(&key.to_string()) {
+            add_route(&mut rows, key, status);
+        } else if let Some(status) = compose(key, resolved, reports, now) {
+            add_status(&mut rows, key, &status);
+        }
+    }
+    let headings = ["Object", "Part", "Condition", "Reason", "Message"];
+    rows.show(page, "Objects", headings);
+}
+
+type ConditionRows = FirstRows<5>;
+
+fn add_status(rows: &mut ConditionRows, key: &ObjectKey, status: &Status) {
+    match status {
+        Status::Class(status) => add_conditions(rows, key, None, &status.conditions),
+        Status::Gateway(status) => add_conditions(rows, key, None, &status.conditions),
+        Status::ListenerSet(status) => add_conditions(rows, key, None, &status.conditions),
+        Status::Route(status) => add_route(rows, key, status),
+        Status::Policy(PolicyStatus { ancestors }) => {
+            for ancestor in ancestors {
+                let of = Some(&ancestor.ancestor_ref);
+                add_conditions(rows, key, of, &ancestor.conditions);
+            }
+        }
+    }
+}
+
+fn add_route(rows: &mut ConditionRows, key: &ObjectKey, RouteStatus { parents }: &RouteStatus) {
+    for parent in parents {
+        add_conditions(rows, key, Some(&parent.parent_ref), &parent.conditions);
+    }
+}
+
+fn add_conditions(
+    rows: &mut ConditionRows,
+    key: &ObjectKey,
+    part: Option<&ParentRef>,
+    conditions: &[Condition],
+) {
+    for condition in conditions {
+        let is_fault = condition.is_fault();
+        rows.add(is_fault, || {
+            let said = format!("{}={}", condition.type_, condition.status);
+            [
+                key.to_string().into(),
+                part.map(reference).unwrap_or_default().into(),
+                if is_fault {
+                    Cell::Bad(said)
+                } else {
+                    Cell::Good(said)
+                },
+                condition.reason.to_string().into(),
+                condition.message.as_str().into(),
+            ]
+        });
+    }
+}
+
+/// Returns the name that a reference holds, with its section and port.
+fn reference(reference: &ParentRef) -> String {
+    let ParentRef {
+        group: _,
+        kind: _,
+        namespace,
+        name,
+        section_name,
+        port,
+    } = reference;
+    let port = port.map(|port| port.to_string());
+    let parts = [
+        namespace.as_ref(),
+        Some(name),
+        section_name.as_ref(),
+        port.as_ref(),
+    ];
+    let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+    parts.join("/")
+}

@@ -1,0 +1,65 @@
+//! The addresses that a replica answers at: one for probes, and one with a guard, for metrics and the status page.
+//!
+//! They are opened anew whenever everything begins anew, but the guard stays: a fault in its files must neither end the process nor
+//! open the address.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use sesame_http_server::GuardedCallers;
+use sesame_http_server::guard::{Guard, GuardFiles};
+use tokio::net::TcpListener;
+
+/// Address of metrics and the status page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MetricsAddress {
+    pub(crate) address: SocketAddr,
+    /// Files that say who may ask there.
+    pub(crate) guard: GuardFiles,
+}
+
+/// Addresses of a replica.
+pub(super) struct Addresses {
+    listen: SocketAddr,
+    guarded: Option<(SocketAddr, Arc<Guard>)>,
+}
+
+/// Sockets of a replica.
+pub(super) struct OpenAddresses {
+    pub(super) probes: TcpListener,
+    pub(super) guarded: Option<GuardedCallers>,
+}
+
+impl Addresses {
+    /// Reads the files of the guard, if there is one.
+    pub(super) fn new(listen: SocketAddr, metrics: Option<&MetricsAddress>) -> Result<Self> {
+        let guarded = metrics.map(|MetricsAddress { address, guard }| {
+            let guard = Guard::new(guard.clone())
+                .with_context(|| format!("--metrics-address {address} cannot be guarded"))?;
+            Ok::<_, anyhow::Error>((*address, Arc::new(guard)))
+        });
+        Ok(Self {
+            listen,
+            guarded: guarded.transpose()?,
+        })
+    }
+
+    /// Listens on all of them.
+    pub(super) async fn open(&self) -> Result<OpenAddresses> {
+        let Self { listen, guarded } = self;
+        let probes = TcpListener::bind(listen).await;
+        let probes = probes.with_context(|| format!("--listen {listen}: cannot listen"))?;
+        let guarded = match guarded {
+            None => None,
+            Some((address, guard)) => {
+                let listener = TcpListener::bind(address)
+                    .await
+                    .with_context(|| format!("--metrics-address {address}: cannot listen"))?;
+                let guard = Arc::clone(guard);
+                Some(GuardedCallers { listener, guard })
+            }
+        };
+        Ok(OpenAddresses { probes, guarded })
+    }
+}

@@ -1,0 +1,173 @@
+//! The address that has a guard: metrics and the status page, for those who may see them.
+//!
+//! It must never show anything to somebody whom the guard does not admit. A page is made at most once a second, whoever asks how often.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response, StatusCode};
+use sesame_http_server::GuardedCallers;
+use sesame_http_server::page::{Cell, Page};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use super::{METRICS, Metrics, UnreadyReason, not_found, text};
+
+/// Seconds after which a browser asks again.
+const REFRESH_SECONDS: u32 = 10;
+/// Time for which a page is shown again as it is.
+const FRESH: Duration = Duration::from_secs(1);
+/// Time in which a page is made; it takes some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Request for a page, by a browser.
+#[derive(Debug)]
+pub(crate) struct PageAsk {
+    /// Reason for not being ready; none if the replica is.
+    pub(crate) unready: Option<String>,
+    /// Place for the page.
+    pub(crate) answer: oneshot::Sender<Page>,
+}
+
+/// Source of status pages.
+pub(crate) struct StatusPages {
+    asks: mpsc::Sender<PageAsk>,
+    readiness: UnreadyReason,
+    fresh: Duration,
+    patience: Duration,
+    last: Mutex<Option<(Instant, Page)>>,
+}
+
+impl StatusPages {
+    /// Returns a source that asks for pages over this channel.
+    pub(crate) fn new(asks: mpsc::Sender<PageAsk>, readiness: UnreadyReason) -> Self {
+        Self {
+            asks,
+            readiness,
+            fresh: FRESH,
+            patience: PATIENCE,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// Returns the page of this moment, or of the second before it.
+    async fn page(&self) -> Page {
+        let mut last = self.last.lock().await;
+        let known = last
+            .as_ref()
+            .filter(|(made, _)| made.elapsed() < self.fresh);
+        if let Some((_, page)) = known {
+            return page.clone();
+        }
+        let unready = (self.readiness)().err();
+        let page = match timeout(self.patience, self.ask(unready.clone())).await {
+            Ok(Some(page)) => page,
+            _ => without_objects(unready),
+        };
+        *last = Some((Instant::now(), page.clone()));
+        page
+    }
+
+    async fn ask(&self, unready: Option<String>) -> Option<Page> {
+        let (answer, page) = oneshot::channel();
+        self.asks.send(PageAsk { unready, answer }).await.ok()?;
+        page.await.ok()
+    }
+}
+
+/// Returns a page for a replica that knows nothing yet.
+fn without_objects(unready: Option<String>) -> Page {
+    let mut page = Page::new("Sesame controller");
+    let why = unready.unwrap_or_else(|| "its objects are not to be had just now".to_owned());
+    page.paragraph(Cell::Bad(format!("This replica is not ready: {why}")));
+    page
+}
+
+/// Answers everybody whom the guard admits until the task is dropped.
+pub(crate) async fn serve_guarded(
+    callers: GuardedCallers,
+    metrics: Arc<Metrics>,
+    pages: StatusPages,
+) {
+    let (guard, pages) = (Arc::clone(&callers.guard), Arc::new(pages));
+    let answer = move |request: Request<Incoming>| {
+        let (guard, pages, metrics) = (guard.clone(), Arc::clone(&pages), Arc::clone(&metrics));
+        async move {
+            if let Some(refused) = guard.refusal(request.headers()) {
+                return refused.map(Full::new);
+            }
+            answer(request.method(), request.uri().path(), &metrics, &pages).await
+        }
+    };
+    sesame_http_server::serve(callers, answer).await;
+}
+
+async fn answer(
+    method: &Method,
+    path: &str,
+    metrics: &Metrics,
+    pages: &StatusPages,
+) -> Response<Full<Bytes>> {
+    match (method, path) {
+        (&Method::GET, "/metrics") => text(StatusCode::OK, METRICS, metrics.text()),
+        (&Method::GET, "/" | "/status") => {
+            let page = pages.page().await;
+            page.response(REFRESH_SECONDS).map(Full::new)
+        }
+        _ => not_found("/status or /metrics"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(asks: mpsc::Sender<PageAsk>, fresh: Duration) -> StatusPages {
+        let readiness: UnreadyReason = Arc::new(|| Err("nothing <was> read".to_owned()));
+        StatusPages {
+            fresh,
+            patience: Duration::from_millis(1),
+            ..StatusPages::new(asks, readiness)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_is_made_once_for_all_who_ask_while_it_is_fresh() {
+        for (fresh, expected) in [(Duration::MAX, 1), (Duration::ZERO, 9)] {
+            let (asks, mut asked) = mpsc::channel(1);
+            let maker = tokio::spawn(async move {
+                let mut made = 0;
+                while let Some(PageAsk { answer, .. }) = asked.recv().await {
+                    made += 1;
+                    let _ = answer.send(Page::new(&format!("page {made}")));
+                }
+                made
+            });
+            let pages = StatusPages {
+                patience: PATIENCE,
+                ..source(asks, fresh)
+            };
+            for _ in 0..9 {
+                assert!(pages.page().await.html(1).contains("page "));
+            }
+            drop(pages);
+            assert_eq!(maker.await.unwrap(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_replica_whose_objects_are_not_to_be_had_says_why_it_is_not_ready() {
+        // Nobody reads the first; of the second, the reader is gone.
+        let (silent, _unread) = mpsc::channel(1);
+        let (gone, _) = mpsc::channel(1);
+        for asks in [silent, gone] {
+            let html = source(asks, FRESH).page().await.html(1);
+            assert!(
+                html.contains("not ready: nothing &lt;was&gt; read"),
+                "{html}"
+            );
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The address of the controller that has a guard: who gets metrics and the status page, what that says, and that nothing in it is
+//! markup but its own. With a real API server, and shown by a real browser.
+
+use std::net::SocketAddr;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sesame_tests::browser::{document, take_picture};
+use sesame_tests::certs::{Authority, Leaf};
+use sesame_tests::client::{Reply, Request};
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, SOON, deployed};
+use sesame_tests::manifests::{
+    edge, edge_name, http_listener, http_route, https_listener, path, rule_to, served,
+};
+use sesame_tests::ports::free_port;
+use sesame_tests::reports::{report, say, say_serving};
+use sesame_tests::wait::{eventually, holds};
+
+const HOSTILE: &str = "<img src=x onerror=alert(1)><script>document.title='owned'</script>";
+const BINDING: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/sesame-reports";
+const TOKEN: &str = "0123456789abcdef";
+const NEXT_TOKEN: &str = "fedcba9876543210";
+
+/// An address that is free, as the flag has it.
+fn address() -> (SocketAddr, String) {
+    let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    (address, format!("--metrics-address={address}"))
+}
+
+async fn ask(address: SocketAddr, path: &str) -> Reply {
+    let reply = Request::get(address, "controller", path).send().await;
+    reply.expect("an answer")
+}
+
+/// Waits until the page has all of these.
+async fn wait_page(address: SocketAddr, parts: &[&str]) -> String {
+    eventually("the page says it", SOON, async || {
+        let reply = Request::get(address, "controller", "/status").send().await;
+        let reply = reply.map_err(|error| format!("{error:#}"))?;
+        let body = String::from_utf8_lossy(&reply.body).into_owned();
+        let missing = parts.iter().find(|part| !body.contains(**part));
+        holds(missing.is_none(), || {
+            format!("{missing:?} is not in {body}")
+        })?;
+        Ok::<_, String>(body)
+    })
+    .await
+}
+
+/// A Gateway, a route that works and, as the last one, a route with a rule that does not, whose message quotes what is hostile.
+fn objects(certificate: &Leaf) -> Vec<Value> {
+    let mut objects = edge(&[
+        http_listener("http", 80, ""),
+        https_listener("https", 443, "shop.example.com", "shop"),
+    ]);
+    objects.push(certificate.secret("shop"));
+    objects.extend(served(
+        "cart",
+        &["192.0.2.7:80".parse().expect("an address")],
+    ));
+    objects.push(http_route(
+        "shop",
+        &["shop.example.com"],
+        &[rule_to("cart", &[])],
+    ));
+    let bad = path("RegularExpression", &format!("{HOSTILE}("));
+    objects.push(http_route(
+        "bad",
+        &["bad.example.com"],
+        &[
+            rule_to("cart", &[bad]),
+            rule_to("cart", &[path("PathPrefix", "/good")]),
+        ],
+    ));
+    objects
+}
+
+/// Reports of a host that serves, of one that has been silent for an hour, and of one that says what is hostile.
+async fn hosts_report(cluster: &TestCluster) {
+    let (admin, gateway) = (cluster.admin(), edge_name());
+    say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
+    let an_hour_ago = Timestamp::now() - SignedDuration::from_hours(1);
+    let lost = json!({"state": "Serving", "appliedRevision": "0123456789ab", "addresses": ["192.0.2.2"],
+        "heartbeat": an_hour_ago});
+    let said = say(admin, &gateway, "host-2", &lost).await;
+    said.expect("a report");
+    let hostile = json!({
+        "state": "Degraded", "message": format!("a revision is held: {HOSTILE}"),
+        "wantedRevision": HOSTILE, "appliedRevision": "0123456789ab", "addresses": [HOSTILE],
+        "refusedListeners": [{"name": HOSTILE, "reason": HOSTILE}],
+        "refusedRoutes": [{"route": "HTTPRoute/default/shop", "rules": [{"rule": 0, "reason": HOSTILE}], "works": true}],
+        "nextCertificateExpiry": "2030-01-01T00:00:00Z",
+    });
+    let said = say(admin, &gateway, "host-3", &hostile).await;
+    said.expect("a report");
+}
+
+/// Texts of the page about all this.
+const SAID: [&str; 13] = [
+    "This replica is ready.",
+    "It leads",
+    "<td>default/edge</td>",
+    "1 of 3, 1 lost",
+    "<td>Gateway/default/edge</td><td>https</td><td>1</td>",
+    "<td>HTTPRoute/default/shop</td><td>edge</td>",
+    "Accepted=True",
+    "PartiallyInvalid",
+    "<td>Secret/default/shop</td><td>certificate</td><td>default/edge</td>",
+    "lost; it was Serving",
+    "Degraded: a revision is held: &lt;img",
+    "HTTPRoute/default/shop/rules/0",
+    "2030-01-01T00:00:00Z",
+];
+
+fn only_our_markup(page: &str) {
+    let text = page.replace("&lt;img src=x", "");
+    for part in ["<img", "<script", "src=", "href=", "PRIVATE KEY"] {
+        assert!(!text.contains(part), "{part}: {page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_tells_what_a_replica_knows_and_takes_nothing_for_markup() {
+    let cluster = deployed(Channel::Standard).await;
+    let ((first, at_first), (second, at_second)) = (address(), address());
+    let controller = ControllerUnderTest::start(&cluster, &[&at_first]).await;
+    let leaf = Authority::new("page").issue(&["shop.example.com"]);
+    cluster.apply_all(&objects(&leaf)).await;
+    hosts_report(&cluster).await;
+    let page = wait_page(first, &SAID).await;
+    only_our_markup(&page);
+    // An API server refuses it, if it has been told to.
+    cluster.delete(BINDING).await;
+    eventually(
+        "a report that no host may have written is told",
+        SOON,
+        async || {
+            // The controller removes it after a while.
+            let forged = report("forged", "default/edge", "host-4");
+            let applied = cluster.admin().apply_value(&forged).await;
+            applied.map_err(|error| error.to_string())?;
+            let body = ask(first, "/status").await.body;
+            let body = String::from_utf8_lossy(&body).into_owned();
+            holds(body.contains("<td>forged</td>"), || body)
+        },
+    )
+    .await;
+    let reply = ask(first, "/").await;
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("cache-control", "no-store"),
+    ] {
+        assert_eq!(reply.header(name), Some(value), "{:?}", reply.headers);
+    }
+    let policy = reply.header("content-security-policy");
+    assert!(
+        policy.is_some_and(|it| it.starts_with("default-src 'none'; style-src 'sha256-")),
+        "{policy:?}"
+    );
+    assert_eq!(ask(first, "/healthz").await.status, 404);
+
+    // Metrics are there, and nowhere else; probes are where they were.
+    let metrics = ask(first, "/metrics").await;
+    assert_eq!(metrics.status, 200);
+    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    assert!(
+        metrics.contains("sesame_controller_hosts_lost 1"),
+        "{metrics}"
+    );
+    let (status, words) = controller.get("/metrics").await.expect("an answer");
+    assert!(
+        status == 404 && words.contains("--metrics-address"),
+        "{words}"
+    );
+    assert_eq!(controller.get("/status").await.expect("an answer").0, 404);
+    for probe in ["/healthz", "/readyz"] {
+        let answer = controller.get(probe).await;
+        assert_eq!(answer, Ok((200, "ok\n".to_owned())), "{probe}");
+    }
+
+    // Another replica knows the same, and says that it does not write.
+    let _waiting = ControllerUnderTest::start(&cluster, &[&at_second]).await;
+    let said = [
+        "It does not lead",
+        "<td>HTTPRoute/default/shop</td>",
+        "host-2",
+    ];
+    wait_page(second, &said).await;
+
+    // More objects than a page has rows: what is wrong is shown first, and the rest is counted.
+    let rules = [rule_to("cart", &[])];
+    let route = |number| http_route(&format!("many-{number}"), &["many.example.com"], &rules);
+    let many: Vec<Value> = (0..300).map(route).collect();
+    cluster.apply_all(&many).await;
+    let page = wait_page(first, &["more</p>", "PartiallyInvalid"]).await;
+    let objects = page.split("<h2>Objects</h2>").nth(1).expect("a table");
+    let objects = objects.split("</table>").next().expect("a table");
+    assert_eq!(objects.matches("<tr>").count(), 501, "with its heading");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_asks_for_a_certificate_and_a_token_while_probes_need_neither() {
+    let files = tempfile::tempdir().expect("a directory");
+    let put = |name: &str, text: &str| {
+        let aside = files.path().join("aside");
+        std::fs::write(&aside, text).expect("written");
+        std::fs::rename(&aside, files.path().join(name)).expect("renamed");
+    };
+    let (authority, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let server = authority.issue(&["controller.test"]);
+    put("tls.crt", &server.certificate_pem);
+    put("tls.key", &server.key_pem);
+    put("ca.crt", clients.pem());
+    put("token", &format!("{TOKEN}\n"));
+    let (address, at) = address();
+    let flag = |name: &str, file: &str| format!("--{name}={}", files.path().join(file).display());
+    let flags = [
+        at,
+        flag("metrics-certificate", "tls.crt"),
+        flag("metrics-key", "tls.key"),
+        flag("metrics-client-ca", "ca.crt"),
+        flag("metrics-token-file", "token"),
+    ];
+    let cluster = deployed(Channel::Standard).await;
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut controller = ControllerUnderTest::start(&cluster, &flags).await;
+    controller.wait_ready().await;
+    let client = clients.issue(&["prometheus.test"]);
+    let plain = |path: &str| Request::get(address, "controller.test", path);
+    let with = |path: &str, authority: &Authority, token: &str| {
+        plain(path)
+            .tls("controller.test", &authority.trust())
+            .showing(&client)
+            .header("authorization", &format!("Bearer {token}"))
+    };
+    let status = async |request: Request| request.send().await.ok().map(|reply| reply.status);
+    for path in ["/metrics", "/status"] {
+        assert_eq!(status(with(path, &authority, TOKEN)).await, Some(200));
+        assert_eq!(status(with(path, &authority, NEXT_TOKEN)).await, Some(401));
+        let without_token = plain(path)
+            .tls("controller.test", &authority.trust())
+            .showing(&client);
+        assert_eq!(status(without_token).await, Some(401));
+        let token = format!("Bearer {TOKEN}");
+        let with_token = plain(path).header("authorization", &token);
+        let without_certificate = with_token
+            .clone()
+            .tls("controller.test", &authority.trust());
+        assert_eq!(status(without_certificate).await, None);
+        assert_eq!(status(with_token).await, None, "in plain text");
+    }
+    for probe in ["/healthz", "/readyz"] {
+        assert_eq!(controller.get(probe).await.expect("an answer").0, 200);
+    }
+    // What is damaged or gone opens nothing, and closes nothing.
+    put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
+    std::fs::remove_file(files.path().join("token")).expect("removed");
+    let of = |authority: &Authority, token: &str| with("/status", authority, token);
+    assert_eq!(status(of(&authority, NEXT_TOKEN)).await, Some(401));
+    assert_eq!(status(of(&authority, TOKEN)).await, Some(200));
+    let next = Authority::new("next servers");
+    let server = next.issue(&["controller.test"]);
+    put("tls.key", &server.key_pem);
+    put("tls.crt", &server.certificate_pem);
+    put("token", NEXT_TOKEN);
+    assert_eq!(status(of(&next, NEXT_TOKEN)).await, Some(200));
+    assert_eq!(status(of(&next, TOKEN)).await, Some(401));
+    assert!(!controller.log().contains(TOKEN) && !controller.log().contains(NEXT_TOKEN));
+
+    // One that starts with a fault in them does not start.
+    put("token", "short");
+    controller.stop().await;
+    controller.restart();
+    eventually("it says why", SOON, async || {
+        let log = controller.log();
+        holds(
+            log.contains("cannot be guarded") && log.contains("expected one token"),
+            || log,
+        )
+    })
+    .await;
+    assert_eq!(status(of(&next, NEXT_TOKEN)).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it needs a browser: make test-browser"]
+async fn a_browser_shows_the_page_and_runs_nothing_of_it() {
+    let cluster = deployed(Channel::Standard).await;
+    let (address, at) = address();
+    let _controller = ControllerUnderTest::start(&cluster, &[&at]).await;
+    let leaf = Authority::new("page").issue(&["shop.example.com"]);
+    let mut objects = objects(&leaf);
+    let hostile = objects.pop().expect("the bad route");
+    objects.push(http_route(
+        "old-shop",
+        &["old.example.com"],
+        &[rule_to("gone", &[])],
+    ));
+    cluster.apply_all(&objects).await;
+    let (admin, gateway) = (cluster.admin(), edge_name());
+    say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
+    say_serving(admin, &gateway, "host-2", "192.0.2.2").await;
+    wait_page(address, &["2 of 2", "BackendNotFound", "It leads"]).await;
+    let url = format!("http://{address}/status");
+    take_picture(&url, "controller-page.png", (1180, 1120)).await;
+
+    cluster.apply_all(&[hostile]).await;
+    hosts_report(&cluster).await;
+    wait_page(address, &["&lt;img src=x", "host-3"]).await;
+    let dom = document(&url).await;
+    assert!(
+        dom.contains("<title>Sesame controller</title>"),
+        "nothing has run: {dom}"
+    );
+    for part in [
+        "<td>default/edge</td>",
+        "class=\"good\"",
+        "<h2>Certificates</h2>",
+    ] {
+        assert!(dom.contains(part), "{part}: {dom}");
+    }
+    only_our_markup(&dom);
+}
