@@ -197,7 +197,13 @@ mod tests {
         for name in ["", "x)%REQ(cookie", "x%", "x?y", "x y"] {
             assert!(!is_loggable(name), "{name}");
         }
-        for name in ["x-tenant", "x-cache", "content-type", "accept-language", "server"] {
+        for name in [
+            "x-tenant",
+            "x-cache",
+            "content-type",
+            "accept-language",
+            "server",
+        ] {
             assert!(is_loggable(name), "{name}");
         }
     }

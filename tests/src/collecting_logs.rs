@@ -71,7 +71,9 @@ impl LogStream {
         let mut found = Vec::new();
         // One byte of flags and four of length.
         while let Some(length) = self.unread.get(1..5) {
-            let length = length.iter().fold(0, |all, byte| all << 8 | usize::from(*byte));
+            let length = length
+                .iter()
+                .fold(0, |all, byte| all << 8 | usize::from(*byte));
             if self.unread.len() < 5 + length {
                 break;
             }
@@ -109,7 +111,9 @@ fn of_request(line: HttpAccessLogEntry) -> Vec<(String, String)> {
     found.push(("user_agent".to_owned(), request.user_agent));
     found.extend(request.request_headers);
     let response = line.response.unwrap_or_default();
-    let status = response.response_code.map(|status| status.value.to_string());
+    let status = response
+        .response_code
+        .map(|status| status.value.to_string());
     found.push(("status".to_owned(), status.unwrap_or_default()));
     found
 }

@@ -26,7 +26,10 @@ const FORGED: &[u8] = b"x\",\"status\":999,\"forged\":\"yes\xff\xc3\x28\tend";
 fn objects(backend: &Backend, access_log: &Value) -> Vec<Value> {
     let spec = json!({"accessLog": access_log});
     let mut objects: Vec<Value> = class_with_parameters("edge", "settings", &spec).into();
-    let listeners = [http_listener("http", 80, ""), l4_listener("tcp", 5001, "TCP")];
+    let listeners = [
+        http_listener("http", 80, ""),
+        l4_listener("tcp", 5001, "TCP"),
+    ];
     let mut edge = gateway("edge", &listeners);
     edge["spec"]["gatewayClassName"] = json!("edge");
     objects.push(edge);
@@ -89,7 +92,9 @@ async fn receivers_get_what_was_asked_for_and_no_client_forges_it() {
     all.extend(over_http);
     let agent = start(&all);
     agent.wait_ok(&agent.get(80, HOST, "/ready")).await;
-    let head = format!("GET /forged HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\nx-tenant: a\",\"b\r\nuser-agent: ");
+    let head = format!(
+        "GET /forged HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\nx-tenant: a\",\"b\r\nuser-agent: "
+    );
     send(&agent, &[head.as_bytes(), FORGED, b"\r\n\r\n"].concat()).await;
     let request = agent
         .get(80, HOST, "/asked?token=hunter1")
@@ -133,7 +138,9 @@ async fn receivers_get_what_was_asked_for_and_no_client_forges_it() {
     checks.that(!of_otlp.contains("hunter"), &of_otlp);
     // Envoy's own service gets the query, to which the configuration has agreed, and no other secret.
     let stream = "/StreamAccessLogs";
-    let asked = collecting.record(stream, "path", "/asked?token=hunter1").await;
+    let asked = collecting
+        .record(stream, "path", "/asked?token=hunter1")
+        .await;
     for (name, value) in [
         ("gateway", "Gateway/default/edge"),
         ("port", "80"),
@@ -157,8 +164,16 @@ async fn receivers_get_what_was_asked_for_and_no_client_forges_it() {
 }
 
 const COLUMNS: [&str; 10] = [
-    "gateway", "port", "method", "host", "path", "status", "duration_ms", "protocol",
-    "client_address", "route",
+    "gateway",
+    "port",
+    "method",
+    "host",
+    "path",
+    "status",
+    "duration_ms",
+    "protocol",
+    "client_address",
+    "route",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,8 +184,18 @@ async fn no_client_breaks_a_line_of_text_or_moves_a_column() {
     agent.wait_ok(&agent.get(80, HOST, "/ready")).await;
     agent.wait_ok(&agent.get(5001, "any.test", "/")).await;
     let nasty: [&[u8]; 12] = [
-        b"/a\tb", b"/a b", b"/a\nb", b"/a\rb", b"/a\"b", b"/%0a%09b", b"/%00\tb", b"/%00\"b",
-        b"/a\x0bb\x0c\x1b", b"/\xe2\x80\xa8\xc2\x85", b"/#\tb", b"*\t",
+        b"/a\tb",
+        b"/a b",
+        b"/a\nb",
+        b"/a\rb",
+        b"/a\"b",
+        b"/%0a%09b",
+        b"/%00\tb",
+        b"/%00\"b",
+        b"/a\x0bb\x0c\x1b",
+        b"/\xe2\x80\xa8\xc2\x85",
+        b"/#\tb",
+        b"*\t",
     ];
     for path in nasty {
         let version = format!(" HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\n\r\n");
@@ -188,10 +213,13 @@ async fn no_client_breaks_a_line_of_text_or_moves_a_column() {
         ("GET", HOST, "x-envoy-original-path: /a\tb\r\n"),
         ("GET", HOST, "x\tb: c\r\n"),
     ] {
-        let request = format!("{method} / HTTP/1.1\r\nhost: {host}\r\n{more}connection: close\r\n\r\n");
+        let request =
+            format!("{method} / HTTP/1.1\r\nhost: {host}\r\n{more}connection: close\r\n\r\n");
         send(&agent, request.as_bytes()).await;
     }
-    http2::ask(agent.address(80), "a\tb", b"/", b"").await.expect("a connection");
+    http2::ask(agent.address(80), "a\tb", b"/", b"")
+        .await
+        .expect("a connection");
     agent.wait_ok(&agent.get(80, HOST, "/last")).await;
     let text = eventually("the last line", SOON, async || {
         let text = written(&agent);
@@ -202,7 +230,10 @@ async fn no_client_breaks_a_line_of_text_or_moves_a_column() {
     .await;
     let mut checks = Checks::default();
     let mut of_clients = 0;
-    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    for line in text
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
         let shown = String::from_utf8_lossy(line);
         let columns: Vec<&[u8]> = line.split(|byte| *byte == b'\t').collect();
         checks.same(&*shown, columns.len(), COLUMNS.len());
@@ -225,7 +256,10 @@ async fn no_client_breaks_a_line_of_text_or_moves_a_column() {
         let output = command(line);
         checks.that(!output.status.success(), line);
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        checks.that(why.contains("spec.accessLog.format"), format!("{line}: {why}"));
+        checks.that(
+            why.contains("spec.accessLog.format"),
+            format!("{line}: {why}"),
+        );
     }
     checks.finish();
 }
@@ -238,10 +272,18 @@ async fn no_request_fails_when_receivers_go_away_or_take_nothing() {
     let stalled = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let sink = |name: &str| json!({"backendRef": {"name": name, "port": 80}});
     let als = |name: &str| json!({"backendRef": {"name": name, "port": 80}, "protocol": "EnvoyALS", "queries": "Included"});
-    let sinks = [sink("collector"), als("collector"), sink("stalled"), als("stalled")];
+    let sinks = [
+        sink("collector"),
+        als("collector"),
+        sink("stalled"),
+        als("stalled"),
+    ];
     let mut all = objects(&backend, &json!({"sinks": sinks}));
     all.extend(served("collector", &[collecting.address()]));
-    all.extend(served("stalled", &[stalled.local_addr().expect("it is bound")]));
+    all.extend(served(
+        "stalled",
+        &[stalled.local_addr().expect("it is bound")],
+    ));
     let agent = start(&all);
     let request = agent.get(80, HOST, "/load");
     agent.wait_ok(&request).await;

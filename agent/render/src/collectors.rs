@@ -56,7 +56,9 @@ fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|Header { name, value }| {
         // Over gRPC, what is escaped would stay so, and what is not may be refused.
         let is_plain = !value.contains('%');
-        is_plain && header_checks::check_writable(name).is_ok() && header_checks::check_value(value).is_ok()
+        is_plain
+            && header_checks::check_writable(name).is_ok()
+            && header_checks::check_value(value).is_ok()
     })
 }
 

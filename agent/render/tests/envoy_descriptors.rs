@@ -22,7 +22,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 
 /// The messages that are rendered, or packed into one that is.
-const ROOTS: [&str; 31] = [
+const ROOTS: [&str; 34] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -30,6 +30,9 @@ const ROOTS: [&str; 31] = [
     ".envoy.config.route.v3.RouteConfiguration",
     ".envoy.config.trace.v3.OpenTelemetryConfig",
     ".envoy.extensions.access_loggers.file.v3.FileAccessLog",
+    ".envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig",
+    ".envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig",
+    ".envoy.extensions.access_loggers.open_telemetry.v3.OpenTelemetryAccessLogConfig",
     ".envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
     ".envoy.extensions.clusters.composite.v3.ClusterConfig",
     ".envoy.extensions.filters.http.composite.v3.Composite",

@@ -352,10 +352,10 @@ pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use crate::delta::ChangedHost;
-    use crate::schema::{LogOutput, Tracing};
     use crate::schema::{
         Backend, Endpoint, EndpointSet, KeyRef, Port, Route, RouteTable, VirtualHost,
     };
+    use crate::schema::{LogOutput, Tracing};
     use proptest::prelude::*;
 
     use super::*;

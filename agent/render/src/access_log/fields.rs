@@ -67,7 +67,10 @@ pub(super) const REQUEST: Fields = &[
     (Fact::TlsCipher, "%DOWNSTREAM_TLS_CIPHER%"),
     (Fact::TlsServerName, "%REQUESTED_SERVER_NAME%"),
     (Fact::ClientCertificateSubject, "%DOWNSTREAM_PEER_SUBJECT%"),
-    (Fact::ClientCertificateSha256, "%DOWNSTREAM_PEER_FINGERPRINT_256%"),
+    (
+        Fact::ClientCertificateSha256,
+        "%DOWNSTREAM_PEER_FINGERPRINT_256%",
+    ),
 ];
 
 /// Fields of a connection that is passed on as it is.
@@ -87,7 +90,10 @@ pub(super) const CONNECTION: Fields = &[
     (Fact::TlsCipher, "%DOWNSTREAM_TLS_CIPHER%"),
     (Fact::TlsServerName, "%REQUESTED_SERVER_NAME%"),
     (Fact::ClientCertificateSubject, "%DOWNSTREAM_PEER_SUBJECT%"),
-    (Fact::ClientCertificateSha256, "%DOWNSTREAM_PEER_FINGERPRINT_256%"),
+    (
+        Fact::ClientCertificateSha256,
+        "%DOWNSTREAM_PEER_FINGERPRINT_256%",
+    ),
 ];
 
 /// Fields of a session: datagrams from one address and port of a client.

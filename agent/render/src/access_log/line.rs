@@ -88,9 +88,7 @@ impl LogLine {
             extra,
         } = form;
         let is_chosen = |fact: Fact| {
-            facts.is_empty()
-                || log_facts::is_always_said(fact)
-                || facts.contains(&i32::from(fact))
+            facts.is_empty() || log_facts::is_always_said(fact) || facts.contains(&i32::from(fact))
         };
         let chosen = self.facts.iter().filter(|(fact, _)| is_chosen(**fact));
         let mut fields: BTreeMap<String, LoggedValue> = chosen

@@ -16,7 +16,9 @@ use envoy_types::pb::opentelemetry::proto::common::v1::{
     AnyValue, KeyValue, KeyValueList, any_value,
 };
 use prost::Name as _;
-use sesame_proto::schema::{ExtraField, LineForm, LogSink, extra_field::Source, log_sink::Protocol};
+use sesame_proto::schema::{
+    ExtraField, LineForm, LogSink, extra_field::Source, log_sink::Protocol,
+};
 
 use super::filter::TrafficKind;
 use super::line::{LogLine, LoggedValue};

@@ -48,7 +48,10 @@ pub struct AccessLogFormat {
     pub type_: Option<AccessLogFormatType>,
     /// Names of the fields that a line has, as docs/access-logs.md lists them; all by default. JSON has some of them always.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 39), inner(length(max = 64), regex(pattern = r"^[a-z][a-z0-9_]*$")))]
+    #[schemars(
+        length(max = 39),
+        inner(length(max = 64), regex(pattern = r"^[a-z][a-z0-9_]*$"))
+    )]
     pub fields: Vec<String>,
     /// Fields besides. Not with `Text`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

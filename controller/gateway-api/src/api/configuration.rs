@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AccessLogRules,
-    EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, Object, PublishingType,
-    RepeatedSlashesAction, SelectionMode, SessionAffinity, TracingSettings, TrafficPolicy,
-    UnderscoresAction,
+use super::{
+    AccessLogRules, EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, Object,
+    PublishingType, RepeatedSlashesAction, SelectionMode, SessionAffinity, TracingSettings,
+    TrafficPolicy, UnderscoresAction,
 };
 
 /// Group of Sesame's own kinds.

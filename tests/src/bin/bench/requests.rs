@@ -33,7 +33,18 @@ pub(crate) struct RequestCost {
 pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<RequestCost> {
     let runtime = tokio::runtime::Runtime::new()?;
     let collecting = runtime.block_on(Collecting::start());
-    let fields = json!(["time", "gateway", "route", "backend", "method", "host", "path", "status", "duration_ms", "client_address"]);
+    let fields = json!([
+        "time",
+        "gateway",
+        "route",
+        "backend",
+        "method",
+        "host",
+        "path",
+        "status",
+        "duration_ms",
+        "client_address"
+    ]);
     let text = json!({"format": {"type": "Text", "fields": fields}});
     let sent = |protocol: &str, queries: Option<&str>| {
         let sink = json!({"backendRef": {"name": "collector", "port": 80}, "protocol": protocol, "queries": queries});
@@ -63,7 +74,8 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Request
     let sent = collecting.records();
     let has_come = |end: &str| {
         let is_of_it = |path: &str| path.ends_with(end);
-        sent.iter().any(|it| it.header(":path").is_some_and(is_of_it))
+        sent.iter()
+            .any(|it| it.header(":path").is_some_and(is_of_it))
     };
     for end in ["LogsService/Export", "/StreamAccessLogs"] {
         anyhow::ensure!(has_come(end), "no line has come to {end}");

@@ -35,7 +35,9 @@ pub(super) fn check<'w>(
     } = configured;
     let mut output = LogOutput {
         // It has been checked.
-        form: format.as_ref().and_then(|it| access_log::read_form(it).ok()),
+        form: format
+            .as_ref()
+            .and_then(|it| access_log::read_form(it).ok()),
         not_on_host: *on_host == Some(false),
         sinks: Vec::new(),
     };

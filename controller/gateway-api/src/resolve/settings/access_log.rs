@@ -9,7 +9,7 @@ use sesame_proto::schema::{self, ExtraField, LineForm, extra_field::Source, log_
 
 use super::collector_headers;
 use crate::api::{
-    AccessLogFormat, AccessLogFormatType, AccessLogProtocol, LogReceiver, ExtraLogField,
+    AccessLogFormat, AccessLogFormatType, AccessLogProtocol, ExtraLogField, LogReceiver,
     LoggedQueries,
 };
 use crate::resolve::syntax::{limits, names};
@@ -242,7 +242,11 @@ mod tests {
         let facts: Vec<Fact> = form.facts().collect();
         assert_eq!(facts, [Fact::Path, Fact::UserAgent]);
         for (text, fields, words) in [
-            (true, &["status", "user_agent"][..], "fields[1]: \"user_agent\" is not supported with type Text"),
+            (
+                true,
+                &["status", "user_agent"][..],
+                "fields[1]: \"user_agent\" is not supported with type Text",
+            ),
             (true, &["request_id"], "not supported"),
             (true, &["tls_server_name"], "not supported"),
             (true, &[], "is required"),

@@ -230,8 +230,16 @@ impl Faults<'_> {
                 self.add(field, format!("{value}: expected {least} to {most}"));
             }
         }
-        let mut wrong = format.as_ref().map_or_else(Vec::new, access_log::faults_of_format);
-        wrong.extend(sinks.as_deref().map(access_log::faults_of_sinks).into_iter().flatten());
+        let mut wrong = format
+            .as_ref()
+            .map_or_else(Vec::new, access_log::faults_of_format);
+        wrong.extend(
+            sinks
+                .as_deref()
+                .map(access_log::faults_of_sinks)
+                .into_iter()
+                .flatten(),
+        );
         let wrong = wrong.iter().map(|why| format!("spec.accessLog.{why}"));
         self.0.extend(wrong);
         match min_duration.as_deref().map(durations::milliseconds) {
