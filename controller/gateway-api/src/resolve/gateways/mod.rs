@@ -113,14 +113,19 @@ pub(crate) fn check_all<'w>(
             Some(check(gateway, class, sets, accepted, cx, references))
         })
         .collect();
-    for together in merged::by_order(&mut checked).chunk_by_mut(|a, b| a.order() == b.order()) {
+    let mut ordered = merged::by_order(&mut checked, CheckedGateway::order);
+    for together in ordered.chunk_by_mut(|a, b| a.order() == b.order()) {
         compare(together);
     }
     for gateway in &mut checked {
         gateway.terminate(cx, references);
     }
-    for together in merged::by_order(&mut checked).chunk_by_mut(|a, b| a.order() == b.order()) {
-        let all = together.iter_mut().flat_map(|it| it.listeners.iter_mut());
+    let mut ordered = merged::by_order(&mut checked, CheckedGateway::envoys);
+    for together in ordered.chunk_by_mut(|a, b| a.envoys() == b.envoys()) {
+        let all = together.iter_mut().flat_map(|it| {
+            let is_accepted = it.accepted.good();
+            it.listeners.iter_mut().map(move |listener| (listener, is_accepted))
+        });
         listeners::hold(&mut all.collect::<Vec<_>>());
     }
     checked
@@ -284,6 +289,12 @@ impl<'w> CheckedGateway<'w> {
         (merged.unwrap_or_else(|| self.name()), is_merged)
     }
 
+    /// Returns the Envoys that it is for, accepted or not: Gateways with the same ones share ports, of which one that is not accepted
+    /// has nothing but what it holds.
+    pub(crate) fn envoys(&self) -> (NamespacedName, bool) {
+        (self.published_as(), self.merged.is_some())
+    }
+
     /// Sets its tracing, and the TLS termination and the filters of its listeners and of its ListenerSets'.
     fn terminate(
         &mut self,
@@ -323,9 +334,17 @@ impl<'w> CheckedGateway<'w> {
         }
     }
 
-    /// Returns true if it has listeners that are there only to refuse all requests.
+    /// Returns true if it has listeners that are there only to refuse all requests; of one that is not accepted, those that hold their
+    /// hostnames.
     pub(crate) fn has_refusing(&self) -> bool {
-        self.listeners.iter().any(CheckedListener::refuses)
+        let refuses = |it: &CheckedListener<'_>| it.refuses() && self.has_in_snapshot(it);
+        self.listeners.iter().any(refuses)
+    }
+
+    /// Returns true if a listener of it, which is served, may be in the snapshot: of a Gateway that is not accepted only one that
+    /// refuses what it holds.
+    pub(crate) fn has_in_snapshot(&self, listener: &CheckedListener<'_>) -> bool {
+        self.accepted.good() || listener.holds.is_some()
     }
 
     /// Returns the names of the keys that it shows to clients and to backends.
