@@ -200,7 +200,9 @@ pub fn fixed_path(pattern: &str) -> &str {
         plain
     };
     let whole = plain.rfind('/').and_then(|end| plain.get(..end));
-    whole.filter(|path| path.starts_with('/')).unwrap_or_default()
+    whole
+        .filter(|path| path.starts_with('/'))
+        .unwrap_or_default()
 }
 
 /// Kinds of answers to a request, as far as they say how often its match is evaluated.

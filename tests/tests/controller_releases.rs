@@ -14,7 +14,8 @@ const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 const DEFINITION: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gateways.gateway.networking.k8s.io";
-const OUTSIDE: &str = "/apis/gateway.networking.x-k8s.io/v1alpha1/namespaces/default/xbackends/outside";
+const OUTSIDE: &str =
+    "/apis/gateway.networking.x-k8s.io/v1alpha1/namespaces/default/xbackends/outside";
 const UPGRADES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/\
     safe-upgrades.gateway.networking.k8s.io";
 
@@ -36,7 +37,8 @@ async fn outside_is_refused(cluster: &TestCluster) {
         let mut hosts = tables.flat_map(|table| &table.virtual_hosts);
         let host = hosts.find(|host| host.domain == "outside.test");
         let action = host.and_then(|host| host.routes.first()?.action.clone());
-        let refused = matches!(&action, Some(Action::DirectResponse(answer)) if answer.status == 500);
+        let refused =
+            matches!(&action, Some(Action::DirectResponse(answer)) if answer.status == 500);
         holds(refused, || format!("{action:?}"))
     })
     .await;
@@ -132,7 +134,9 @@ async fn upgraded(channel: Channel) {
             "port": {"name": "https", "port": 443}, "protocol": "HTTP"});
         let mut route = plain_route("outside", "outside.test", "");
         route["spec"]["rules"][0]["backendRefs"] = json!([*X_BACKEND]);
-        cluster.apply_all(&[x_backend(&of_another_host), route]).await;
+        cluster
+            .apply_all(&[x_backend(&of_another_host), route])
+            .await;
         outside_is_refused(&cluster).await;
     }
 

@@ -7,7 +7,8 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{
-    backend_ref, edge, edge_with_parameters, gateway, http_listener, http_route, https_listener, served, yaml,
+    backend_ref, edge, edge_with_parameters, gateway, http_listener, http_route, https_listener,
+    served, yaml,
 };
 
 /// A rule with these matches about which somebody is asked.
@@ -56,7 +57,13 @@ async fn a_listener_that_cannot_be_served_gives_its_hostname_to_no_wider_one() {
     agent.wait_ok(&get("wide.test", "wide.test")).await;
     let mut checks = Checks::default();
     let before = main.count();
-    let refused = ["nobody.test", "asks.test", "lower.test", "upper.test", "twice.test"];
+    let refused = [
+        "nobody.test",
+        "asks.test",
+        "lower.test",
+        "upper.test",
+        "twice.test",
+    ];
     for host in refused {
         checks.status(agent.get(80, host, "/"), 500).await;
     }
@@ -93,7 +100,11 @@ async fn a_route_that_asks_and_is_not_valid_gives_its_requests_to_no_wider_one()
     objects.extend(expressions());
     objects.extend([
         http_route("names", &hostnames, &[asked(&json!([]))]),
-        http_route("mistyped", &["Upper.test", "with_score.test"], &[asked(&json!([]))]),
+        http_route(
+            "mistyped",
+            &["Upper.test", "with_score.test"],
+            &[asked(&json!([]))],
+        ),
         http_route("wide", &[], &all),
         http_route("matches", &["matches.test"], &[asked(&matches)]),
         http_route("hostname", &["hostname.test", "a..b"], &[asked(&json!([]))]),
@@ -170,7 +181,8 @@ async fn a_gateway_that_is_refused_gives_its_hostnames_to_none_of_the_same_envoy
     let mut settings = member("settings", 1, "settings.test");
     settings["metadata"]["annotations"] = json!({"projectsesame.io/request-timeout": "9s"});
     let mut all = http_route("all", &[], &[json!({"backendRefs": [backend_ref("main")]})]);
-    all["spec"]["parentRefs"] = json!([{"name": "open"}, {"name": "unknown"}, {"name": "settings"}]);
+    all["spec"]["parentRefs"] =
+        json!([{"name": "open"}, {"name": "unknown"}, {"name": "settings"}]);
     objects.extend([member("open", 3, ""), unknown, settings, all]);
     objects.extend(served("main", &[main.address()]));
     let mut agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);

@@ -11,8 +11,8 @@ use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
 use sesame_tests::grpc::{self, code};
 use sesame_tests::manifests::{
-    backend_ref, edge, http_listener, http_route, https_listener, on_listener, route, rule_to, weighted_ref,
-    yaml,
+    backend_ref, edge, http_listener, http_route, https_listener, on_listener, route, rule_to,
+    weighted_ref, yaml,
 };
 
 fn method(service: &str, method: &str) -> Value {
@@ -141,7 +141,10 @@ fn routes() -> Vec<Value> {
                 "GRPCRoute",
                 "a-wide",
                 &["*.test"],
-                &[rule_to("two", &[method("shop.Cart", "Add"), method("any.Thing", "Goes")])],
+                &[rule_to(
+                    "two",
+                    &[method("shop.Cart", "Add"), method("any.Thing", "Goes")],
+                )],
             ),
             "same",
         ),
@@ -150,7 +153,10 @@ fn routes() -> Vec<Value> {
                 "GRPCRoute",
                 "b-exact",
                 &["same.test"],
-                &[rule_to("one", &[json!({"method": {"service": "shop.Cart"}})])],
+                &[rule_to(
+                    "one",
+                    &[json!({"method": {"service": "shop.Cart"}})],
+                )],
             ),
             "same",
         ),

@@ -93,7 +93,13 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
         ),
         // On this listener both have the same hostname: their own decide, before their names.
         on("TLSRoute", "a-wide", "same", &["*.test"], &[("wild", 1)]),
-        on("TLSRoute", "b-exact", "same", &["same.test"], &[("exact", 1)]),
+        on(
+            "TLSRoute",
+            "b-exact",
+            "same",
+            &["same.test"],
+            &[("exact", 1)],
+        ),
         // The name is taken by a route that comes before.
         on("TLSRoute", "late", "pass", &["a.pass.test"], &[("wild", 1)]),
         on(

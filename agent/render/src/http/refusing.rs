@@ -57,7 +57,9 @@ fn widened(route: &Route) -> RouteMatch {
     let is_exact = |it: &&StringMatch| matches!(it.kind, Some(StringKind::Exact(_)));
     for header in route.headers.iter().filter(is_exact) {
         let alone = part(None, "", std::slice::from_ref(header), &[]);
-        widened.headers.extend(alone.into_iter().flat_map(|it| it.headers));
+        widened
+            .headers
+            .extend(alone.into_iter().flat_map(|it| it.headers));
     }
     for query in route.query_params.iter().filter(is_exact) {
         let alone = part(None, "", &[], std::slice::from_ref(query));

@@ -143,7 +143,11 @@ fn what_protects_and_cannot_be_matched_is_refused_and_not_left_out() {
         },
     ];
     for name in ["a", "b", "c", "d", "private", "none"] {
-        let action = if name == "private" { refuses() } else { to_web() };
+        let action = if name == "private" {
+            refuses()
+        } else {
+            to_web()
+        };
         let path = expression(&format!("/{name}/"), expensive);
         routes.push(Route {
             path: Some(path),

@@ -76,7 +76,10 @@ fn is_closed(listener: &Listener) -> bool {
 
 /// Returns the names of the listeners in whose name the requests of a virtual host are refused.
 fn refusing(snapshot: &Snapshot) -> HashSet<&str> {
-    let hosts = snapshot.route_tables.iter().flat_map(|it| &it.virtual_hosts);
+    let hosts = snapshot
+        .route_tables
+        .iter()
+        .flat_map(|it| &it.virtual_hosts);
     let only = hosts.filter_map(|host| match host.routes.as_slice() {
         [only] => Some(only),
         _ => None,
@@ -85,7 +88,9 @@ fn refusing(snapshot: &Snapshot) -> HashSet<&str> {
         Some(Action::DirectResponse(DirectResponse { status })) => *status == refusal::HTTP,
         _ => false,
     };
-    only.filter(refuses).map(|route| route.name.as_str()).collect()
+    only.filter(refuses)
+        .map(|route| route.name.as_str())
+        .collect()
 }
 
 /// Ports on which Gateways are served, by the name under which they are published together.

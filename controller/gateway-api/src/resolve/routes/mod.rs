@@ -319,7 +319,10 @@ fn meant_hostnames(hostnames: &[String]) -> Vec<Hostname> {
     if hostnames.len() > MAX_REFUSED_HOSTNAMES {
         return vec![Hostname::any()];
     }
-    let mut found: Vec<Hostname> = hostnames.iter().filter_map(|it| Hostname::meant(it)).collect();
+    let mut found: Vec<Hostname> = hostnames
+        .iter()
+        .filter_map(|it| Hostname::meant(it))
+        .collect();
     found.sort_unstable();
     found.dedup();
     found

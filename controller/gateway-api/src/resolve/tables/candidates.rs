@@ -100,7 +100,8 @@ impl MatchCandidate<'_> {
             path => path.clone(),
         };
         let exact = |values: &[schema::StringMatch]| {
-            let is_exact = |it: &&schema::StringMatch| matches!(it.kind, Some(StringKind::Exact(_)));
+            let is_exact =
+                |it: &&schema::StringMatch| matches!(it.kind, Some(StringKind::Exact(_)));
             values.iter().filter(is_exact).cloned().collect()
         };
         schema::Route {
