@@ -135,7 +135,7 @@ async fn the_fields_of_the_experimental_channel_are_served_or_a_status() {
     for (path, status, tries) in [
         ("/codes/status/503", 503, 2),
         ("/never/status/503", 503, 1),
-        ("/processed/delay/5s", 504, 1),
+        ("/processed/delay/3000ms", 504, 1),
     ] {
         let before = backend.count();
         let request = get("open.test", path);

@@ -131,7 +131,7 @@ async fn upgraded(channel: Channel) {
     a_route_is_published(&cluster, 2).await;
     if channel == Channel::Experimental {
         let of_another_host = json!({"type": "ExternalHostname", "externalHostname": {"hostname": "outside.test"},
-            "port": {"name": "https", "port": 443}, "protocol": "HTTP"});
+            "port": {"port": 443}, "protocol": "HTTP"});
         let mut route = plain_route("outside", "outside.test", "");
         route["spec"]["rules"][0]["backendRefs"] = json!([*X_BACKEND]);
         cluster
