@@ -183,6 +183,28 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
+/// Returns a path of which every path that the expression takes is one, or is below it; empty for all paths. It is what is left of
+/// an expression that costs too much, where its requests have to be refused and not to be another route's.
+pub fn fixed_path(pattern: &str) -> &str {
+    // A branch may begin otherwise, and a flag may take another case.
+    if pattern.contains('|') || pattern.contains("(?") {
+        return "";
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
+    let end = pattern.find(|c| !is_plain(c)).unwrap_or(pattern.len());
+    let (plain, rest) = pattern.split_at(end);
+    // The last character may be there any number of times.
+    let plain = if rest.starts_with(['?', '*', '{']) {
+        plain.get(..end.saturating_sub(1)).unwrap_or_default()
+    } else {
+        plain
+    };
+    let whole = plain.rfind('/').and_then(|end| plain.get(..end));
+    whole
+        .filter(|path| path.starts_with('/'))
+        .unwrap_or_default()
+}
+
 /// Kinds of answers to a request, as far as they say how often its match is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -274,6 +296,28 @@ mod tests {
         assert!(instructions("(((a{1000}){1000}){1000}){1000}").is_some_and(|n| n > 1 << 39));
         assert_eq!(instructions("("), None);
         assert_eq!(instructions(&"a".repeat(MOST_BYTES + 1)), None);
+    }
+
+    #[test]
+    fn the_fixed_path_of_an_expression_covers_all_that_it_takes() {
+        for (pattern, expected) in [
+            ("/api/v[0-9]+/.*", "/api"),
+            ("/api/v1/.*", "/api/v1"),
+            ("/api/?", ""),
+            ("/a/b*", "/a"),
+            ("/a/b{2}", "/a"),
+            ("/a/b+", "/a"),
+            ("/a", ""),
+            ("/a/b|/c", ""),
+            ("(?i)/a/b", ""),
+            (".*/a/b", ""),
+            ("a/b/c", ""),
+            ("//a/b", "//a"),
+            ("", ""),
+        ] {
+            let path = fixed_path(pattern);
+            assert_eq!(path, expected, "{pattern}");
+        }
     }
 
     #[test]

@@ -63,6 +63,12 @@ fn objects(backend: &Backend, auth: &Authorizing) -> Vec<Value> {
             "/header",
             &json!({"sessionPersistence": {"type": "Header", "header": {"name": "x-sid"}}}),
         ),
+        rule("/codes", &json!({"retry": {"codes": [503]}})),
+        rule("/never", &json!({"retry": {"codes": [503], "attempts": 0}})),
+        rule(
+            "/processed",
+            &json!({"retry": {"codes": [502]}, "timeouts": {"backendRequest": "200ms"}}),
+        ),
     ];
     objects.push(http_route("app", &[], &rules));
     objects
@@ -124,6 +130,18 @@ async fn the_fields_of_the_experimental_channel_are_served_or_a_status() {
             .header(header)
             .unwrap_or_else(|| panic!("{path}: no {header}"));
         assert!(said.contains(part), "{path}: {said}");
+    }
+    // Repeated once where nothing is said of the number, and never what the backend may have processed.
+    for (path, status, tries) in [
+        ("/codes/status/503", 503, 2),
+        ("/never/status/503", 503, 1),
+        ("/processed/delay/3000ms", 504, 1),
+    ] {
+        let before = backend.count();
+        let request = get("open.test", path);
+        let reply = request.send().await.expect("an answer");
+        assert_eq!(reply.status, status, "{request}");
+        assert_eq!(backend.count() - before, tries, "{request}");
     }
     says_so(&cluster).await;
 }

@@ -1,18 +1,48 @@
 //! The same controller with the definitions of each supported release of the Gateway API, in both channels, while they are
 //! upgraded: what was stored is served on, and the class says what can be asked for.
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
+use sesame_proto::schema::route::Action;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, publication};
-use sesame_tests::manifests::{edge, edge_name, http_listener, plain_route, served};
+use sesame_tests::manifests::{edge, edge_name, http_listener, plain_route, served, yaml};
 use sesame_tests::wait::{eventually, holds};
 
 const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 const DEFINITION: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gateways.gateway.networking.k8s.io";
+const OUTSIDE: &str =
+    "/apis/gateway.networking.x-k8s.io/v1alpha1/namespaces/default/xbackends/outside";
 const UPGRADES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/\
     safe-upgrades.gateway.networking.k8s.io";
+
+/// The backendRef to the XBackend of another host.
+static X_BACKEND: LazyLock<Value> = LazyLock::new(
+    || json!({"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": "outside"}),
+);
+
+fn x_backend(spec: &Value) -> Value {
+    json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackend",
+        "metadata": {"name": "outside", "namespace": "default"}, "spec": spec})
+}
+
+/// Waits until all requests to what cannot be sent to are answered with an error.
+async fn outside_is_refused(cluster: &TestCluster) {
+    eventually("nothing is sent to the XBackend", SOON, async || {
+        let found = publication(cluster.admin(), &edge_name()).await?;
+        let tables = found.snapshot.route_tables.iter();
+        let mut hosts = tables.flat_map(|table| &table.virtual_hosts);
+        let host = hosts.find(|host| host.domain == "outside.test");
+        let action = host.and_then(|host| host.routes.first()?.action.clone());
+        let refused =
+            matches!(&action, Some(Action::DirectResponse(answer)) if answer.status == 500);
+        holds(refused, || format!("{action:?}"))
+    })
+    .await;
+}
 
 /// Waits until the class says this of the definitions, and returns it.
 async fn says(cluster: &TestCluster, status: &str, words: &str) -> Value {
@@ -99,12 +129,40 @@ async fn upgraded(channel: Channel) {
         "{class:#}"
     );
     a_route_is_published(&cluster, 2).await;
+    if channel == Channel::Experimental {
+        let of_another_host = json!({"type": "ExternalHostname", "externalHostname": {"hostname": "outside.test"},
+            "port": {"port": 443}, "protocol": "HTTP"});
+        let mut route = plain_route("outside", "outside.test", "");
+        route["spec"]["rules"][0]["backendRefs"] = json!([*X_BACKEND]);
+        cluster
+            .apply_all(&[x_backend(&of_another_host), route])
+            .await;
+        outside_is_refused(&cluster).await;
+    }
 
     cluster.install_release("v1.7.0", channel).await;
     let class = says(&cluster, "True", &format!("API v1.7 ({word} channel) is")).await;
     assert!(!claims(&class, "HTTPRouteRetry"), "{class:#}");
     assert!(claims(&class, "HTTPRouteRetryConnectionError"), "{class:#}");
     a_route_is_published(&cluster, 3).await;
+    if channel == Channel::Experimental {
+        // It was stored in the shape of the older release.
+        outside_is_refused(&cluster).await;
+        let what = "the type that is not supported is a status";
+        cluster
+            .until(what, OUTSIDE, |object| {
+                let conditions = &object["status"]["ancestors"][0]["conditions"];
+                condition(conditions, "Accepted")["reason"] == "UnsupportedValue"
+            })
+            .await;
+    }
+    let mut twice = plain_route("twice", "twice.test", "app");
+    let mut rule = twice["spec"]["rules"][0].clone();
+    rule["name"] = json!("same");
+    twice["spec"]["rules"] = json!([rule, rule]);
+    let refused = cluster.apply(&yaml(&[twice])).await;
+    let refused = refused.expect_err("names of rules are unique").to_string();
+    assert!(refused.contains("name must be unique"), "{refused}");
 
     assert!(claims(&class, "HTTPRouteRetryCodes"), "{class:#}");
     // Since then a retry does not repeat what a backend may have processed.

@@ -7,7 +7,8 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{
-    backend_ref, edge, http_listener, http_route, https_listener, served, yaml,
+    backend_ref, edge, edge_with_parameters, gateway, http_listener, http_route, https_listener,
+    served, yaml,
 };
 
 /// A rule with these matches about which somebody is asked.
@@ -30,10 +31,18 @@ async fn a_listener_that_cannot_be_served_gives_its_hostname_to_no_wider_one() {
     asks["filters"] = json!({"requests": [{"type": "Firewall"}]});
     let mut version = https_listener("version", 443, "version.test", "wide");
     version["tls"]["options"] = json!({"projectsesame.io/min-version": "1.9"});
+    let mut lower = http_listener("lower", 80, "lower.test");
+    lower["protocol"] = json!("http");
     let mut objects = edge(&[
         http_listener("open", 80, ""),
         nobody,
         asks,
+        lower,
+        http_listener("upper", 80, "UPPER.test"),
+        http_listener("one", 80, "twice.test"),
+        http_listener("two", 80, "twice.test"),
+        https_listener("secure-one", 443, "pair.test", "wide"),
+        https_listener("secure-two", 443, "pair.test", "wide"),
         https_listener("wide", 443, "", "wide"),
         https_listener("absent", 443, "absent.test", "absent"),
         version,
@@ -48,10 +57,17 @@ async fn a_listener_that_cannot_be_served_gives_its_hostname_to_no_wider_one() {
     agent.wait_ok(&get("wide.test", "wide.test")).await;
     let mut checks = Checks::default();
     let before = main.count();
-    for host in ["nobody.test", "asks.test"] {
+    let refused = [
+        "nobody.test",
+        "asks.test",
+        "lower.test",
+        "upper.test",
+        "twice.test",
+    ];
+    for host in refused {
         checks.status(agent.get(80, host, "/"), 500).await;
     }
-    for host in ["absent.test", "version.test"] {
+    for host in ["absent.test", "version.test", "pair.test"] {
         // No certificate is shown at all.
         let reply = get(host, host).send().await;
         checks.that(reply.is_err(), format_args!("{host}: {reply:?}"));
@@ -79,7 +95,16 @@ async fn a_route_that_asks_and_is_not_valid_gives_its_requests_to_no_wider_one()
     let expensive = ["/a{1000}", "/b{1000}", "/c{1000}", "/d{1000}"];
     let expensive =
         expensive.map(|value| json!({"path": {"type": "RegularExpression", "value": value}}));
+    let hostnames: Vec<String> = (0..17).map(|number| format!("h{number}.test")).collect();
+    let hostnames: Vec<&str> = hostnames.iter().map(String::as_str).collect();
+    objects.extend(expressions());
     objects.extend([
+        http_route("names", &hostnames, &[asked(&json!([]))]),
+        http_route(
+            "mistyped",
+            &["Upper.test", "with_score.test"],
+            &[asked(&json!([]))],
+        ),
         http_route("wide", &[], &all),
         http_route("matches", &["matches.test"], &[asked(&matches)]),
         http_route("hostname", &["hostname.test", "a..b"], &[asked(&json!([]))]),
@@ -99,14 +124,83 @@ async fn a_route_that_asks_and_is_not_valid_gives_its_requests_to_no_wider_one()
         ("many.test", "/"),
         ("cost.test", "/aaa"),
         ("parent.test", "/"),
+        ("h0.test", "/"),
+        ("h16.test", "/"),
+        ("upper.test", "/"),
+        ("with_score.test", "/"),
+        ("shared.test", "/private/ac"),
+        ("shared.test", "/private/other"),
     ] {
         checks.status(agent.get(80, host, path), 500).await;
     }
     checks.same("requests that passed", main.count() - before, 0);
     // What it cannot match is still another's.
+    let elsewhere = agent.get(80, "shared.test", "/elsewhere");
+    checks.backend(elsewhere, "main").await;
     let of_others = agent.get(80, "matches.test", "/any/thing");
     checks
         .backend(of_others.header("x-team", "b"), "main")
         .await;
+    checks.finish();
+}
+
+/// Routes of `shared.test`, of which the last one asks, and has no room for its expression beside those of the others.
+fn expressions() -> Vec<Value> {
+    let costs = |prefix: &str| {
+        let value = format!("/{prefix}/[ab]*a?[ab]{{0,300}}c");
+        json!({"path": {"type": "RegularExpression", "value": value}})
+    };
+    let open = |name: &str| {
+        let matches = json!([costs(name), costs(&format!("{name}{name}"))]);
+        let rule = json!({"matches": matches, "backendRefs": [backend_ref("main")]});
+        http_route(name, &["shared.test"], &[rule])
+    };
+    let private = asked(&json!([costs("private")]));
+    vec![
+        open("a"),
+        open("b"),
+        open("c"),
+        http_route("private", &["shared.test"], &[private]),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_is_refused_gives_its_hostnames_to_none_of_the_same_envoys() {
+    let main = Backend::start("main").await;
+    let class = json!({"fleet": {"gateways": "Merged"}, "publishing": {"type": "None"}});
+    let mut objects = edge_with_parameters(&class);
+    objects.truncate(2);
+    let member = |name: &str, day: u8, hostname: &str| {
+        let mut gateway = gateway(name, &[http_listener("http", 80, hostname)]);
+        gateway["spec"]["gatewayClassName"] = json!("edge");
+        gateway["metadata"]["creationTimestamp"] = json!(format!("2026-01-{day:02}T00:00:00Z"));
+        gateway
+    };
+    let mut unknown = member("unknown", 2, "unknown.test");
+    unknown["spec"]["firewall"] = json!({"deny": ["192.0.2.0/24"]});
+    let mut settings = member("settings", 1, "settings.test");
+    settings["metadata"]["annotations"] = json!({"projectsesame.io/request-timeout": "9s"});
+    let mut all = http_route("all", &[], &[json!({"backendRefs": [backend_ref("main")]})]);
+    all["spec"]["parentRefs"] =
+        json!([{"name": "open"}, {"name": "unknown"}, {"name": "settings"}]);
+    objects.extend([member("open", 3, ""), unknown, settings, all]);
+    objects.extend(served("main", &[main.address()]));
+    let mut agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
+    let mut checks = Checks::default();
+    // What refuses is not taken for what was served before: neither by the next resolution nor after a restart.
+    for number in 0..3 {
+        agent
+            .wait_backend(&agent.get(80, "free.test", &format!("/{number}")), "main")
+            .await;
+        let before = main.count();
+        for host in ["unknown.test", "settings.test"] {
+            checks.status(agent.get(80, host, "/"), 500).await;
+        }
+        checks.same("requests that passed", main.count() - before, 0);
+        match number {
+            0 => agent.write("more.yaml", &yaml(&served("more", &[main.address()]))),
+            _ => agent.restart(),
+        }
+    }
     checks.finish();
 }

@@ -11,8 +11,8 @@ use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
 use sesame_tests::grpc::{self, code};
 use sesame_tests::manifests::{
-    backend_ref, edge, http_listener, http_route, https_listener, route, rule_to, weighted_ref,
-    yaml,
+    backend_ref, edge, http_listener, http_route, https_listener, on_listener, route, rule_to,
+    weighted_ref, yaml,
 };
 
 fn method(service: &str, method: &str) -> Value {
@@ -44,6 +44,7 @@ async fn calls_go_where_routes_say_and_clients_read_why_not() {
     let authority = Authority::new("tests");
     let mut objects = edge(&[
         http_listener("http", 80, ""),
+        http_listener("same", 80, "same.test"),
         https_listener("https", 443, "grpc.test", "cert"),
     ]);
     objects.push(authority.issue(&["grpc.test"]).secret("cert"));
@@ -70,6 +71,9 @@ async fn calls_go_where_routes_say_and_clients_read_why_not() {
         // The oldest first, then the name: `both` is an HTTPRoute, `both-grpc` takes its calls all the same.
         ("both.test", "shop.Cart/Add", "two over HTTP/2.0"),
         ("both.test", "other.Service/Add", "one over HTTP/1.1"),
+        // On this listener both routes have the same hostname: their own decide, before their names and their matches.
+        ("same.test", "shop.Cart/Add", "one over HTTP/2.0"),
+        ("same.test", "any.Thing/Goes", "two over HTTP/2.0"),
     ] {
         goes(&mut checks, call(host, method), expected).await;
     }
@@ -132,6 +136,30 @@ fn routes() -> Vec<Value> {
         route("GRPCRoute", "every", &["every.test"], &[to("one")]),
         route("GRPCRoute", "modified", &["modified.test"], &[modified]),
         route("GRPCRoute", "shares", &["shares.test"], &[shares]),
+        on_listener(
+            route(
+                "GRPCRoute",
+                "a-wide",
+                &["*.test"],
+                &[rule_to(
+                    "two",
+                    &[method("shop.Cart", "Add"), method("any.Thing", "Goes")],
+                )],
+            ),
+            "same",
+        ),
+        on_listener(
+            route(
+                "GRPCRoute",
+                "b-exact",
+                &["same.test"],
+                &[rule_to(
+                    "one",
+                    &[json!({"method": {"service": "shop.Cart"}})],
+                )],
+            ),
+            "same",
+        ),
         // One Service is spoken to in two ways.
         http_route("both", &["both.test"], &[to("one")]),
         route(

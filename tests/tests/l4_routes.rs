@@ -64,6 +64,7 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
         tls_listener("pass", 443, "*.pass.test", None),
         // Has no route: nobody else's takes its connections.
         tls_listener("own", 443, "own.pass.test", None),
+        tls_listener("same", 443, "same.test", None),
         tls_listener("end", 443, "end.test", Some("cert")),
         https_listener("https", 443, "web.test", "cert"),
     ]);
@@ -73,6 +74,7 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
         "b.pass.test",
         "own.pass.test",
         "share.pass.test",
+        "same.test",
     ]);
     let exact = Backend::start_tls("exact", &leaf).await;
     let wild = Backend::start_tls("wild", &leaf).await;
@@ -87,6 +89,15 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
             "exact",
             "pass",
             &["a.pass.test", "own.pass.test"],
+            &[("exact", 1)],
+        ),
+        // On this listener both have the same hostname: their own decide, before their names.
+        on("TLSRoute", "a-wide", "same", &["*.test"], &[("wild", 1)]),
+        on(
+            "TLSRoute",
+            "b-exact",
+            "same",
+            &["same.test"],
             &[("exact", 1)],
         ),
         // The name is taken by a route that comes before.
@@ -113,6 +124,7 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
         .backend(through("a.pass.test").http2(), "exact")
         .await;
     checks.backend(through("b.pass.test"), "wild").await;
+    checks.backend(through("same.test"), "exact").await;
     checks.backend(ended("end.test"), "plain").await;
     checks.backend(ended("web.test"), "plain").await;
     for refused in ["own.pass.test", "pass.test", "unknown.test"] {

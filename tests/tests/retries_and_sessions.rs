@@ -36,6 +36,7 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
             "codes.test",
             retry(json!({"codes": [500, 503], "attempts": 3, "backoff": "1ms"})),
         ),
+        ("once-more.test", retry(json!({"codes": [503]}))),
         (
             "other-codes.test",
             retry(json!({"codes": [502], "attempts": 3, "backoff": "1ms"})),
@@ -85,6 +86,8 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
         ("codes.test", 503, 4),
         ("codes.test", 500, 4),
         ("codes.test", 501, 1),
+        // One retry, where nothing is said of their number.
+        ("once-more.test", 503, 2),
         ("other-codes.test", 503, 1),
         ("no-codes.test", 503, 1),
         ("never.test", 503, 1),
@@ -96,6 +99,31 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
         checks.same(format!("tries of {request}"), seen() - before, tries);
     }
     sessions(&agent, &mut checks).await;
+    checks.finish();
+}
+
+/// A connection that cannot be made is retried as often as the rule says: once, or not at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_fails_is_made_again_unless_retries_are_off() {
+    let (there, gone) = (Backend::start("there").await, Backend::start("gone").await);
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("a", &[there.address(), gone.address()]));
+    objects.push(rule("retry.test", "retry", &json!({"backoff": "1ms"})));
+    objects.push(rule("never.test", "retry", &json!({"attempts": 0})));
+    drop(gone);
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
+    let retried = agent.get(80, "retry.test", "/");
+    agent.wait_ok(&retried).await;
+    let mut checks = Checks::default();
+    for _ in 0..40 {
+        checks.backend(retried.clone(), "there").await;
+    }
+    let mut seen = BTreeSet::new();
+    for _ in 0..40 {
+        let reply = checks.reply(&agent.get(80, "never.test", "/")).await;
+        seen.extend(reply.map(|reply| reply.status));
+    }
+    checks.same("statuses without retries", seen, BTreeSet::from([200, 503]));
     checks.finish();
 }
 

@@ -79,14 +79,19 @@ pub(crate) fn preflight(route_match: &RouteMatch, method: &str) -> RouteMatch {
 }
 
 fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
-    Ok(match path.and_then(|path| path.kind.as_ref()) {
-        None => PathSpecifier::Prefix("/".to_owned()),
-        Some(path_match::Kind::Exact(path)) => PathSpecifier::Path(path.clone()),
-        Some(path_match::Kind::Regex(pattern)) => {
+    let Some(path) = path else {
+        return Ok(PathSpecifier::Prefix("/".to_owned()));
+    };
+    // A kind of a newer release is not every path.
+    let kind = path.kind.as_ref();
+    let kind = kind.ok_or("path match: neither exact nor a prefix nor a regular expression")?;
+    Ok(match kind {
+        path_match::Kind::Exact(path) => PathSpecifier::Path(path.clone()),
+        path_match::Kind::Regex(pattern) => {
             check_expression(pattern).map_err(|reason| format!("path match: {reason}"))?;
             PathSpecifier::SafeRegex(wrappers::regex(pattern))
         }
-        Some(path_match::Kind::Prefix(prefix)) => match prefix.trim_end_matches('/') {
+        path_match::Kind::Prefix(prefix) => match prefix.trim_end_matches('/') {
             "" => PathSpecifier::Prefix("/".to_owned()),
             // What Envoy takes: two characters or more, without query or fragment.
             prefix if prefix.len() < 2 || prefix.contains(['?', '#']) => {

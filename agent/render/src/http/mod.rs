@@ -13,6 +13,7 @@ mod matches;
 mod mirrors;
 mod paths;
 mod redirects;
+mod refusing;
 mod retries;
 pub(crate) mod route_tables;
 mod routes;

@@ -17,7 +17,7 @@ use sesame_proto::wire::append;
 
 use super::answers::answer;
 use super::routes::{self, RenderedRoute};
-use super::{external_auth, headers, retries};
+use super::{external_auth, headers, refusing, retries};
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
@@ -112,22 +112,23 @@ pub(crate) fn render_host(
     }
     let mut cost = 0_u64;
     for it in routes {
-        let rendered = routes::render(it, domain, context, problems);
-        if rendered.is_empty() {
-            continue;
-        }
+        let mut rendered = routes::render(it, domain, context, problems);
         let of_this = expressions::of_route(it);
-        if cost.saturating_add(of_this) > MOST_OF_VIRTUAL_HOST {
+        if rendered.is_empty() {
+            rendered.extend(refusing::instead_of(it));
+        } else if cost.saturating_add(of_this) > MOST_OF_VIRTUAL_HOST {
+            let consequence = refusing::consequence(it);
             problems.add(
                 &it.name,
                 format!(
                     "in virtual host `{domain}` the regular expressions before it have {cost} instructions once \
-                     compiled, its own {of_this}; at most {MOST_OF_VIRTUAL_HOST} are allowed; it is left out there"
+                     compiled, its own {of_this}; at most {MOST_OF_VIRTUAL_HOST} are allowed; {consequence} there"
                 ),
             );
-            continue;
+            rendered = refusing::instead_of(it).into_iter().collect();
+        } else {
+            cost = cost.saturating_add(of_this);
         }
-        cost = cost.saturating_add(of_this);
         for rendered in rendered {
             route.clear();
             encode_route(rendered, &mut route);

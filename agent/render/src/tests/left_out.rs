@@ -1,7 +1,8 @@
 //! Parts of a snapshot that are wrong, and left out alone.
 
 use sesame_proto::schema::{
-    AppProtocol, Backend, BackendTls, HeaderModifier, Redirect, Route, VirtualHost, route::Action,
+    AppProtocol, Backend, BackendTls, DirectResponse, HeaderModifier, PathMatch, Redirect, Route,
+    StringMatch, VirtualHost, path_match, route::Action, string_match,
 };
 
 use super::envoy::{envoy, validate};
@@ -101,6 +102,84 @@ fn what_is_wrong_is_left_out_alone() {
         "x-good"
     );
     assert_eq!(routes[2]["direct_response"]["status"], 500);
+    if let Some(envoy) = envoy() {
+        validate(&envoy, "pb", &static_bootstrap(&rendered).unwrap()).unwrap();
+    }
+}
+
+/// A match of a kind that a newer controller may know must not give what it protects to a wider route.
+#[test]
+fn what_protects_and_cannot_be_matched_is_refused_and_not_left_out() {
+    let (mut snapshot, keys) = everything();
+    let exact = |name: &str| StringMatch {
+        name: name.into(),
+        kind: Some(string_match::Kind::Exact("a".into())),
+    };
+    let unknown = |name: &str| StringMatch {
+        name: name.into(),
+        kind: None,
+    };
+    let refuses = || Action::DirectResponse(DirectResponse { status: 500 });
+    let expression = |path: &str, expression: &str| PathMatch {
+        kind: Some(path_match::Kind::Regex(format!("{path}{expression}"))),
+    };
+    let expensive = "[ab]*a[ab]{1400}";
+    let to_web = || Action::Forward(forward(&[to(WEB, 1)]));
+    let mut routes = vec![
+        Route {
+            path: Some(PathMatch { kind: None }),
+            headers: vec![exact("x-known"), unknown("x-unknown")],
+            query_params: vec![exact("known"), unknown("unknown")],
+            method: "GET".into(),
+            ..route("path", "/p", refuses())
+        },
+        Route {
+            path: Some(PathMatch { kind: None }),
+            ..route("open", "/o", to_web())
+        },
+        Route {
+            path: Some(expression("/bad/a", "(")),
+            ..route("bad", "/b", refuses())
+        },
+    ];
+    for name in ["a", "b", "c", "d", "private", "none"] {
+        let action = if name == "private" {
+            refuses()
+        } else {
+            to_web()
+        };
+        let path = expression(&format!("/{name}/"), expensive);
+        routes.push(Route {
+            path: Some(path),
+            ..route(name, "/", action)
+        });
+    }
+    snapshot.route_tables[0].virtual_hosts = vec![VirtualHost {
+        domain: "*".into(),
+        routes,
+        ..VirtualHost::default()
+    }];
+    let rendered = render(&snapshot, &keys, &options());
+    let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+    let routes = printed["routes"][0]["virtual_hosts"][0]["routes"]
+        .as_array()
+        .unwrap();
+    let refused = routes
+        .iter()
+        .filter(|route| route["direct_response"]["status"] == 500);
+    let matches: Vec<_> = refused.map(|route| &route["match"]).collect();
+    assert_eq!(matches.len(), 3, "{matches:?}");
+    assert_eq!(matches[0]["prefix"], "/");
+    let headers = matches[0]["headers"].as_array().unwrap();
+    let headers: Vec<_> = headers.iter().map(|header| &header["name"]).collect();
+    assert_eq!(headers, [":method", "x-known"]);
+    let query = matches[0]["query_parameters"].as_array().unwrap();
+    assert_eq!(query.len(), 1);
+    assert_eq!(query[0]["name"], "known");
+    assert_eq!(matches[1]["path_separated_prefix"], "/bad");
+    assert_eq!(matches[2]["path_separated_prefix"], "/private");
+    // What protects nothing leaves its requests to others.
+    assert_eq!(routes.len(), 7, "{routes:?}");
     if let Some(envoy) = envoy() {
         validate(&envoy, "pb", &static_bootstrap(&rendered).unwrap()).unwrap();
     }

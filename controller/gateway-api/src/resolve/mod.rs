@@ -207,9 +207,9 @@ impl Resolver {
 
         let mut findings = Findings::new(shadowed);
         let mut by_snapshot: Vec<_> = attached.iter().collect();
-        by_snapshot.sort_by_key(|it| it.gateway.order());
+        by_snapshot.sort_by_key(|it| it.gateway.envoys());
         let gateways: Vec<ResolvedGateway> = by_snapshot
-            .chunk_by(|a, b| a.gateway.order() == b.gateway.order())
+            .chunk_by(|a, b| a.gateway.envoys() == b.gateway.envoys())
             .filter_map(|together| {
                 let (backends, findings) = (&mut backends, &mut findings);
                 snapshot::assemble(

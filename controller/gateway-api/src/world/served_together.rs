@@ -3,11 +3,13 @@
 //! Resolution has no memory, so the past that it needs is a part of its input. The caller hands what a resolution found to the
 //! next one; after a restart, what was published or accepted last. It must never hold what is not served.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::Snapshot;
+use sesame_proto::refusal;
+use sesame_proto::schema::route::Action;
+use sesame_proto::schema::{DirectResponse, Listener, Route, Snapshot};
 
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
@@ -17,9 +19,11 @@ use crate::api::NamespacedName;
 pub struct ServedPorts(BTreeMap<ObjectKey, BTreeSet<u16>>);
 
 impl ServedPorts {
-    /// Reads them from a snapshot of several Gateways; there are none in that of one Gateway.
+    /// Reads them from a snapshot of several Gateways; there are none in that of one Gateway. A listener that is there only to refuse
+    /// what it holds is not served.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut found = Self::default();
+        let refusing = refusing(snapshot);
         for port in &snapshot.ports {
             let Ok(number) = u16::try_from(port.port) else {
                 continue;
@@ -27,8 +31,12 @@ impl ServedPorts {
             for listener in &port.listeners {
                 let of = Provenance::parse(&listener.name).ok();
                 let of = of.and_then(|of| ObjectKey::parse(&of.object().to_string()));
-                if let Some(of) = of {
-                    found.0.entry(of).or_default().insert(number);
+                let Some(of) = of else {
+                    continue;
+                };
+                let ports = found.0.entry(of).or_default();
+                if !is_closed(listener) && !refusing.contains(listener.name.as_str()) {
+                    ports.insert(number);
                 }
             }
         }
@@ -36,6 +44,7 @@ impl ServedPorts {
         if by_itself.is_some_and(|gateway| found.0.contains_key(&gateway)) {
             return Self::default();
         }
+        found.0.retain(|_, ports| !ports.is_empty());
         found
     }
 
@@ -58,6 +67,30 @@ impl ServedPorts {
         };
         self.0.iter().map(line).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Returns true if all connections of a listener are closed.
+fn is_closed(listener: &Listener) -> bool {
+    listener.route_table.is_empty() && listener.tls.is_none() && listener.l4_routes.is_empty()
+}
+
+/// Returns the names of the listeners in whose name the requests of a virtual host are refused.
+fn refusing(snapshot: &Snapshot) -> HashSet<&str> {
+    let hosts = snapshot
+        .route_tables
+        .iter()
+        .flat_map(|it| &it.virtual_hosts);
+    let only = hosts.filter_map(|host| match host.routes.as_slice() {
+        [only] => Some(only),
+        _ => None,
+    });
+    let refuses = |route: &&Route| match &route.action {
+        Some(Action::DirectResponse(DirectResponse { status })) => *status == refusal::HTTP,
+        _ => false,
+    };
+    only.filter(refuses)
+        .map(|route| route.name.as_str())
+        .collect()
 }
 
 /// Ports on which Gateways are served, by the name under which they are published together.

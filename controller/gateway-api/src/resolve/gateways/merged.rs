@@ -156,15 +156,12 @@ pub(crate) fn retained(
     retained
 }
 
-/// Returns the Gateways with those beside each other that are served together, in the order of their precedence.
+/// Returns the Gateways with those beside each other that have the same `key`, in the order of their precedence.
 pub(crate) fn by_order<'c, 'w>(
     checked: &'c mut [CheckedGateway<'w>],
+    key: impl Fn(&CheckedGateway<'w>) -> (NamespacedName, bool),
 ) -> Vec<&'c mut CheckedGateway<'w>> {
     let mut all: Vec<&mut CheckedGateway<'w>> = checked.iter_mut().collect();
-    all.sort_by(|a, b| {
-        a.order()
-            .cmp(&b.order())
-            .then(a.metadata.by_age(b.metadata))
-    });
+    all.sort_by(|a, b| key(a).cmp(&key(b)).then(a.metadata.by_age(b.metadata)));
     all
 }

@@ -5,6 +5,7 @@ pub(crate) mod addresses;
 pub(crate) mod classes;
 mod client_key;
 mod collectors;
+mod envoys;
 mod features;
 mod gateway_policies;
 pub(crate) mod log_output;
@@ -118,14 +119,21 @@ pub(crate) fn check_all<'w>(
             Some(check(gateway, class, sets, accepted, cx, references))
         })
         .collect();
-    for together in merged::by_order(&mut checked).chunk_by_mut(|a, b| a.order() == b.order()) {
+    let mut ordered = merged::by_order(&mut checked, CheckedGateway::order);
+    for together in ordered.chunk_by_mut(|a, b| a.order() == b.order()) {
         compare(together);
     }
     for gateway in &mut checked {
         gateway.terminate(cx, references);
     }
-    for together in merged::by_order(&mut checked).chunk_by_mut(|a, b| a.order() == b.order()) {
-        let all = together.iter_mut().flat_map(|it| it.listeners.iter_mut());
+    let mut ordered = merged::by_order(&mut checked, CheckedGateway::envoys);
+    for together in ordered.chunk_by_mut(|a, b| a.envoys() == b.envoys()) {
+        let all = together.iter_mut().flat_map(|it| {
+            let is_accepted = it.accepted.good();
+            it.listeners
+                .iter_mut()
+                .map(move |listener| (listener, is_accepted))
+        });
         listeners::hold(&mut all.collect::<Vec<_>>());
     }
     checked
@@ -277,19 +285,6 @@ impl<'w> CheckedGateway<'w> {
         NamespacedName::new(self.owner.namespace, self.owner.name)
     }
 
-    /// Returns the name under which it is published.
-    pub(crate) fn published_as(&self) -> NamespacedName {
-        self.merged.clone().unwrap_or_else(|| self.name())
-    }
-
-    /// Returns the place of its snapshot among all: Gateways with the same one are served together. One that is not accepted is
-    /// with no other.
-    pub(crate) fn order(&self) -> (NamespacedName, bool) {
-        let merged = self.merged.clone().filter(|_| self.accepted.good());
-        let is_merged = merged.is_some();
-        (merged.unwrap_or_else(|| self.name()), is_merged)
-    }
-
     /// Sets its tracing, its access log, and the TLS termination and the filters of its listeners and of its ListenerSets'.
     fn terminate(
         &mut self,
@@ -332,19 +327,6 @@ impl<'w> CheckedGateway<'w> {
                 filters::resolve(owner, listener, mesh.is_some(), references.backends, cx);
             }
         }
-    }
-
-    /// Returns true if it has listeners that are there only to refuse all requests.
-    pub(crate) fn has_refusing(&self) -> bool {
-        self.listeners.iter().any(CheckedListener::refuses)
-    }
-
-    /// Returns the names of the keys that it shows to clients and to backends.
-    pub(crate) fn keys(&self) -> BTreeSet<String> {
-        let served = self.listeners.iter().filter(|it| it.is_served());
-        let terminations = served.filter_map(|listener| listener.tls.as_ref());
-        let keys = terminations.flat_map(|tls| &tls.keys);
-        keys.chain(&self.client_key).cloned().collect()
     }
 
     /// Returns the listeners that are its own.

@@ -10,6 +10,7 @@
 //! to be reached there may be hidden. So these worlds cannot tell that a Backend has lost its last user, or a match the last
 //! host in which it is reached: the changed virtual hosts must send to the same Backends as before, and hide the same.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::delta::{ChangedHost, RouteTableDelta};
@@ -18,7 +19,8 @@ use sesame_proto::schema::{Snapshot, VirtualHost};
 use crate::api::{FleetGateways, Gateway, Metadata, NamespacedName, RouteSpec};
 use crate::resolve::gateways::classes::Classes;
 use crate::resolve::parents::gateways_of;
-use crate::resolve::syntax::hostnames::covers;
+use crate::resolve::syntax::hostnames::{covers, meant};
+use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
 use crate::resolve::tables::shadowed::Hidden;
 use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
@@ -84,7 +86,7 @@ fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> O
         .keys()
         .map(|key| world.get(key))
         .collect::<Option<_>>()?;
-    let mut hostnames: BTreeSet<&str> = BTreeSet::new();
+    let mut hostnames: BTreeSet<Cow<'_, str>> = BTreeSet::new();
     let mut parents: BTreeSet<(&str, &str)> = BTreeSet::new();
     for route in before.values().chain(&now) {
         let (of, gateways) = match route {
@@ -93,10 +95,7 @@ fn neighbourhood(world: &World, before: &PreviousRoutes, options: &Options) -> O
             _ => return None,
         };
         parents.extend(gateways);
-        if of.is_empty() {
-            hostnames.insert("");
-        }
-        hostnames.extend(of.iter().map(String::as_str));
+        hostnames.extend(hosts(of));
     }
     let near = |other: &str| {
         hostnames
@@ -190,10 +189,14 @@ fn reach<'w, R>(
 }
 
 fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
-    if spec.hostnames.is_empty() {
-        return near("");
-    }
-    spec.hostnames.iter().any(|hostname| near(hostname))
+    hosts(&spec.hostnames).any(|hostname| near(&hostname))
+}
+
+/// Returns the hostnames for which a route may have virtual hosts, also if it is not valid and only refuses.
+fn hosts(hostnames: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
+    let all = hostnames.is_empty() || hostnames.len() > MAX_REFUSED_HOSTNAMES;
+    let each = hostnames.iter().map(|hostname| meant(hostname));
+    all.then_some(Cow::Borrowed("")).into_iter().chain(each)
 }
 
 /// Returns the objects that are wanted; none if they are too many.

@@ -105,7 +105,7 @@ fn check_one<'w>(
             .beside("the listener is valid", "listeners", Some(index)),
         conflict: None,
         beyond_share: false,
-        holds: false,
+        holds: None,
         resolved,
         overlaps: Vec::new(),
         tls: None,

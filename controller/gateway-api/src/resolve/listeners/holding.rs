@@ -7,46 +7,64 @@ use std::collections::HashSet;
 
 use sesame_proto::schema;
 
-use super::listener::CheckedListener;
+use super::listener::{CheckedListener, HeldHostname};
+use crate::resolve::syntax::hostnames::Hostname;
 
 /// Port, true for TLS, and key of a hostname.
 type HostnameKey = (u16, bool, String);
 
 /// Has each listener hold its hostname that is not served and of which a wider one is. `listeners` are all that the same Envoys are
-/// to serve, in their order of precedence, with everything else known.
-pub(crate) fn hold(listeners: &mut [&mut CheckedListener<'_>]) {
-    let served = listeners.iter().filter(|listener| listener.is_served());
-    let served: HashSet<HostnameKey> = served.filter_map(|listener| key(listener)).collect();
+/// to serve, in their order of precedence, with everything else known; each with false if its Gateway is not accepted.
+pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
+    let mut served: HashSet<HostnameKey> = HashSet::new();
+    for (listener, of_served) in listeners.iter() {
+        if let (true, Some(hostname)) = (*of_served && listener.is_served(), &listener.hostname) {
+            served.extend(keys(listener, hostname));
+        }
+    }
     let mut held: HashSet<HostnameKey> = HashSet::new();
-    for listener in listeners.iter_mut() {
-        // Who loses a conflict has lost the hostname, and who exceeds a share may have no more.
-        if listener.is_served() || listener.conflict.is_some() || listener.beyond_share {
+    for (listener, of_served) in listeners.iter_mut() {
+        // Who exceeds a share may have no more.
+        if (*of_served && listener.is_served()) || listener.beyond_share {
             continue;
         }
-        let (Some(key), Some(hostname)) = (key(listener), &listener.hostname) else {
+        let Some(hostname) = meant(listener) else {
             continue;
         };
-        let (port, tls, _) = key;
-        let mut wider = hostname.covering_keys().skip(1);
-        let is_wider = wider.any(|wider| served.contains(&(port, tls, wider.to_owned())));
-        if is_wider && !served.contains(&key) && held.insert(key) {
-            listener.holds = true;
+        let key = keys(listener, &hostname).into_iter().find(|key| {
+            let (port, tls, _) = key;
+            let mut wider = hostname.covering_keys().skip(1);
+            let is_wider = wider.any(|wider| served.contains(&(*port, *tls, wider.to_owned())));
+            is_wider && !served.contains(key)
+        });
+        if let Some((port, tls, name)) = key
+            && held.insert((port, tls, name))
+        {
+            listener.holds = Some(HeldHostname { tls, hostname });
             // No handshake is made.
             listener.tls = None;
         }
     }
 }
 
-/// Returns the part of a port that a listener is for; none for protocols without hostnames.
-fn key(listener: &CheckedListener<'_>) -> Option<HostnameKey> {
-    let tls = match listener.protocol? {
-        schema::Protocol::Http => false,
-        schema::Protocol::Https | schema::Protocol::Tls => true,
-        schema::Protocol::RawTcp | schema::Protocol::RawUdp => return None,
+/// Returns the hostname that the author of a listener meant.
+fn meant(listener: &CheckedListener<'_>) -> Option<Hostname> {
+    let text = || Hostname::meant(listener.spec.hostname.as_deref().unwrap_or_default());
+    listener.hostname.clone().or_else(text)
+}
+
+/// Returns the parts of a port that a listener may be for: none for protocols without hostnames, and either kind for one that is not
+/// known.
+fn keys(listener: &CheckedListener<'_>, hostname: &Hostname) -> Vec<HostnameKey> {
+    let families: &[bool] = match listener.protocol {
+        Some(schema::Protocol::Http) => &[false],
+        Some(schema::Protocol::Https | schema::Protocol::Tls) => &[true],
+        Some(schema::Protocol::RawTcp | schema::Protocol::RawUdp) => &[],
+        None => &[false, true],
     };
-    Some((
-        listener.port?,
-        tls,
-        listener.hostname.as_ref()?.key().to_owned(),
-    ))
+    let of_port = |port: u16| {
+        let key = move |tls: &bool| (port, *tls, hostname.key().to_owned());
+        families.iter().map(key)
+    };
+    listener.port.into_iter().flat_map(of_port).collect()
 }

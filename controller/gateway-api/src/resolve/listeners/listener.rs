@@ -77,6 +77,14 @@ pub(crate) struct Rank {
     pub(crate) object: usize,
 }
 
+/// A hostname that is kept from wider listeners of the port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldHostname {
+    /// True on a port of HTTPS and TLS listeners, false on one of HTTP listeners.
+    pub(crate) tls: bool,
+    pub(crate) hostname: Hostname,
+}
+
 /// A listener with everything that is known of it before routes attach.
 #[derive(Debug)]
 pub(crate) struct CheckedListener<'w> {
@@ -100,8 +108,8 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) conflict: Option<Grounds>,
     /// True if its namespace has its share of listeners without it.
     pub(crate) beyond_share: bool,
-    /// True if nothing is served on it, and it holds its hostname against a wider listener: all that comes is refused.
-    pub(crate) holds: bool,
+    /// The hostname that it holds against a wider listener, though nothing is served on it: all that comes is refused.
+    pub(crate) holds: Option<HeldHostname>,
     pub(crate) resolved: Verdict,
     /// HTTPS listeners of the port whose hostnames overlap, in the words that the owner's author may read.
     pub(crate) overlaps: Vec<String>,
@@ -120,12 +128,13 @@ pub(crate) struct CheckedListener<'w> {
 impl CheckedListener<'_> {
     /// Returns true if the listener is in the snapshot, where it may refuse all requests.
     pub(crate) fn is_served(&self) -> bool {
-        self.holds || (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate
+        self.holds.is_some()
+            || (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate
     }
 
     /// Returns true if it is in the snapshot only to refuse all requests.
     pub(crate) fn refuses(&self) -> bool {
-        self.holds || self.filters.refuse
+        self.holds.is_some() || self.filters.refuse
     }
 
     /// Returns true if routes can be served on it.

@@ -62,6 +62,7 @@ impl RouteRule for GrpcRule {
             index,
             matches,
             filters: read,
+            protects: self.protects(),
             unknown,
             forwarding: Forwarding {
                 backend_refs,

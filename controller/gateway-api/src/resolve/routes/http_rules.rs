@@ -83,6 +83,7 @@ impl RouteRule for HttpRule {
             index,
             matches,
             filters,
+            protects: self.protects(),
             unknown,
             forwarding: Forwarding {
                 backend_refs,

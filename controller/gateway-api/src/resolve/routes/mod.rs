@@ -30,7 +30,7 @@ use super::syntax::hostnames::Hostname;
 use super::syntax::names;
 use super::syntax::regexes::Regexes;
 use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
-use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_ROUTE_MATCHES};
+use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_REFUSED_HOSTNAMES, MAX_ROUTE_MATCHES};
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
@@ -133,7 +133,13 @@ fn check<'w, R: RouteRule>(
     let object = route.kind.named(metadata.key());
     let limits = RouteLimits::of(object.kind);
     let mut accepted = check_limits(spec, &object, &limits);
-    let hostnames = read_hostnames(&spec.hostnames, *limits.hostnames.end(), &mut accepted);
+    let protects = spec.rules.iter().any(RouteRule::protects);
+    let attaches_refusing = attaches_refusing(metadata, protects);
+    let most = *limits.hostnames.end();
+    let mut hostnames = read_hostnames(&spec.hostnames, most, &mut accepted);
+    if attaches_refusing && !accepted.good() {
+        hostnames = meant_hostnames(&spec.hostnames);
+    }
     let scope = spec.use_default_gateways.as_deref();
     if scope.is_some_and(|scope| scope != "None") {
         let message = "spec.useDefaultGateways is not supported and has no effect; name the Gateway in spec.parentRefs";
@@ -153,7 +159,6 @@ fn check<'w, R: RouteRule>(
         parents,
         accepted,
     };
-    let protects = spec.rules.iter().any(RouteRule::protects);
     let refused = withheld(metadata, &checked.accepted);
     let unplaced = names::check_object(&metadata.namespace, &metadata.name).is_err()
         || (hostnames.is_empty() && !spec.hostnames.is_empty());
@@ -161,7 +166,7 @@ fn check<'w, R: RouteRule>(
     let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
     // A route that breaks a limit is not looked into any further: limits bound our own work too.
     if let Err(why) = &refused
-        && (unplaced || !attaches_refusing(metadata, protects))
+        && (unplaced || !attaches_refusing)
     {
         if checked.accepted.good() {
             let message = why.clone();
@@ -306,5 +311,19 @@ fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> 
             Err(why) => unsupported(format!("spec.hostnames[{i}]: {why}")),
         }
     }
+    found
+}
+
+/// Returns the hostnames of a route that is not valid and refuses its requests: all that its author may have meant.
+fn meant_hostnames(hostnames: &[String]) -> Vec<Hostname> {
+    if hostnames.len() > MAX_REFUSED_HOSTNAMES {
+        return vec![Hostname::any()];
+    }
+    let mut found: Vec<Hostname> = hostnames
+        .iter()
+        .filter_map(|it| Hostname::meant(it))
+        .collect();
+    found.sort_unstable();
+    found.dedup();
     found
 }

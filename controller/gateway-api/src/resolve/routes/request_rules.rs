@@ -20,6 +20,8 @@ pub(crate) struct RequestRule<'w> {
     pub(crate) index: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) filters: RuleFilters<'w>,
+    /// True if its filters may protect something.
+    pub(crate) protects: bool,
     /// The reason why the rule must not be served as it is read.
     pub(crate) unknown: Option<String>,
     pub(crate) forwarding: Forwarding<'w>,
@@ -62,9 +64,11 @@ impl<'w> RuleContext<'_, 'w, '_> {
             index,
             matches,
             filters,
+            protects,
             unknown,
             forwarding,
         } = rule;
+        let protects = protects || unknown.is_some();
         let RuleFilters {
             request_headers,
             response_headers,
@@ -114,6 +118,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 response_headers,
                 cors,
                 external_auth,
+                protects,
             },
             references,
         })

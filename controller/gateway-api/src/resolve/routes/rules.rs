@@ -117,6 +117,8 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<schema::HeaderModifier>,
     pub(crate) cors: Option<schema::Cors>,
     pub(crate) external_auth: Option<schema::ExternalAuth>,
+    /// True if it may protect something: requests that it loses must not be another route's.
+    pub(crate) protects: bool,
 }
 
 /// The action on a request.
@@ -157,6 +159,7 @@ impl CheckedRule {
             response_headers: None,
             cors: None,
             external_auth: None,
+            protects: true,
         }
     }
 

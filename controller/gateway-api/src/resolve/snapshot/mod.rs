@@ -41,16 +41,19 @@ pub(crate) fn assemble<'w>(
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
     // Beside others, whose listeners would have the requests that its own refuse.
-    let refuses =
-        |it: &CheckedGateway<'_>| together.len() > 1 && it.accepted.good() && it.has_refusing();
+    let refuses = |it: &CheckedGateway<'_>| together.len() > 1 && it.has_refusing();
     let is_served = |it: &&&AttachedGateway<'_, '_>| {
         let gateway = it.gateway;
         (gateway.verdict().good() || refuses(gateway)) && !gateway.addresses.nowhere()
     };
     let served: Vec<_> = together.iter().filter(is_served).collect();
     // Whatever is not of a listener is the same for all.
-    let gateway = served.first()?.gateway;
-    let listeners = served.iter().flat_map(|it| &it.listeners);
+    let mut accepted = served.iter().filter(|it| it.gateway.accepted.good());
+    let gateway = accepted.next()?.gateway;
+    let listeners = served.iter().flat_map(|it| {
+        let listeners = it.listeners.iter();
+        listeners.filter(|attached| it.gateway.has_in_snapshot(attached.listener))
+    });
     let mut tables = tables::build(listeners, routes, findings);
     let meshes = || served.iter().filter_map(|it| it.gateway.mesh.as_ref());
     let tls = meshes().map(|it| (it.gateway.as_str(), it.tls())).collect();

@@ -3,6 +3,7 @@
 //! Ports and schemes are no part of a hostname. A wildcard covers any number of labels, at least one
 //! (Gateway API, `HTTPRouteSpec.hostnames`).
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use sesame_proto::dns_name::is_dns_label;
@@ -24,6 +25,15 @@ impl Hostname {
         }
         check(text.strip_prefix("*.").unwrap_or(text), text)?;
         Ok(Self(text.to_owned()))
+    }
+
+    /// Reads a hostname as its author may have meant it, where its requests are only to be refused: in lower case, also an IP address or
+    /// with `_`, since clients ask for such hosts, and `*` for all. None if no request can name it.
+    pub(crate) fn meant(text: &str) -> Option<Self> {
+        let text = meant(text);
+        let name = text.strip_prefix("*.").unwrap_or(&text).replace('_', "-");
+        let is_name = name.len() <= 253 && name.split('.').all(is_dns_label);
+        (text.is_empty() || is_name).then(|| Self(text.into_owned()))
     }
 
     /// Returns the hostname as the API writes it; empty for all.
@@ -93,6 +103,18 @@ pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
+/// Returns the text of a hostname as its author may have meant it; see [`Hostname::meant`].
+pub(crate) fn meant(text: &str) -> Cow<'_, str> {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    if text == "*" {
+        Cow::Borrowed("")
+    } else if text.bytes().any(|b| b.is_ascii_uppercase()) {
+        Cow::Owned(text.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
 /// Checks a hostname without a wildcard, as redirects and rewrites need it (`PreciseHostname`).
 pub(crate) fn check_precise(text: &str) -> Result<(), String> {
     check(text, text)
@@ -121,6 +143,24 @@ fn check(name: &str, original: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_meant_is_what_clients_may_ask_for() {
+        let meant = |text: &str| Hostname::meant(text).map(|hostname| hostname.0);
+        for (text, expected) in [
+            ("a.test", Some("a.test")),
+            ("*.A.test.", Some("*.a.test")),
+            ("a_b.test", Some("a_b.test")),
+            ("192.0.2.1", Some("192.0.2.1")),
+            ("*", Some("")),
+            ("", Some("")),
+            ("a..test", None),
+            ("a.*.test", None),
+            ("a/b", None),
+        ] {
+            assert_eq!(meant(text).as_deref(), expected, "{text}");
+        }
+    }
 
     fn host(text: &str) -> Hostname {
         Hostname::parse(text).expect("valid")

@@ -25,6 +25,8 @@ pub(crate) const MAX_ALPN: usize = 16;
 pub(crate) const MAX_CERTIFICATE_REFS: usize = 64;
 /// References to CA certificates by which clients are verified.
 pub(crate) const MAX_CLIENT_CA_REFS: usize = 16;
+/// Hostnames of a route of which nothing is served that are looked at one by one, to refuse their requests. Our own.
+pub(crate) const MAX_REFUSED_HOSTNAMES: usize = 1024;
 /// Parents of a route.
 pub(crate) const MAX_PARENTS: usize = 32;
 /// Matches of a rule, and of all rules of a route together.

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use sesame_proto::expressions::MOST_OF_VIRTUAL_HOST;
-use sesame_proto::schema;
+use sesame_proto::expressions::{MOST_OF_VIRTUAL_HOST, fixed_path};
+use sesame_proto::schema::path_match::Kind as PathKind;
 use sesame_proto::schema::route::Action as RouteAction;
+use sesame_proto::schema::string_match::Kind as StringKind;
+use sesame_proto::{refusal, schema};
 
 use super::placed::PlacedListener;
 use crate::resolve::routes::CheckedRoute;
@@ -18,6 +20,9 @@ pub(crate) struct MatchCandidate<'a> {
     pub(super) route: &'a CheckedRoute<'a>,
     pub(super) rule: &'a CheckedRule,
     pub(crate) route_match: &'a RouteMatch,
+    /// True if its expressions have no room in the virtual host, and its requests must not be another route's: they get an error, and
+    /// so does what its match takes without its expressions.
+    pub(super) refuses: bool,
 }
 
 impl MatchCandidate<'_> {
@@ -44,10 +49,15 @@ impl MatchCandidate<'_> {
             response_headers,
             cors,
             external_auth,
+            protects: _,
         } = self.rule;
+        let name = format!("{}/rules/{index}/matches/{match_}", self.route.provenance);
+        if self.refuses {
+            return self.refusing(name);
+        }
         let reached_by = listener.reached_by(place.route);
         schema::Route {
-            name: format!("{}/rules/{index}/matches/{match_}", self.route.provenance),
+            name,
             path: Some(schema::PathMatch {
                 kind: Some(path.clone()),
             }),
@@ -72,6 +82,39 @@ impl MatchCandidate<'_> {
             external_auth: external_auth
                 .clone()
                 .map(|auth| reached_by.external_auth(auth)),
+        }
+    }
+
+    /// Returns the route that refuses what the match takes without its expressions.
+    fn refusing(self, name: String) -> schema::Route {
+        let RouteMatch {
+            path,
+            method,
+            headers,
+            query_params,
+            grpc,
+            instructions: _,
+        } = self.route_match;
+        let path = match path {
+            PathKind::Regex(pattern) => PathKind::Prefix(fixed_path(pattern).to_owned()),
+            path => path.clone(),
+        };
+        let exact = |values: &[schema::StringMatch]| {
+            let is_exact =
+                |it: &&schema::StringMatch| matches!(it.kind, Some(StringKind::Exact(_)));
+            values.iter().filter(is_exact).cloned().collect()
+        };
+        schema::Route {
+            name,
+            path: Some(schema::PathMatch { kind: Some(path) }),
+            method: method.clone(),
+            headers: exact(headers),
+            query_params: exact(query_params),
+            action: Some(RouteAction::DirectResponse(schema::DirectResponse {
+                status: refusal::HTTP,
+            })),
+            grpc: grpc.is_some(),
+            ..schema::Route::default()
         }
     }
 }

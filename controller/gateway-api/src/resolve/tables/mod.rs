@@ -148,19 +148,19 @@ fn by_port<'a>(
         attachments,
     } in listeners.filter(|attached| attached.listener.is_served())
     {
-        let (Some(protocol), Some(port), Some(hostname)) =
-            (listener.protocol, listener.port, &listener.hostname)
+        let (protocol, hostname) = match &listener.holds {
+            // Connections are closed before a handshake.
+            Some(held) if held.tls => (Some(schema::Protocol::Tls), Some(&held.hostname)),
+            Some(held) => (Some(schema::Protocol::Http), Some(&held.hostname)),
+            None => (listener.protocol, listener.hostname.as_ref()),
+        };
+        let (Some(protocol), Some(port), Some(hostname)) = (protocol, listener.port, hostname)
         else {
             continue;
         };
         let transport = match protocol {
             schema::Protocol::RawUdp => schema::Transport::Udp,
             _ => schema::Transport::Tcp,
-        };
-        // Connections are closed before a handshake.
-        let protocol = match protocol {
-            schema::Protocol::Https if listener.holds => schema::Protocol::Tls,
-            protocol => protocol,
         };
         by_port
             .entry((transport.into(), port))

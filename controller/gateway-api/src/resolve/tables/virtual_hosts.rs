@@ -208,6 +208,7 @@ fn candidates<'a>(
                     route,
                     rule,
                     route_match,
+                    refuses: false,
                 };
                 candidates.push((order, candidate));
             }
@@ -217,7 +218,8 @@ fn candidates<'a>(
     candidates
 }
 
-/// Removes the routes whose expressions have no room in the virtual host, and adds the loss to `displaced`.
+/// Removes the routes whose expressions have no room in the virtual host, and adds the loss to `displaced`. Rules that may protect
+/// something stay, to refuse their requests.
 fn refuse_unaffordable(
     candidates: &mut Vec<(Order, MatchCandidate<'_>)>,
     domain: &Hostname,
@@ -228,7 +230,14 @@ fn refuse_unaffordable(
     if unaffordable.is_empty() {
         return;
     }
-    candidates.retain(|(order, _)| !unaffordable.contains_key(&order.place.route));
+    candidates.retain_mut(|(order, candidate)| {
+        candidate.refuses = unaffordable.contains_key(&order.place.route);
+        !candidate.refuses || candidate.rule.protects
+    });
+    let refuses = |route: usize| {
+        let mut kept = candidates.iter();
+        kept.any(|(order, candidate)| order.place.route == route && candidate.refuses)
+    };
     let (port, attachments) = (listener.port, listener.attachments);
     for (route, (own, before)) in unaffordable {
         let at = attachments.iter().find(|it| it.route == route);
@@ -239,8 +248,16 @@ fn refuse_unaffordable(
             format!(
                 "none of its matches is served for hostname {:?} on port {port}: its regular expressions \
                  have {own} instructions once compiled, those of older routes there {before}; together at \
-                 most {MOST_OF_VIRTUAL_HOST} are allowed",
-                domain.domain()
+                 most {MOST_OF_VIRTUAL_HOST} are allowed{}",
+                domain.domain(),
+                if refuses(route) {
+                    format!(
+                        "; its rules that may protect something answer {} to all that they would match without them",
+                        refusal::HTTP
+                    )
+                } else {
+                    String::new()
+                }
             ),
         );
     }

@@ -66,7 +66,8 @@ pub(crate) fn any_place() -> impl Strategy<Value = String> {
             "'*.example.com'",
             "'*.b.example.com'",
             "'*.com'",
-            "Bad.example.com",
+            // Routes that may protect something hold what it stands for.
+            "B.example.com",
         ],
         2,
     );
@@ -104,9 +105,16 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
         // A few of these are all that there is room for in a virtual host.
         2 => Just("type: RegularExpression"),
     ];
-    let rule = (backends, header, path, kind).prop_map(|(backends, header, path, kind)| {
+    let protects = prop::bool::weighted(0.2);
+    let rule = (backends, header, path, kind, protects);
+    let rule = rule.prop_map(|(backends, header, path, kind, protects)| {
+        let extension = if protects {
+            ", {type: ExtensionRef, extensionRef: {group: example.com, kind: Filter, name: all}}"
+        } else {
+            ""
+        };
         let filters = format!(
-            "filters: [{{type: RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: {header}, value: v}}]}}}}]"
+            "filters: [{{type: RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: {header}, value: v}}]}}}}{extension}]"
         );
         [
             matched_path(kind, path),

@@ -1,0 +1,70 @@
+//! Answers that stand for routes which may protect something and cannot be said: what they match must not be another route's, which
+//! may not ask. Must never match less than the route does.
+
+use envoy_types::pb::envoy::config::route::v3::{Route as EnvoyRoute, RouteMatch};
+use sesame_proto::expressions::fixed_path;
+use sesame_proto::refusal;
+use sesame_proto::schema::path_match::Kind as PathKind;
+use sesame_proto::schema::string_match::Kind as StringKind;
+use sesame_proto::schema::{PathMatch, Route, StringMatch, route::Action};
+
+use super::answers::answer;
+use super::matches;
+use super::routes::RenderedRoute;
+
+/// The consequence for what a route matches that cannot be said, as problems tell it.
+pub(crate) fn consequence(route: &Route) -> &'static str {
+    if protects(route) {
+        "what it matches is answered with 500, and all that it would match without what cannot be used"
+    } else {
+        "the route is left out"
+    }
+}
+
+/// Returns the answer in the place of a route; none if it protects nothing, so that others may have its requests.
+pub(crate) fn instead_of(route: &Route) -> Option<RenderedRoute> {
+    protects(route).then(|| RenderedRoute {
+        route: EnvoyRoute {
+            name: route.name.clone(),
+            r#match: Some(widened(route)),
+            action: Some(answer(refusal::HTTP)),
+            ..Default::default()
+        },
+        filters: Default::default(),
+    })
+}
+
+/// Returns true if a route asks somebody, or is there to refuse.
+fn protects(route: &Route) -> bool {
+    let answers = matches!(route.action, Some(Action::DirectResponse(_)) | None);
+    answers || route.external_auth.is_some()
+}
+
+/// Returns the match of a route without its expressions, and without the parts that Envoy would refuse.
+fn widened(route: &Route) -> RouteMatch {
+    let part = |path: Option<&PathMatch>, method: &str, headers: &[_], query: &[_]| {
+        matches::render(path, method, headers, query, route.grpc).ok()
+    };
+    let fixed = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
+        Some(PathKind::Regex(pattern)) => Some(PathMatch {
+            kind: Some(PathKind::Prefix(fixed_path(pattern).to_owned())),
+        }),
+        _ => route.path.clone(),
+    };
+    let mut widened = part(fixed.as_ref(), &route.method, &[], &[])
+        .or_else(|| part(None, &route.method, &[], &[]))
+        .unwrap_or_default();
+    let is_exact = |it: &&StringMatch| matches!(it.kind, Some(StringKind::Exact(_)));
+    for header in route.headers.iter().filter(is_exact) {
+        let alone = part(None, "", std::slice::from_ref(header), &[]);
+        widened
+            .headers
+            .extend(alone.into_iter().flat_map(|it| it.headers));
+    }
+    for query in route.query_params.iter().filter(is_exact) {
+        let alone = part(None, "", &[], std::slice::from_ref(query));
+        let alone = alone.into_iter().flat_map(|it| it.query_parameters);
+        widened.query_parameters.extend(alone);
+    }
+    widened
+}
