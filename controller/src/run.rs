@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use self::probes::{Progress, spawn_probes};
 use self::stop_signals::StopSignals;
+use crate::changes::Changes;
 use crate::configuration::{
     ConfigurationFollower, ConfigurationSource, ControllerSettings, CurrentSettings, settings,
 };
@@ -43,6 +44,7 @@ use crate::watch::pods::KnownXBackends;
 use crate::watch::{Input, References};
 use sesame_gateway_api::api::SesameConfigurationSpec;
 use sesame_gateway_api::resolve::OcgBundles;
+use sesame_spans::CollectorSettings;
 
 /// Settings of the process.
 #[derive(Clone)]
@@ -60,6 +62,8 @@ pub(crate) struct ProcessSettings {
     pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
     pub(crate) lease_duration: Duration,
+    /// Collector of spans, if there is one.
+    pub(crate) spans: Option<CollectorSettings>,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -103,12 +107,14 @@ async fn controller(
         .with_context(|| format!("--listen {listen}"))?;
     let (leading, is_leading) = watch::channel(false);
     let (step_down, mut stopping) = watch::channel(false);
+    let identity = identity();
     let mut replica = Replica {
         client: connection.client.clone(),
         namespace: process.namespace.clone(),
         watched: process.watched.clone(),
         controller_name: String::new(),
-        identity: identity(),
+        changes: Changes::follow(process.spans.clone(), &identity, is_leading.clone())?,
+        identity,
         leading: is_leading,
         metrics: Arc::new(Metrics::new()),
     };
@@ -244,6 +250,7 @@ fn start_resolution(
         services,
         ocg_bundles,
         metrics: Arc::clone(&replica.metrics),
+        changes: replica.changes.clone(),
     };
     std::thread::Builder::new()
         .name("engine".to_owned())

@@ -1,5 +1,6 @@
 //! A collector in this process, which takes spans as OTLP over gRPC and over HTTP on one port and remembers them.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -112,6 +113,20 @@ impl Collecting {
                 .collect();
             holds(found.len() >= count, || format!("{spans:#?}"))?;
             Ok(found)
+        })
+        .await
+    }
+
+    /// Waits for a trace that is as it should be, and returns its spans.
+    pub async fn wait_trace(&self, what: &str, good: impl Fn(&[Span]) -> bool) -> Vec<Span> {
+        eventually(&format!("a trace with {what}"), WAIT, async || {
+            let mut traces: BTreeMap<String, Vec<Span>> = BTreeMap::new();
+            for span in self.spans() {
+                traces.entry(span.trace.clone()).or_default().push(span);
+            }
+            let told = format!("{traces:#?}");
+            let found = traces.into_values().find(|spans| good(spans));
+            found.ok_or(told)
         })
         .await
     }
