@@ -146,6 +146,8 @@ pub(super) struct ApplyTry<'a> {
     pub(super) report: Option<&'a ApplyReport>,
     /// Reason for which it was not accepted.
     pub(super) failure: Option<String>,
+    /// True if nothing more is tried with this target.
+    pub(super) is_last: bool,
 }
 
 /// Sends the spans of one instance.
@@ -161,6 +163,11 @@ impl InstanceSpans {
         Self { spans, told: None }
     }
 
+    /// Takes note that a target is no change: Envoy had accepted it before this agent was started.
+    pub(super) fn skip(&mut self, target: &Target) {
+        self.told = target.times().map(TargetTimes::id);
+    }
+
     /// Tells of a try. All of the host's part is told with the try that ends it.
     pub(super) fn tell(&mut self, target: &Target, tried: &ApplyTry<'_>) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
@@ -174,6 +181,7 @@ impl InstanceSpans {
             outcome,
             report,
             failure,
+            is_last,
         } = tried;
         let ended = SystemTime::now();
         let trace = times.trace(target.told_revision());
@@ -185,7 +193,7 @@ impl InstanceSpans {
         for step in report.iter().flat_map(|report| &report.steps) {
             self.step(&trace, apply, step);
         }
-        if *outcome != ApplyOutcome::Postponed {
+        if *is_last {
             self.told = Some(times.id());
             self.begin(times, &trace, (*began, ended), failure.as_deref());
         }

@@ -262,8 +262,9 @@ impl Publisher {
         let applied = self.observed.borrow().applied.clone();
         let is_first = applied.is_none_or(|applied| applied.restored);
         let (report, failure) = match published {
-            // What was accepted before this agent was started is no change.
-            Ok(Published::Accepted { report, .. }) if is_first && report.steps.is_empty() => return,
+            Ok(Published::Accepted { report, .. }) if is_first && report.steps.is_empty() => {
+                return self.spans.skip(wanted);
+            }
             Ok(Published::Accepted { report, .. }) => (Some(report), None),
             Ok(Published::Refused { envoy_words } | Published::Searching { envoy_words }) => {
                 (None, Some(envoy_words.join("; ")))
@@ -276,6 +277,10 @@ impl Publisher {
             outcome: outcome_of(published),
             report,
             failure,
+            is_last: matches!(
+                published,
+                Ok(Published::Accepted { .. } | Published::Refused { .. })
+            ),
         };
         self.spans.tell(wanted, &tried);
     }

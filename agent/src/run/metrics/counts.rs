@@ -37,7 +37,7 @@ impl ApplyOutcome {
     ];
 
     /// Returns the outcome as a label has it.
-    pub(super) fn as_str(self) -> &'static str {
+    pub(in crate::run) fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
             Self::Reduced => "reduced",
