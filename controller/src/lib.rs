@@ -6,6 +6,7 @@
 //! outside the cluster and fleets that are there already.
 
 mod adopt;
+mod changes;
 pub mod cli;
 mod configuration;
 mod connection;

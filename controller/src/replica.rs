@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::Client;
 use tokio::sync::watch;
 
+use crate::changes::Changes;
 use crate::serve::Metrics;
 
 /// Handles and names of this replica.
@@ -23,6 +24,7 @@ pub(crate) struct Replica {
     /// True while this replica is the one that writes.
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) changes: Changes,
 }
 
 /// Namespaces whose objects are read. What is in others is as if it were not there.

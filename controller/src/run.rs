@@ -21,6 +21,7 @@ use self::addresses::Addresses;
 pub(crate) use self::addresses::MetricsAddress;
 use self::probes::{Progress, spawn_servers};
 use self::stop_signals::StopSignals;
+use crate::changes::Changes;
 use crate::configuration::{
     ConfigurationFollower, ConfigurationSource, ControllerSettings, CurrentSettings, settings,
 };
@@ -46,6 +47,7 @@ use crate::watch::pods::KnownXBackends;
 use crate::watch::{Input, References};
 use sesame_gateway_api::api::SesameConfigurationSpec;
 use sesame_gateway_api::resolve::OcgBundles;
+use sesame_spans::CollectorSettings;
 
 /// Settings of the process.
 #[derive(Clone)]
@@ -65,6 +67,8 @@ pub(crate) struct ProcessSettings {
     /// Address of metrics and the status page; without one, metrics are beside the probes.
     pub(crate) metrics: Option<MetricsAddress>,
     pub(crate) lease_duration: Duration,
+    /// Collector of spans, if there is one.
+    pub(crate) spans: Option<CollectorSettings>,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -112,12 +116,14 @@ async fn controller(
     let open = addresses.open().await?;
     let (leading, is_leading) = watch::channel(false);
     let (step_down, mut stopping) = watch::channel(false);
+    let identity = identity();
     let mut replica = Replica {
         client: connection.client.clone(),
         namespace: process.namespace.clone(),
         watched: process.watched.clone(),
         controller_name: String::new(),
-        identity: identity(),
+        changes: Changes::follow(process.spans.clone(), &identity, is_leading.clone())?,
+        identity,
         leading: is_leading,
         metrics: Arc::new(Metrics::new()),
     };
@@ -255,6 +261,7 @@ fn start_resolution(
         services,
         ocg_bundles,
         metrics: Arc::clone(&replica.metrics),
+        changes: replica.changes.clone(),
     };
     std::thread::Builder::new()
         .name("engine".to_owned())

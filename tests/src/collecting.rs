@@ -1,6 +1,7 @@
 //! A collector in this process, which takes spans and lines of access logs as OTLP over gRPC and over HTTP on one port, and lines as
 //! Envoy's access log service has them, too. It remembers all of them.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -147,6 +148,20 @@ impl Collecting {
                 .collect();
             holds(found.len() >= count, || format!("{spans:#?}"))?;
             Ok(found)
+        })
+        .await
+    }
+
+    /// Waits for a trace that is as it should be, and returns its spans.
+    pub async fn wait_trace(&self, what: &str, good: impl Fn(&[Span]) -> bool) -> Vec<Span> {
+        eventually(&format!("a trace with {what}"), WAIT, async || {
+            let mut traces: BTreeMap<String, Vec<Span>> = BTreeMap::new();
+            for span in self.spans() {
+                traces.entry(span.trace.clone()).or_default().push(span);
+            }
+            let told = format!("{traces:#?}");
+            let found = traces.into_values().find(|spans| good(spans));
+            found.ok_or(told)
         })
         .await
     }

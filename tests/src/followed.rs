@@ -11,12 +11,21 @@ pub async fn followed(
     ports: &[u16],
     flags: &[&str],
 ) -> (TestCluster, ControllerUnderTest, AgentUnderTest) {
+    followed_with(ports, &[], flags).await
+}
+
+/// Starts all three as [`followed`] does, with these flags for the controller and for the agent.
+pub async fn followed_with(
+    ports: &[u16],
+    controller_flags: &[&str],
+    flags: &[&str],
+) -> (TestCluster, ControllerUnderTest, AgentUnderTest) {
     let cluster = deployed(Channel::Standard).await;
     let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
     let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
     cluster.apply(&rbac).await.expect("the agent's rights");
     allow_hosts(&cluster, &["host-1"]).await;
-    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let controller = ControllerUnderTest::start(&cluster, controller_flags).await;
     controller.wait_ready().await;
     let user = User::service_account(NAMESPACE, "sesame-agent");
     let config = cluster.kubeconfig(&user).await;

@@ -1,6 +1,6 @@
 //! Report of a transaction.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::plan::Phase;
 use crate::xds::Subscription;
@@ -51,6 +51,8 @@ pub struct StepReport {
     pub phase: Phase,
     /// Number of files written.
     pub writes: usize,
+    /// Moment at which it began.
+    pub began: Instant,
     /// Time until the last rename, which is the agent's own.
     pub until_renamed: Duration,
     /// Time until Envoy had accepted everything.

@@ -21,8 +21,7 @@ use super::wait::{Expectation, Patience, Watcher};
 use crate::envoy::admin::{Admin, serial};
 use crate::envoy::log::EnvoyLog;
 use crate::host::{inotify, remove_if_there};
-use crate::xds::response;
-use crate::xds::{Subscription, XdsKind};
+use crate::xds::{Subscription, XdsKind, response};
 use sesame_render::layout::XdsLayout;
 use sesame_render::{Rendered, Resource};
 
@@ -286,6 +285,7 @@ impl Applier {
             report.steps.push(StepReport {
                 phase: step.phase,
                 writes: step.writes.len(),
+                began: start,
                 until_renamed,
                 until_accepted: start.elapsed(),
             });

@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _};
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve;
+use sesame_spans::SpanArgs;
 
 use super::Cli;
 use super::access_log::AccessLogArgs;
@@ -143,6 +144,8 @@ pub(crate) struct RunArgs {
     health_address: Option<SocketAddr>,
     #[command(flatten)]
     metrics: MetricsArgs,
+    #[command(flatten)]
+    spans: SpanArgs,
     /// Time that a new Envoy has to take over from the running one.
     #[arg(
         long,
@@ -200,6 +203,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         session_ticket_hours,
         health_address,
         metrics,
+        spans,
         takeover_seconds,
         incremental,
     } = args;
@@ -237,6 +241,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         health_address,
         metrics: metrics.options(),
         takeover: Duration::from_secs(takeover_seconds),
+        spans: spans.settings()?,
     })
 }
 

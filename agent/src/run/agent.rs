@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_render::limits::{self, Limits};
+use sesame_spans::{CollectorError, Reporting, Spans};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -55,7 +56,13 @@ pub(super) async fn run(
     let _locks = locked(&directories)?;
     let (released, accepts) = watch::channel(0);
     let sealing = prepare_sealing(&options, &directories).await;
-    let inputs = (released, live.subscribe(), Arc::clone(&sealing));
+    let spans = spans(&options)?;
+    let inputs = (
+        released,
+        live.subscribe(),
+        Arc::clone(&sealing),
+        spans.clone(),
+    );
     let settings = instance_settings(&options, &directories, inputs).await?;
     let launcher = settings.launcher.clone();
     shutdown::await_launcher(&launcher).await;
@@ -72,6 +79,7 @@ pub(super) async fn run(
         accepted,
         sealing: Arc::clone(&sealing),
         withdrawal: Withdrawal::new(move || patience.borrow().patience(), accepts),
+        spans: spans.clone(),
     })?;
     answering::start(&options.local_files, &local, clients.as_ref())?;
 
@@ -88,6 +96,7 @@ pub(super) async fn run(
         live: live.subscribe(),
         sealing: Arc::clone(&sealing),
         clients,
+        spans,
     };
     let services = Services::start(&options, &directories, inputs).await?;
     let settings = live.subscribe();
@@ -123,6 +132,21 @@ fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
             tracing::info!("stopping, and Envoy with it; connections have up to {grace:?}");
         }
     }
+}
+
+/// Starts what sends spans, if there is a collector.
+fn spans(options: &RunOptions) -> Result<Spans, CollectorError> {
+    let in_cluster = options.source.report().cluster.map(|cluster| cluster.host);
+    let host = in_cluster.unwrap_or_else(|| {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+        name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+    });
+    let reporting = Reporting {
+        service: "sesame-agent".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host,
+    };
+    Spans::start(options.spans.clone(), reporting)
 }
 
 /// Keeps other agents away from both directories.
@@ -161,10 +185,11 @@ fn local_files(
 async fn instance_settings(
     options: &Arc<RunOptions>,
     directories: &Directories,
-    (released, live, sealing): (
+    (released, live, sealing, spans): (
         watch::Sender<u64>,
         watch::Receiver<LiveSettings>,
         Arc<SealingKeys>,
+        Spans,
     ),
 ) -> anyhow::Result<InstanceSettings> {
     let binary = envoy::locate::locate(options.envoy.as_deref())?;
@@ -179,6 +204,7 @@ async fn instance_settings(
         live,
         tickets: tickets(options, directories)?,
         sealing,
+        spans,
     })
 }
 

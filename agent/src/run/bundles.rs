@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::engine::{SourceState, note_polling};
 use super::snapshot_engine::SnapshotEngine;
 use super::source::{EngineInputs, thread};
+use super::spans::EngineTimes;
 use crate::source::bundles::state::{self, BundleState};
 use crate::source::bundles::{
     self, BundleDirectory, BundleFileState, BundleReport, BundleScan, BundleSettings,
@@ -26,6 +27,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
         resolve: _,
         sealing,
         withdrawal: _,
+        spans,
     } = inputs;
     let state = BundleState::open(host.directories.state())?.sealed_with(sealing);
     let mut watch = Watch::start(
@@ -38,7 +40,8 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
     let mut trust = Watch::start(state.root(), limits, Timing::default(), state::is_state)
         .context("cannot start watching whom to trust")?;
     let mut directory = BundleDirectory::new(settings.clone(), state, &accepted);
-    let mut engine = SnapshotEngine { host, known };
+    let times = EngineTimes::new(spans);
+    let mut engine = SnapshotEngine { host, known, times };
     let runtime = tokio::runtime::Handle::current();
     thread(move || {
         engine.restore(accepted);
@@ -56,6 +59,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
             if !more {
                 return;
             }
+            let seen = watch.first_seen();
             let BundleScan {
                 update,
                 files,
@@ -63,7 +67,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
             } = directory.scan();
             again = after.map(|after| Instant::now() + after);
             // First the targets: whoever reads that a bundle is taken finds what it wants.
-            engine.take(update);
+            engine.take(update, seen);
             publish(&engine.known, files);
             note_polling(&engine.known, &watch);
         }

@@ -24,6 +24,7 @@ use sesame_gateway_api::world::{Kind, LastGoodKeys, ServedTogether, World};
 use tokio::sync::watch;
 
 use super::report::transitions::Transitions;
+use super::spans::EngineTimes;
 use super::target::{HostSettings, Origin, Targets, keep, render_all, take_local};
 use super::withdrawal::Withdrawal;
 use crate::source::bundles::BundleReport;
@@ -97,6 +98,8 @@ pub(super) struct Engine {
     pub(super) withdrawal: Withdrawal,
     /// The runtime that the thread waits on.
     pub(super) runtime: tokio::runtime::Handle,
+    /// Times of the change that is worked on.
+    pub(super) times: EngineTimes,
 }
 
 /// Statuses after a resolution.
@@ -113,6 +116,7 @@ impl Engine {
         self.restore();
         while let Some(change) = self.next(&mut watch) {
             note_busy(&self.known, true);
+            self.times.take(watch.first_seen());
             take_local(&self.known, &self.host);
             self.manifests.take_local(&self.known.borrow().local.usable);
             let scan = match &change {
@@ -192,10 +196,12 @@ impl Engine {
             return;
         }
         let before = self.known.borrow().gateways.clone();
+        self.times.read();
         let (mut offers, statuses) = match self.resolve_changes(scan, &before) {
             Some((offers, statuses)) => (offers, ResolvedStatuses::Routes(statuses)),
             None => self.resolve(&before),
         };
+        self.times.resolved();
         let orphans = classless::orphans(self.manifests.world(), &before, &offers);
         let lost = match classless::classes(self.manifests.world(), &orphans) {
             Some(classes) => Some(classes),
@@ -214,6 +220,9 @@ impl Engine {
             let cause = cause(change, first);
             let mut gateways = render_all(&offers, &self.host, &before, Origin::Source(&cause));
             keep(&orphans, &before, &mut gateways);
+            let receipts = BTreeMap::new();
+            self.times
+                .rendered(&before, &gateways, &receipts, &scan.changed);
             gateways
         };
         report_changes(&before, &gateways);

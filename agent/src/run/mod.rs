@@ -8,6 +8,7 @@
 //! - `agent` is the loop: `lifecycle` plans which Gateways start, wait and go, and `gateways` carries that out.
 //! - `instance` is the task of one Gateway: it brings an Envoy to its target. Its observations are `observed`.
 //! - `services` answer and report: `server` on the agent's socket, `cluster` in the cluster, both from a `report`.
+//! - `spans` tell a collector what the time of a change goes into.
 //! - `events` writes down what has happened.
 //! - `reload` reads the settings again while the agent runs.
 //! - `unit` tells a service manager whether the agent is ready and alive.
@@ -45,6 +46,7 @@ mod services;
 pub mod shutdown;
 mod snapshot_engine;
 mod source;
+mod spans;
 pub(crate) mod system_ca;
 mod target;
 mod unit;
@@ -64,6 +66,7 @@ pub use self::shutdown::OnStop;
 pub use self::source::Source;
 
 use sesame_http_server::guard::GuardFiles;
+use sesame_spans::CollectorSettings;
 
 use crate::access_log::AccessLogSettings;
 use crate::host::core_dumps;
@@ -139,6 +142,8 @@ pub struct RunOptions {
     pub metrics: MetricsOptions,
     /// Time that an Envoy has to take over from another one.
     pub takeover: Duration,
+    /// Collector of spans of changes, if there is one.
+    pub spans: Option<CollectorSettings>,
 }
 
 /// Options of the answer to `/metrics`.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_spans::Spans;
 use tokio::sync::watch;
 
 use super::engine::SourceState;
@@ -66,6 +67,7 @@ impl Reporter {
         _: Clients,
         _: watch::Receiver<SourceState>,
         _: watch::Receiver<AllObserved>,
+        _: Spans,
     ) -> Self {
         match *settings {}
     }

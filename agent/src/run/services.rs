@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use sesame_http_server::guard::Guard;
+use sesame_spans::Spans;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -49,6 +50,8 @@ pub(super) struct ServiceInputs {
     pub(super) sealing: Arc<SealingKeys>,
     /// Ways to the API server, where the source is a cluster.
     pub(super) clients: Option<Clients>,
+    /// Way of spans to the collector.
+    pub(super) spans: Spans,
 }
 
 /// Services that have been started.
@@ -103,6 +106,7 @@ impl Services {
             live,
             sealing,
             clients,
+            spans,
         } = inputs;
         let mut tasks = JoinSet::new();
         let (socket, listener) = bound(directories)?;
@@ -143,9 +147,9 @@ impl Services {
         tasks.spawn(expiry::log(observed.clone()));
         tasks.spawn(recorder(directories, &report, &known, &observed).run());
         let reporter = clients.and_then(|clients| match &options.source {
-            Source::Cluster(settings) => {
-                Some(Reporter::start(settings, live, clients, known, observed))
-            }
+            Source::Cluster(settings) => Some(Reporter::start(
+                settings, live, clients, known, observed, spans,
+            )),
             _ => None,
         });
         Ok(Self {

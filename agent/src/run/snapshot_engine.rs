@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
 use super::engine::{SourceState, note_busy, report_changes};
+use super::spans::EngineTimes;
 use super::target::{HostSettings, Origin, Targets, keep, render_all, take_local};
 use crate::source::problem::SourceProblem;
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate};
@@ -19,6 +21,8 @@ use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, 
 pub(super) struct SnapshotEngine {
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
+    /// Times of the change that is worked on.
+    pub(super) times: EngineTimes,
 }
 
 impl SnapshotEngine {
@@ -46,16 +50,18 @@ impl SnapshotEngine {
         take_local(&self.known, &self.host);
     }
 
-    /// Targets what the source says.
-    pub(super) fn take(&self, update: SourceUpdate) {
+    /// Targets what the source says, which was seen to have changed at a time.
+    pub(super) fn take(&mut self, update: SourceUpdate, seen: SystemTime) {
         let SourceUpdate {
             away,
             gateways,
             lists_all,
             problems,
             cause,
+            receipts,
         } = update;
         note_busy(&self.known, true);
+        self.times.take(seen);
         self.take_local();
         let before = self.known.borrow().gateways.clone();
         let Merged {
@@ -65,6 +71,7 @@ impl SnapshotEngine {
         } = merge(gateways, lists_all, &before);
         let mut targets = render_all(&revisions, &self.host, &before, Origin::Source(&cause));
         keep(&kept, &before, &mut targets);
+        self.times.rendered(&before, &targets, &receipts, &[]);
         report_changes(&before, &targets);
         self.report(&incomplete, &problems);
         self.known.send_modify(|known| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use sesame_gateway_api::resolve::{ResolvedGateway, Resolver};
+use sesame_spans::Spans;
 use tokio::sync::watch;
 
 use super::bundles;
@@ -12,6 +13,7 @@ use super::cluster::{self, Clients};
 use super::engine::{Engine, SourceState, note_polling};
 use super::report::SourceReport;
 use super::snapshot_engine::SnapshotEngine;
+use super::spans::EngineTimes;
 use super::target::HostSettings;
 use super::withdrawal::Withdrawal;
 use crate::seal::SealingKeys;
@@ -48,6 +50,8 @@ pub(super) struct EngineInputs {
     pub(super) sealing: Arc<SealingKeys>,
     /// Decision on Gateways that may have gone by mistake.
     pub(super) withdrawal: Withdrawal,
+    /// Way of spans to the collector.
+    pub(super) spans: Spans,
 }
 
 impl Source {
@@ -90,6 +94,7 @@ impl Source {
                 let engine = SnapshotEngine {
                     host: inputs.host,
                     known: inputs.known,
+                    times: EngineTimes::new(inputs.spans),
                 };
                 cluster::start(settings, engine, inputs.accepted, inputs.sealing).map(Some)
             }
@@ -116,6 +121,7 @@ fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
         found: Vec::new(),
         withdrawal: inputs.withdrawal,
         runtime: tokio::runtime::Handle::current(),
+        times: EngineTimes::new(inputs.spans),
     };
     let watch = Watch::start(dir, limits, Timing::default(), tree::is_manifest)
         .context("cannot start watching the manifests")?;
@@ -129,9 +135,11 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
         host,
         known,
         accepted,
+        spans,
         ..
     } = inputs;
-    let mut engine = SnapshotEngine { host, known };
+    let times = EngineTimes::new(spans);
+    let mut engine = SnapshotEngine { host, known, times };
     let runtime = tokio::runtime::Handle::current();
     let mut dirs = SnapshotDirs::new(dir, trusted);
     let mut watch = Watch::start(dir, limits, Timing::default(), snapshots::is_piece)
@@ -147,7 +155,8 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
             });
             match scan {
                 Some(true) => {
-                    engine.take(dirs.scan());
+                    let seen = watch.first_seen();
+                    engine.take(dirs.scan(), seen);
                     note_polling(&engine.known, &watch);
                 }
                 Some(false) => engine.take_local(),

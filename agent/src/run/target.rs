@@ -20,6 +20,7 @@ pub(super) use self::host_settings::HostSettings;
 pub(super) use self::local::take_local;
 pub(super) use self::retaining::RetainedCertificate;
 use super::addresses::{AddressRequest, Assignment, assign};
+use super::spans::TargetTimes;
 use crate::access_log::AccessLogTo;
 use crate::quarantine::Reduced;
 use crate::source::update::GatewayRevision;
@@ -50,6 +51,8 @@ pub(super) struct Target {
     pub(super) retained: Vec<RetainedCertificate>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
+    /// Times of its change, where somebody wants to know.
+    times: OnceLock<Arc<TargetTimes>>,
 }
 
 impl Target {
@@ -88,6 +91,7 @@ impl Target {
             retained: self.retained.clone(),
             revision: OnceLock::new(),
             expiries: OnceLock::new(),
+            times: self.times.clone(),
         }
     }
 
@@ -108,6 +112,7 @@ impl Target {
             retained: Vec::new(),
             revision: OnceLock::new(),
             expiries: OnceLock::new(),
+            times: OnceLock::new(),
         }
     }
 
@@ -115,6 +120,22 @@ impl Target {
     /// for: nothing on the way to Envoy needs it.
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| self.encoded.digest())
+    }
+
+    /// Returns the revision that people know it by: that of its manifest, where there is one.
+    pub(super) fn told_revision(&self) -> &str {
+        let of_manifest = self.manifest_revision.as_deref();
+        of_manifest.unwrap_or_else(|| self.revision())
+    }
+
+    /// Notes the times of its change. The first ones count.
+    pub(super) fn note_times(&self, times: TargetTimes) {
+        let _ = self.times.set(Arc::new(times));
+    }
+
+    /// Returns the times of its change, where they were noted.
+    pub(super) fn times(&self) -> Option<&TargetTimes> {
+        self.times.get().map(|times| &**times)
     }
 
     /// Returns it as the revision of a Gateway, to be rendered again.
@@ -278,6 +299,7 @@ fn render_one(
         retained: Vec::new(),
         revision: OnceLock::new(),
         expiries: OnceLock::new(),
+        times: OnceLock::new(),
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
@@ -32,6 +33,17 @@ pub struct SourceUpdate {
     pub problems: Vec<SourceProblem>,
     /// Cause of the update, for the history.
     pub cause: String,
+    /// Arrival of the newest manifest of each Gateway, where its revision is complete and a cluster has it.
+    pub receipts: BTreeMap<NamespacedName, Receipt>,
+}
+
+/// Arrival of a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// Time at which it was seen.
+    pub seen: SystemTime,
+    /// Its `metadata.resourceVersion`.
+    pub version: u64,
 }
 
 /// Everything that a source has of one Gateway.

@@ -24,6 +24,7 @@ use sesame_gateway_api::api::{
     PublishingType, SelectionMode, SesameConfigurationSpec,
 };
 use sesame_published::names::DEFAULT_NAMESPACE;
+use sesame_spans::SpanArgs;
 
 /// Largest file of signing keys; ours are a few lines.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
@@ -122,6 +123,8 @@ pub(super) struct RunArgs {
     /// Seconds that a leader may be silent before another replica takes over: 3 to 600 [default: 6]
     #[arg(long, env = "SESAME_LEASE_SECONDS", value_name = "SECONDS")]
     lease_seconds: Option<u64>,
+    #[command(flatten)]
+    spans: SpanArgs,
     /// Log level: error, warn, info, debug, trace, or filters by module [default: info]
     #[arg(long, env = "SESAME_LOG", value_name = "FILTER")]
     log: Option<String>,
@@ -176,6 +179,7 @@ impl RunArgs {
             listen,
             metrics,
             lease_seconds,
+            spans,
             log,
             log_format,
             incremental,
@@ -247,6 +251,7 @@ impl RunArgs {
             listen: listen.unwrap_or(DEFAULT_LISTEN),
             metrics: metrics.address()?,
             lease_duration: Duration::from_secs(lease),
+            spans: spans.settings()?,
         };
         let log = log.unwrap_or_else(|| "info".to_owned());
         Ok((log, log_format.unwrap_or(LogFormat::Text), process))

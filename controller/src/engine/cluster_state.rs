@@ -27,6 +27,11 @@ pub(super) struct Effect {
 }
 
 impl Effect {
+    /// Returns true if something is to be resolved.
+    pub(super) fn is_resolved(&self) -> bool {
+        self.world_changed || !self.routes.is_empty()
+    }
+
     /// Returns the effect of a change that needs a whole resolution.
     pub(super) fn world() -> Self {
         Self {
@@ -153,7 +158,11 @@ impl ClusterState {
                     }
                 }
             }
-            Input::Watched { kind, event } => match event {
+            Input::Watched {
+                kind,
+                event,
+                seen: _,
+            } => match event {
                 WatchEvent::Listed(objects) => {
                     self.take_all(kind, objects, &mut effect);
                     metrics.listed(kind.as_str());
@@ -280,6 +289,11 @@ pub(super) mod tests {
     use super::*;
     use sesame_gateway_api::decode::{self, DecodeLimits};
 
+    pub(in crate::engine) fn watched(kind: Kind, event: WatchEvent<WatchedObject>) -> Input {
+        let seen = std::time::SystemTime::UNIX_EPOCH;
+        Input::Watched { kind, event, seen }
+    }
+
     pub(in crate::engine) fn observed(yaml: &str) -> WatchedObject {
         let mut decoded = decode::decode(yaml, &DecodeLimits::default());
         let object = decoded
@@ -314,14 +328,14 @@ pub(super) mod tests {
     }
 
     fn take(state: &mut ClusterState, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
-        let effect = state.take(Input::Watched { kind, event }, &Metrics::new());
+        let effect = state.take(watched(kind, event), &Metrics::new());
         effect.world_changed
     }
 
     /// The Services whose endpoints change, if nothing else does.
     fn services(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Vec<String> {
         let kind = Kind::EndpointSlice;
-        let effect = state.take(Input::Watched { kind, event }, &Metrics::new());
+        let effect = state.take(watched(kind, event), &Metrics::new());
         assert!(!effect.world_changed);
         effect.services.iter().map(ToString::to_string).collect()
     }

@@ -5,12 +5,12 @@ mod any_routes;
 
 use proptest::prelude::*;
 
-use super::cluster_state::tests::observed;
+use super::cluster_state::tests::{observed, watched};
 use super::cluster_state::{ClusterState, Effect};
 use super::publications::Publications;
 use crate::publish::{DesiredPublication, Publication};
 use crate::serve::Metrics;
-use crate::watch::{Input, WatchEvent, WatchedObject};
+use crate::watch::{WatchEvent, WatchedObject};
 use any_routes::{OBJECTS, any_place, any_rules, version};
 use sesame_gateway_api::decode;
 use sesame_gateway_api::resolve::incremental::{
@@ -33,7 +33,7 @@ fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
         panic!("one object at a time");
     };
     let kind = object.object.as_ref().expect("an object").kind();
-    state.take(Input::Watched { kind, event }, &Metrics::new())
+    state.take(watched(kind, event), &Metrics::new())
 }
 
 /// Everything that a whole resolution says.

@@ -19,7 +19,7 @@ mod single;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use self::cluster_state::{ClusterState, Effect};
 use self::pending::{Pending, Task};
 use self::publications::{Publications, Refresh};
+use crate::changes::{Changes, SeenObjects};
 use crate::configuration::{ControllerSettings, CurrentSettings, SelectionRule};
 use crate::publish::{DesiredPublications, revisions};
 use crate::replica::replace;
@@ -58,6 +59,7 @@ pub(crate) struct Engine {
     /// CA certificates of Gateways that meshes take from ConfigMaps; none until the first resolution, and while nobody heeds them.
     pub(crate) ocg_bundles: watch::Sender<Option<Arc<OcgBundles>>>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) changes: Changes,
 }
 
 /// Values that the engine goes on from.
@@ -68,6 +70,8 @@ struct Memory {
     incremental: Resolver,
     publications: Publications,
     pending: Pending,
+    /// Objects that have changed since the last resolution, where somebody wants to know.
+    seen: SeenObjects,
 }
 
 impl Engine {
@@ -79,6 +83,7 @@ impl Engine {
             incremental: Resolver::default(),
             publications: Publications::default(),
             pending: Pending::new(),
+            seen: SeenObjects::default(),
         };
         loop {
             let input = match memory.pending.task(Instant::now()) {
@@ -101,8 +106,7 @@ impl Engine {
                     // All inputs that have arrived already are one change.
                     let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
                     for input in std::iter::once(input).chain(more) {
-                        let effect = memory.state.take(input, &self.metrics);
-                        memory.pending.note(effect, Instant::now());
+                        self.take(&mut memory, input);
                     }
                     let now = self.current.borrow_and_update().clone();
                     let now = now.map(|mut settings| {
@@ -120,6 +124,17 @@ impl Engine {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    fn take(&self, memory: &mut Memory, input: Input) {
+        let object = self.changes.is_on().then(|| input.object());
+        let effect = memory.state.take(input, &self.metrics);
+        if let Some(Some((object, seen))) = object
+            && effect.is_resolved()
+        {
+            memory.seen.note(object, seen);
+        }
+        memory.pending.note(effect, Instant::now());
     }
 
     /// Publishes the endpoints that have changed, or has the world resolved if there is no fast path.
@@ -154,6 +169,7 @@ impl Engine {
             incremental,
             publications,
             pending,
+            seen,
         } = memory;
         pending.look();
         if pending.unresolved {
@@ -165,16 +181,23 @@ impl Engine {
         let mut outcome = None;
         let routes = std::mem::take(&mut pending.routes);
         if !pending.unresolved && !routes.is_empty() {
-            let update = self.resolve_routes(state, &routes, incremental, publications);
+            let update = self.resolve_routes(state, &routes, incremental, publications, seen);
             outcome = update.map(Resolved::Routes);
             pending.unresolved = outcome.is_none();
         }
         if pending.unresolved {
-            outcome = Some(Resolved::World(self.resolve(state, resolver, publications)));
+            outcome = Some(Resolved::World(self.resolve(
+                state,
+                resolver,
+                publications,
+                seen,
+            )));
             pending.resolved(Instant::now());
         }
         if outcome.is_some() {
             state.note_resolved();
+            // Of what has changed no Gateway, nothing is told.
+            *seen = SeenObjects::default();
         }
         let change = StatusChange {
             stored: std::mem::take(&mut pending.stored),
@@ -203,12 +226,13 @@ impl Engine {
         before: &PreviousRoutes,
         resolver: &mut Resolver,
         publications: &mut Publications,
+        seen: &mut SeenObjects,
     ) -> Option<RouteStatusUpdate> {
         // In that mode, the Gateways that exist decide which one is served.
         if self.settings.selection != SelectionRule::Multiple {
             return None;
         }
-        let start = Instant::now();
+        let (start, began) = (Instant::now(), SystemTime::now());
         let RouteDelta {
             route_tables,
             statuses,
@@ -217,6 +241,7 @@ impl Engine {
         if !route_tables.is_empty() {
             let desired = publications.change_hosts(&route_tables)?;
             changed = revisions(&desired);
+            self.changes.resolved(seen, began, &changed);
             self.desired.send_replace(Some(Arc::new(desired)));
         }
         self.metrics.resolved_routes(start.elapsed());
@@ -232,8 +257,9 @@ impl Engine {
         state: &mut ClusterState,
         resolver: &mut Resolver,
         publications: &mut Publications,
+        seen: &mut SeenObjects,
     ) -> Arc<ResolvedStatuses> {
-        let start = Instant::now();
+        let (start, began) = (Instant::now(), SystemTime::now());
         let (mut resolution, unserved) = match &self.settings.selection {
             SelectionRule::Multiple => single::all(state.world(), resolver, &self.settings.options),
             rule => single::resolve(state.world(), resolver, &self.settings.options, rule),
@@ -282,6 +308,7 @@ impl Engine {
             expiries,
             listener_expiries,
         });
+        self.changes.resolved(seen, began, &statuses.revisions);
         self.desired.send_replace(Some(desired));
         statuses
     }

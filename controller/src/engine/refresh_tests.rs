@@ -9,11 +9,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::cluster_state::ClusterState;
-use super::cluster_state::tests::observed;
+use super::cluster_state::tests::{observed, watched};
 use super::publications::{Publications, Refresh};
 use crate::publish::{DesiredPublication, DesiredPublications, Publication};
 use crate::serve::Metrics;
-use crate::watch::{Input, WatchEvent, WatchedObject};
+use crate::watch::{WatchEvent, WatchedObject};
 use any_slices::{ADDRESSES, KINDS, OBJECTS, any_slice};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode;
@@ -25,7 +25,7 @@ fn take(
     kind: Kind,
     event: WatchEvent<WatchedObject>,
 ) -> (bool, Vec<NamespacedName>) {
-    let effect = state.take(Input::Watched { kind, event }, &Metrics::new());
+    let effect = state.take(watched(kind, event), &Metrics::new());
     (effect.world_changed, effect.services)
 }
 

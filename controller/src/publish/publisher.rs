@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::desired::DesiredPublications;
+use super::desired::{DesiredPublications, revisions};
 use super::objects::PublicationOwner;
 use super::observed::{PublishedObject, PublishedObjects};
 use super::plan::{GatewayPlan, ObjectWrite, plan};
@@ -20,12 +20,13 @@ use super::retries::{Retries, forget_settled, note_failure};
 use super::seen::{FoundObject, take};
 use super::signing::Signing;
 use super::write::{WriteRefusal, Written};
+use crate::changes::WrittenStep;
 use crate::replica::Replica;
 use crate::statuses::GatewayProblems;
 use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
-use sesame_published::names::GATEWAY_LABEL;
+use sesame_published::names::{GATEWAY_LABEL, Part};
 
 /// Time that one write may take. A leader that is cut off stops well before another begins.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -106,6 +107,15 @@ impl SnapshotPublisher {
         let now = Instant::now();
         let plans = plan(published, desired);
         forget_settled(retries, &self.failures, &plans);
+        let changes = &self.replica.changes;
+        let mut changed = changes.take(|| revisions(desired));
+        let planned: BTreeSet<&NamespacedName> = plans
+            .iter()
+            .filter_map(|plan| plan.owner.as_ref())
+            .map(|owner| &owner.gateway)
+            .collect();
+        // What is published already, because it has changed and changed back, is no change.
+        changed.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
             retries.get(&name).is_none_or(|retry| retry.at <= now)
@@ -116,10 +126,19 @@ impl SnapshotPublisher {
             .collect()
             .await;
         for outcome in outcomes {
+            let gateway = outcome.gateway.as_ref();
+            if let (Some(gateway), Some((version, steps))) = (gateway, &outcome.manifest)
+                && let Some(change) = changed.remove(gateway)
+            {
+                changes.published(gateway, &change, *version, steps);
+            }
             for written in outcome.written {
                 written.note(published);
             }
             note_failure(retries, &self.failures, outcome.gateway, outcome.failure);
+        }
+        for (gateway, change) in changed {
+            changes.give_back(&gateway, change);
         }
         retries.retain(|gateway, _| {
             gateway
@@ -156,16 +175,29 @@ impl SnapshotPublisher {
         let mut outcome = PlanOutcome {
             gateway: owner.as_ref().map(|owner| owner.gateway.clone()),
             written: Vec::new(),
+            manifest: None,
             failure: None,
         };
+        let mut written = Vec::new();
         let count: usize = steps.iter().map(Vec::len).sum();
         for (stamp, step) in (first..).zip(steps) {
+            let (name, writes, began) = (step_name(&step), step.len(), SystemTime::now());
             let results: Vec<Result<Written, String>> = futures::stream::iter(step)
                 .map(|write| self.write(owner.as_ref(), write, stamp))
                 .buffer_unordered(WRITES_AT_ONCE)
                 .collect()
                 .await;
+            written.push(WrittenStep {
+                name,
+                writes,
+                times: (began, SystemTime::now()),
+            });
             for result in results {
+                if let Ok(Written::Put(_, entry)) = &result
+                    && entry.part == Part::Manifest
+                {
+                    outcome.manifest = Some((entry.version, written.clone()));
+                }
                 match result {
                     Ok(written) => outcome.written.push(written),
                     Err(why) => outcome.failure = Some(why),
@@ -219,7 +251,22 @@ impl SnapshotPublisher {
 struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
+    /// Version of the manifest that was written, and the steps up to it; none if there is another one or none.
+    manifest: Option<(u64, Vec<WrittenStep>)>,
     failure: Option<String>,
+}
+
+/// Returns the name of a step.
+fn step_name(step: &[ObjectWrite]) -> &'static str {
+    let is_manifest = |write: &ObjectWrite| match write {
+        ObjectWrite::Create(object) | ObjectWrite::Replace(object) => object.part == Part::Manifest,
+        ObjectWrite::Delete { .. } => false,
+    };
+    if step.iter().any(is_manifest) {
+        "write manifest"
+    } else {
+        "write parts"
+    }
 }
 
 /// Returns a stamp that is later than all before: the milliseconds since 1970, or more. A plan has three steps.

@@ -1,5 +1,7 @@
 //! Events of the cluster as the engine takes them: one type for everything that can change the world.
 
+use std::time::SystemTime;
+
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey};
 
@@ -14,6 +16,8 @@ pub(crate) enum Input {
         kind: Kind,
         /// The event.
         event: WatchEvent<WatchedObject>,
+        /// Time at which it arrived.
+        seen: SystemTime,
     },
     /// The definitions of the Gateway API that are installed.
     Defined(Definitions),
@@ -28,6 +32,27 @@ pub(crate) enum Input {
         /// The answer.
         answer: FetchOutcome,
     },
+}
+
+impl Input {
+    /// Returns the object that may have changed, if it is one, and the time at which that was seen.
+    pub(crate) fn object(&self) -> Option<(ObjectKey, SystemTime)> {
+        match self {
+            Self::Watched {
+                kind,
+                event: WatchEvent::Applied(object) | WatchEvent::Deleted(object),
+                seen,
+            } => Some((kind.named(object.name.clone()), *seen)),
+            Self::Fetched { key, answer: _ } => Some((key.clone(), SystemTime::now())),
+            Self::Watched {
+                event: WatchEvent::Listed(_),
+                ..
+            }
+            | Self::Defined(_)
+            | Self::Published(_)
+            | Self::Configured => None,
+        }
+    }
 }
 
 /// Object in a watch event, decoded.

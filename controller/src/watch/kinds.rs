@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -174,7 +174,9 @@ impl Watches {
         if kind == Kind::XBackend {
             self.x_backends.note(&event);
         }
-        self.inputs.send(Input::Watched { kind, event }).is_ok()
+        let seen = SystemTime::now();
+        let input = Input::Watched { kind, event, seen };
+        self.inputs.send(input).is_ok()
     }
 
     pub(super) fn failed(&self, kind: Kind, error: &watcher::Error) {

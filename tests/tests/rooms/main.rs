@@ -18,7 +18,7 @@ use crate::modules::{ModulePath, Modules};
 use crate::table::Row;
 
 /// Crates by name, without `sesame-`, and where their sources are.
-const CRATES: [(&str, &str); 8] = [
+const CRATES: [(&str, &str); 9] = [
     ("agent", "agent/src"),
     ("controller", "controller/src"),
     ("files", "proto/files/src"),
@@ -27,6 +27,7 @@ const CRATES: [(&str, &str); 8] = [
     ("proto", "proto/src"),
     ("published", "controller/published/src"),
     ("render", "agent/render/src"),
+    ("spans", "controller/spans/src"),
 ];
 /// Module that is too large for one room: its child modules with files of their own are rooms.
 const DIVIDED: [&str; 2] = ["gateway-api", "resolve"];

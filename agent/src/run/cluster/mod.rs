@@ -6,6 +6,7 @@ mod reporter;
 mod signing;
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use kube::Client;
 use sesame_gateway_api::resolve::ResolvedGateway;
@@ -72,7 +73,7 @@ pub(super) fn start(
             match of_source {
                 Some(true) => {
                     let update = updates.borrow_and_update().clone();
-                    engine.take(update);
+                    engine.take(update, SystemTime::now());
                 }
                 Some(false) => engine.take_local(),
                 None => return,

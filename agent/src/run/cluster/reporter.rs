@@ -13,6 +13,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, agent_name, gateway_id};
 use sesame_published::{GatewayAgent, GatewayAgentStatus, STATUS_MANAGER};
+use sesame_spans::Spans;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -25,6 +26,7 @@ use crate::run::engine::SourceState;
 use crate::run::observed::AllObserved;
 use crate::run::reload::LiveSettings;
 use crate::run::report::compose::gateway_report;
+use crate::run::spans::ReportSpans;
 use crate::source::cluster::backoff::{Backoff, jittered};
 use crate::source::cluster::{ClusterSettings, describe_error, within};
 
@@ -51,6 +53,7 @@ impl Reporter {
         clients: Clients,
         known: watch::Receiver<SourceState>,
         observed: watch::Receiver<AllObserved>,
+        spans: Spans,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
         let report_loop = ReportLoop {
@@ -60,6 +63,7 @@ impl Reporter {
             all: observed,
             followed: BTreeMap::new(),
             told: BTreeMap::new(),
+            spans: ReportSpans::new(spans),
             host: HostInventory {
                 addresses: reported(&mut live),
                 zone: settings.zone.clone(),
@@ -116,6 +120,7 @@ struct ReportLoop {
     /// Receivers of its own, which remember what was looked at.
     followed: AllObserved,
     told: BTreeMap<NamespacedName, WrittenReport>,
+    spans: ReportSpans,
     live: watch::Receiver<LiveSettings>,
     host: HostInventory,
 }
@@ -244,6 +249,9 @@ impl ReportLoop {
             }
             let written = self.write(&api, &gateway, &status).await;
             let heard = written.is_ok();
+            if heard {
+                self.tell_spans(&gateway, &status);
+            }
             // A report that is refused does not keep back another.
             outcome = outcome.and(written);
             if heard || self.told.contains_key(&gateway) {
@@ -264,6 +272,20 @@ impl ReportLoop {
             outcome = outcome.and(forgotten);
         }
         outcome
+    }
+
+    /// Tells the collector that the cluster has taken a report, if the target that it is of is still the newest.
+    fn tell_spans(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus) {
+        let Some(observed) = self.followed.get(gateway) else {
+            return;
+        };
+        let observed = observed.borrow();
+        if let (Some(target), Some(at)) = (&observed.applied_for, observed.applied_at)
+            && !status.applied_revision.is_empty()
+            && target.told_revision().starts_with(&status.applied_revision)
+        {
+            self.spans.tell(target, at.into());
+        }
     }
 
     fn statuses(&mut self) -> BTreeMap<NamespacedName, GatewayAgentStatus> {

@@ -156,6 +156,7 @@ impl Fixture {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let runtime = runtime.expect("a runtime");
         let engine = Engine {
+            times: crate::run::spans::EngineTimes::new(sesame_spans::Spans::default()),
             manifests: Manifests::new(root, LastGood::none()),
             resolver: Resolver::default(),
             incremental: Resolver::default(),

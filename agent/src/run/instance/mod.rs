@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sesame_gateway_api::api::NamespacedName;
+use sesame_spans::Spans;
 use tokio::sync::{mpsc, watch};
 
 use self::overlap::Overlap;
@@ -68,6 +69,8 @@ pub(super) struct InstanceSettings {
     pub(super) tickets: Option<Tickets>,
     /// Keys that the stored private keys are sealed with.
     pub(super) sealing: Arc<SealingKeys>,
+    /// Way of spans to the collector.
+    pub(super) spans: Spans,
 }
 
 impl Instance {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 
@@ -20,6 +20,7 @@ use crate::publish::{Published, publish};
 use crate::quarantine::{self, Affected, Quarantine, Reduced, affected};
 use crate::run::metrics::{ApplyOutcome, ProcessReason};
 use crate::run::observed::Observed;
+use crate::run::spans::{ApplyTry, InstanceSpans};
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
 
@@ -41,6 +42,7 @@ pub(super) struct Publisher {
     pid: u32,
     /// Last replacement of an Envoy that ran.
     replaced: Option<Restarted>,
+    spans: InstanceSpans,
 }
 
 impl Publisher {
@@ -70,6 +72,7 @@ impl Publisher {
             reduced: None,
             pid: 0,
             replaced: None,
+            spans: InstanceSpans::new(instance.settings.spans.clone()),
         }
     }
 
@@ -174,9 +177,10 @@ impl Publisher {
             rendered: &wanted.rendered,
         };
         let (quarantine, applier) = (&mut self.quarantine, &mut self.applier);
-        let began = Instant::now();
+        let (began, start) = (Instant::now(), SystemTime::now());
         let published = publish(quarantine, applier, &self.admin, target, newer).await;
         self.count(&published, began.elapsed());
+        self.tell(wanted, start, &published);
         let trouble = match published {
             Ok(Published::Accepted { report, reduced }) => {
                 let served = match reduced {
@@ -238,12 +242,7 @@ impl Publisher {
 
     /// Counts a try, without waking anybody.
     fn count(&self, published: &Result<Published, ApplyError>, took: Duration) {
-        let outcome = match published {
-            Ok(Published::Accepted { reduced: None, .. }) => ApplyOutcome::Accepted,
-            Ok(Published::Accepted { .. }) => ApplyOutcome::Reduced,
-            Ok(Published::Refused { .. } | Published::Searching { .. }) => ApplyOutcome::Refused,
-            Ok(Published::NotYet { .. }) | Err(_) => ApplyOutcome::Postponed,
-        };
+        let outcome = outcome_of(published);
         self.observed.send_if_modified(|observed| {
             observed.counts.note(outcome, took);
             if let Ok(Published::Accepted { report, .. }) = published {
@@ -251,6 +250,39 @@ impl Publisher {
             }
             false
         });
+    }
+
+    /// Tells the collector of a try.
+    fn tell(
+        &mut self,
+        wanted: &Target,
+        began: SystemTime,
+        published: &Result<Published, ApplyError>,
+    ) {
+        let applied = self.observed.borrow().applied.clone();
+        let is_first = applied.is_none_or(|applied| applied.restored);
+        let (report, failure) = match published {
+            Ok(Published::Accepted { report, .. }) if is_first && report.steps.is_empty() => {
+                return self.spans.skip(wanted);
+            }
+            Ok(Published::Accepted { report, .. }) => (Some(report), None),
+            Ok(Published::Refused { envoy_words } | Published::Searching { envoy_words }) => {
+                (None, Some(envoy_words.join("; ")))
+            }
+            Ok(Published::NotYet { reason }) => (None, Some(reason.clone())),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let tried = ApplyTry {
+            began,
+            outcome: outcome_of(published),
+            report,
+            failure,
+            is_last: matches!(
+                published,
+                Ok(Published::Accepted { .. } | Published::Refused { .. })
+            ),
+        };
+        self.spans.tell(wanted, &tried);
     }
 
     /// The reduced form of `wanted`, the same value as before if it is the same.
@@ -325,5 +357,14 @@ impl Publisher {
             }
             changed
         });
+    }
+}
+
+fn outcome_of(published: &Result<Published, ApplyError>) -> ApplyOutcome {
+    match published {
+        Ok(Published::Accepted { reduced: None, .. }) => ApplyOutcome::Accepted,
+        Ok(Published::Accepted { .. }) => ApplyOutcome::Reduced,
+        Ok(Published::Refused { .. } | Published::Searching { .. }) => ApplyOutcome::Refused,
+        Ok(Published::NotYet { .. }) | Err(_) => ApplyOutcome::Postponed,
     }
 }

@@ -37,7 +37,7 @@ impl ApplyOutcome {
     ];
 
     /// Returns the outcome as a label has it.
-    pub(super) fn as_str(self) -> &'static str {
+    pub(in crate::run) fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
             Self::Reduced => "reduced",
@@ -131,6 +131,7 @@ impl ApplyCounts {
             let StepReport {
                 phase,
                 writes: _,
+                began: _,
                 until_renamed,
                 until_accepted,
             } = step;
@@ -195,6 +196,8 @@ impl Durations {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -202,6 +205,7 @@ mod tests {
         let step = |phase, renamed, accepted| StepReport {
             phase,
             writes: 1,
+            began: Instant::now(),
             until_renamed: Duration::from_millis(renamed),
             until_accepted: Duration::from_millis(accepted),
         };

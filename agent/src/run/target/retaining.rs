@@ -52,6 +52,7 @@ impl Target {
             retained: certificates,
             revision: self.revision.clone(),
             expiries: OnceLock::new(),
+            times: self.times.clone(),
         }
     }
 }

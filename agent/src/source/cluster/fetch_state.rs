@@ -1,7 +1,14 @@
-//! The assembler of one Gateway, and the state of the requests that complete it. Values only.
+//! The assembler of one Gateway, and the state of the requests that complete it. Values only, but for the time at which a manifest arrived.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use sesame_gateway_api::api::NamespacedName;
 
 use super::assembler::RevisionAssembler;
 use super::backoff::Backoff;
+use crate::source::update::{GatewayUpdate, Receipt};
 
 /// An assembler, and the state of its requests.
 pub(super) struct FetchState {
@@ -13,6 +20,8 @@ pub(super) struct FetchState {
     pub(super) busy: bool,
     /// True while its manifest is being looked for by name.
     pub(super) doubted: bool,
+    /// Arrival of its manifest.
+    receipt: Option<Receipt>,
 }
 
 impl FetchState {
@@ -24,6 +33,30 @@ impl FetchState {
             round: 0,
             busy: false,
             doubted: false,
+            receipt: None,
         }
+    }
+    /// Notes that this manifest has arrived now.
+    pub(super) fn note_receipt(&mut self, manifest: &ConfigMap) {
+        let version = manifest.metadata.resource_version.as_deref();
+        self.receipt = version.and_then(|version| {
+            Some(Receipt {
+                seen: SystemTime::now(),
+                version: version.parse().ok()?,
+            })
+        });
+    }
+
+    /// Returns the update of the Gateway; none while that is not known. Adds the arrival of its manifest to these, if nothing of the
+    /// revision is missing.
+    pub(super) fn update(
+        &self,
+        receipts: &mut BTreeMap<NamespacedName, Receipt>,
+    ) -> Option<(NamespacedName, GatewayUpdate)> {
+        let (name, update) = self.assembler.update()?;
+        if let (Some(receipt), None) = (self.receipt, &update.incomplete) {
+            receipts.insert(name.clone(), receipt);
+        }
+        Some((name, update))
     }
 }

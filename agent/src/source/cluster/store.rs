@@ -183,6 +183,7 @@ impl ClusterStore {
                 entry.round += 1;
                 entry.busy = false;
                 entry.doubted = false;
+                entry.note_receipt(object);
                 entry.backoff.reset();
             }
             Part::Endpoints => entry.assembler.take_live(name, object),
@@ -371,7 +372,10 @@ impl ClusterStore {
             return None;
         }
         let entries = self.gateways.values();
-        let gateways: BTreeMap<_, _> = entries.filter_map(|e| e.assembler.update()).collect();
+        let mut receipts = BTreeMap::new();
+        let gateways: BTreeMap<_, _> = entries
+            .filter_map(|entry| entry.update(&mut receipts))
+            .collect();
         let mut problems = self.refused.clone();
         problems.extend(unserved(&gateways));
         for gateway in &self.settings.gateways {
@@ -386,6 +390,7 @@ impl ClusterStore {
             lists_all: self.listed,
             problems,
             cause: "a change in the cluster".to_owned(),
+            receipts,
         })
     }
 }

@@ -138,6 +138,7 @@ impl SnapshotDirs {
             lists_all,
             problems,
             cause: "a change of the snapshot directory".to_owned(),
+            receipts: BTreeMap::new(),
         }
     }
 

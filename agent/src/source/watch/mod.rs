@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
@@ -45,8 +45,12 @@ pub struct Watch {
     /// larger changes, never a lost one.
     pub changes: mpsc::Receiver<Change>,
     polling: Arc<Mutex<Option<String>>>,
+    first: FirstSeen,
     stop: Sender<Message>,
 }
+
+/// Time of the first event that nobody has asked for yet.
+type FirstSeen = Arc<Mutex<Option<SystemTime>>>;
 
 impl Watch {
     /// Watches the directory, which need not exist yet, for files whose names satisfy `is_ours`, in a thread of its own.
@@ -60,6 +64,7 @@ impl Watch {
         let (sender, changes) = mpsc::channel(4);
         let (stop, messages) = channel();
         let polling = Arc::new(Mutex::new(None));
+        let first = FirstSeen::default();
         let watcher = WatchThread {
             root,
             timing,
@@ -73,6 +78,7 @@ impl Watch {
             waiting: None,
             sender,
             polling: polling.clone(),
+            first: Arc::clone(&first),
         };
         std::thread::Builder::new()
             .name("watch".to_owned())
@@ -80,8 +86,15 @@ impl Watch {
         Ok(Self {
             changes,
             polling,
+            first,
             stop,
         })
+    }
+
+    /// Returns the time of the first event since this was last asked; now if there was none.
+    pub fn first_seen(&self) -> SystemTime {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.take().unwrap_or_else(SystemTime::now)
     }
 
     /// Returns why the directory is polled instead of watched, if it is.
@@ -122,6 +135,7 @@ struct WatchThread {
     waiting: Option<Change>,
     sender: mpsc::Sender<Change>,
     polling: Arc<Mutex<Option<String>>>,
+    first: FirstSeen,
 }
 
 impl WatchThread {
@@ -143,7 +157,10 @@ impl WatchThread {
                 wake = wake.min(due);
             }
             match messages.recv_timeout(wake.saturating_duration_since(Instant::now())) {
-                Ok(Message::Event(event)) => self.take(event),
+                Ok(Message::Event(event)) => {
+                    self.take(event);
+                    self.note_first();
+                }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -167,6 +184,14 @@ impl WatchThread {
             } else if let Some(change) = self.waiting.take() {
                 self.send(change);
             }
+        }
+    }
+
+    /// Notes the time of an event that makes a change, if it is the first.
+    fn note_first(&self) {
+        if self.batch.due().is_some() {
+            let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert_with(SystemTime::now);
         }
     }
 

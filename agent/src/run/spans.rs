@@ -1,0 +1,308 @@
+//! Spans of changes on this host: of what the engine does until there is a target, and of what the instance and the reporter do with
+//! it. Without a collector nothing is noted.
+//!
+//! Where a controller publishes, they are below the trace that it began; elsewhere a trace begins here. Must never hold up a change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::ObjectKey;
+use sesame_spans::{ChangeTrace, SpanId, Spans, TraceId};
+
+use super::metrics::ApplyOutcome;
+use super::target::{Target, Targets};
+use crate::apply::{ApplyReport, StepReport};
+use crate::source::update::Receipt;
+
+/// Number of objects of one change that are named.
+const MAX_NAMED: usize = 32;
+
+/// Times of a change until its target was there.
+#[derive(Clone, Debug)]
+pub(super) struct TargetTimes {
+    gateway: NamespacedName,
+    host: String,
+    /// Version of its manifest in the cluster; none where the trace begins here.
+    version: Option<u64>,
+    /// Objects that have changed, as far as they are named, and their number.
+    objects: (Vec<String>, usize),
+    seen: SystemTime,
+    taken: SystemTime,
+    resolved: Option<SystemTime>,
+    rendered: SystemTime,
+}
+
+/// The times of the change that an engine works on.
+#[derive(Debug)]
+pub(super) struct EngineTimes {
+    spans: Spans,
+    seen: SystemTime,
+    taken: SystemTime,
+    resolved: Option<SystemTime>,
+}
+
+impl EngineTimes {
+    /// Notes times if there is a collector.
+    pub(super) fn new(spans: Spans) -> Self {
+        Self {
+            spans,
+            seen: SystemTime::UNIX_EPOCH,
+            taken: SystemTime::UNIX_EPOCH,
+            resolved: None,
+        }
+    }
+
+    /// Notes that a change is taken now that was seen at a time.
+    pub(super) fn take(&mut self, seen: SystemTime) {
+        self.seen = seen;
+        self.taken = SystemTime::now();
+        self.resolved = None;
+    }
+
+    /// Notes that the change has been read from files.
+    pub(super) fn read(&mut self) {
+        self.taken = SystemTime::now();
+    }
+
+    /// Notes that the change is resolved.
+    pub(super) fn resolved(&mut self) {
+        self.resolved = Some(SystemTime::now());
+    }
+
+    /// Gives each target that was not there `before` the times of its change, now that all of them are rendered.
+    pub(super) fn rendered(
+        &self,
+        before: &Targets,
+        targets: &Targets,
+        receipts: &BTreeMap<NamespacedName, Receipt>,
+        objects: &[ObjectKey],
+    ) {
+        if !self.spans.is_on() {
+            return;
+        }
+        let named = objects.iter().take(MAX_NAMED).map(ToString::to_string);
+        let named: Vec<String> = named.collect();
+        let rendered = SystemTime::now();
+        for (gateway, target) in targets {
+            if before
+                .get(gateway)
+                .is_some_and(|old| Arc::ptr_eq(old, target))
+            {
+                continue;
+            }
+            let receipt = receipts.get(gateway);
+            let times = TargetTimes {
+                gateway: gateway.clone(),
+                host: self.spans.host().to_owned(),
+                version: receipt.map(|receipt| receipt.version),
+                objects: (named.clone(), objects.len()),
+                seen: receipt.map_or(self.seen, |receipt| receipt.seen),
+                taken: self.taken,
+                resolved: self.resolved,
+                rendered,
+            };
+            target.note_times(times);
+        }
+    }
+}
+
+impl TargetTimes {
+    fn id(&self) -> TraceId {
+        let Self {
+            gateway,
+            host,
+            version,
+            seen,
+            ..
+        } = self;
+        TraceId::of_host(&format!("{gateway} {version:?}"), host, *seen)
+    }
+
+    fn trace(&self, revision: &str) -> ChangeTrace {
+        let gateway = self.gateway.to_string();
+        let id = match self.version {
+            Some(version) => TraceId::of_publication(&gateway, revision, version),
+            None => self.id(),
+        };
+        ChangeTrace::new(id, &self.host, &gateway, revision)
+    }
+
+    /// Returns the span that those of this host are below.
+    fn parent(&self, trace: &ChangeTrace) -> SpanId {
+        match self.version {
+            Some(_) => trace.span_id("host", self.seen),
+            None => trace.id().root(),
+        }
+    }
+}
+
+/// One try to bring Envoy to a target.
+pub(super) struct ApplyTry<'a> {
+    pub(super) began: SystemTime,
+    pub(super) outcome: ApplyOutcome,
+    /// Report of the transaction that Envoy accepted.
+    pub(super) report: Option<&'a ApplyReport>,
+    /// Reason for which it was not accepted.
+    pub(super) failure: Option<String>,
+    /// True if nothing more is tried with this target.
+    pub(super) is_last: bool,
+}
+
+/// Sends the spans of one instance.
+pub(super) struct InstanceSpans {
+    spans: Spans,
+    /// Change that was told last: an Envoy that is started anew gets the same target without a change.
+    told: Option<TraceId>,
+}
+
+impl InstanceSpans {
+    /// Sends spans if there is a collector.
+    pub(super) fn new(spans: Spans) -> Self {
+        Self { spans, told: None }
+    }
+
+    /// Takes note that a target is no change: Envoy had accepted it before this agent was started.
+    pub(super) fn skip(&mut self, target: &Target) {
+        self.told = target.times().map(TargetTimes::id);
+    }
+
+    /// Tells of a try. All of the host's part is told with the try that ends it.
+    pub(super) fn tell(&mut self, target: &Target, tried: &ApplyTry<'_>) {
+        let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
+            return;
+        };
+        if self.told == Some(times.id()) {
+            return;
+        }
+        let ApplyTry {
+            began,
+            outcome,
+            report,
+            failure,
+            is_last,
+        } = tried;
+        let ended = SystemTime::now();
+        let trace = times.trace(target.told_revision());
+        let parent = times.parent(&trace);
+        let span = trace.span("apply", parent, (*began, ended));
+        let apply = span.id();
+        let span = span.text("sesame.outcome", outcome.as_str());
+        self.spans.send(span.failed(failure.as_deref()));
+        for step in report.iter().flat_map(|report| &report.steps) {
+            self.step(&trace, apply, step);
+        }
+        if *is_last {
+            self.told = Some(times.id());
+            self.begin(times, &trace, (*began, ended), failure.as_deref());
+        }
+    }
+
+    fn step(&self, trace: &ChangeTrace, parent: SpanId, step: &StepReport) {
+        let StepReport {
+            phase,
+            writes,
+            began,
+            until_renamed,
+            until_accepted,
+        } = step;
+        let at = |after: Duration| wall_time(*began + after);
+        let (start, renamed) = (at(Duration::ZERO), at(*until_renamed));
+        let phase = phase.as_str();
+        let write = trace.span(&format!("write {phase}"), parent, (start, renamed));
+        self.spans.send(write.number("sesame.writes", *writes));
+        let accepted = at(*until_accepted);
+        let verify = format!("verify {phase}");
+        self.spans
+            .send(trace.span(&verify, parent, (renamed, accepted)));
+    }
+
+    /// Tells what was before the try, and the whole.
+    fn begin(
+        &self,
+        times: &TargetTimes,
+        trace: &ChangeTrace,
+        (began, ended): (SystemTime, SystemTime),
+        failure: Option<&str>,
+    ) {
+        let TargetTimes {
+            gateway: _,
+            host: _,
+            version,
+            objects: (named, count),
+            seen,
+            taken,
+            resolved,
+            rendered,
+        } = times;
+        let parent = times.parent(trace);
+        let whole = match version {
+            Some(_) => trace.span("host", trace.id().root(), (*seen, ended)),
+            None => {
+                let root = trace.root((*seen, ended));
+                let root = root.number("sesame.changes", *count);
+                named
+                    .iter()
+                    .take(1)
+                    .fold(root, |root, object| root.text("sesame.object", object))
+            }
+        };
+        self.spans.send(whole.failed(failure));
+        for object in named {
+            self.spans.send(trace.object(object, (*seen, *taken)));
+        }
+        let mut from = *taken;
+        self.spans
+            .send(trace.span("receive", parent, (*seen, from)));
+        if let Some(resolved) = resolved {
+            self.spans
+                .send(trace.span("resolve", parent, (from, *resolved)));
+            from = *resolved;
+        }
+        self.spans
+            .send(trace.span("render", parent, (from, *rendered)));
+        self.spans
+            .send(trace.span("wait", parent, (*rendered, began)));
+    }
+}
+
+/// Sends the spans of reports to a cluster.
+#[cfg(feature = "cluster")]
+pub(super) struct ReportSpans {
+    spans: Spans,
+    told: BTreeMap<NamespacedName, TraceId>,
+}
+
+#[cfg(feature = "cluster")]
+impl ReportSpans {
+    /// Sends spans if there is a collector.
+    pub(super) fn new(spans: Spans) -> Self {
+        Self {
+            spans,
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Tells that the cluster knows now of a target that Envoy had accepted at a time.
+    pub(super) fn tell(&mut self, target: &Target, accepted: SystemTime) {
+        let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
+            return;
+        };
+        let before = self.told.insert(times.gateway.clone(), times.id());
+        if before == Some(times.id()) {
+            return;
+        }
+        let trace = times.trace(target.told_revision());
+        let parent = times.parent(&trace);
+        let now = SystemTime::now();
+        self.spans
+            .send(trace.span("report", parent, (accepted, now)));
+    }
+}
+
+/// Returns the time of the clock on the wall at a moment.
+fn wall_time(moment: Instant) -> SystemTime {
+    let now = SystemTime::now();
+    now.checked_sub(moment.elapsed()).unwrap_or(now)
+}

@@ -1,0 +1,48 @@
+//! Arguments that say where spans go. Must not read the files that they name.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::collector::{CollectorError, CollectorSettings};
+
+/// Arguments of both programs.
+#[derive(Debug, Default, Args)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of the options, as they are on the command line"
+)]
+pub struct SpanArgs {
+    /// Send spans of each change of configuration to the OpenTelemetry collector at this URL, by OTLP over HTTP, as in
+    /// http://collector.example.com:4318; /v1/traces is added where it has no path. Without it there are none.
+    #[arg(long, env = "SESAME_SPANS_ENDPOINT", value_name = "URL")]
+    spans_endpoint: Option<String>,
+    /// Authorities (PEM) of which the collector has to show a certificate; an https endpoint needs them.
+    #[arg(long, env = "SESAME_SPANS_CA", value_name = "FILE")]
+    spans_ca: Option<PathBuf>,
+    /// File with headers for the collector, such as the key of an account: one `name: value` on each line, mode 0600; it is read
+    /// again when it has changed.
+    #[arg(long, env = "SESAME_SPANS_HEADERS_FILE", value_name = "FILE")]
+    spans_headers_file: Option<PathBuf>,
+}
+
+impl SpanArgs {
+    /// Returns the settings; none if there are to be no spans.
+    pub fn settings(self) -> Result<Option<CollectorSettings>, CollectorError> {
+        let Self {
+            spans_endpoint,
+            spans_ca,
+            spans_headers_file,
+        } = self;
+        match spans_endpoint {
+            Some(endpoint) => {
+                CollectorSettings::new(&endpoint, spans_ca, spans_headers_file).map(Some)
+            }
+            None if spans_ca.is_some() => Err(CollectorError::NoEndpoint("--spans-ca")),
+            None if spans_headers_file.is_some() => {
+                Err(CollectorError::NoEndpoint("--spans-headers-file"))
+            }
+            None => Ok(None),
+        }
+    }
+}

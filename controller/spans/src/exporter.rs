@@ -1,0 +1,137 @@
+//! The queue of spans, and the task that sends them. A collector that is slow or away costs spans, and nothing else: the queue is
+//! bounded, and nobody waits for room in it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::collector::{Collector, CollectorError, CollectorSettings};
+use crate::otlp;
+use crate::span::ChangeSpan;
+
+/// Number of spans that wait at most; others are lost.
+const QUEUE: usize = 1024;
+/// Number of spans in one message.
+const BATCH: usize = 256;
+/// Time in which spans are gathered into one message.
+const GATHER: Duration = Duration::from_millis(500);
+/// Pauses before a message is sent again.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+
+/// Program that reports, as the collector shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reporting {
+    /// Name of the program.
+    pub service: String,
+    /// Version of the program.
+    pub version: String,
+    /// Name of the host or of the replica.
+    pub host: String,
+}
+
+/// Way of spans to the collector, if there is one. Without one it costs nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Spans(Option<Arc<SpanQueue>>);
+
+#[derive(Debug)]
+struct SpanQueue {
+    sender: mpsc::Sender<ChangeSpan>,
+    host: String,
+    /// Number of spans that there was no room for, since that was last said.
+    lost: AtomicU64,
+}
+
+impl Spans {
+    /// Starts the task that sends them; without settings there are none.
+    pub fn start(
+        settings: Option<CollectorSettings>,
+        reporting: Reporting,
+    ) -> Result<Self, CollectorError> {
+        let Some(settings) = settings else {
+            return Ok(Self(None));
+        };
+        let collector = Collector::new(settings)?;
+        let (sender, spans) = mpsc::channel(QUEUE);
+        let queue = Arc::new(SpanQueue {
+            sender,
+            host: reporting.host.clone(),
+            lost: AtomicU64::new(0),
+        });
+        tokio::spawn(run(collector, reporting, spans, Arc::downgrade(&queue)));
+        Ok(Self(Some(queue)))
+    }
+
+    /// Returns true if there is a collector: otherwise nobody has to note times.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Returns the name of the host or replica that reports.
+    pub fn host(&self) -> &str {
+        self.0.as_deref().map_or("", |queue| &queue.host)
+    }
+
+    /// Hands over a span, or loses it if too many wait.
+    pub fn send(&self, span: ChangeSpan) {
+        if let Some(queue) = &self.0
+            && queue.sender.try_send(span).is_err()
+        {
+            queue.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Sends spans until nobody makes any.
+async fn run(
+    mut collector: Collector,
+    reporting: Reporting,
+    mut spans: mpsc::Receiver<ChangeSpan>,
+    queue: std::sync::Weak<SpanQueue>,
+) {
+    let mut failing = false;
+    let mut lost = 0;
+    let mut batch = Vec::with_capacity(BATCH);
+    while let Some(first) = spans.recv().await {
+        tokio::time::sleep(GATHER).await;
+        batch.push(first);
+        while batch.len() < BATCH
+            && let Ok(span) = spans.try_recv()
+        {
+            batch.push(span);
+        }
+        let body = otlp::encode(&reporting, &batch);
+        let mut pauses = PAUSES.iter();
+        let taken = loop {
+            let Err(fault) = collector.send(body.clone()).await else {
+                break true;
+            };
+            if !std::mem::replace(&mut failing, true) {
+                tracing::warn!(
+                    "the collector does not take spans; they are lost until it does: {}",
+                    fault.reason
+                );
+            }
+            match pauses.next().filter(|_| !fault.lasting) {
+                Some(pause) => tokio::time::sleep(*pause).await,
+                None => break false,
+            }
+        };
+        if !taken {
+            lost += batch.len() as u64;
+        }
+        batch.clear();
+        if let Some(queue) = queue.upgrade() {
+            lost += queue.lost.swap(0, Ordering::Relaxed);
+        }
+        if taken {
+            if std::mem::take(&mut failing) {
+                tracing::info!(lost, "the collector takes spans again");
+            } else if lost > 0 {
+                tracing::warn!(lost, "there were more spans than could be sent");
+            }
+            lost = 0;
+        }
+    }
+}

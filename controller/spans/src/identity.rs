@@ -1,0 +1,120 @@
+//! Numbers of traces and spans. Pure: they are digests of what they stand for, so that two programs find the same ones, and no
+//! number has to be carried, believed or made up.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::span::since_1970;
+
+/// Number of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId(pub(crate) [u8; 16]);
+
+/// Number of a span.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanId(pub(crate) [u8; 8]);
+
+impl TraceId {
+    /// Returns the trace of one publication: `version` is the `resourceVersion` that the API server gave to the manifest with this
+    /// revision, so that a revision that comes again has a trace of its own.
+    pub fn of_publication(gateway: &str, revision: &str, version: u64) -> Self {
+        let version = version.to_be_bytes();
+        Self(digest([
+            b"publication",
+            gateway.as_bytes(),
+            revision.as_bytes(),
+            &version,
+        ]))
+    }
+
+    /// Returns the trace of a change that one host has seen at this time, in a source that no controller publishes.
+    pub fn of_host(gateway: &str, host: &str, seen: SystemTime) -> Self {
+        let seen = since_1970(seen).to_be_bytes();
+        Self(digest([
+            b"host",
+            gateway.as_bytes(),
+            host.as_bytes(),
+            &seen,
+        ]))
+    }
+
+    /// Returns the span that all others of the trace are below.
+    pub fn root(self) -> SpanId {
+        self.span("", "change", SystemTime::UNIX_EPOCH)
+    }
+
+    /// Returns the span with this name that a program has begun at this time.
+    pub fn span(self, program: &str, name: &str, start: SystemTime) -> SpanId {
+        let start = since_1970(start).to_be_bytes();
+        SpanId(digest([
+            &self.0[..],
+            program.as_bytes(),
+            name.as_bytes(),
+            &start,
+        ]))
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Returns the first bytes of a digest of these fields, which run into each other nowhere.
+fn digest<const BYTES: usize>(fields: [&[u8]; 4]) -> [u8; BYTES] {
+    let mut hash = Sha256::new();
+    for field in fields {
+        hash.update((field.len() as u64).to_be_bytes());
+        hash.update(field);
+    }
+    let mut first = [0; BYTES];
+    first.copy_from_slice(&hash.finalize()[..BYTES]);
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_number_is_the_same_for_the_same_and_another_for_anything_else() {
+        let of = TraceId::of_publication;
+        let trace = of("shop/edge", "abc", 7);
+        assert_eq!(trace, of("shop/edge", "abc", 7));
+        for other in [
+            of("shop/edge", "abc", 8),
+            of("shop/edge", "abd", 7),
+            of("shop/edgea", "bc", 7),
+        ] {
+            assert_ne!(trace, other);
+        }
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        let span = trace.span("host-1", "apply", start);
+        assert_eq!(span, trace.span("host-1", "apply", start));
+        for other in [
+            trace.span("host-2", "apply", start),
+            trace.span("host-1", "render", start),
+            trace.span("host-1", "apply", SystemTime::UNIX_EPOCH),
+            of("shop/edge", "abc", 8).span("host-1", "apply", start),
+        ] {
+            assert_ne!(span, other);
+        }
+    }
+}

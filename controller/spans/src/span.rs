@@ -1,0 +1,163 @@
+//! Spans as values, made once all of their times are known. Pure.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::identity::{SpanId, TraceId};
+
+/// Number of characters of a text that a span has at most: texts may be names of objects, or words of Envoy's.
+const MAX_TEXT: usize = 1024;
+
+/// One span.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeSpan {
+    pub(crate) trace: TraceId,
+    pub(crate) id: SpanId,
+    pub(crate) parent: Option<SpanId>,
+    pub(crate) name: String,
+    pub(crate) start: SystemTime,
+    pub(crate) end: SystemTime,
+    pub(crate) attributes: Vec<(&'static str, SpanValue)>,
+    pub(crate) failure: Option<String>,
+}
+
+/// Value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpanValue {
+    /// A text.
+    Text(String),
+    /// A number.
+    Number(u64),
+}
+
+impl ChangeSpan {
+    /// Returns the number of the span.
+    pub fn id(&self) -> SpanId {
+        self.id
+    }
+
+    /// Adds a text.
+    #[must_use]
+    pub fn text(mut self, name: &'static str, text: &str) -> Self {
+        let text = SpanValue::Text(bounded(text));
+        self.attributes.push((name, text));
+        self
+    }
+
+    /// Adds a number.
+    #[must_use]
+    pub fn number(mut self, name: &'static str, number: usize) -> Self {
+        let number = u64::try_from(number).unwrap_or(u64::MAX);
+        self.attributes.push((name, SpanValue::Number(number)));
+        self
+    }
+
+    /// Says that it ended in a failure, if there is a reason for one.
+    #[must_use]
+    pub fn failed(mut self, why: Option<&str>) -> Self {
+        self.failure = why.map(bounded);
+        self
+    }
+}
+
+/// Trace of one change of a Gateway, in one program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeTrace {
+    trace: TraceId,
+    /// Name of the program that makes spans of it: a host, or none of the controller.
+    program: String,
+    gateway: String,
+    revision: String,
+}
+
+impl ChangeTrace {
+    /// Returns the trace for this program, Gateway and revision.
+    pub fn new(trace: TraceId, program: &str, gateway: &str, revision: &str) -> Self {
+        Self {
+            trace,
+            program: program.to_owned(),
+            gateway: gateway.to_owned(),
+            revision: revision.to_owned(),
+        }
+    }
+
+    /// Returns its number.
+    pub fn id(&self) -> TraceId {
+        self.trace
+    }
+
+    /// Makes the span that all others are below.
+    pub fn root(&self, (start, end): (SystemTime, SystemTime)) -> ChangeSpan {
+        ChangeSpan {
+            id: self.trace.root(),
+            parent: None,
+            ..self.span("change", self.trace.root(), (start, end))
+        }
+    }
+
+    /// Makes the span of an object, from the time at which its change was seen until it was looked at.
+    pub fn object(&self, object: &str, seen: (SystemTime, SystemTime)) -> ChangeSpan {
+        let id = self.span_id(&format!("changed {object}"), seen.0);
+        let span = self.span("changed", self.trace.root(), seen);
+        ChangeSpan { id, ..span }.text("sesame.object", object)
+    }
+
+    /// Returns the number of the span of this name that began at this time, before it has ended.
+    pub fn span_id(&self, name: &str, start: SystemTime) -> SpanId {
+        self.trace.span(&self.program, name, start)
+    }
+
+    /// Makes a span below another one. A clock that was set back makes it end when it began.
+    pub fn span(
+        &self,
+        name: &str,
+        parent: SpanId,
+        (start, end): (SystemTime, SystemTime),
+    ) -> ChangeSpan {
+        let text = |text: &str| SpanValue::Text(bounded(text));
+        ChangeSpan {
+            trace: self.trace,
+            id: self.span_id(name, start),
+            parent: Some(parent),
+            name: name.to_owned(),
+            start,
+            end: end.max(start),
+            attributes: vec![
+                ("sesame.gateway", text(&self.gateway)),
+                ("sesame.revision", text(&self.revision)),
+            ],
+            failure: None,
+        }
+    }
+}
+
+/// Returns the nanoseconds since 1970; 0 for a time before.
+pub(crate) fn since_1970(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn bounded(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_span_never_ends_before_it_began_and_holds_no_endless_text() {
+        let trace = TraceId::of_publication("a/b", "r", 1);
+        let trace = ChangeTrace::new(trace, "host", "a/b", "r");
+        let later = UNIX_EPOCH + Duration::from_secs(2);
+        let span = trace.span("apply", trace.id().root(), (later, UNIX_EPOCH));
+        assert_eq!(span.end, later);
+        assert_eq!(span.id(), trace.span_id("apply", later));
+        let long = "ü".repeat(MAX_TEXT + 1);
+        let span = span.text("words", &long).failed(Some(&long));
+        let text = SpanValue::Text("ü".repeat(MAX_TEXT));
+        assert_eq!(span.attributes.last(), Some(&("words", text)));
+        assert_eq!(span.failure.map(|why| why.chars().count()), Some(MAX_TEXT));
+    }
+}

@@ -1,0 +1,293 @@
+//! Changes on their way from the watches to the cluster, and the spans that tell of it. Without a collector nothing is noted.
+//!
+//! A change that is overtaken by the next one before it was written is a part of that one. Must never hold anything up: what is noted
+//! here is bounded by the number of Gateways.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::ObjectKey;
+use sesame_spans::{ChangeTrace, CollectorError, CollectorSettings, Reporting, Spans, TraceId};
+
+/// Number of objects of one change that are named.
+const MAX_NAMED: usize = 32;
+
+/// Objects that have changed since the last resolution.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SeenObjects {
+    /// Objects, each with the time at which the first change of it arrived.
+    named: Vec<(ObjectKey, SystemTime)>,
+    /// Number of all changes.
+    count: usize,
+}
+
+impl SeenObjects {
+    /// Notes that an object has changed.
+    pub(crate) fn note(&mut self, object: ObjectKey, seen: SystemTime) {
+        self.count += 1;
+        if self.named.len() < MAX_NAMED && !self.named.iter().any(|(named, _)| *named == object) {
+            self.named.push((object, seen));
+        }
+    }
+
+    /// Adds those that have changed later.
+    fn add(&mut self, later: Self) {
+        let count = self.count + later.count;
+        for (object, seen) in later.named {
+            self.note(object, seen);
+        }
+        self.count = count;
+    }
+}
+
+/// Change of a Gateway that is resolved and not yet written.
+#[derive(Clone, Debug)]
+pub(crate) struct ResolvedChange {
+    revision: String,
+    seen: SeenObjects,
+    /// Beginning and end of the resolution.
+    resolved: (SystemTime, SystemTime),
+}
+
+/// Step of a publication.
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenStep {
+    pub(crate) name: &'static str,
+    pub(crate) writes: usize,
+    pub(crate) times: (SystemTime, SystemTime),
+}
+
+/// Changes that are under way, if there is a collector that wants to know.
+#[derive(Clone, Default)]
+pub(crate) struct Changes(Option<Arc<ChangeLog>>);
+
+struct ChangeLog {
+    spans: Spans,
+    leading: watch::Receiver<bool>,
+    known: Mutex<KnownChanges>,
+}
+
+#[derive(Default)]
+struct KnownChanges {
+    /// Revision of each Gateway after the last resolution; none before the first, which is no change.
+    revisions: Option<BTreeMap<NamespacedName, String>>,
+    waiting: BTreeMap<NamespacedName, ResolvedChange>,
+}
+
+impl Changes {
+    /// Follows the changes of this replica, if there is a collector; fails if that cannot be reached as its settings say.
+    pub(crate) fn follow(
+        collector: Option<CollectorSettings>,
+        replica: &str,
+        leading: watch::Receiver<bool>,
+    ) -> Result<Self, CollectorError> {
+        let reporting = Reporting {
+            service: "sesame-controller".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: replica.to_owned(),
+        };
+        let spans = Spans::start(collector, reporting)?;
+        let log = spans.is_on().then(|| ChangeLog {
+            spans,
+            leading,
+            known: Mutex::default(),
+        });
+        Ok(Self(log.map(Arc::new)))
+    }
+
+    /// Returns true if times are to be noted.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Notes a resolution that began at `start` and has ended now, and what all Gateways are to be after it. Must come before whoever
+    /// writes it learns of it.
+    pub(crate) fn resolved(
+        &self,
+        seen: &mut SeenObjects,
+        start: SystemTime,
+        revisions: &BTreeMap<NamespacedName, String>,
+    ) {
+        let Some(log) = &self.0 else {
+            return;
+        };
+        let seen = std::mem::take(seen);
+        let resolved = (start, SystemTime::now());
+        let mut known = log.known();
+        let before = known.revisions.replace(revisions.clone());
+        let Some(before) = before.filter(|_| *log.leading.borrow()) else {
+            known.waiting.clear();
+            return;
+        };
+        known.waiting.retain(|name, _| revisions.contains_key(name));
+        for (name, revision) in revisions {
+            if before.get(name) != Some(revision) {
+                let change = ResolvedChange {
+                    revision: revision.clone(),
+                    seen: seen.clone(),
+                    resolved,
+                };
+                known.add(name, change);
+            }
+        }
+    }
+
+    /// Takes the changes to these revisions, to be written.
+    pub(crate) fn take(
+        &self,
+        revisions: impl FnOnce() -> BTreeMap<NamespacedName, String>,
+    ) -> BTreeMap<NamespacedName, ResolvedChange> {
+        let Some(log) = &self.0 else {
+            return BTreeMap::new();
+        };
+        let mut known = log.known();
+        let wanted = revisions();
+        let all = std::mem::take(&mut known.waiting);
+        let (taken, left) = all
+            .into_iter()
+            .partition(|(name, change)| wanted.get(name) == Some(&change.revision));
+        known.waiting = left;
+        taken
+    }
+
+    /// Gives back a change that was not written: it is tried again.
+    pub(crate) fn give_back(&self, gateway: &NamespacedName, change: ResolvedChange) {
+        if let Some(log) = &self.0 {
+            let mut known = log.known();
+            match known.waiting.remove(gateway) {
+                Some(later) => {
+                    known.waiting.insert(gateway.clone(), change);
+                    known.add(gateway, later);
+                }
+                None => {
+                    known.waiting.insert(gateway.clone(), change);
+                }
+            }
+        }
+    }
+
+    /// Sends the spans of a change that was written in these steps, the last of which is its manifest; `version` is what the API server
+    /// made of that.
+    pub(crate) fn published(
+        &self,
+        gateway: &NamespacedName,
+        change: &ResolvedChange,
+        version: u64,
+        steps: &[WrittenStep],
+    ) {
+        let (Some(log), Some(first), Some(last)) = (&self.0, steps.first(), steps.last()) else {
+            return;
+        };
+        let ResolvedChange {
+            revision,
+            seen: SeenObjects { named, count },
+            resolved,
+        } = change;
+        let gateway = gateway.to_string();
+        let id = TraceId::of_publication(&gateway, revision, version);
+        let trace = ChangeTrace::new(id, "", &gateway, revision);
+        let (began, end) = (first.times.0, last.times.1);
+        let start = named.iter().map(|(_, seen)| *seen).min();
+        let start = start.unwrap_or(resolved.0).min(resolved.0);
+        let mut root = trace.root((start, end)).number("sesame.changes", *count);
+        if let Some((object, _)) = named.first() {
+            root = root.text("sesame.object", &object.to_string());
+        }
+        log.spans.send(root);
+        for (object, seen) in named {
+            let span = trace.object(&object.to_string(), (*seen, resolved.0));
+            log.spans.send(span);
+        }
+        log.spans.send(trace.span("resolve", id.root(), *resolved));
+        let publish = trace.span("publish", id.root(), (began, end));
+        let parent = publish.id();
+        log.spans.send(publish);
+        for step in steps {
+            let WrittenStep {
+                name,
+                writes,
+                times,
+            } = step;
+            let span = trace.span(name, parent, *times);
+            log.spans.send(span.number("sesame.writes", *writes));
+        }
+    }
+}
+
+impl ChangeLog {
+    fn known(&self) -> std::sync::MutexGuard<'_, KnownChanges> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KnownChanges {
+    /// Adds a change to the one that it overtakes.
+    fn add(&mut self, gateway: &NamespacedName, later: ResolvedChange) {
+        let before = self.waiting.remove(gateway);
+        let change = match before {
+            Some(mut before) => {
+                before.seen.add(later.seen);
+                ResolvedChange {
+                    seen: before.seen,
+                    ..later
+                }
+            }
+            None => later,
+        };
+        self.waiting.insert(gateway.clone(), change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sesame_gateway_api::world::Kind;
+
+    fn edge() -> NamespacedName {
+        NamespacedName::new("ns", "edge")
+    }
+
+    fn at(revision: &str) -> BTreeMap<NamespacedName, String> {
+        BTreeMap::from([(edge(), revision.to_owned())])
+    }
+
+    fn resolve(changes: &Changes, route: &str, revision: &str) {
+        let mut seen = SeenObjects::default();
+        let route = Kind::HttpRoute.named(NamespacedName::new("ns", route));
+        seen.note(route, SystemTime::UNIX_EPOCH);
+        changes.resolved(&mut seen, SystemTime::UNIX_EPOCH, &at(revision));
+    }
+
+    /// Names of the objects of the change to a revision, and how many changes there were.
+    fn taken(changes: &Changes, revision: &str) -> Option<(Vec<String>, usize)> {
+        let change = changes.take(|| at(revision)).remove(&edge())?;
+        let names = change.seen.named.iter();
+        let names = names.map(|(object, _)| object.name.name.clone()).collect();
+        changes.give_back(&edge(), change.clone());
+        Some((names, change.seen.count))
+    }
+
+    #[tokio::test]
+    async fn a_change_that_is_overtaken_is_part_of_the_next_and_only_a_leader_has_any() {
+        let collector = CollectorSettings::new("http://127.0.0.1:9", None, None);
+        let (lead, leading) = watch::channel(true);
+        let changes = Changes::follow(collector.ok(), "one", leading).expect("no file is read");
+        resolve(&changes, "before", "0");
+        assert_eq!(taken(&changes, "0"), None, "what was found is no change");
+        resolve(&changes, "a", "1");
+        assert_eq!(taken(&changes, "0"), None, "another revision is written");
+        assert_eq!(taken(&changes, "1"), Some((vec!["a".to_owned()], 1)));
+        resolve(&changes, "b", "2");
+        let both = vec!["a".to_owned(), "b".to_owned()];
+        assert_eq!(taken(&changes, "2"), Some((both.clone(), 2)));
+        resolve(&changes, "b", "3");
+        assert_eq!(taken(&changes, "3"), Some((both, 3)));
+        lead.send_replace(false);
+        resolve(&changes, "c", "4");
+        assert_eq!(taken(&changes, "4"), None);
+    }
+}

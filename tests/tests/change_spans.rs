@@ -1,0 +1,222 @@
+//! Spans of changes: a real controller and a real agent with a real Envoy tell a collector what the time of a change goes into, and no
+//! change waits for that collector.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::checks::Checks;
+use sesame_tests::collecting::{Collecting, Span};
+use sesame_tests::controller::publication;
+use sesame_tests::followed::followed_with;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, edge_name, http_listener, plain_route, served, yaml};
+use sesame_tests::network;
+
+const GATEWAY: &str = "default/edge";
+const ROUTE: &str = "HTTPRoute/default/app";
+
+fn endpoint(collecting: &Collecting) -> String {
+    format!("--spans-endpoint=http://{}", collecting.address())
+}
+
+/// Waits for a trace of which all of these spans are there, for a change of this object alone to a revision that begins so.
+async fn trace_of(
+    collecting: &Collecting,
+    object: &str,
+    revision: &str,
+    names: &[&str],
+) -> Vec<Span> {
+    collecting
+        .wait_trace(&format!("all of {names:?}"), |spans| {
+            let root = spans.iter().find(|span| span.name == "change");
+            let of_object = root.is_some_and(|root| {
+                root.attribute("sesame.object") == Some(object)
+                    && root.attribute("sesame.changes") == Some("1")
+                    && root
+                        .attribute("sesame.revision")
+                        .is_some_and(|told| told.starts_with(revision))
+            });
+            let has = |name: &&str| spans.iter().any(|span| span.name == **name);
+            of_object && names.iter().all(has)
+        })
+        .await
+}
+
+fn named<'s>(spans: &'s [Span], name: &str) -> &'s Span {
+    let mut found = spans.iter().filter(|span| span.name == name);
+    match (found.next(), found.next()) {
+        (Some(span), None) => span,
+        _ => panic!("not one {name}: {spans:#?}"),
+    }
+}
+
+/// Checks that each begins no earlier than the one before, that none ends before it begins, and that all have a parent that is there.
+fn check_order(checks: &mut Checks, spans: &[Span], names: &[&str]) {
+    let mut before = named(spans, names[0]);
+    for name in names {
+        let span = named(spans, name);
+        let words = format!("{name} begins after {}", before.name);
+        checks.that(span.time.0 >= before.time.0, words);
+        before = span;
+    }
+    let root = named(spans, "change");
+    for span in spans {
+        let is_below = spans.iter().any(|other| other.id == span.parent);
+        let is_root = span.id == root.id && span.parent.is_empty();
+        checks.that(is_below || is_root, format!("{} has a parent", span.name));
+        checks.that(span.time.1 >= span.time.0, format!("{} ends", span.name));
+        checks.same("Gateway", span.attribute("sesame.gateway"), Some(GATEWAY));
+        let revision = root.attribute("sesame.revision");
+        checks.same("revision", span.attribute("sesame.revision"), revision);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_trace_has_a_change_from_the_watch_of_the_controller_to_the_report_of_the_host() {
+    if !network::inside_own(
+        "one_trace_has_a_change_from_the_watch_of_the_controller_to_the_report_of_the_host",
+    ) {
+        return;
+    }
+    let collecting = Collecting::start().await;
+    let spans_to = endpoint(&collecting);
+    let (cluster, _controller, agent) = followed_with(&[80], &[&spans_to], &[&spans_to]).await;
+    let at = (network::BACKENDS, 0).into();
+    let a = Backend::start_at("a", at).await.expect("an address");
+    let b = Backend::start_at("b", at).await.expect("an address");
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("a", &[a.address()]));
+    objects.extend(served("b", &[b.address()]));
+    objects.push(plain_route("app", "path.test", "a"));
+    cluster.apply_all(&objects).await;
+    let request = agent.get(80, "path.test", "/");
+    agent.wait_backend(&request, "a").await;
+
+    cluster
+        .apply_all(&[plain_route("app", "path.test", "b")])
+        .await;
+    agent.wait_backend(&request, "b").await;
+    let published = publication(cluster.admin(), &edge_name()).await;
+    let revision = published.expect("a publication").manifest.revision;
+    let steps = [
+        "changed",
+        "resolve",
+        "publish",
+        "write parts",
+        "write manifest",
+        "host",
+        "receive",
+        "render",
+        "wait",
+        "apply",
+        "report",
+    ];
+    let spans = trace_of(&collecting, ROUTE, &revision, &steps).await;
+    let mut checks = Checks::default();
+    // The host may see the manifest before the API server has told the controller that it is written.
+    check_order(&mut checks, &spans, &steps[..5]);
+    check_order(&mut checks, &spans, &steps[5..]);
+    let parts = named(&spans, "write parts");
+    checks.that(
+        named(&spans, "host").time.0 >= parts.time.1,
+        "the host sees the manifest after the parts are written",
+    );
+    checks.same(
+        "object",
+        named(&spans, "changed").attribute("sesame.object"),
+        Some(ROUTE),
+    );
+    let apply = named(&spans, "apply");
+    checks.same(
+        "outcome",
+        apply.attribute("sesame.outcome"),
+        Some("accepted"),
+    );
+    check_steps(&mut checks, &spans, apply);
+    for (name, service) in [("publish", "sesame-controller"), ("apply", "sesame-agent")] {
+        checks.same(name, named(&spans, name).service.as_str(), service);
+    }
+    checks.finish();
+}
+
+/// Checks that each phase of a transaction is written before it is verified, inside of the transaction.
+fn check_steps(checks: &mut Checks, spans: &[Span], apply: &Span) {
+    let steps: Vec<&Span> = spans
+        .iter()
+        .filter(|span| span.parent == apply.id)
+        .collect();
+    checks.that(!steps.is_empty(), "there are steps");
+    for write in steps.iter().filter(|span| span.name.starts_with("write ")) {
+        let verify = write.name.replace("write ", "verify ");
+        let verify = named(spans, &verify);
+        checks.same("verified when written", verify.time.0, write.time.1);
+    }
+}
+
+fn host_objects(backend: &Backend) -> Vec<Value> {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend.address()]));
+    objects
+}
+
+fn with_route(agent: &AgentUnderTest, prefix: &str) {
+    let mut route = plain_route("app", "app.test", "app");
+    route["spec"]["rules"][0]["matches"] =
+        json!([{"path": {"type": "PathPrefix", "value": prefix}}]);
+    agent.write("route.yaml", &yaml(&[route]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_with_manifests_has_a_trace_of_its_own() {
+    let backend = Backend::start("app").await;
+    let collecting = Collecting::start().await;
+    let agent = Setup::with_ports(&[80])
+        .flag(&endpoint(&collecting))
+        .start(&[("all.yaml", &yaml(&host_objects(&backend)))]);
+    with_route(&agent, "/one");
+    agent.wait_ok(&agent.get(80, "app.test", "/one")).await;
+    with_route(&agent, "/two");
+    agent.wait_ok(&agent.get(80, "app.test", "/two")).await;
+    let steps = ["changed", "resolve", "render", "wait", "apply"];
+    let spans = trace_of(&collecting, ROUTE, "", &steps).await;
+    let mut checks = Checks::default();
+    check_order(&mut checks, &spans, &steps);
+    check_steps(&mut checks, &spans, named(&spans, "apply"));
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_change_and_no_request_waits_for_a_collector_that_is_away_or_silent() {
+    let backend = Backend::start("app").await;
+    let collecting = Collecting::start().await;
+    let mut objects = host_objects(&backend);
+    objects.push(plain_route("all", "all.test", "app"));
+    let agent = Setup::with_ports(&[80])
+        .flag(&endpoint(&collecting))
+        .start(&[("all.yaml", &yaml(&objects))]);
+    let request = agent.get(80, "all.test", "/");
+    agent.wait_ok(&request).await;
+    collecting.wait_trace("any", |_| true).await;
+    let address: SocketAddr = collecting.address();
+    let load = Load::start(&Plan::new(vec![request]));
+    drop(collecting);
+    for number in 0..10 {
+        let prefix = format!("/away-{number}");
+        with_route(&agent, &prefix);
+        agent.wait_ok(&agent.get(80, "app.test", &prefix)).await;
+    }
+    // Takes connections, and never answers.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, address.port()));
+    let silent = silent.expect("the port is free again");
+    for number in 0..10 {
+        let prefix = format!("/silent-{number}");
+        with_route(&agent, &prefix);
+        agent.wait_ok(&agent.get(80, "app.test", &prefix)).await;
+    }
+    drop(silent);
+    let report = load.stop().await;
+    report.tell("the collector is away, then silent");
+    report.assert_clean();
+}
