@@ -71,6 +71,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> 
         secrets,
         shares: _,
         problems: _,
+        inline: _,
     } = rendered;
     match kind {
         XdsKind::Listeners => listeners,

@@ -316,6 +316,7 @@ impl Applier {
         // As it can be read from the disk again.
         let content = Rendered {
             shares: Bytes::new(),
+            inline: 0,
             ..rendered.clone()
         };
         self.on_disk = OnDisk {
