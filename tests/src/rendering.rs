@@ -13,6 +13,7 @@ pub fn options(addresses: Vec<IpAddr>) -> RenderOptions {
         addresses,
         port_map: BTreeMap::new(),
         subscription_budget: 100,
+        first_in_files: std::sync::Arc::default(),
         limits: Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sesame_agent::apply::plan::Phase;
-use sesame_agent::apply::{Applier, Desired, OnDisk, Outcome, Patience};
+use sesame_agent::apply::{Applier, Desired, OnDisk, Outcome, Patience, Removal};
 use sesame_agent::xds::{Subscription, XdsKind};
 use sesame_render::{Rendered, Resource};
 use sesame_tests::envoy_files::{
@@ -71,6 +71,83 @@ async fn a_route_switches_its_backend_under_load_without_a_failure() {
         load.pass(20).await;
     }
     load.stop().await.assert_clean();
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_switch_leaves_unused_goes_with_the_next_one_under_load_without_a_failure() {
+    let host = Host::new();
+    let at = free_address();
+    let backends = [backend("a").await, backend("b").await, backend("c").await];
+    let names = ["a", "b", "c"];
+    let (mut applier, supervisor) = host.start(&to_backend(&host, at, "a", backends[0])).await;
+    let envoy = supervisor.admin();
+    applier.set_removal(Removal::Later);
+    let load = load(at, 4);
+    load.pass(50).await;
+    let phases = |report: &sesame_agent::apply::ApplyReport| -> Vec<Phase> {
+        assert_eq!(report.outcome, Outcome::Applied, "{report:?}");
+        report.steps.iter().map(|step| step.phase).collect()
+    };
+    let two_steps = [Phase::Leaves, Phase::ClustersUnion, Phase::RouteTables];
+    let mut wanted = Rendered::default();
+    for round in 1..=20 {
+        let to = round % 3;
+        wanted = to_backend(&host, at, names[to], backends[to]);
+        let report = apply(&mut applier, &wanted, Some(&envoy)).await;
+        let told = phases(&report);
+        assert_eq!(told[..3], two_steps, "{report:?}");
+        let of_before: &[Phase] = if round == 1 { &[] } else { &[Phase::Orphans] };
+        assert_eq!(&told[3..], of_before, "{report:?}");
+        until_answered(at, "/", (200, names[to])).await;
+        let on_disk = OnDisk::load(&host.layout).unwrap();
+        assert_eq!(on_disk.content, applier.on_disk().content);
+        assert_eq!(on_disk.content.clusters.len(), 2);
+        load.pass(20).await;
+    }
+    applier.set_removal(Removal::AtOnce);
+    let report = apply(&mut applier, &wanted, Some(&envoy)).await;
+    assert_eq!(phases(&report), [Phase::ClustersUnion, Phase::Orphans]);
+    assert_eq!(OnDisk::load(&host.layout).unwrap().content, wanted);
+    load.pass(20).await;
+    load.stop().await.assert_clean();
+    supervisor.stop(Duration::ZERO).await;
+}
+
+/// Killed at each of its waits, whatever the change before has left unused.
+#[tokio::test]
+async fn an_agent_that_was_killed_with_something_unused_is_followed_by_one_that_removes_it() {
+    let host = Host::new();
+    let at = free_address();
+    let [one, two, three] = [
+        to_backend(&host, at, "one", backend("one").await),
+        to_backend(&host, at, "two", backend("two").await),
+        to_backend(&host, at, "three", backend("three").await),
+    ];
+    let (mut applier, supervisor) = host.start(&one).await;
+    let envoy = supervisor.admin();
+    for polls in 1.. {
+        applier.set_removal(Removal::AtOnce);
+        apply(&mut applier, &one, Some(&envoy)).await;
+        assert_eq!(OnDisk::load(&host.layout).unwrap().content, one);
+        applier.set_removal(Removal::Later);
+        apply(&mut applier, &two, Some(&envoy)).await;
+        let with_unused = applier.on_disk().content.clone();
+        assert_eq!(with_unused.clusters.len(), 2);
+        let done = limit_polls(apply(&mut applier, &three, Some(&envoy)), polls).await;
+        if let Some(report) = done {
+            assert_eq!(report.outcome, Outcome::Applied, "{report:?}");
+            assert!(polls > 2, "it was never interrupted");
+            break;
+        }
+        let (next, opened) = Applier::open(host.layout.clone(), host.config().log(), Some(&envoy))
+            .await
+            .unwrap();
+        applier = next;
+        assert_eq!(opened.junk, Vec::<std::path::PathBuf>::new());
+        assert_eq!(OnDisk::load(&host.layout).unwrap().content, with_unused);
+        assert_eq!(get(at, "/").await.unwrap().1, "two");
+    }
     supervisor.stop(Duration::ZERO).await;
 }
 

@@ -8,6 +8,7 @@
 use std::net::SocketAddr;
 
 use serde_json::Value;
+use sesame_render::layout::file_name;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
@@ -141,4 +142,92 @@ async fn three_hundred_services_fit_into_the_default_limit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_services_fit_into_the_limit_of_a_user_namespace() {
     endures(limited(Setup::with_ports(&[80]), 64)).await;
+}
+
+/// Files of endpoints that Envoy's directory holds.
+fn files(agent: &AgentUnderTest, count: usize) -> Vec<usize> {
+    let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("gateways");
+    let roots: Vec<_> = gateways
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    let has_file = |index: &usize| {
+        let hash = file_name(&format!("Service/default/{}/80", name(*index)));
+        let file = format!("xds/eds/{hash}/eds.pb");
+        roots.iter().any(|root| root.join(&file).exists())
+    };
+    (0..count).filter(has_file).collect()
+}
+
+/// The endpoints of what changes again and again come to a file, in the place of what does not; a request that is under way in
+/// either of them ends as it should.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_keeps_changing_gets_a_file_without_a_failed_request() {
+    const FEW: usize = 24;
+    let old = Backend::start("old").await;
+    let new = Backend::start("new").await;
+    let mut agent = Setup::with_ports(&[80])
+        .flag("--subscription-budget=12")
+        .prepare();
+    agent.write(
+        "gateway.yaml",
+        &yaml(&edge(&[http_listener("http", 80, "")])),
+    );
+    for index in 0..FEW {
+        let file = format!("{}.yaml", name(index));
+        agent.write(&file, &backend(index, old.address()));
+    }
+    agent.write("routes.yaml", &routes(FEW));
+    agent.restart();
+    for index in 0..FEW {
+        wait_backend(&agent, index, &old).await;
+    }
+    let status = agent.wait_healthy().await;
+    let before = files(&agent, FEW);
+    assert!(!before.is_empty() && before.len() < FEW, "{before:?}");
+    let inline = FEW - before.len();
+    assert_eq!(status["gateways"][0]["inlineBackends"], inline);
+    assert!(
+        status["hints"]
+            .to_string()
+            .contains("have no file for their endpoints"),
+        "{status:#}"
+    );
+
+    let requests = (0..FEW).flat_map(|index| {
+        let path = format!("/{}", name(index));
+        let slowly = format!("{path}/delay/200ms");
+        [path, slowly].map(|path| agent.get(80, "many.test", &path))
+    });
+    let load = Load::start(&Plan::new(requests.collect()));
+    let busy = (0..FEW)
+        .find(|index| !before.contains(index))
+        .expect("one is inline");
+    let file = format!("{}.yaml", name(busy));
+    for change in 0..12 {
+        let to = [&new, &old][change % 2];
+        agent.write(&file, &backend(busy, to.address()));
+        wait_backend(&agent, busy, to).await;
+    }
+    let after = files(&agent, FEW);
+    assert!(after.contains(&busy), "{busy} has no file: {after:?}");
+    let lost: Vec<&usize> = before
+        .iter()
+        .filter(|index| !after.contains(index))
+        .collect();
+    assert_eq!((lost.len(), after.len()), (1, before.len()), "{after:?}");
+    // What has lost its file is served, and changes as before.
+    let file = format!("{}.yaml", name(*lost[0]));
+    agent.write(&file, &backend(*lost[0], new.address()));
+    wait_backend(&agent, *lost[0], &new).await;
+    load.stop()
+        .await
+        .clean("a file of endpoints moved to a busier Service");
+
+    // Nor does an agent that starts move anything.
+    agent.kill9();
+    agent.restart();
+    agent.wait_healthy().await;
+    agent.write(&file, &backend(*lost[0], old.address()));
+    wait_backend(&agent, *lost[0], &old).await;
+    assert_eq!(files(&agent, FEW), after);
 }

@@ -12,6 +12,16 @@ use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 use crate::layout::file_name;
 use crate::rendered::{Resource, find};
 
+/// Number of subscriptions that there may be, and what the host wants of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SubscriptionBudget<'a> {
+    pub(crate) files: usize,
+    /// True if the keys of session tickets are in a file.
+    pub(crate) tickets: bool,
+    /// Endpoint sets that come before others, by the names of their files.
+    pub(crate) first: &'a BTreeSet<String>,
+}
+
 /// Subscriptions that are granted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subscriptions<'a> {
@@ -21,6 +31,16 @@ pub(crate) struct Subscriptions<'a> {
     pub(crate) endpoints: BTreeSet<&'a str>,
     /// True if the keys of session tickets have one, which is for all listeners together.
     pub(crate) tickets: bool,
+}
+
+impl Subscriptions<'_> {
+    /// Returns the number of these backends that have endpoints and no file for them.
+    pub(crate) fn inline_of(&self, backends: &[&Backend]) -> usize {
+        let is_inline = |backend: &&&Backend| {
+            !backend.endpoints.is_empty() && !self.endpoints.contains(backend.name.as_str())
+        };
+        backends.iter().filter(is_inline).count()
+    }
 }
 
 /// Names that got a subscription, and names that asked in vain.
@@ -54,15 +74,14 @@ pub(crate) fn plan<'a>(
     ports: &'a [Port],
     backends: &'a [Backend],
     secrets: &[Resource],
-    budget: usize,
-    tickets: bool,
+    budget: SubscriptionBudget<'_>,
 ) -> Subscriptions<'a> {
     // LDS, CDS and RTDS.
-    let mut left = budget.saturating_sub(3);
+    let mut left = budget.files.saturating_sub(3);
     let mut granted = Subscriptions::default();
     // Inline, a rotation of them would be a change of every listener.
     let ends_tls = |port: &Port| port.listeners.iter().any(|listener| listener.tls.is_some());
-    if tickets && left > 0 && ports.iter().any(ends_tls) {
+    if budget.tickets && left > 0 && ports.iter().any(ends_tls) {
         granted.tickets = true;
         left -= 1;
     }
@@ -83,14 +102,23 @@ pub(crate) fn plan<'a>(
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
         return granted;
     }
-    // In the order of a hash: whether a cluster is within the budget then depends on few others, and one
-    // new Service moves at most one other cluster across the border.
-    let mut by_hash: Vec<_> = backends
+    // The host says what comes first: what changes most. The others are in the order of a hash: whether a cluster is within the
+    // budget then depends on few others, and one new Service moves at most one other cluster across the border.
+    let mut in_order: Vec<_> = backends
         .iter()
-        .map(|backend| (file_name(&backend.name), backend))
+        .map(|backend| {
+            let hash = file_name(&backend.name);
+            let is_first = if backend.endpoints == backend.name {
+                budget.first.contains(&hash)
+            } else {
+                let file = file_name(&backend.endpoints);
+                budget.first.contains(&file)
+            };
+            ((!is_first, hash), backend)
+        })
         .collect();
-    by_hash.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    for (_, backend) in by_hash {
+    in_order.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    for (_, backend) in in_order {
         let Some(rest) = left.checked_sub(subscriptions(backend)) else {
             break;
         };
@@ -142,17 +170,48 @@ mod tests {
         names
             .map(|n| Backend {
                 name: format!("Service/ns/s{n}/80"),
+                endpoints: format!("Service/ns/s{n}/80"),
                 ..Default::default()
             })
             .collect()
+    }
+
+    fn files(files: usize, first: &BTreeSet<String>) -> SubscriptionBudget<'_> {
+        SubscriptionBudget {
+            files,
+            tickets: false,
+            first,
+        }
+    }
+
+    #[test]
+    fn what_the_host_wants_first_has_files_and_the_others_stay_where_they_are() {
+        let all = backends(0..40);
+        let nothing = BTreeSet::new();
+        let before = plan(&[], &all, &[], files(13, &nothing)).endpoints;
+        let outside: Vec<&str> = all
+            .iter()
+            .map(|backend| backend.name.as_str())
+            .filter(|name| !before.contains(name))
+            .take(3)
+            .collect();
+        let first = outside.iter().map(|name| file_name(name)).collect();
+        let after = plan(&[], &all, &[], files(13, &first)).endpoints;
+        assert!(outside.iter().all(|name| after.contains(name)));
+        assert_eq!(after.len(), before.len());
+        assert_eq!(before.difference(&after).count(), 3);
+        // More than there is room for are none too many.
+        let first = all.iter().map(|b| file_name(&b.name)).collect();
+        assert_eq!(plan(&[], &all, &[], files(13, &first)).endpoints, before);
     }
 
     #[test]
     fn one_more_backend_moves_at_most_one_other_across_the_border() {
         for count in 10..40 {
             let (before, after) = (backends(0..count), backends(0..count + 1));
-            let before = plan(&[], &before, &[], 12, false).endpoints.clone();
-            let after = plan(&[], &after, &[], 12, false).endpoints;
+            let nothing = BTreeSet::new();
+            let before = plan(&[], &before, &[], files(12, &nothing)).endpoints;
+            let after = plan(&[], &after, &[], files(12, &nothing)).endpoints;
             assert!(before.difference(&after).count() <= 1, "at {count}");
             assert_eq!(after.len(), 9);
         }
@@ -177,7 +236,8 @@ mod tests {
             bytes: bytes::Bytes::new(),
         }];
         let counts = |budget| {
-            let plan = plan(&ports, &backends, &secrets, budget, false);
+            let nothing = BTreeSet::new();
+            let plan = plan(&ports, &backends, &secrets, files(budget, &nothing));
             (
                 plan.route_tables.files.len(),
                 plan.secrets.files.len(),

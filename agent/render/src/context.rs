@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use sesame_proto::schema::{Edge, LogOutput, RouteTable, Snapshot, Tracing};
 
-use crate::budget::{self, Subscriptions};
+use crate::budget::{self, SubscriptionBudget, Subscriptions};
 use crate::layout::XdsLayout;
 use crate::limits::Limits;
 use crate::rendered::{Resource, find};
@@ -24,6 +24,8 @@ pub struct RenderOptions {
     pub port_map: BTreeMap<u32, u32>,
     /// Number of file subscriptions (inotify instances) that Envoy may open in all.
     pub subscription_budget: usize,
+    /// Endpoint sets that have a subscription before others, by the names of their files.
+    pub first_in_files: Arc<BTreeSet<String>>,
     /// Limits of all that it may use.
     pub limits: Limits,
     /// The files that Envoy watches; paths as Envoy sees them.
@@ -112,7 +114,6 @@ impl<'a> RenderContext<'a> {
         secrets: &'a [Resource],
         options: &'a RenderOptions,
     ) -> Self {
-        let budget = options.subscription_budget;
         Self {
             options,
             gateway: &snapshot.gateway,
@@ -123,8 +124,11 @@ impl<'a> RenderContext<'a> {
                 &snapshot.ports,
                 &snapshot.backends,
                 secrets,
-                budget,
-                options.session_tickets,
+                SubscriptionBudget {
+                    files: options.subscription_budget,
+                    tickets: options.session_tickets,
+                    first: &options.first_in_files,
+                },
             ),
             secrets,
             clusters: &[],

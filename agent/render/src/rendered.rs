@@ -44,6 +44,8 @@ pub struct Rendered {
     pub shares: Bytes,
     /// The parts that could not be said to Envoy, in the snapshot's order.
     pub problems: Vec<RenderProblem>,
+    /// Number of backends whose endpoints are in the list of clusters, because Envoy may watch no more files.
+    pub inline: usize,
 }
 
 impl Rendered {

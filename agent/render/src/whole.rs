@@ -54,6 +54,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
     let listeners = listeners::render(ports, &context, &mut problems);
     problems.append(of_routes);
     let granted = &context.subscriptions;
+    let inline = granted.inline_of(&backends);
     Rendered {
         shares: shares::render(&options.limits, &listeners, &clusters, &backends),
         listeners: listeners.into(),
@@ -62,6 +63,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
         secrets: in_files(&secrets, &granted.secrets),
         clusters: clusters.into(),
         problems: problems.distinct(),
+        inline,
     }
 }
 

@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use itertools::EitherOrBoth;
 use sesame_files::open::{self, Rule};
 
+use super::plan::merge;
 use crate::host::entries;
 use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
@@ -33,6 +35,8 @@ pub struct OnDisk {
     pub has_clusters: bool,
     /// Files that the running Envoy has not taken: written again even if their bytes do not change.
     pub unconfirmed: BTreeSet<Subscription>,
+    /// Clusters among them that nothing on disk uses, as far as the agent has seen it happen.
+    pub unused: BTreeSet<String>,
 }
 
 /// Result of reading the files.
@@ -48,6 +52,26 @@ impl OnDisk {
     /// Reads the files below `layout`; a missing directory is an empty one.
     pub fn load(layout: &XdsLayout) -> io::Result<Self> {
         find(layout).map(|found| found.on_disk)
+    }
+
+    /// Tells whether it has clusters that are not among those of `rendered`, which Envoy has taken.
+    pub fn has_more_clusters_than(&self, rendered: &Rendered) -> bool {
+        self.content.clusters.len() > rendered.clusters.len()
+    }
+
+    /// Returns the content without the clusters, and the files that they name, of which `rendered` has none of the name.
+    pub fn only(&self, rendered: &Rendered) -> Rendered {
+        let mut content = self.content.clone();
+        for kind in [XdsKind::Clusters, XdsKind::Endpoints, XdsKind::Secret] {
+            let wanted = resources(rendered, kind);
+            let both = merge(self.of(kind), wanted.iter());
+            let kept = both.filter_map(|pair| match pair {
+                EitherOrBoth::Both(here, _) => Some(here.clone()),
+                EitherOrBoth::Left(_) | EitherOrBoth::Right(_) => None,
+            });
+            *resources_mut(&mut content, kind) = kept.collect();
+        }
+        content
     }
 
     /// Returns the resources of a kind.
@@ -71,6 +95,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> 
         secrets,
         shares: _,
         problems: _,
+        inline: _,
     } = rendered;
     match kind {
         XdsKind::Listeners => listeners,

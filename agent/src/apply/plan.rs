@@ -6,6 +6,8 @@
 //! keys, endpoints, new route tables → clusters (old ∪ new) → listeners (old ∪ new) → changed route tables →
 //! listeners (new) → clusters (new) → delete orphans
 //!
+//! The last two steps may be left for later ([`Removal`]), so that the next change does not wait for them.
+//!
 //! Files that do not change are not written: a route change is one RDS write, an endpoint change one EDS write,
 //! and unions are written only where something goes away.
 
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use itertools::{EitherOrBoth, Itertools as _};
 
 use super::on_disk::{OnDisk, resources};
+use super::removal::{self, ClusterWrites, LeftOver, Removal};
 use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
 use sesame_render::{Rendered, Resource};
@@ -91,12 +94,19 @@ pub struct PlanStep {
 pub struct Plan {
     /// Steps in the order of their phases.
     pub steps: Vec<PlanStep>,
+    /// Unused clusters that are still there afterwards.
+    left_over: LeftOver,
 }
 
 impl Plan {
     /// Tells whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
+    }
+
+    /// Returns what is on disk once Envoy has taken `new`, for which it was planned.
+    pub(crate) fn outcome(&self, new: &Rendered) -> OnDisk {
+        self.left_over.beside(new)
     }
 
     /// Returns the number of files that Envoy does not watch yet and will watch.
@@ -117,7 +127,12 @@ pub enum PlanError {
 }
 
 /// Plans the way from `old` to `new`.
-pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
+pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, PlanError> {
+    let ClusterWrites {
+        union,
+        last,
+        mut left_over,
+    } = clusters(old, new, removal)?;
     let mut leaves = Vec::new();
     let mut flips = Vec::new();
     let mut orphans = Vec::new();
@@ -135,6 +150,7 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
             };
             match pair {
                 EitherOrBoth::Right(resource) => leaves.push(write(resource, true)),
+                EitherOrBoth::Left(resource) if left_over.keeps(kind, resource) => {}
                 EitherOrBoth::Left(resource) => {
                     orphans.push(Subscription::new(kind, &resource.name));
                 }
@@ -151,15 +167,19 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
             }
         }
     }
-    let clusters = list(old, XdsKind::Clusters, new, old.has_clusters)?;
-    let listeners = list(old, XdsKind::Listeners, new, old.has_listeners)?;
+    let listeners = listeners(old, new)?;
+    let is_new = !old.has_clusters;
     let steps = [
         (Phase::Leaves, leaves, Vec::new()),
-        (Phase::ClustersUnion, clusters.union, Vec::new()),
+        (
+            Phase::ClustersUnion,
+            removal::write(union, is_new),
+            Vec::new(),
+        ),
         (Phase::ListenersUnion, listeners.union, Vec::new()),
         (Phase::RouteTables, flips, Vec::new()),
         (Phase::Listeners, listeners.last, Vec::new()),
-        (Phase::Clusters, clusters.last, Vec::new()),
+        (Phase::Clusters, removal::write(last, is_new), Vec::new()),
         (Phase::Orphans, Vec::new(), orphans),
     ];
     Ok(Plan {
@@ -172,7 +192,19 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
                 removals,
             })
             .collect(),
+        left_over,
     })
+}
+
+fn clusters(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<ClusterWrites, PlanError> {
+    let kind = XdsKind::Clusters;
+    let (before, wanted) = (resources(&old.content, kind), resources(new, kind));
+    let again = !old.has_clusters || old.is_unconfirmed(kind, "");
+    if !again && Arc::ptr_eq(before, wanted) {
+        return Ok(ClusterWrites::default());
+    }
+    let wanted = sorted(kind, wanted)?;
+    Ok(removal::clusters(old, &wanted, again, removal))
 }
 
 /// Returns resources by name.
@@ -195,31 +227,25 @@ fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanE
     Ok(all)
 }
 
-/// Writes of a kind that is one file: at most one before and one after the route tables switch.
-struct ListWrites {
+/// Writes of the listeners: at most one before and one after the route tables switch.
+#[derive(Default)]
+struct ListenerWrites {
     union: Vec<Write>,
     last: Vec<Write>,
 }
 
-fn list(
-    old: &OnDisk,
-    kind: XdsKind,
-    new: &Rendered,
-    exists: bool,
-) -> Result<ListWrites, PlanError> {
+fn listeners(old: &OnDisk, new: &Rendered) -> Result<ListenerWrites, PlanError> {
+    let kind = XdsKind::Listeners;
     let write = |resources: Vec<Resource>| {
         vec![Write {
             subscription: Subscription::new(kind, ""),
             resources,
-            new: !exists,
+            new: !old.has_listeners,
         }]
     };
-    let mut writes = ListWrites {
-        union: Vec::new(),
-        last: Vec::new(),
-    };
+    let mut writes = ListenerWrites::default();
     let (before, wanted) = (resources(&old.content, kind), resources(new, kind));
-    let again = !exists || old.is_unconfirmed(kind, "");
+    let again = !old.has_listeners || old.is_unconfirmed(kind, "");
     if !again && Arc::ptr_eq(before, wanted) {
         return Ok(writes);
     }
@@ -227,11 +253,11 @@ fn list(
     if !again && before.iter().eq(wanted.iter().copied()) {
         return Ok(writes);
     }
-    let taken = addresses(kind, &wanted);
+    let taken = addresses(&wanted);
     let union: Vec<Resource> = merge(before, wanted.iter().copied())
         .filter_map(|pair| match pair {
             EitherOrBoth::Right(after) | EitherOrBoth::Both(_, after) => Some(after),
-            EitherOrBoth::Left(gone) => (!clashes(kind, gone, &taken)).then_some(gone),
+            EitherOrBoth::Left(gone) => (!clashes(gone, &taken)).then_some(gone),
         })
         .cloned()
         .collect();
@@ -246,10 +272,7 @@ fn list(
 }
 
 /// Returns the addresses that the desired listeners bind.
-fn addresses(kind: XdsKind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
-    if kind != XdsKind::Listeners {
-        return BTreeSet::new();
-    }
+fn addresses(wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
     wanted
         .iter()
         .flat_map(|listener| response::listener_addresses(&listener.bytes))
@@ -258,11 +281,10 @@ fn addresses(kind: XdsKind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
 
 /// Tells whether a removed listener holds an address that a desired one of another name binds: both in one file
 /// would be refused ("duplicate address"), while its removal and the addition in one file work.
-fn clashes(kind: XdsKind, gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
-    kind == XdsKind::Listeners
-        && response::listener_addresses(&gone.bytes)
-            .iter()
-            .any(|address| taken.contains(address))
+fn clashes(gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
+    response::listener_addresses(&gone.bytes)
+        .iter()
+        .any(|address| taken.contains(address))
 }
 
 /// Walks two lists that are sorted by name.

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
+use sesame_render::layout::file_name;
 
 fn resource(name: &str, content: &str) -> Resource {
     Resource {
@@ -45,6 +46,7 @@ fn on_disk(content: Rendered) -> OnDisk {
         has_listeners: true,
         has_clusters: true,
         unconfirmed: BTreeSet::new(),
+        unused: BTreeSet::new(),
     }
 }
 
@@ -78,7 +80,11 @@ fn text(plan: &Plan) -> Vec<String> {
 
 #[test]
 fn nothing_changes_nothing_is_written() {
-    assert!(plan(&on_disk(base()), &base()).unwrap().is_empty());
+    assert!(
+        plan(&on_disk(base()), &base(), Removal::AtOnce)
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -86,7 +92,7 @@ fn a_route_change_is_one_rds_write() {
     let mut new = base();
     Arc::make_mut(&mut new.route_tables)[0] = resource("t1", "c2");
     assert_eq!(
-        text(&plan(&on_disk(base()), &new).unwrap()),
+        text(&plan(&on_disk(base()), &new, Removal::AtOnce).unwrap()),
         [r#"RouteTables: rds t1["t1"]"#]
     );
 }
@@ -96,7 +102,7 @@ fn an_endpoint_change_is_one_eds_write() {
     let mut new = base();
     Arc::make_mut(&mut new.endpoints)[1] = resource("c2", "3");
     assert_eq!(
-        text(&plan(&on_disk(base()), &new).unwrap()),
+        text(&plan(&on_disk(base()), &new, Removal::AtOnce).unwrap()),
         [r#"Leaves: eds c2["c2"]"#]
     );
 }
@@ -108,7 +114,7 @@ fn a_route_moves_to_a_new_backend_and_the_old_one_goes() {
     Arc::make_mut(&mut new.clusters)[0] = resource("c3", "e3");
     Arc::make_mut(&mut new.endpoints)[0] = resource("c3", "3");
     assert_eq!(
-        text(&plan(&on_disk(base()), &new).unwrap()),
+        text(&plan(&on_disk(base()), &new, Removal::AtOnce).unwrap()),
         [
             r#"Leaves: eds c3["c3"]"#,
             r#"ClustersUnion: cds["c1", "c2", "c3"]"#,
@@ -123,7 +129,7 @@ fn a_route_moves_to_a_new_backend_and_the_old_one_goes() {
 fn an_updated_cluster_is_in_the_union_in_its_new_form() {
     let mut new = base();
     new.clusters = [resource("c1", "other")].into();
-    let plan = plan(&on_disk(base()), &new).unwrap();
+    let plan = plan(&on_disk(base()), &new, Removal::AtOnce).unwrap();
     assert_eq!(
         plan.steps[0].writes[0].resources,
         [resource("c1", "other"), resource("c2", "e2")]
@@ -137,7 +143,7 @@ fn only_additions_write_each_list_once() {
     new.listeners = with(&new.listeners, listener("a:81", 81, "t2"));
     new.route_tables = with(&new.route_tables, resource("t2", "c3"));
     assert_eq!(
-        text(&plan(&on_disk(base()), &new).unwrap()),
+        text(&plan(&on_disk(base()), &new, Removal::AtOnce).unwrap()),
         [
             r#"Leaves: rds t2["t2"]"#,
             r#"ClustersUnion: cds["c1", "c2", "c3"]"#,
@@ -151,12 +157,12 @@ fn a_listener_that_hands_its_address_to_another_name_is_not_in_the_union() {
     let mut new = base();
     new.listeners = [listener("b:80", 80, "t1"), listener("b:81", 81, "t1")].into();
     assert_eq!(
-        text(&plan(&on_disk(base()), &new).unwrap()),
+        text(&plan(&on_disk(base()), &new, Removal::AtOnce).unwrap()),
         [r#"ListenersUnion: lds["b:80", "b:81"]"#]
     );
     new.listeners = [listener("b:81", 81, "t1")].into();
     assert_eq!(
-        text(&plan(&on_disk(base()), &new).unwrap()),
+        text(&plan(&on_disk(base()), &new, Removal::AtOnce).unwrap()),
         [
             r#"ListenersUnion: lds["a:80", "b:81"]"#,
             r#"Listeners: lds["b:81"]"#
@@ -168,7 +174,7 @@ fn a_listener_that_hands_its_address_to_another_name_is_not_in_the_union() {
 fn empty_lists_are_files_too() {
     let nothing = OnDisk::default();
     assert_eq!(
-        text(&plan(&nothing, &Rendered::default()).unwrap()),
+        text(&plan(&nothing, &Rendered::default(), Removal::AtOnce).unwrap()),
         ["ClustersUnion: cds[]", "ListenersUnion: lds[]"]
     );
 }
@@ -182,7 +188,7 @@ fn what_envoy_has_not_taken_is_written_again() {
     ]
     .into();
     assert_eq!(
-        text(&plan(&old, &base()).unwrap()),
+        text(&plan(&old, &base(), Removal::AtOnce).unwrap()),
         [
             r#"ListenersUnion: lds["a:80"]"#,
             r#"RouteTables: rds t1["t1"]"#
@@ -194,7 +200,11 @@ fn what_envoy_has_not_taken_is_written_again() {
 fn the_order_in_which_resources_were_rendered_does_not_matter() {
     let mut new = base();
     Arc::make_mut(&mut new.clusters).reverse();
-    assert!(plan(&on_disk(base()), &new).unwrap().is_empty());
+    assert!(
+        plan(&on_disk(base()), &new, Removal::AtOnce)
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -202,7 +212,7 @@ fn a_name_that_is_rendered_twice_is_refused() {
     let mut new = base();
     new.clusters = with(&new.clusters, resource("c2", "again"));
     assert_eq!(
-        plan(&on_disk(base()), &new),
+        plan(&on_disk(base()), &new, Removal::AtOnce),
         Err(PlanError::Duplicate("cds c2".to_owned()))
     );
 }
@@ -250,7 +260,9 @@ fn config() -> impl Strategy<Value = Rendered> {
                         } else {
                             "inline"
                         };
-                        resource(&format!("c{c}"), &format!("{eds} {}", variant.min(1)))
+                        let file = file_name(&format!("c{c}"));
+                        let content = format!("{eds} {} {file}", variant.min(1));
+                        resource(&format!("c{c}"), &content)
                     })
                     .collect(),
                 endpoints: clusters
@@ -356,7 +368,7 @@ proptest! {
         let old_disk = on_disk(Files::of(&old).rendered());
         let mut files = Files::of(&old);
         prop_assert_eq!(files.check(), Ok(()));
-        let plan = plan(&old_disk, &new).unwrap();
+        let plan = plan(&old_disk, &new, Removal::AtOnce).unwrap();
         for step in &plan.steps {
             for write in &step.writes {
                 files.write(write);
@@ -370,6 +382,111 @@ proptest! {
         }
         let arrived = files.rendered();
         prop_assert_eq!(&arrived, &Files::of(&new).rendered());
-        prop_assert!(super::plan(&on_disk(arrived), &new).unwrap().is_empty());
+        prop_assert!(super::plan(&on_disk(arrived), &new, Removal::AtOnce).unwrap().is_empty());
+    }
+}
+
+/// A cluster with a file of endpoints.
+fn with_file(name: &str) -> Resource {
+    resource(name, &format!("eds {}", file_name(name)))
+}
+
+/// The base, whose table has moved on to a cluster of this name.
+fn moved_to(name: &str) -> Rendered {
+    Rendered {
+        route_tables: [resource("t1", name)].into(),
+        clusters: [with_file(name)].into(),
+        endpoints: [resource(name, "1")].into(),
+        ..base()
+    }
+}
+
+#[test]
+fn what_a_route_has_left_goes_with_the_next_clusters_that_are_written() {
+    let first = on_disk(moved_to("c1"));
+    let second = moved_to("c2");
+    let there = plan(&first, &second, Removal::Later).unwrap();
+    assert_eq!(
+        text(&there),
+        [
+            r#"Leaves: eds c2["c2"]"#,
+            r#"ClustersUnion: cds["c1", "c2"]"#,
+            r#"RouteTables: rds t1["t1"]"#,
+        ]
+    );
+    let disk = there.outcome(&second);
+    assert_eq!(disk.unused, ["c1".to_owned()].into());
+    assert!(disk.has_more_clusters_than(&second));
+    let third = moved_to("c3");
+    let on = plan(&disk, &third, Removal::Later).unwrap();
+    assert_eq!(
+        text(&on),
+        [
+            r#"Leaves: eds c3["c3"]"#,
+            r#"ClustersUnion: cds["c2", "c3"]"#,
+            r#"RouteTables: rds t1["t1"]"#,
+            r"Orphans: -eds c1",
+        ]
+    );
+    // Back to what is there still: the table alone.
+    let back = plan(&disk, &moved_to("c1"), Removal::Later).unwrap();
+    assert_eq!(text(&back), [r#"RouteTables: rds t1["t1"]"#]);
+    assert_eq!(
+        back.outcome(&moved_to("c1")).unused,
+        ["c2".to_owned()].into()
+    );
+    // When nothing waits, it goes by itself.
+    let clean = plan(&disk, &second, Removal::AtOnce).unwrap();
+    assert_eq!(
+        text(&clean),
+        [r#"ClustersUnion: cds["c2"]"#, r"Orphans: -eds c1"]
+    );
+    assert_eq!(clean.outcome(&second), on_disk(second));
+}
+
+#[test]
+fn much_that_is_unused_goes_at_once_and_keys_of_listeners_always_do() {
+    let mut old = moved_to("c1");
+    old.clusters = (0..40).map(|n| with_file(&format!("c{n:02}"))).collect();
+    let many = plan(&on_disk(old), &moved_to("c1"), Removal::Later).unwrap();
+    assert_eq!(many.steps.last().map(|it| it.phase), Some(Phase::Clusters));
+    let mut new = moved_to("c2");
+    new.secrets = Arc::default();
+    let plan = plan(&on_disk(moved_to("c1")), &new, Removal::Later).unwrap();
+    assert_eq!(
+        text(&plan).last().map(String::as_str),
+        Some("Orphans: -sds s1")
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+    #[test]
+    fn whatever_is_left_for_later_no_step_breaks_a_reference(
+        first in config(),
+        changes in prop::collection::vec((config(), any::<bool>()), 1..6),
+    ) {
+        let mut files = Files::of(&first);
+        let mut disk = on_disk(files.rendered());
+        let last = changes.last().unwrap().0.clone();
+        for (new, later) in changes.into_iter().chain([(last.clone(), false)]) {
+            let removal = if later { Removal::Later } else { Removal::AtOnce };
+            let plan = plan(&disk, &new, removal).unwrap();
+            for step in &plan.steps {
+                for write in &step.writes {
+                    files.write(write);
+                    prop_assert_eq!(files.check(), Ok(()), "{:?} of {:?}", write, text(&plan));
+                }
+                for gone in &step.removals {
+                    files.leaves.remove(gone);
+                    prop_assert_eq!(files.check(), Ok(()), "-{:?} of {:?}", gone, text(&plan));
+                }
+            }
+            if !plan.is_empty() {
+                disk = plan.outcome(&new);
+            }
+            prop_assert_eq!(&files.rendered(), &Files::of(&disk.content).rendered());
+        }
+        prop_assert_eq!(&files.rendered(), &Files::of(&last).rendered());
     }
 }

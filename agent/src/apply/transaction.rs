@@ -3,7 +3,7 @@
 //! Whatever happens, the files that are left are files that Envoy has accepted: a refused one would turn the
 //! next start into an outage.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,11 +14,13 @@ use bytes::Bytes;
 use super::journal::Files;
 use super::on_disk::{OnDisk, find, resources_mut};
 use super::plan::{Phase, Plan, PlanStep, plan};
+use super::removal::Removal;
 use super::report::{ApplyReport, Outcome, Refusal, StepReport};
 use super::request::{ApplyError, Desired, Opened};
 use super::rollback;
+use super::serials::check_serials;
 use super::wait::{Expectation, Patience, Watcher};
-use crate::envoy::admin::{Admin, serial};
+use crate::envoy::admin::Admin;
 use crate::envoy::log::EnvoyLog;
 use crate::host::{inotify, remove_if_there};
 use crate::xds::{Subscription, XdsKind, response};
@@ -36,6 +38,8 @@ pub struct Applier {
     patience: Patience,
     /// See [`Applier::set_pace`].
     pace: Duration,
+    /// See [`Applier::set_removal`].
+    removal: Removal,
 }
 
 impl Applier {
@@ -59,6 +63,7 @@ impl Applier {
             confirmed: false,
             patience: Patience::default(),
             pace: Duration::ZERO,
+            removal: Removal::AtOnce,
         };
         let undone = rollback::all(&mut applier.files, envoy).await;
         let undone =
@@ -77,6 +82,11 @@ impl Applier {
     /// being replaced.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
+    }
+
+    /// Says when the next transactions of a running Envoy remove what nothing uses any more.
+    pub fn set_removal(&mut self, removal: Removal) {
+        self.removal = removal;
     }
 
     /// Believes only the files themselves and what the running Envoy says of them: for an Envoy that has read them
@@ -129,7 +139,8 @@ impl Applier {
         if let (Some(envoy), false) = (envoy, self.confirmed) {
             self.confirm(envoy).await;
         }
-        let plan = plan(&self.on_disk, desired.rendered)?;
+        let removal = envoy.map_or(Removal::AtOnce, |_| self.removal);
+        let plan = plan(&self.on_disk, desired.rendered, removal)?;
         self.share_out(&desired.rendered.shares)?;
         let mut report = ApplyReport::default();
         if plan.is_empty() {
@@ -145,7 +156,7 @@ impl Applier {
         };
         match done {
             Ok(Ok(())) => {
-                self.finish(desired.rendered, envoy.is_some())?;
+                self.finish(&plan, desired.rendered, envoy.is_some())?;
                 report.outcome = if envoy.is_some() {
                     Outcome::Applied
                 } else {
@@ -304,7 +315,12 @@ impl Applier {
         counters.into_values().sum()
     }
 
-    fn finish(&mut self, rendered: &Rendered, confirmed: bool) -> Result<(), ApplyError> {
+    fn finish(
+        &mut self,
+        plan: &Plan,
+        rendered: &Rendered,
+        confirmed: bool,
+    ) -> Result<(), ApplyError> {
         self.files
             .commit()
             .map_err(|source| self.io("dropping the journal", source))?;
@@ -313,17 +329,10 @@ impl Applier {
                 .remove_empty_directories()
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
+        self.on_disk = plan.outcome(rendered);
         // As it can be read from the disk again.
-        let content = Rendered {
-            shares: Bytes::new(),
-            ..rendered.clone()
-        };
-        self.on_disk = OnDisk {
-            content,
-            has_listeners: true,
-            has_clusters: true,
-            unconfirmed: BTreeSet::new(),
-        };
+        self.on_disk.content.shares = Bytes::new();
+        self.on_disk.content.inline = 0;
         self.confirmed = confirmed;
         Ok(())
     }
@@ -347,54 +356,4 @@ impl Applier {
             source,
         }
     }
-}
-
-/// Checks that Envoy shows changed certificates. The version of a secret proves little: a bad pair that comes a second time is
-/// reported as accepted. Serial numbers of certificates in use do. A changed one must show; a new one may have no user yet.
-async fn check_serials(
-    phase: Phase,
-    expected: &[Expectation],
-    desired: Desired<'_>,
-    watcher: &Watcher<'_>,
-    report: &mut ApplyReport,
-) -> Result<(), Outcome> {
-    let serials: BTreeMap<Subscription, String> = expected
-        .iter()
-        .filter(|e| e.subscription.kind == XdsKind::Secret)
-        .filter_map(|e| {
-            // Keys of session tickets have none.
-            let wanted = desired.serials.get(&e.subscription.name)?;
-            (!wanted.is_empty()).then(|| (e.subscription.clone(), serial(wanted)))
-        })
-        .collect();
-    if serials.is_empty() {
-        return Ok(());
-    }
-    let Ok(versions) = watcher.envoy.version_texts().await else {
-        report.unverified.extend(serials.into_keys());
-        return Ok(());
-    };
-    let in_use = serials
-        .into_iter()
-        .filter(|(subscription, _)| versions.of(subscription, "").is_some())
-        .collect();
-    let missing = watcher.missing_serials(in_use).await;
-    let is_new = |s: &Subscription| expected.iter().any(|e| e.subscription == *s && e.advisory);
-    let (new, changed): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_new);
-    for subscription in new {
-        if !report.unverified.contains(&subscription) {
-            report.unverified.push(subscription);
-        }
-    }
-    if changed.is_empty() {
-        return Ok(());
-    }
-    Err(Outcome::Refused(Refusal {
-        phase,
-        subscriptions: changed,
-        envoy_words: vec![
-            "Envoy took the file, but no certificate in use has the expected serial number"
-                .to_owned(),
-        ],
-    }))
 }

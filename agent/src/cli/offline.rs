@@ -45,6 +45,7 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
         },
         port_map: host.port_map.clone(),
         subscription_budget: 100,
+        first_in_files: std::sync::Arc::default(),
         limits: Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),

@@ -16,6 +16,7 @@ fn options(address: &str) -> RenderOptions {
         addresses: vec![address.parse::<IpAddr>().expect("an address")],
         port_map: [(443, 8443)].into(),
         subscription_budget: 100,
+        first_in_files: std::sync::Arc::default(),
         limits: Limits::default(),
         layout: XdsLayout::new("/xds"),
         admin_socket: PathBuf::new(),

@@ -282,6 +282,10 @@ fn host_settings(
             .flatten()
             .collect(),
         interfaces: host_addresses::every,
+        endpoint_files: held
+            .keys()
+            .map(|name| (name.clone(), directories.gateway(name).endpoint_files()))
+            .collect(),
         held,
         directories: directories.clone(),
     })

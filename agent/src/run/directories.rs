@@ -1,5 +1,6 @@
 //! The directories of a running agent. Names of objects become hashes before they become paths.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -193,6 +194,14 @@ impl GatewayDirectories {
     pub(super) fn name(&self) -> String {
         let name = self.runtime.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
+    }
+
+    /// Returns the names of the files of endpoints that there are.
+    pub(super) fn endpoint_files(&self) -> BTreeSet<String> {
+        let all = entries(&self.layout().root().join("eds")).unwrap_or_default();
+        let with_file = all.iter().filter(|path| path.join("eds.pb").is_file());
+        let names = with_file.filter_map(|path| path.file_name()?.to_str());
+        names.map(str::to_owned).collect()
     }
 
     /// Returns the layout of the files that Envoy watches.

@@ -166,6 +166,7 @@ impl Engine {
             &self.host,
             &Targets::new(),
             Origin::Accepted,
+            Instant::now(),
         );
         self.known.send_modify(|known| {
             known.gateways = gateways;
@@ -218,7 +219,8 @@ impl Engine {
                 offers.extend(as_before(&orphans, &before));
             }
             let cause = cause(change, first);
-            let mut gateways = render_all(&offers, &self.host, &before, Origin::Source(&cause));
+            let (origin, now) = (Origin::Source(&cause), Instant::now());
+            let mut gateways = render_all(&offers, &self.host, &before, origin, now);
             keep(&orphans, &before, &mut gateways);
             let receipts = BTreeMap::new();
             self.times

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
@@ -33,7 +33,8 @@ impl SnapshotEngine {
         if offers.is_empty() {
             return;
         }
-        let gateways = render_all(&offers, &self.host, &Targets::new(), Origin::Accepted);
+        let (nothing, now) = (Targets::new(), Instant::now());
+        let gateways = render_all(&offers, &self.host, &nothing, Origin::Accepted, now);
         self.known.send_modify(|known| {
             known.held = Some(held("the source has not been read yet", &gateways));
             known.gateways = gateways;
@@ -69,7 +70,8 @@ impl SnapshotEngine {
             kept,
             incomplete,
         } = merge(gateways, lists_all, &before);
-        let mut targets = render_all(&revisions, &self.host, &before, Origin::Source(&cause));
+        let (origin, now) = (Origin::Source(&cause), Instant::now());
+        let mut targets = render_all(&revisions, &self.host, &before, origin, now);
         keep(&kept, &before, &mut targets);
         self.times.rendered(&before, &targets, &receipts, &[]);
         report_changes(&before, &targets);

@@ -1,5 +1,6 @@
 //! The target of each Gateway: the pure step from resolved revisions to Envoy's resources on this host.
 
+mod endpoint_files;
 mod host_settings;
 mod local;
 mod retaining;
@@ -8,6 +9,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use bytes::Bytes;
 use sesame_gateway_api::api::NamespacedName;
@@ -16,6 +18,7 @@ use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::schema::Transport;
 use sesame_proto::{addresses, digest};
 
+use self::endpoint_files::EndpointFiles;
 pub(super) use self::host_settings::HostSettings;
 pub(super) use self::local::take_local;
 pub(super) use self::retaining::RetainedCertificate;
@@ -49,6 +52,8 @@ pub(super) struct Target {
     pub(super) manifest_revision: Option<String>,
     /// Certificates that are trusted beside what the snapshot says.
     pub(super) retained: Vec<RetainedCertificate>,
+    /// Choice of the endpoint sets that have files, which the next target of the source follows from.
+    files: Arc<EndpointFiles>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
     /// Times of its change, where somebody wants to know.
@@ -89,6 +94,7 @@ impl Target {
             cause: self.cause.clone(),
             manifest_revision: self.manifest_revision.clone(),
             retained: self.retained.clone(),
+            files: Arc::clone(&self.files),
             revision: OnceLock::new(),
             expiries: OnceLock::new(),
             times: self.times.clone(),
@@ -110,6 +116,7 @@ impl Target {
             restored: false,
             cause: cause.to_owned(),
             retained: Vec::new(),
+            files: Arc::clone(&self.files),
             revision: OnceLock::new(),
             expiries: OnceLock::new(),
             times: OnceLock::new(),
@@ -173,12 +180,13 @@ pub(super) enum Origin<'a> {
 /// The newest target of each Gateway.
 pub(super) type Targets = BTreeMap<NamespacedName, Arc<Target>>;
 
-/// Renders every Gateway that differs from `before`. Targets of Gateways that do not are taken over as they are.
+/// Renders every Gateway that differs from `before`, at the time `now`. Targets of Gateways that do not are taken over as they are.
 pub(super) fn render_all(
     gateways: &[GatewayRevision],
     host: &HostSettings,
     before: &Targets,
     origin: Origin<'_>,
+    now: Instant,
 ) -> Targets {
     let gateways = &local::with_local(gateways, host)[..];
     let needs: Vec<AddressRequest> = gateways
@@ -217,7 +225,8 @@ pub(super) fn render_all(
             let wanted = unchanged.map_or_else(
                 || {
                     let last = last.map(|last| &**last);
-                    let for_one = (assignment, rules.clone());
+                    let files = EndpointFiles::of(offer, host, last, now);
+                    let for_one = (assignment, rules.clone(), Arc::new(files));
                     let wanted = render_one(offer, for_one, host, budget, origin, last);
                     Arc::new(wanted)
                 },
@@ -242,7 +251,7 @@ pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, target
 
 fn render_one(
     offer: &GatewayRevision,
-    (assignment, endpoints): (Assignment, EndpointRules),
+    (assignment, endpoints, files): (Assignment, EndpointRules, Arc<EndpointFiles>),
     host: &HostSettings,
     subscription_budget: usize,
     origin: Origin<'_>,
@@ -259,6 +268,7 @@ fn render_one(
         addresses: assignment.addresses.clone(),
         port_map: host.port_map.clone(),
         subscription_budget,
+        first_in_files: Arc::clone(files.first()),
         limits: host.limits,
         layout: directories.layout(),
         admin_socket: directories.admin_socket(),
@@ -297,6 +307,7 @@ fn render_one(
         },
         manifest_revision: manifest_revision.clone(),
         retained: Vec::new(),
+        files,
         revision: OnceLock::new(),
         expiries: OnceLock::new(),
         times: OnceLock::new(),
@@ -427,6 +438,7 @@ mod tests {
                 all.map(|ip| ip.parse().unwrap()).to_vec()
             },
             held: BTreeMap::new(),
+            endpoint_files: BTreeMap::new(),
             directories: Directories::create(&state, &runtime).unwrap(),
             local: LocalFiles::default(),
         };

@@ -191,6 +191,7 @@ mod tests {
             unshown: BTreeMap::new(),
             refusal: Vec::new(),
             retained: Vec::new(),
+            inline_backends: 0,
             draining: None,
             envoy: EnvoyReport {
                 serves,

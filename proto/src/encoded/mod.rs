@@ -87,6 +87,16 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
+    /// Returns the names of the endpoint sets that it has in common with `before`, and that are not as they were. Nothing is
+    /// decoded for it.
+    pub fn changed_endpoints(&self, before: &Self) -> Vec<&str> {
+        if self.parts.endpoints == before.parts.endpoints {
+            return Vec::new();
+        }
+        // One that is encoded in another way is compared by nobody; then nothing is said to have changed.
+        endpoints::changed(&before.parts.endpoints, &self.parts.endpoints).unwrap_or_default()
+    }
+
     /// Returns the same snapshot after these changes of virtual hosts; none where one is not there as it was before.
     pub fn with_changed_hosts(&self, delta: &RouteTableDelta) -> Option<Self> {
         let mut changed = self.clone();

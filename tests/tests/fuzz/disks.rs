@@ -208,6 +208,7 @@ fn runtime_directory() {
         addresses: vec![std::net::Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,
+        first_in_files: std::sync::Arc::default(),
         limits: sesame_render::limits::Limits::default(),
         layout: layout.clone(),
         admin_socket: root.path().join("admin.sock"),

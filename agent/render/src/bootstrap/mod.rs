@@ -35,6 +35,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
         addresses: _,
         port_map: _,
         subscription_budget: _,
+        first_in_files: _,
         endpoints: _,
         limits,
         layout,

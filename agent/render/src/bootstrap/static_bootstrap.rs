@@ -34,6 +34,7 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         // The binary does not need to know how much there is of anything to judge what uses it.
         shares: _,
         problems: _,
+        inline: _,
     } = rendered;
     let listeners = listeners.iter().map(|it| listener(it, route_tables));
     let clusters = clusters.iter().map(|it| cluster(it, endpoints));

@@ -75,6 +75,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         // Of a host, and not of what is served.
         shares: _,
         problems: _,
+        inline: _,
     } = rendered;
     let secrets = secrets.iter().map(|Resource { name, bytes }| {
         let secret = readable(decode(name, bytes)?, redact);

@@ -17,6 +17,7 @@ pub(crate) fn options() -> RenderOptions {
         addresses: vec![IpAddr::from([127, 0, 0, 1]), "::1".parse().unwrap()],
         port_map: BTreeMap::from([(80, 8080)]),
         subscription_budget: 100,
+        first_in_files: std::sync::Arc::default(),
         limits: Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),

@@ -8,6 +8,8 @@ use crate::doctor::{HostFinding, Weight};
 
 /// Instances of inotify below which a host with more than a few Gateways or backends is short of them.
 const USUAL_INSTANCES: usize = 1024;
+/// Instances that are enough for thousands of backends.
+const MANY_INSTANCES: usize = 8192;
 /// Watches below which large directories of manifests are polled.
 const USUAL_WATCHES: usize = 8192;
 /// Bytes of memory below which Envoy and agent have little room.
@@ -38,10 +40,16 @@ fn instances(facts: &HostFacts) -> HostFinding {
         "fs.inotify.max_user_instances is {instances}: {each} files for each of two Envoys, and {wanted} would be used"
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
+    // Two Envoys watch what is wanted while one takes over from the other; others of this user have some, too.
+    let enough = (3 * wanted).next_power_of_two().max(MANY_INSTANCES);
     let short = |weight| {
         finding(weight)
-            .expected("8192; what is not a file of its own is changed more slowly")
-            .remedy("sysctl -w fs.inotify.max_user_instances=8192")
+            .expected(format!(
+                "{enough}; what is not a file of its own is changed more slowly"
+            ))
+            .remedy(format!(
+                "sysctl -w fs.inotify.max_user_instances={enough}, and start the agent again"
+            ))
             .fixes(sysctl(facts))
     };
     match each {

@@ -58,6 +58,7 @@ pub(super) fn host_status(
         refusal: _,
         // Told on the host.
         retained: _,
+        inline_backends: _,
         draining: _,
         envoy: _,
     } = report;

@@ -176,6 +176,7 @@ impl Fixture {
                 own_addresses: Vec::new(),
                 interfaces: Vec::new,
                 held: BTreeMap::new(),
+                endpoint_files: BTreeMap::new(),
                 directories: directories.expect("directories"),
                 local: crate::source::local::LocalFiles::default(),
             },
@@ -254,7 +255,7 @@ impl Fixture {
             .map(GatewayRevision::from)
             .collect();
         let (nothing, source) = (Targets::new(), Origin::Source("anew"));
-        let expected = render_all(&offers, host, &nothing, source);
+        let expected = render_all(&offers, host, &nothing, source, std::time::Instant::now());
         let known = known.borrow();
         assert!(known.gateways.keys().eq(expected.keys()));
         for (wanted, expected) in known.gateways.values().zip(expected.values()) {

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::Instance;
 use super::handshakes::Handshakes;
 use super::persister::Persister;
-use crate::apply::{self, Applier, ApplyError};
+use crate::apply::{self, Applier, ApplyError, Removal};
 use crate::envoy::restart::Restarted;
 use crate::envoy::{Admin, State};
 use crate::handshake::Unproven;
@@ -206,7 +206,13 @@ impl Publisher {
                 "the newest change is refused; what is refused of it is being looked for".to_owned()
             }
             Ok(Published::NotYet { reason }) => reason,
-            Err(error) => error.to_string(),
+            Err(error) => {
+                // What is unused holds some of the instances that are missing.
+                if matches!(error, ApplyError::Watches { .. }) && self.has_left_over() {
+                    self.remove_left_over().await;
+                }
+                error.to_string()
+            }
         };
         tracing::warn!("a change is not applied yet: {trouble}");
         self.observed
@@ -237,6 +243,47 @@ impl Publisher {
                 });
             }
             Err(error) => tracing::debug!(%error, "endpoints cannot be sent ahead"),
+        }
+    }
+
+    /// Says when changes remove what nothing uses any more.
+    pub(super) fn set_removal(&mut self, removal: Removal) {
+        self.applier.set_removal(removal);
+    }
+
+    /// Returns whether Envoy has clusters that what it has accepted does not use.
+    pub(super) fn has_left_over(&self) -> bool {
+        let applied = &self.observed.borrow().applied;
+        applied.as_ref().is_some_and(|served| {
+            let on_disk = self.applier.on_disk();
+            on_disk.has_more_clusters_than(&served.rendered)
+        })
+    }
+
+    /// Removes them. What Envoy does not take is as before, and is removed with a later change.
+    pub(super) async fn remove_left_over(&mut self) {
+        let Some(served) = self.observed.borrow().applied.clone() else {
+            return;
+        };
+        self.applier.set_removal(Removal::AtOnce);
+        // Endpoints that were sent ahead stay.
+        let used = self.applier.on_disk().only(&served.rendered);
+        let desired = apply::Desired {
+            rendered: &used,
+            serials: &BTreeMap::new(),
+            may_empty: false,
+        };
+        match self.applier.apply(desired, Some(&self.admin)).await {
+            Ok(report) => {
+                tracing::debug!(outcome = ?report.outcome, "clusters that nothing uses were removed");
+                self.observed.send_if_modified(|observed| {
+                    observed.counts.note_steps(&report.steps);
+                    false
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "clusters that nothing uses cannot be removed yet");
+            }
         }
     }
 

@@ -1,11 +1,15 @@
 //! The loop of an instance whose Envoy was started: one event after the other, and in between Envoy is brought to what
 //! it is to serve.
 
+mod clean_up;
+mod notes;
+
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
+use self::clean_up::CleanUp;
 use super::drain::Drain;
 use super::pacing::Pacing;
 use super::publisher::Publisher;
@@ -13,13 +17,11 @@ use super::replacement::Replacement;
 use super::start::Started;
 use super::target_selector::TargetSelector;
 use super::{Instance, RETRY};
-use crate::envoy::locate::Version;
-use crate::envoy::restart::Restarted;
 use crate::envoy::{State, Supervisor};
 use crate::host::processes::main_thread_time;
 use crate::host::until;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
-use crate::run::observed::{Observed, STOPPED, STOPPING};
+use crate::run::observed::{STOPPED, STOPPING};
 use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
@@ -40,6 +42,7 @@ pub(super) struct Serving {
     pacing: Pacing,
     /// Moment at which a change of the source may go; none if nothing waits for its turn.
     turn: Option<Instant>,
+    clean_up: CleanUp,
     states: watch::Receiver<State>,
     /// State of Envoy that was followed last.
     state: State,
@@ -83,6 +86,7 @@ impl Serving {
             states: supervisor.state(),
             pacing: Pacing::new(percent, Instant::now()),
             turn: None,
+            clean_up: CleanUp::default(),
             state: State::Starting { pid: None },
             stop,
             live,
@@ -96,6 +100,7 @@ impl Serving {
         loop {
             self.follow_state().await;
             let retry = !self.publish().await;
+            self.clean_up_if_due().await;
             if self.replace_if_due().await {
                 continue;
             }
@@ -150,6 +155,7 @@ impl Serving {
         self.supervisor.park_only(&addresses);
         let (selector, stop) = (&self.selector, &self.stop);
         let newer = || selector.has_newer() || stop.borrow().is_some();
+        self.publisher.set_removal(self.clean_up.removal(began));
         let revision = target.manifest_revision.as_deref();
         let span = revision.map_or_else(tracing::Span::none, |revision| {
             tracing::error_span!("publication", revision)
@@ -164,6 +170,7 @@ impl Serving {
             |(after, before)| after.saturating_sub(before),
         );
         self.pacing.note(cost, Instant::now());
+        self.note_left_over();
         if let Some(applied) = &self.instance.observed.borrow().applied {
             self.supervisor.park(tcp_addresses(&applied.rendered));
         }
@@ -177,6 +184,8 @@ impl Serving {
             return false;
         };
         tracing::info!(why, "Envoy is to be replaced");
+        self.clean_up().await;
+        let target = self.selector.selected();
         let observed = self.instance.observed.borrow().clone();
         let replacing = self
             .replacement
@@ -198,6 +207,7 @@ impl Serving {
         let turn = self
             .turn
             .filter(|_| self.unpublished && self.state.is_live());
+        let clean_up = self.clean_up.due().filter(|_| self.may_clean_up());
         let mut of_source = false;
         let unpublished = tokio::select! {
             Some(command) = commands.recv() => return InstanceEvent::Command(command),
@@ -210,6 +220,7 @@ impl Serving {
                 None => return InstanceEvent::Stop,
             },
             () = until(turn) => false,
+            () = until(clean_up) => false,
             _ = self.states.changed() => false,
             Ok(()) = self.live.changed() => {
                 let (percent, now) = (self.live.borrow().apply_share, Instant::now());
@@ -253,6 +264,7 @@ impl Serving {
         let QueuedCommand { command, replies } = command;
         match command {
             InstanceCommand::Restart { strategy } => {
+                self.clean_up().await;
                 let observed = self.instance.observed.borrow().clone();
                 let target = self.selector.selected();
                 let replacing = self.replacement.on_command(
@@ -332,49 +344,6 @@ impl Serving {
                 observed.trouble = None;
             }
         });
-    }
-
-    /// Takes note of the Envoy that runs now, or of why it is still the one of before.
-    fn note_replaced(&mut self, replaced: Result<Restarted, String>) {
-        match &replaced {
-            Ok(restarted) => self.publisher.note_replaced(*restarted),
-            Err(error) => tracing::error!("{error}"),
-        }
-        let observed = &self.instance.observed;
-        observed.send_modify(|observed| observed.outdated = replaced.err());
-    }
-
-    /// Takes note of the version that runs: a launcher may have another Envoy than this agent.
-    async fn note_version(&self) {
-        let admin = self.supervisor.admin().with_timeout(ADMIN_ANSWER);
-        let version = match admin.server_info().await {
-            Ok(info) => Version::of_build(&info.version),
-            Err(error) => {
-                tracing::debug!(%error, "Envoy does not say its version");
-                None
-            }
-        };
-        if let Some(version) = version {
-            let observed = &self.instance.observed;
-            observed.send_modify(|observed| observed.envoy.version = version.to_string());
-        }
-    }
-
-    /// Takes note of why the target is not what the source wants, if it is not.
-    fn note_held(&self) {
-        let held = self.selector.held();
-        self.instance
-            .observed
-            .send_if_modified(|observed: &mut Observed| {
-                let changed = observed.held != held;
-                if changed {
-                    if let Some(why) = &held {
-                        tracing::warn!("{why}");
-                    }
-                    observed.held = held;
-                }
-                changed
-            });
     }
 }
 

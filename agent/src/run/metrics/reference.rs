@@ -80,6 +80,7 @@ fn scrape(gateways: usize) -> Scrape {
         unshown: BTreeMap::new(),
         refusal: Vec::new(),
         retained: Vec::new(),
+        inline_backends: 0,
         draining: None,
         envoy: EnvoyReport {
             state: "Live".to_owned(),

@@ -14,6 +14,7 @@ use sesame_gateway_api::world::Kind;
 use super::expiry;
 use super::inputs;
 use super::objects::objects;
+use super::scarcity;
 use super::verdicts;
 use super::{
     AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, RetainedReport, SourceReport,
@@ -108,6 +109,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
             .then(|| NOT_PARKED.to_owned())
             .into_iter()
             .chain(hints_on_settings.iter().cloned())
+            .chain(gateways.iter().filter_map(scarcity::hint))
             .collect(),
         gateways,
         objects: if with_objects {
@@ -301,6 +303,9 @@ pub(in crate::run) fn gateway_report(
         unshown: observed.all_unshown(),
         refusal: observed.refusal.clone(),
         retained: retained(observed),
+        inline_backends: restored
+            .or(observed.applied.as_ref())
+            .map_or(0, |wanted| wanted.rendered.inline),
         draining: observed.draining.clone(),
         envoy: EnvoyReport {
             serves,

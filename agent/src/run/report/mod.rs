@@ -5,6 +5,7 @@ pub(super) mod expiry;
 pub(super) mod health;
 mod inputs;
 mod objects;
+mod scarcity;
 pub(super) mod transitions;
 mod verdicts;
 
@@ -190,11 +191,23 @@ pub struct GatewayReport {
     /// Certificates that trust bundles have lost in a rotation, and that are trusted still.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained: Vec<RetainedReport>,
+    /// Number of backends whose endpoints are in the list of clusters, because Envoy may watch no more files. Changes of them cost
+    /// more.
+    #[serde(default, skip_serializing_if = "is_none_inline")]
+    pub inline_backends: usize,
     /// Progress of a drain, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<String>,
     /// The Envoy.
     pub envoy: EnvoyReport,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_none_inline(count: &usize) -> bool {
+    *count == 0
 }
 
 /// A certificate that a trust bundle has lost in a rotation, and that is trusted still.

@@ -1,6 +1,6 @@
 //! The settings of this host for all of its Gateways. They hold no state of any of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -43,6 +43,8 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) interfaces: fn() -> Vec<IpAddr>,
     /// Addresses where Gateways were served before the agent started.
     pub(in crate::run) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
+    /// Files of endpoints that each Gateway's Envoy watched before the agent started.
+    pub(in crate::run) endpoint_files: BTreeMap<NamespacedName, BTreeSet<String>>,
     /// Directories of the agent.
     pub(in crate::run) directories: Directories,
     /// Files of this host that stand for Secrets and ConfigMaps.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
@@ -45,7 +46,13 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     };
     let as_before = |(name, target): (&NamespacedName, &Arc<Target>)| target.to_revision(name);
     let offers: Vec<GatewayRevision> = before.iter().map(as_before).collect();
-    let mut targets = render_all(&offers, host, &before, Origin::Source(cause));
+    let mut targets = render_all(
+        &offers,
+        host,
+        &before,
+        Origin::Source(cause),
+        Instant::now(),
+    );
     for (name, target) in &mut targets {
         let as_before =
             |old: &&Arc<Target>| old.encoded == target.encoded && !has_older_tickets(old, host);

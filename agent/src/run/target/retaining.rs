@@ -50,6 +50,7 @@ impl Target {
             cause: self.cause.clone(),
             manifest_revision: self.manifest_revision.clone(),
             retained: certificates,
+            files: Arc::clone(&self.files),
             revision: self.revision.clone(),
             expiries: OnceLock::new(),
             times: self.times.clone(),

@@ -40,6 +40,7 @@ pub(crate) fn measure(directory: &Path, routes: usize, port: u16) -> anyhow::Res
         addresses: vec![[127, 0, 0, 1].into()],
         port_map: [(80, 8080)].into(),
         subscription_budget: 100,
+        first_in_files: std::sync::Arc::default(),
         limits: sesame_render::limits::Limits::default(),
         layout: XdsLayout::new("/run/bench"),
         admin_socket: "/run/bench/admin.sock".into(),

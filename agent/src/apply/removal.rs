@@ -1,0 +1,155 @@
+//! Removal of clusters that nothing uses any more: at once, or later, so that the next change does not wait for it.
+//!
+//! Pure. It must never leave out a cluster that a route table on disk may use, nor a file that a cluster on disk names.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use itertools::EitherOrBoth;
+use sesame_render::layout::file_name;
+use sesame_render::{Rendered, Resource};
+
+use super::on_disk::{OnDisk, resources, resources_mut};
+use super::plan::{Write, merge};
+use crate::xds::{Subscription, XdsKind};
+
+/// Number of unused clusters that are left for later at most: each may hold an inotify instance.
+const MOST_UNUSED: usize = 16;
+
+/// Time at which a transaction removes what nothing uses any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Removal {
+    /// As its last step.
+    #[default]
+    AtOnce,
+    /// With a later transaction, where little is left over. What an earlier one has left goes as soon as the clusters are written
+    /// anyway.
+    Later,
+}
+
+/// Unused clusters that stay after a transaction, and the files that they name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeftOver {
+    clusters: Vec<Resource>,
+    leaves: Vec<(XdsKind, Resource)>,
+}
+
+/// Writes of the clusters: at most one before and one after the route tables switch.
+#[derive(Default)]
+pub(super) struct ClusterWrites {
+    pub(super) union: Option<Vec<Resource>>,
+    pub(super) last: Option<Vec<Resource>>,
+    pub(super) left_over: LeftOver,
+}
+
+/// Plans the writes of the clusters from those on disk to `wanted`, which are by name. `again` says that the file is to be written
+/// whatever is in it.
+pub(super) fn clusters(
+    old: &OnDisk,
+    wanted: &[&Resource],
+    again: bool,
+    removal: Removal,
+) -> ClusterWrites {
+    let mut is_written = again;
+    let (mut unused_before, mut unused_now) = (Vec::new(), Vec::new());
+    for pair in merge(old.of(XdsKind::Clusters), wanted.iter().copied()) {
+        match pair {
+            EitherOrBoth::Right(_) => is_written = true,
+            EitherOrBoth::Both(before, after) => is_written |= before.bytes != after.bytes,
+            EitherOrBoth::Left(gone) if old.unused.contains(&gone.name) => unused_before.push(gone),
+            EitherOrBoth::Left(gone) => unused_now.push(gone),
+        }
+    }
+    let with = |unused: &[&Resource]| together(unused, wanted);
+    let is_little = unused_before.len() + unused_now.len() <= MOST_UNUSED;
+    if removal == Removal::Later && is_little {
+        // Envoy has proven that nothing on disk uses what an earlier transaction has left.
+        let (union, unused) = if is_written {
+            (Some(with(&unused_now)), unused_now)
+        } else {
+            (None, together_all(&unused_before, &unused_now))
+        };
+        return ClusterWrites {
+            union,
+            last: None,
+            left_over: LeftOver {
+                clusters: unused.into_iter().cloned().collect(),
+                leaves: Vec::new(),
+            },
+        };
+    }
+    let in_two = !unused_now.is_empty();
+    ClusterWrites {
+        union: (is_written || !in_two && !unused_before.is_empty()).then(|| with(&unused_now)),
+        last: in_two.then(|| with(&[])),
+        left_over: LeftOver::default(),
+    }
+}
+
+/// Returns two lists as one, by name.
+fn together(unused: &[&Resource], wanted: &[&Resource]) -> Vec<Resource> {
+    let all = together_all(unused, wanted);
+    all.into_iter().cloned().collect()
+}
+
+fn together_all<'r>(some: &[&'r Resource], others: &[&'r Resource]) -> Vec<&'r Resource> {
+    let mut all: Vec<&Resource> = some.iter().chain(others).copied().collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+impl LeftOver {
+    /// Keeps a file that nothing wanted uses, if one of the clusters names it. Returns whether it does.
+    pub(super) fn keeps(&mut self, kind: XdsKind, leaf: &Resource) -> bool {
+        let may_name = matches!(kind, XdsKind::Endpoints | XdsKind::Secret);
+        if !may_name || self.clusters.is_empty() {
+            return false;
+        }
+        let file = file_name(&leaf.name);
+        let names = |cluster: &Resource| contains(&cluster.bytes, file.as_bytes());
+        let kept = self.clusters.iter().any(names);
+        if kept {
+            self.leaves.push((kind, leaf.clone()));
+        }
+        kept
+    }
+
+    /// Returns what is on disk once Envoy has taken `new` with what is left over.
+    pub(super) fn beside(&self, new: &Rendered) -> OnDisk {
+        let mut content = new.clone();
+        let mut add = |kind: XdsKind, more: Vec<&Resource>| {
+            if !more.is_empty() {
+                let wanted: Vec<&Resource> = resources(new, kind).iter().collect();
+                let all = Arc::from(together(&more, &wanted));
+                *resources_mut(&mut content, kind) = all;
+            }
+        };
+        add(XdsKind::Clusters, self.clusters.iter().collect());
+        for kind in [XdsKind::Endpoints, XdsKind::Secret] {
+            let leaves = self.leaves.iter();
+            let of_kind = leaves.filter(|(of, _)| *of == kind);
+            add(kind, of_kind.map(|(_, leaf)| leaf).collect());
+        }
+        OnDisk {
+            content,
+            has_listeners: true,
+            has_clusters: true,
+            unconfirmed: BTreeSet::new(),
+            unused: self.clusters.iter().map(|it| it.name.clone()).collect(),
+        }
+    }
+}
+
+/// Returns the write of the clusters' file.
+pub(super) fn write(resources: Option<Vec<Resource>>, new: bool) -> Vec<Write> {
+    let write = |resources| Write {
+        subscription: Subscription::new(XdsKind::Clusters, ""),
+        resources,
+        new,
+    };
+    resources.map(write).into_iter().collect()
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}

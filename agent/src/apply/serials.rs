@@ -1,0 +1,60 @@
+//! The proof of keys: serial numbers of the certificates that Envoy shows. Must never judge a key by the version of its file.
+
+use std::collections::BTreeMap;
+
+use super::plan::Phase;
+use super::report::{ApplyReport, Outcome, Refusal};
+use super::request::Desired;
+use super::wait::{Expectation, Watcher};
+use crate::envoy::admin::serial;
+use crate::xds::{Subscription, XdsKind};
+
+/// Checks that Envoy shows changed certificates. The version of a secret proves little: a bad pair that comes a second time is
+/// reported as accepted. Serial numbers of certificates in use do. A changed one must show; a new one may have no user yet.
+pub(super) async fn check_serials(
+    phase: Phase,
+    expected: &[Expectation],
+    desired: Desired<'_>,
+    watcher: &Watcher<'_>,
+    report: &mut ApplyReport,
+) -> Result<(), Outcome> {
+    let serials: BTreeMap<Subscription, String> = expected
+        .iter()
+        .filter(|e| e.subscription.kind == XdsKind::Secret)
+        .filter_map(|e| {
+            // Keys of session tickets have none.
+            let wanted = desired.serials.get(&e.subscription.name)?;
+            (!wanted.is_empty()).then(|| (e.subscription.clone(), serial(wanted)))
+        })
+        .collect();
+    if serials.is_empty() {
+        return Ok(());
+    }
+    let Ok(versions) = watcher.envoy.version_texts().await else {
+        report.unverified.extend(serials.into_keys());
+        return Ok(());
+    };
+    let in_use = serials
+        .into_iter()
+        .filter(|(subscription, _)| versions.of(subscription, "").is_some())
+        .collect();
+    let missing = watcher.missing_serials(in_use).await;
+    let is_new = |s: &Subscription| expected.iter().any(|e| e.subscription == *s && e.advisory);
+    let (new, changed): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_new);
+    for subscription in new {
+        if !report.unverified.contains(&subscription) {
+            report.unverified.push(subscription);
+        }
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(Outcome::Refused(Refusal {
+        phase,
+        subscriptions: changed,
+        envoy_words: vec![
+            "Envoy took the file, but no certificate in use has the expected serial number"
+                .to_owned(),
+        ],
+    }))
+}

@@ -1,0 +1,51 @@
+//! Notes of an instance on its Envoy and its target, for everybody who shows them. Must never decide anything.
+
+use super::{ADMIN_ANSWER, Serving};
+use crate::envoy::locate::Version;
+use crate::envoy::restart::Restarted;
+use crate::run::observed::Observed;
+
+impl Serving {
+    /// Takes note of the Envoy that runs now, or of why it is still the one of before.
+    pub(super) fn note_replaced(&mut self, replaced: Result<Restarted, String>) {
+        match &replaced {
+            Ok(restarted) => self.publisher.note_replaced(*restarted),
+            Err(error) => tracing::error!("{error}"),
+        }
+        let observed = &self.instance.observed;
+        observed.send_modify(|observed| observed.outdated = replaced.err());
+    }
+
+    /// Takes note of the version that runs: a launcher may have another Envoy than this agent.
+    pub(super) async fn note_version(&self) {
+        let admin = self.supervisor.admin().with_timeout(ADMIN_ANSWER);
+        let version = match admin.server_info().await {
+            Ok(info) => Version::of_build(&info.version),
+            Err(error) => {
+                tracing::debug!(%error, "Envoy does not say its version");
+                None
+            }
+        };
+        if let Some(version) = version {
+            let observed = &self.instance.observed;
+            observed.send_modify(|observed| observed.envoy.version = version.to_string());
+        }
+    }
+
+    /// Takes note of why the target is not what the source wants, if it is not.
+    pub(super) fn note_held(&self) {
+        let held = self.selector.held();
+        self.instance
+            .observed
+            .send_if_modified(|observed: &mut Observed| {
+                let changed = observed.held != held;
+                if changed {
+                    if let Some(why) = &held {
+                        tracing::warn!("{why}");
+                    }
+                    observed.held = held;
+                }
+                changed
+            });
+    }
+}

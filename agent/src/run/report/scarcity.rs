@@ -1,0 +1,17 @@
+//! The hint that a host has too few files to watch for its backends. Pure.
+
+use super::GatewayReport;
+
+/// Returns what is changed more slowly for lack of files, and what to do about it; none if nothing is.
+pub(super) fn hint(report: &GatewayReport) -> Option<String> {
+    let GatewayReport {
+        gateway,
+        inline_backends,
+        ..
+    } = report;
+    (*inline_backends > 0).then(|| {
+        format!(
+            "Gateway {gateway}: {inline_backends} backends have no file for their endpoints, because Envoy may watch no more, so a change of them costs Envoy more and opens new connections; those that change most have files: raise fs.inotify.max_user_instances (`sesame-agent doctor` says to how many), and start the agent again"
+        )
+    })
+}

@@ -1,0 +1,291 @@
+//! The choice of the endpoint sets that have files of their own, where there are more sets than files that Envoy may watch: those
+//! that change most.
+//!
+//! Pure: changes and moments in, a choice out. It must never move a set to and fro: a cluster whose endpoints move between a file
+//! and the list of clusters is made anew, and opens its connections anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sesame_render::Rendered;
+use sesame_render::layout::file_name;
+
+use super::{HostSettings, Target};
+use crate::source::update::GatewayRevision;
+
+/// Time after which a change counts half.
+const HALF_LIFE: Duration = Duration::from_secs(600);
+/// Pause between two moves, which each make clusters anew.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Number of sets that get a file at once, and of those that lose theirs: each holds an instance of inotify more for a moment.
+const MOST_MOVED: usize = 8;
+/// Number of times by which a set has to change more often than the one whose file it gets.
+const TIMES: f32 = 4.0;
+/// Number of changes by which it has to be ahead besides, so that one that changes now and then moves nothing.
+const AHEAD: f32 = 3.0;
+/// Weight below which the changes of a set are forgotten.
+const FORGOTTEN: f32 = 0.1;
+
+/// The choice for one Gateway, and what it follows from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::run) struct EndpointFiles {
+    /// Sets that have files before others, by the names of the files; empty where the order of hashes decides.
+    first: Arc<BTreeSet<String>>,
+    /// Changes of each set that has changed lately.
+    changes: BTreeMap<u64, Changes>,
+    /// Time of the last move.
+    moved: Option<Instant>,
+}
+
+/// Changes of one set, of which each counts half after a while.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Changes {
+    weight: f32,
+    at: Instant,
+}
+
+impl Changes {
+    fn weight(self, now: Instant) -> f32 {
+        let passed = now.saturating_duration_since(self.at);
+        self.weight * (-passed.as_secs_f32() / HALF_LIFE.as_secs_f32()).exp2()
+    }
+}
+
+impl EndpointFiles {
+    /// Returns the choice for a revision: as it follows from the last target, or the files that there are, so that an agent that
+    /// starts moves nothing.
+    pub(super) fn of(
+        offer: &GatewayRevision,
+        host: &HostSettings,
+        last: Option<&Target>,
+        now: Instant,
+    ) -> Self {
+        if let Some(last) = last {
+            let changed = offer.encoded.changed_endpoints(&last.encoded);
+            return last.files.after(&last.rendered, &changed, now);
+        }
+        let found = host.endpoint_files.get(&offer.gateway);
+        Self {
+            first: found.cloned().map(Arc::new).unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the sets that have files before others.
+    pub(super) fn first(&self) -> &Arc<BTreeSet<String>> {
+        &self.first
+    }
+
+    /// Returns the choice after a change of these sets, where `rendered` is what was rendered before it. A set gets a file only with
+    /// a change of its own endpoints, for which its cluster is made anew anyway.
+    pub(super) fn after(&self, rendered: &Rendered, changed: &[&str], now: Instant) -> Self {
+        if rendered.inline == 0 {
+            return Self::default();
+        }
+        if changed.is_empty() {
+            return self.clone();
+        }
+        let mut next = self.clone();
+        next.note(changed, now);
+        let is_due = |moved| now.saturating_duration_since(moved) >= PAUSE;
+        if next.moved.is_none_or(is_due) {
+            next.choose(rendered, changed, now);
+        }
+        next
+    }
+
+    fn note(&mut self, changed: &[&str], now: Instant) {
+        self.changes
+            .retain(|_, changes| changes.weight(now) >= FORGOTTEN);
+        for name in changed {
+            let weight = self.weight(name, now) + 1.0;
+            self.changes.insert(key(name), Changes { weight, at: now });
+        }
+    }
+
+    fn weight(&self, name: &str, now: Instant) -> f32 {
+        let changes = self.changes.get(&key(name));
+        changes.map_or(0.0, |changes| changes.weight(now))
+    }
+
+    /// Moves files from the sets that change least to those that have just changed, where these change far more often.
+    fn choose(&mut self, rendered: &Rendered, changed: &[&str], now: Instant) {
+        let has_file = |name: &str| {
+            let by_name = &rendered.endpoints;
+            by_name
+                .binary_search_by(|file| file.name.as_str().cmp(name))
+                .is_ok()
+        };
+        let weighed = |name| (self.weight(name, now), name);
+        let outside = changed.iter().copied().filter(|name| !has_file(name));
+        let mut outside: Vec<(f32, &str)> = outside
+            .map(weighed)
+            .filter(|(weight, _)| *weight >= AHEAD)
+            .collect();
+        if outside.is_empty() {
+            return;
+        }
+        let names = rendered.endpoints.iter().map(|file| file.name.as_str());
+        let mut inside: Vec<(f32, &str)> = names
+            .filter(|name| !changed.contains(name))
+            .map(weighed)
+            .collect();
+        outside.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
+        inside.sort_by(|(a, one), (b, other)| a.total_cmp(b).then_with(|| one.cmp(other)));
+        let moves: Vec<(&str, &str)> = outside
+            .into_iter()
+            .zip(inside)
+            .take(MOST_MOVED)
+            .filter(|((more, _), (less, _))| *more >= TIMES * less + AHEAD)
+            .map(|((_, gets), (_, loses))| (gets, loses))
+            .collect();
+        if moves.is_empty() {
+            return;
+        }
+        let mut first: BTreeSet<String> = rendered
+            .endpoints
+            .iter()
+            .map(|file| file_name(&file.name))
+            .collect();
+        for (gets, loses) in moves {
+            first.remove(&file_name(loses));
+            first.insert(file_name(gets));
+        }
+        self.first = Arc::new(first);
+        self.moved = Some(now);
+    }
+}
+
+/// Returns a short key for a name: thousands of them are kept with each target.
+fn key(name: &str) -> u64 {
+    let mut digits = file_name(name);
+    digits.truncate(16);
+    u64::from_str_radix(&digits, 16).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sesame_render::Resource;
+
+    /// Returns what was rendered with files for these sets, and others inline.
+    fn rendered(files: &BTreeSet<String>) -> Rendered {
+        let file = |name: &String| Resource {
+            name: name.clone(),
+            bytes: bytes::Bytes::new(),
+        };
+        Rendered {
+            endpoints: files.iter().map(file).collect(),
+            inline: 1,
+            ..Rendered::default()
+        }
+    }
+
+    /// A host with room for `a` and `b`, and sets that change.
+    struct Host {
+        files: BTreeSet<String>,
+        choice: EndpointFiles,
+        now: Instant,
+        moves: usize,
+    }
+
+    impl Host {
+        fn new() -> Self {
+            Self {
+                files: ["a", "b"].map(str::to_owned).into(),
+                choice: EndpointFiles::default(),
+                now: Instant::now(),
+                moves: 0,
+            }
+        }
+
+        fn change(&mut self, names: &[&str], later: u64) {
+            self.now += Duration::from_secs(later);
+            self.choice = self.choice.after(&rendered(&self.files), names, self.now);
+            let first = self.choice.first();
+            if first.is_empty() {
+                return;
+            }
+            let all = ["a", "b", "c", "d"].map(str::to_owned);
+            let files = all
+                .into_iter()
+                .filter(|name| first.contains(&file_name(name)));
+            let files = files.collect();
+            if files != self.files {
+                self.moves += 1;
+                self.files = files;
+            }
+        }
+
+        fn has_file(&self, name: &str) -> bool {
+            self.files.contains(name)
+        }
+    }
+
+    #[test]
+    fn a_set_that_keeps_changing_gets_the_file_of_one_that_does_not() {
+        let mut host = Host::new();
+        host.change(&["a"], 1);
+        host.change(&["c"], 1);
+        host.change(&["c"], 1);
+        assert_eq!(host.moves, 0, "one that changes now and then moves nothing");
+        for _ in 0..2 {
+            host.change(&["c"], 1);
+        }
+        assert!(host.has_file("a") && host.has_file("c"), "{:?}", host.files);
+        // The next one waits for its turn, and stays out as long as it is not far ahead.
+        for _ in 0..4 {
+            host.change(&["d"], 1);
+        }
+        assert_eq!(host.moves, 1);
+        for _ in 0..10 {
+            host.change(&["d"], 2);
+        }
+        assert!(host.has_file("c") && host.has_file("d"), "{:?}", host.files);
+    }
+
+    #[test]
+    fn sets_that_change_about_as_often_as_each_other_stay_where_they_are() {
+        let mut host = Host::new();
+        for round in 0..500 {
+            let names = ["a", "b", "c", "d"];
+            host.change(&[names[round * 7 % 4]], 1);
+            host.change(&[names[round * 5 % 4]], 1);
+        }
+        assert_eq!(host.moves, 0);
+    }
+
+    #[test]
+    fn what_was_busy_long_ago_counts_no_longer() {
+        let mut host = Host::new();
+        for _ in 0..50 {
+            host.change(&["a", "b"], 1);
+        }
+        for _ in 0..50 {
+            host.change(&["c"], 1);
+        }
+        assert_eq!(host.moves, 0);
+        for _ in 0..50 {
+            host.change(&["c"], 120);
+        }
+        assert!(host.has_file("c"));
+        assert_eq!(host.moves, 1);
+        assert!(host.choice.changes.len() <= 2, "{:?}", host.choice.changes);
+    }
+
+    #[test]
+    fn nothing_is_kept_where_every_set_has_its_file() {
+        let host = Host::new();
+        let all = Rendered {
+            inline: 0,
+            ..rendered(&host.files)
+        };
+        let before = EndpointFiles {
+            first: Arc::new(["0".to_owned()].into()),
+            ..EndpointFiles::default()
+        };
+        let after = before.after(&all, &["a"], host.now);
+        assert_eq!(after, EndpointFiles::default());
+    }
+}
