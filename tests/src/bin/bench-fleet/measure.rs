@@ -14,6 +14,8 @@ use super::usage::{Page, Usage};
 
 /// Time between two looks at the API server while many come at once; its gauges hold the most of a second.
 const LOOK: Duration = Duration::from_millis(500);
+/// Time between two changes, after which each is a lone one.
+const BETWEEN: Duration = Duration::from_secs(2);
 /// Time for which the API server is away.
 const OUTAGE: Duration = Duration::from_secs(10);
 
@@ -50,6 +52,7 @@ pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> 
         reported.push(now_ms() - began);
         let used = stage.usage(&crowd).await?.since(before);
         spent = spent.since(used.since(idle.times(used.seconds)).times(-1.0));
+        tokio::time::sleep(BETWEEN).await;
     }
     figures.route = median_arrival(&arrivals);
     figures.route_reported = median(reported);
@@ -66,6 +69,7 @@ pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> 
         stage.until_programmed(generation).await?;
         programmed.push(now_ms() - began);
         writes.push(stage.gateway_writes().await - before);
+        tokio::time::sleep(BETWEEN).await;
     }
     figures.gateway_have = median(have);
     figures.gateway_programmed = median(programmed);
@@ -176,6 +180,7 @@ async fn restart_api_server(
     crowd.until_lost().await?;
     tokio::time::sleep(OUTAGE).await;
     stage.cluster.start_apiserver().await;
+    Page::forget();
     let began = now_ms();
     let stage = &*stage;
     let mut peaks = Peaks::default();
@@ -203,7 +208,7 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// As many clients that watch one ConfigMap, which is as large as what the API server wrote to each agent for a changed route.
+/// As many clients that watch one ConfigMap, which is as large as what the API server wrote for each agent for a changed route.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
     #[expect(

@@ -60,6 +60,7 @@ impl Stage {
         let controller = ControllerUnderTest::start(&cluster, &[]).await;
         controller.wait_ready().await;
         controller.wait_leads().await;
+        Page::weigh(&cluster).await?;
         Ok(Self {
             cluster,
             controller,
@@ -140,7 +141,7 @@ impl Stage {
                 start.elapsed() < PATIENCE,
                 "not all hosts have reported within {PATIENCE:?}"
             );
-            tokio::time::sleep(Duration::from_millis(250)).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
         Ok(())
     }

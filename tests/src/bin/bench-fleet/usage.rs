@@ -1,6 +1,8 @@
 //! What processes have used so far, by the kernel's books and by those of the API server.
 
-use std::time::Instant;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use sesame_tests::cluster::TestCluster;
 use sesame_tests::processes::{cpu_seconds, written_bytes};
@@ -26,7 +28,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Reads all of them. The page of the API server's metrics is part of what it writes.
+    /// Reads all of them, without what reading the API server's metrics costs itself.
     pub(crate) async fn now(
         cluster: &TestCluster,
         controller: u32,
@@ -35,9 +37,10 @@ impl Usage {
     ) -> anyhow::Result<Self> {
         let page = Page::read(cluster).await?;
         let (apiserver, etcd) = cluster.pids();
+        let (of_pages_cpu, of_pages_bytes) = PAGES.cost();
         Ok(Self {
-            apiserver_cpu: cpu_seconds(apiserver),
-            apiserver_bytes: written_bytes(apiserver),
+            apiserver_cpu: cpu_seconds(apiserver) - of_pages_cpu,
+            apiserver_bytes: written_bytes(apiserver) - of_pages_bytes,
             etcd_cpu: cpu_seconds(etcd),
             etcd_bytes: written_bytes(etcd),
             controller_cpu: cpu_seconds(controller),
@@ -83,13 +86,57 @@ impl Usage {
     }
 }
 
+/// The pages of metrics that were read of this API server.
+static PAGES: Pages = Pages {
+    number: AtomicU64::new(0),
+    bytes: AtomicU64::new(0),
+    micros_each: AtomicU64::new(0),
+};
+
+struct Pages {
+    number: AtomicU64,
+    bytes: AtomicU64,
+    micros_each: AtomicU64,
+}
+
+impl Pages {
+    /// Processor time and bytes of all of them.
+    #[expect(clippy::cast_precision_loss, reason = "sums of hours")]
+    fn cost(&self) -> (f64, f64) {
+        let micros = self.number.load(Relaxed) * self.micros_each.load(Relaxed);
+        (micros as f64 / 1e6, self.bytes.load(Relaxed) as f64)
+    }
+}
+
 /// The page of the API server's metrics.
 pub(crate) struct Page(String);
 
 impl Page {
     pub(crate) async fn read(cluster: &TestCluster) -> anyhow::Result<Self> {
         let page = cluster.admin().get_text("/metrics").await;
-        Ok(Self(page.map_err(|error| anyhow::anyhow!("{error}"))?))
+        let page = page.map_err(|error| anyhow::anyhow!("{error}"))?;
+        PAGES.number.fetch_add(1, Relaxed);
+        PAGES.bytes.fetch_add(page.len() as u64, Relaxed);
+        Ok(Self(page))
+    }
+
+    /// Measures what a page costs while little else happens.
+    pub(crate) async fn weigh(cluster: &TestCluster) -> anyhow::Result<()> {
+        Self::forget();
+        let before = cpu_seconds(cluster.pids().0);
+        for _ in 0..20 {
+            Self::read(cluster).await?;
+        }
+        let took = Duration::from_secs_f64((cpu_seconds(cluster.pids().0) - before) / 20.0);
+        let micros = u64::try_from(took.as_micros())?;
+        PAGES.micros_each.store(micros, Relaxed);
+        Ok(())
+    }
+
+    /// Counts anew, for an API server that is a new process.
+    pub(crate) fn forget() {
+        PAGES.number.store(0, Relaxed);
+        PAGES.bytes.store(0, Relaxed);
     }
 
     /// The sum of the series of this name whose labels contain all of these texts.
