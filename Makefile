@@ -227,6 +227,11 @@ bench-cluster: $(ENVOY) $(KUBE) ## The same with a real API server and a control
 	$(CARGO) build --locked --release --workspace --bins
 	target/release/bench-cluster $(BENCH_FLAGS)
 
+.PHONY: bench-fleet
+bench-fleet: $(KUBE) ## Many hosts: what they cost an API server and a controller (BENCH_FLAGS="--hosts 50,100,200" for small fleets)
+	$(CARGO) build --locked --release --package sesame-controller --package sesame-tests --bin sesame-controller --bin bench-fleet
+	target/release/bench-fleet $(BENCH_FLAGS)
+
 .PHONY: conformance conformance-run
 conformance: conformance-run ## The Gateway API's conformance suite; CONFORMANCE_FLAGS="-- --run-test=HTTPRouteCORS" runs one test
 	$(if $(CONFORMANCE_FLAGS),,cp target/conformance/report.yaml $(CONFORMANCE_REPORT))

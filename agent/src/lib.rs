@@ -6,6 +6,7 @@
 //! `run` ties them together, `doctor` and `collect` look at a host, `cli` is what people call. Imports go one way: `host` ←
 //! `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`; `source` imports `host` alone.
 //! `seal` keeps private keys on disk from who has only the disk.
+//! `reporter` writes to a cluster what `run` says of this host.
 //! `join` is apart: it makes a host one of a cluster's.
 
 pub mod access_log;
@@ -20,6 +21,8 @@ pub mod host;
 mod join;
 pub mod publish;
 pub mod quarantine;
+#[cfg(feature = "cluster")]
+pub mod reporter;
 pub mod run;
 pub mod seal;
 pub mod source;

@@ -119,6 +119,11 @@ impl TestCluster {
         format!("https://{}", self.servers.address())
     }
 
+    /// Returns the process ids of the API server, which runs, and of etcd.
+    pub fn pids(&self) -> (u32, u32) {
+        self.servers.pids()
+    }
+
     /// Talks to the API server as somebody who may do everything.
     pub fn admin(&self) -> &Client {
         &self.admin

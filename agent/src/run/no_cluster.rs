@@ -60,18 +60,18 @@ pub(super) fn start(
     match *settings {}
 }
 
-impl Reporter {
-    pub(super) fn start(
-        settings: &ClusterSettings,
-        _: watch::Receiver<LiveSettings>,
-        _: Clients,
-        _: watch::Receiver<SourceState>,
-        _: watch::Receiver<AllObserved>,
-        _: Spans,
-    ) -> Self {
-        match *settings {}
-    }
+pub(super) fn start_reporter(
+    settings: &ClusterSettings,
+    _: watch::Receiver<LiveSettings>,
+    _: Clients,
+    _: watch::Receiver<SourceState>,
+    _: watch::Receiver<AllObserved>,
+    _: Spans,
+) -> Reporter {
+    match *settings {}
+}
 
+impl Reporter {
     #[expect(clippy::unused_async, reason = "the real one waits")]
     pub(super) async fn finish(self) {
         match self.0 {}

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::addresses::host as host_addresses;
 use super::certificates::CertificatesSource;
-use super::cluster::{Clients, Reporter};
+use super::cluster::{Clients, Reporter, start_reporter};
 use super::directories::Directories;
 use super::engine::SourceState;
 use super::events::{self, Recorder};
@@ -147,9 +147,11 @@ impl Services {
         tasks.spawn(expiry::log(observed.clone()));
         tasks.spawn(recorder(directories, &report, &known, &observed).run());
         let reporter = clients.and_then(|clients| match &options.source {
-            Source::Cluster(settings) => Some(Reporter::start(
+            Source::Cluster(settings) => {
+                Some(start_reporter(
                 settings, live, clients, known, observed, spans,
-            )),
+            ))
+            }
             _ => None,
         });
         Ok(Self {

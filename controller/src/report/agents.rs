@@ -1,17 +1,16 @@
 //! Collects the reports of all agents by Gateway, and decides which of them count.
 
 mod shown;
-mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
-use kube::api::DeleteParams;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinSet;
 
+use super::agent_objects::{self, NamedReport, readable};
 use super::changes;
 use super::fleet::{self, FleetSummary, Revisions};
 use super::liveness::{AgentLiveness, Moment};
@@ -26,9 +25,6 @@ use sesame_gateway_api::api::{NamespacedName, Network};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_published::GatewayAgent;
 use sesame_published::names::agent_name;
-
-/// Name of a GatewayAgent, and the report; none if it cannot be decoded.
-type NamedReport = (String, Option<GatewayAgent>);
 
 /// Event of the watches of agents and Nodes.
 pub(super) enum FleetEvent {
@@ -57,6 +53,10 @@ pub(super) struct Agents {
     of_host: BTreeMap<String, usize>,
     /// True once it is known which agents there are.
     listed: bool,
+    /// Gateways with reports that have not been summed up.
+    unsummed: BTreeSet<NamespacedName>,
+    /// True if that must not wait: statuses are written once everything is listed.
+    sum_at_once: bool,
     /// True if hosts serve that did not, or no longer do, since that was asked last.
     endpoints_changed: bool,
     nodes: Nodes,
@@ -70,7 +70,7 @@ impl Agents {
     pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
-        tasks.spawn(watch::watch(replica.clone(), sender.clone()));
+        tasks.spawn(agent_objects::watch(replica.clone(), sender.clone()));
         tasks.spawn(nodes::watch(replica.clone(), sender));
         let agents = Self {
             api: Api::namespaced(replica.client.clone(), &replica.namespace),
@@ -86,6 +86,8 @@ impl Agents {
             refused: BTreeMap::new(),
             of_host: BTreeMap::new(),
             listed: false,
+            unsummed: BTreeSet::new(),
+            sum_at_once: false,
             endpoints_changed: true,
             nodes: Nodes::default(),
             metrics: Arc::clone(&replica.metrics),
@@ -112,29 +114,38 @@ impl Agents {
         self.listed && self.nodes.listed()
     }
 
-    /// Takes an event of a watch; returns the objects whose reports have changed.
-    pub(super) fn take(&mut self, event: FleetEvent, now: Moment) -> BTreeSet<ObjectKey> {
-        let changed = match event {
-            FleetEvent::Agents(Ok(event)) => return self.take_agents(*event, now),
+    /// Takes an event of a watch. Its consequences are left to [`Self::sum_up`], because events come in bursts.
+    pub(super) fn take(&mut self, event: FleetEvent, now: Moment) {
+        match event {
+            FleetEvent::Agents(Ok(event)) => {
+                self.sum_at_once |= matches!(*event, WatchEvent::Listed(_));
+                let touched = self.take_agents(*event, now);
+                self.unsummed.extend(touched);
+            }
             // The kind is not installed, or may not be read.
-            FleetEvent::Agents(Err(_)) => {
-                self.listed = true;
-                false
-            }
-            FleetEvent::Nodes(Ok(event)) => self.nodes.take(event),
-            FleetEvent::Nodes(Err(why)) => {
-                // An older ClusterRole does not allow it: no host is a Node then.
-                if why == Unwatched::Forbidden {
-                    self.nodes.none();
+            FleetEvent::Agents(Err(_)) => self.listed = true,
+            FleetEvent::Nodes(Ok(event)) => {
+                if self.nodes.take(event) {
+                    self.sum_at_once = true;
+                    self.unsummed.extend(self.by_gateway.keys().cloned());
                 }
-                false
             }
-        };
-        if changed {
-            self.summarize(self.all(), now)
-        } else {
-            BTreeSet::new()
+            // An older ClusterRole does not allow it: no host is a Node then.
+            FleetEvent::Nodes(Err(Unwatched::Forbidden)) => self.nodes.none(),
+            FleetEvent::Nodes(Err(_)) => {}
         }
+    }
+
+    /// Returns true if reports have come that are not summed up, and `may` be by now, or have to be.
+    pub(super) fn wants_sum(&self, may: bool) -> bool {
+        !self.unsummed.is_empty() && (may || self.sum_at_once)
+    }
+
+    /// Sums up the Gateways whose reports have changed; returns the objects whose summary has changed by that.
+    pub(super) fn sum_up(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
+        self.sum_at_once = false;
+        let names = std::mem::take(&mut self.unsummed);
+        self.summarize(names, now)
     }
 
     /// Returns the summary of each Gateway's hosts.
@@ -155,7 +166,12 @@ impl Agents {
         Some(Some(serving.collect()))
     }
 
-    fn take_agents(&mut self, event: WatchEvent<NamedReport>, now: Moment) -> BTreeSet<ObjectKey> {
+    /// Returns the Gateways whose reports have changed. A host that says again what it has said is only heard.
+    fn take_agents(
+        &mut self,
+        event: WatchEvent<NamedReport>,
+        now: Moment,
+    ) -> BTreeSet<NamespacedName> {
         let mut touched = BTreeSet::new();
         match event {
             WatchEvent::Listed(found) => {
@@ -173,17 +189,24 @@ impl Agents {
                     .retain(|name| self.gateways.contains_key(name));
             }
             WatchEvent::Applied((name, agent)) => {
+                let was_silent = self.liveness.of(&name, now) > self.lost_after;
+                let gateway = self.gateways.get(&name);
+                let before = gateway.and_then(|gateway| self.by_gateway.get(gateway)?.get(&name));
+                let says_the_same = |(before, now)| fleet::says_the_same(before, now);
+                let is_news = was_silent || !before.zip(agent.as_ref()).is_some_and(says_the_same);
                 let found = [(name, agent)];
                 self.liveness.hear(readable(&found), now);
                 let [(name, agent)] = found;
-                self.put(name, agent, &mut touched);
+                if is_news {
+                    self.put(name, agent, &mut touched);
+                }
             }
             WatchEvent::Deleted((gone, _)) => {
                 self.liveness.retain(|name| name != gone);
                 self.put(gone, None, &mut touched);
             }
         }
-        self.summarize(touched, now)
+        touched
     }
 
     /// Takes the revisions that are to be published; returns the objects whose summary has changed by that.
@@ -237,7 +260,15 @@ impl Agents {
         let none = BTreeMap::new();
         let agents = self.by_gateway.get(name).unwrap_or(&none);
         let before = self.presences.remove(gateway).unwrap_or_default();
-        let reports = |host: &str| agents.values().any(|agent| agent.spec.host == host);
+        let reporting: BTreeSet<&str> = if before.is_empty() {
+            BTreeSet::new()
+        } else {
+            agents
+                .values()
+                .map(|agent| agent.spec.host.as_str())
+                .collect()
+        };
+        let reports = |host: &str| reporting.contains(host);
         let now = presence::follow(&before, lost, reports);
         if !now.is_empty() {
             self.presences.insert(gateway.clone(), now);
@@ -253,24 +284,15 @@ impl Agents {
         let mut stale = fleet::stale(agents, is_ours, silence, self.lost_after);
         stale.extend(self.refused.keys().cloned());
         for name in stale.intersection(&self.stale) {
-            let (api, name) = (self.api.clone(), name.clone());
-            let why = self.refused.get(&name).map_or_else(
+            let why = self.refused.get(name).map_or_else(
                 || {
                     "it is of no Gateway of ours, dead for a day, or a Pod's that has ended"
                         .to_owned()
                 },
                 ToString::to_string,
             );
-            self.tasks.spawn(async move {
-                tracing::info!(agent = name, "the GatewayAgent is removed: {why}");
-                match api.delete(&name, &DeleteParams::default()).await {
-                    Ok(_) => {}
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    Err(error) => {
-                        tracing::warn!(agent = name, %error, "the GatewayAgent cannot be removed");
-                    }
-                }
-            });
+            let (api, name) = (self.api.clone(), name.clone());
+            self.tasks.spawn(agent_objects::remove(api, name, why));
         }
         self.stale = stale;
     }
@@ -374,10 +396,4 @@ impl Agents {
             self.fleets.insert(gateway, summary);
         }
     }
-}
-
-/// Returns the agents that can be decoded.
-fn readable(found: &[NamedReport]) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
-    let agents = found.iter();
-    agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
 }

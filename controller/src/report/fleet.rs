@@ -229,6 +229,18 @@ pub(super) fn stale<'a>(
         .collect()
 }
 
+/// Returns true if both reports say the same, but for the time at which they were written.
+pub(super) fn says_the_same(before: &GatewayAgent, now: &GatewayAgent) -> bool {
+    let said = |agent: &GatewayAgent| {
+        let status = agent.status.clone();
+        status.map(|status| GatewayAgentStatus {
+            heartbeat: None,
+            ..status
+        })
+    };
+    before.spec == now.spec && said(before) == said(now)
+}
+
 /// Returns the Gateway that an agent reports about.
 pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
     let text = agent.spec.gateway.as_str();
@@ -427,6 +439,19 @@ mod tests {
             most.refused["HTTPRoute/ns/app"].rules[&0],
             "on a, bb: bad regex"
         );
+    }
+
+    #[test]
+    fn a_report_that_differs_by_its_time_alone_says_the_same() {
+        let before = agent("a", "aaaaaaaaaaaa");
+        let mut later = before.clone();
+        later.metadata.resource_version = Some("9".to_owned());
+        later.status.as_mut().expect("a status").heartbeat = Some(jiff::Timestamp::UNIX_EPOCH);
+        assert!(says_the_same(&before, &later));
+        later.status.as_mut().expect("a status").draining = true;
+        assert!(!says_the_same(&before, &later));
+        later.status = None;
+        assert!(!says_the_same(&before, &later));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! another controller's is lost: lists of parents are shared. Only entries and conditions of ours are touched, and
 //! nothing is written that is already there.
 
+mod agent_objects;
 mod agents;
 mod backlog;
 mod changes;

@@ -1,4 +1,4 @@
-//! Limits how often one object is written. Pure.
+//! Limits how often one object is written, and how often reports are summed up. Pure.
 
 use std::time::Duration;
 
@@ -47,9 +47,50 @@ impl Pace {
     }
 }
 
+/// Part of its time that is spent on sums of reports while they keep coming: one in this many.
+const SHARE: u32 = 20;
+
+/// Pace at which reports are summed up. A sum looks at all hosts of a Gateway, so the more there are, the more reports share
+/// one. A report that comes alone is never kept waiting.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SummaryPace {
+    next: Option<Instant>,
+}
+
+impl SummaryPace {
+    /// Returns true if reports may be summed up now.
+    pub(super) fn allows(&self, now: Instant) -> bool {
+        self.next.is_none_or(|next| next <= now)
+    }
+
+    /// Returns the time before which reports wait to be summed up.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Notes that all that had come was summed up in this time.
+    pub(super) fn summed(&mut self, began: Instant, ended: Instant) {
+        let took = ended.saturating_duration_since(began);
+        self.next = Some(ended + (took * (SHARE - 1)).min(LONGEST));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_that_take_long_are_far_apart_and_none_waits_for_longer_than_a_second() {
+        let start = Instant::now();
+        let mut pace = SummaryPace::default();
+        assert!(pace.allows(start));
+        let millis = Duration::from_millis;
+        pace.summed(start, start + millis(10));
+        assert!(!pace.allows(start + millis(199)));
+        assert!(pace.allows(start + millis(200)));
+        pace.summed(start, start + millis(500));
+        assert!(pace.allows(start + millis(1500)));
+    }
 
     #[test]
     fn an_object_that_never_rests_is_written_once_a_second() {

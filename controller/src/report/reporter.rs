@@ -14,7 +14,7 @@ use super::backlog::Backlog;
 use super::compose::{Reports, compose};
 use super::events::Expiring;
 use super::liveness::Moment;
-use super::pace::Pace;
+use super::pace::{Pace, SummaryPace};
 use super::patch::patch;
 use super::presence::AllPresences;
 use super::status_page::{self, ReplicaFacts};
@@ -58,17 +58,17 @@ impl StatusReporter {
         let (mut agents, mut heard) = Agents::watch(&self.replica);
         self.apply_rules(&mut agents);
         let mut ticks = tokio::time::interval(TICK);
+        let mut pace = SummaryPace::default();
         loop {
+            let summing = pace.next().filter(|_| agents.wants_sum(true));
             let wait = self.start_writes(&mut backlog, &agents, &mut writes);
             tokio::select! {
                 change = self.changes.recv() => match change {
                     Some(change) => backlog.take(change, &mut agents),
                     None => return,
                 },
-                Some(event) = heard.recv() => {
-                    let gateways = agents.take(event, Moment::now());
-                    backlog.touch(gateways);
-                }
+                Some(event) = heard.recv() => agents.take(event, Moment::now()),
+                Some(()) = OptionFuture::from(summing.map(sleep_until)) => {}
                 changed = self.host_rules.changed() => match changed {
                     Ok(()) => backlog.touch(self.apply_rules(&mut agents)),
                     Err(_) => return,
@@ -109,8 +109,13 @@ impl StatusReporter {
                 backlog.take(change, &mut agents);
             }
             while let Ok(event) = heard.try_recv() {
-                let gateways = agents.take(event, Moment::now());
+                agents.take(event, Moment::now());
+            }
+            if agents.wants_sum(pace.allows(Instant::now())) {
+                let began = Instant::now();
+                let gateways = agents.sum_up(Moment::now());
                 backlog.touch(gateways);
+                pace.summed(began, Instant::now());
             }
             if let Some(hosts) = agents.take_endpoints() {
                 replace(&self.hosts, hosts);

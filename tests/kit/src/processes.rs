@@ -94,6 +94,13 @@ pub fn cpu_seconds(pid: u32) -> f64 {
     seconds_in(&format!("/proc/{pid}/stat"))
 }
 
+/// Returns the bytes that the process has written so far, to sockets and files; 0 if it is gone.
+pub fn written_bytes(pid: u32) -> f64 {
+    let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let written = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+    written.and_then(|bytes| bytes.parse().ok()).unwrap_or(0.0)
+}
+
 /// Processor time of a process's main thread so far, in seconds: of an Envoy, the one that takes configuration.
 pub fn main_thread_seconds(pid: u32) -> f64 {
     seconds_in(&format!("/proc/{pid}/task/{pid}/stat"))

@@ -60,6 +60,12 @@ impl Servers {
         self.address
     }
 
+    /// Process ids of the API server and of etcd.
+    pub(super) fn pids(&self) -> (u32, u32) {
+        let apiserver = self.apiserver.as_ref().expect("the API server runs");
+        (apiserver.id(), self.etcd.id())
+    }
+
     /// For files that end with the cluster.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()

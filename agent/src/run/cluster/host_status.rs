@@ -224,6 +224,6 @@ fn text(text: &str) -> String {
 }
 
 /// Rounds a time down to whole seconds, as the API server stores it.
-pub(super) fn whole_seconds(time: Timestamp) -> Option<Timestamp> {
+fn whole_seconds(time: Timestamp) -> Option<Timestamp> {
     Timestamp::from_second(time.as_second()).ok()
 }

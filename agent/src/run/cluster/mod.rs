@@ -1,8 +1,8 @@
 //! A cluster as the source: the engine that follows it, and the reports of this host to it.
 
+mod host_reports;
 mod host_status;
 mod renewal;
-mod reporter;
 mod signing;
 
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use tokio::sync::watch;
 
 pub(super) use crate::source::cluster::ClusterSettings;
 
-pub(super) use self::reporter::Reporter;
+pub(super) use self::host_reports::start_reporter;
 pub(super) use self::signing::{SignerRequest, sign};
 use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::source::thread;
+pub(super) use crate::reporter::Reporter;
 use crate::seal::SealingKeys;
 use crate::source::cluster;
 use crate::source::cluster::stored_token::StoredToken;

@@ -37,6 +37,20 @@ pub struct ClusterSettings {
 }
 
 impl ClusterSettings {
+    /// Returns the settings of a host that serves the Gateways of a fleet, and reads its credentials from a kubeconfig.
+    pub fn of_fleet(kubeconfig: PathBuf, namespace: &str, fleet: &str, host: &str) -> Self {
+        Self {
+            kubeconfig: Some(kubeconfig),
+            namespace: namespace.to_owned(),
+            gateways: Vec::new(),
+            fleet: fleet.to_owned(),
+            host: host.to_owned(),
+            zone: String::new(),
+            trusted: None,
+            stored: None,
+        }
+    }
+
     /// Returns the label selector of manifests and endpoint shards for this host.
     pub(super) fn selector(&self) -> String {
         let parts = format!(
@@ -107,6 +121,14 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
         kube::Error::Service(error) => describe_chain(&**error),
         error => describe_chain(error),
     }
+}
+
+/// Time for which an API server that has too many requests is left alone at least: what it asks for in `Retry-After` at first.
+pub(crate) const BUSY: Duration = Duration::from_secs(1);
+
+/// Returns true if the API server has refused because it has too many requests.
+pub(crate) fn is_busy(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 429)
 }
 
 /// Waits for an answer of the API server, but not for ever.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::GetParams;
 use kube::{Api, Client};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::keys::{self, KeyPair};
@@ -82,14 +83,21 @@ async fn one_shard(
     let name = shard_name(gateway, &reference.name);
     let at = |why: String| format!("ConfigMap {namespace}/{name}: {why}");
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
-    let object = get(&api, &name).await.map_err(at)?;
-    let object = object.ok_or_else(|| at(NOT_THERE.to_owned()))?;
-    let bytes = object
-        .binary_data
-        .and_then(|mut data| data.remove(SHARD_ENTRY))
-        .ok_or_else(|| at(format!("has no binaryData entry {SHARD_ENTRY}")))?
-        .0;
-    shard::check_digest(&reference, &bytes).map_err(|error| at(error.to_string()))?;
+    let read = |object: Option<ConfigMap>| -> Result<Vec<u8>, String> {
+        let object = object.ok_or_else(|| at(NOT_THERE.to_owned()))?;
+        let bytes = object
+            .binary_data
+            .and_then(|mut data| data.remove(SHARD_ENTRY))
+            .ok_or_else(|| at(format!("has no binaryData entry {SHARD_ENTRY}")))?
+            .0;
+        shard::check_digest(&reference, &bytes).map_err(|error| at(error.to_string()))?;
+        Ok(bytes)
+    };
+    // The digest says whether it is the right one, so the API server need not ask etcd on behalf of each host.
+    let bytes = match read(cached(&api, &name).await.map_err(at)?) {
+        Ok(bytes) => bytes,
+        Err(_) => read(get(&api, &name).await.map_err(at)?)?,
+    };
     Ok((reference.sha256, bytes))
 }
 
@@ -126,6 +134,18 @@ pub(super) async fn look_for_manifest(
 }
 
 const NOT_THERE: &str = "is not there";
+
+/// Reads an object as the API server remembers it, which may be a moment old.
+async fn cached<K>(api: &Api<K>, name: &str) -> Result<Option<K>, String>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    match within(TIMEOUT, api.get_with(name, &GetParams::any())).await {
+        Ok(found) => Ok(Some(found)),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(error) => Err(describe_error(&error)),
+    }
+}
 
 async fn get<K>(api: &Api<K>, name: &str) -> Result<Option<K>, String>
 where

@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
 use super::backoff::{Backoff, jittered};
-use super::connect::{ClusterSettings, connect, describe_error, within};
+use super::connect::{BUSY, ClusterSettings, connect, describe_error, is_busy, within};
 
 /// Number of objects in a page of a list: each ConfigMap can hold a mebibyte.
 const PAGE: u32 = 50;
@@ -105,6 +105,10 @@ impl Follower {
             match outcome {
                 Ok(()) => {}
                 Err(Failure::Expired) => self.version = None,
+                Err(Failure::Busy(error)) => {
+                    tokio::time::sleep(jittered(BUSY)).await;
+                    return error;
+                }
                 Err(Failure::Lost(error)) => return error,
             }
             if watching && !steady {
@@ -182,6 +186,8 @@ impl Follower {
 enum Failure {
     /// The server has forgotten the version: everything is to be listed again.
     Expired,
+    /// The server has too many requests, and wants to be left alone for a while.
+    Busy(String),
     Lost(String),
 }
 
@@ -191,6 +197,7 @@ impl From<kube::Error> for Failure {
             kube::Error::Api(status) if status.code == 410 || status.reason == "Expired" => {
                 Self::Expired
             }
+            error if is_busy(error) => Self::Busy(describe_error(error)),
             error => Self::Lost(describe_error(error)),
         }
     }

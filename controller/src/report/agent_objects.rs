@@ -1,19 +1,31 @@
-//! Watches the reports of hosts. Must not judge them.
+//! Watches and removes the objects that agents report in.
 
 use std::time::Duration;
 
 use kube::Api;
+use kube::api::DeleteParams;
 use kube::core::ApiResource;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::FleetEvent;
+use super::agents::FleetEvent;
+use super::trim::TrimmedReport;
 use crate::replica::Replica;
-use crate::report::trim::TrimmedReport;
 use crate::watch::{ObjectWatch, PAGE, Received, watch_config};
 use sesame_published::GatewayAgent;
 
 /// Pause before the kind is looked for again while it is not installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Name of a GatewayAgent, and the report; none if it cannot be decoded.
+pub(super) type NamedReport = (String, Option<GatewayAgent>);
+
+/// Returns the agents that can be decoded.
+pub(super) fn readable(
+    found: &[NamedReport],
+) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
+    let agents = found.iter();
+    agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
+}
 
 /// Watches the reports until the receiver is gone.
 pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
@@ -28,4 +40,16 @@ pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>)
     let keep = |found: Received<TrimmedReport>| (found.name().name, found.kept.0);
     let take = |event: Result<_, _>| events.send(FleetEvent::Agents(event.map(Box::new))).is_ok();
     watch.run(LOOK_AGAIN, keep, take).await;
+}
+
+/// Removes an agent, and tells why.
+pub(super) async fn remove(api: Api<GatewayAgent>, name: String, why: String) {
+    tracing::info!(agent = name, "the GatewayAgent is removed: {why}");
+    match api.delete(&name, &DeleteParams::default()).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => {
+            tracing::warn!(agent = name, %error, "the GatewayAgent cannot be removed");
+        }
+    }
 }

@@ -1,0 +1,114 @@
+//! The pace of reports on progress alone: which revision is wanted, and which is served. Pure.
+//!
+//! A lone change is reported at once. While changes keep coming, reports on them come less and less often, because each is a
+//! write of each host. What is wrong with a host never waits.
+
+use std::time::Duration;
+
+use sesame_gateway_api::status::AgentState;
+use sesame_published::GatewayAgentStatus;
+use tokio::time::Instant;
+
+/// Shortest time between two reports.
+pub(super) const SHORTEST: Duration = Duration::from_millis(300);
+/// Time between two reports that it grows to while revisions keep changing.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Pace of a host's reports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReportPace {
+    pause: Duration,
+    next: Option<Instant>,
+}
+
+impl Default for ReportPace {
+    fn default() -> Self {
+        Self {
+            pause: SHORTEST,
+            next: None,
+        }
+    }
+}
+
+impl ReportPace {
+    /// Returns the time before which a report on progress waits; none if it does not wait.
+    pub(super) fn waits_until(&self, now: Instant) -> Option<Instant> {
+        self.next.filter(|next| *next > now)
+    }
+
+    /// Notes a report on progress. One that comes soon after it could has the next wait for longer.
+    pub(super) fn wrote(&mut self, now: Instant) {
+        let busy = self.next.is_some_and(|next| now < next + self.pause);
+        self.pause = if busy {
+            (self.pause * 2).min(LONGEST)
+        } else {
+            SHORTEST
+        };
+        self.next = Some(now + self.pause);
+    }
+}
+
+/// Returns true if a report differs from the last one by no more than the progress of a host that is well.
+pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus) -> bool {
+    let well = |status: &GatewayAgentStatus| {
+        matches!(status.state, AgentState::Serving | AgentState::Applying)
+    };
+    let rest = |status: &GatewayAgentStatus| GatewayAgentStatus {
+        state: AgentState::Serving,
+        message: String::new(),
+        wanted_revision: String::new(),
+        applied_revision: String::new(),
+        applied_at: None,
+        ..status.clone()
+    };
+    // A host that begins to serve is waited for.
+    let serves = !before.applied_revision.is_empty() && !now.applied_revision.is_empty();
+    serves && well(before) && well(now) && rest(before) == rest(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lone_change_does_not_wait_and_those_that_keep_coming_do() {
+        let start = Instant::now();
+        let mut pace = ReportPace::default();
+        assert_eq!(pace.waits_until(start), None);
+        pace.wrote(start);
+        let (mut now, mut writes) = (start, 1);
+        while let Some(next) = pace.waits_until(now) {
+            if next > start + Duration::from_secs(100) {
+                break;
+            }
+            now = next;
+            pace.wrote(now);
+            writes += 1;
+        }
+        assert!((12..=16).contains(&writes), "{writes}");
+        let rested = now + Duration::from_secs(30);
+        pace.wrote(rested);
+        assert_eq!(pace.waits_until(rested), Some(rested + SHORTEST));
+    }
+
+    #[test]
+    fn progress_is_another_revision_and_never_a_fault() {
+        let status = |state, revision: &str| GatewayAgentStatus {
+            state,
+            wanted_revision: revision.to_owned(),
+            applied_revision: revision.to_owned(),
+            ..GatewayAgentStatus::default()
+        };
+        let before = status(AgentState::Serving, "a");
+        assert!(is_progress(&before, &status(AgentState::Serving, "b")));
+        assert!(is_progress(&before, &status(AgentState::Applying, "a")));
+        for state in [AgentState::Degraded, AgentState::Down] {
+            assert!(!is_progress(&before, &status(state, "b")));
+            assert!(!is_progress(&status(state, "a"), &before));
+        }
+        assert!(!is_progress(&status(AgentState::Applying, ""), &before));
+        let mut drained = status(AgentState::Serving, "b");
+        drained.draining = true;
+        assert!(!is_progress(&before, &drained));
+    }
+}

@@ -1,0 +1,215 @@
+//! The reports of this host as they were written last, and the requests that bring them to what they should be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, agent_name, gateway_id};
+use sesame_published::{GatewayAgent, GatewayAgentStatus, STATUS_MANAGER};
+
+use super::HostReports;
+use super::pace::is_progress;
+use crate::source::cluster::{ClusterSettings, describe_error, is_busy, within};
+
+/// Field manager of the spec.
+const SPEC_MANAGER: &str = "sesame-agent";
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The reports that were written last, by Gateway.
+pub(super) struct WrittenReports {
+    namespace: String,
+    fleet: String,
+    host: String,
+    statuses: BTreeMap<NamespacedName, GatewayAgentStatus>,
+    /// Gateways whose last report the cluster has not taken.
+    unheard: BTreeSet<NamespacedName>,
+}
+
+/// A report that the cluster has not taken.
+#[derive(Debug)]
+pub(super) struct WriteFailure {
+    /// Description of the report and the reason.
+    pub(super) message: String,
+    /// True if the API server has too many requests.
+    pub(super) busy: bool,
+}
+
+/// Difference of reports from those that were written last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ReportChange {
+    /// There is none.
+    None,
+    /// Hosts that are well have got further.
+    Progress,
+    /// Anything else.
+    News,
+}
+
+impl WrittenReports {
+    /// Starts with nothing written.
+    pub(super) fn new(settings: &ClusterSettings) -> Self {
+        Self {
+            namespace: settings.namespace.clone(),
+            fleet: settings.fleet.clone(),
+            host: settings.host.clone(),
+            statuses: BTreeMap::new(),
+            unheard: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the reports that were written last.
+    pub(super) fn statuses(&self) -> &BTreeMap<NamespacedName, GatewayAgentStatus> {
+        &self.statuses
+    }
+
+    /// Returns the difference of these reports from those that were written last.
+    pub(super) fn change_to(
+        &self,
+        statuses: &BTreeMap<NamespacedName, GatewayAgentStatus>,
+    ) -> ReportChange {
+        if !self.unheard.is_empty() || !self.statuses.keys().eq(statuses.keys()) {
+            return ReportChange::News;
+        }
+        let pairs = self.statuses.values().zip(statuses.values());
+        let changes = pairs.map(|(before, now)| match before == now {
+            true => ReportChange::None,
+            false if is_progress(before, now) => ReportChange::Progress,
+            false => ReportChange::News,
+        });
+        changes.max().unwrap_or(ReportChange::None)
+    }
+
+    /// Writes the reports that differ from those that were written last, or `all` of them, and deletes those of other Gateways.
+    /// `reports` is told of each that the cluster has taken.
+    pub(super) async fn write(
+        &mut self,
+        client: Client,
+        statuses: BTreeMap<NamespacedName, GatewayAgentStatus>,
+        all: bool,
+        reports: &mut impl HostReports,
+    ) -> Result<(), WriteFailure> {
+        let api: Api<GatewayAgent> = Api::namespaced(client, &self.namespace);
+        let known = self.statuses.keys().cloned();
+        let gone: Vec<NamespacedName> = known.filter(|name| !statuses.contains_key(name)).collect();
+        let mut outcome = Ok(());
+        for (gateway, status) in statuses {
+            let is_written = self.statuses.get(&gateway) == Some(&status);
+            if !all && is_written && !self.unheard.contains(&gateway) {
+                continue;
+            }
+            let written = self.write_one(&api, &gateway, &status).await;
+            if written.is_ok() {
+                reports.taken(&gateway, &status);
+                self.unheard.remove(&gateway);
+                self.statuses.insert(gateway, status);
+            } else if self.statuses.contains_key(&gateway) {
+                self.unheard.insert(gateway.clone());
+                self.statuses.insert(gateway, status);
+            }
+            // A report that is refused does not keep back another.
+            outcome = outcome.and(written);
+        }
+        for gateway in gone {
+            let forgotten = self.forget(&api, &gateway).await;
+            if forgotten.is_ok() {
+                self.statuses.remove(&gateway);
+                self.unheard.remove(&gateway);
+            }
+            outcome = outcome.and(forgotten);
+        }
+        outcome
+    }
+
+    async fn write_one(
+        &self,
+        api: &Api<GatewayAgent>,
+        gateway: &NamespacedName,
+        status: &GatewayAgentStatus,
+    ) -> Result<(), WriteFailure> {
+        let name = agent_name(gateway, &self.host);
+        let heartbeat = Timestamp::from_second(Timestamp::now().as_second()).ok();
+        let status = serde_json::json!({
+            "apiVersion": "projectsesame.io/v1alpha1",
+            "kind": "GatewayAgent",
+            "status": GatewayAgentStatus { heartbeat, ..status.clone() },
+        });
+        let known = self.statuses.contains_key(gateway);
+        let written = async {
+            if !known {
+                self.write_spec(api, gateway, &name).await?;
+            }
+            match write_status(api, &name, &status).await {
+                Err(kube::Error::Api(error)) if error.code == 404 && known => {
+                    self.write_spec(api, gateway, &name).await?;
+                    write_status(api, &name, &status).await
+                }
+                result => result,
+            }
+        };
+        written.await.map_err(|error| failed(&name, &error))
+    }
+
+    async fn write_spec(
+        &self,
+        api: &Api<GatewayAgent>,
+        gateway: &NamespacedName,
+        name: &str,
+    ) -> kube::Result<()> {
+        let object = serde_json::json!({
+            "apiVersion": "projectsesame.io/v1alpha1",
+            "kind": "GatewayAgent",
+            "metadata": {
+                "name": name,
+                "labels": {
+                    GATEWAY_LABEL: gateway_id(gateway),
+                    FLEET_LABEL: self.fleet,
+                },
+            },
+            "spec": {
+                "gateway": gateway.to_string(),
+                "host": self.host,
+                "fleet": self.fleet,
+            },
+        });
+        let params = PatchParams::apply(SPEC_MANAGER).force();
+        let patch = Patch::Apply(&object);
+        let written = within(TIMEOUT, api.patch(name, &params, &patch)).await;
+        written.map(|_| ())
+    }
+
+    /// Deletes the report of a Gateway that was withdrawn.
+    async fn forget(
+        &self,
+        api: &Api<GatewayAgent>,
+        gateway: &NamespacedName,
+    ) -> Result<(), WriteFailure> {
+        let name = agent_name(gateway, &self.host);
+        match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
+            Ok(_) => Ok(()),
+            // Not allowed, or gone already: the controller collects reports that nobody updates.
+            Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
+            Err(error) => Err(failed(&name, &error)),
+        }
+    }
+}
+
+async fn write_status(
+    api: &Api<GatewayAgent>,
+    name: &str,
+    status: &serde_json::Value,
+) -> kube::Result<()> {
+    let params = PatchParams::apply(STATUS_MANAGER).force();
+    let patch = Patch::Apply(status);
+    let written = within(TIMEOUT, api.patch_status(name, &params, &patch)).await;
+    written.map(|_| ())
+}
+
+fn failed(name: &str, error: &kube::Error) -> WriteFailure {
+    WriteFailure {
+        message: format!("GatewayAgent {name}: {}", describe_error(error)),
+        busy: is_busy(error),
+    }
+}

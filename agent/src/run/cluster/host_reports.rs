@@ -1,0 +1,163 @@
+//! What this host reports to the cluster: the observations of its instances, as they are now.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::GatewayAgentStatus;
+use sesame_spans::Spans;
+use tokio::sync::watch;
+
+use super::Clients;
+use super::host_status::{HostInventory, host_status, unserved_status};
+use crate::host::limits;
+use crate::reporter::{DEFAULT_PERIOD, HostReports, Reporter};
+use crate::run::addresses::host as host_addresses;
+use crate::run::engine::SourceState;
+use crate::run::observed::AllObserved;
+use crate::run::reload::LiveSettings;
+use crate::run::report::compose::gateway_report;
+use crate::run::spans::ReportSpans;
+use crate::source::cluster::ClusterSettings;
+
+/// Starts to report what this host serves.
+pub(in crate::run) fn start_reporter(
+    settings: &ClusterSettings,
+    mut live: watch::Receiver<LiveSettings>,
+    clients: Clients,
+    known: watch::Receiver<SourceState>,
+    observed: watch::Receiver<AllObserved>,
+    spans: Spans,
+) -> Reporter {
+    let reports = ObservedReports {
+        known,
+        all: observed,
+        followed: BTreeMap::new(),
+        spans: ReportSpans::new(spans),
+        host: HostInventory {
+            addresses: reported(&mut live),
+            zone: settings.zone.clone(),
+            cores: limits::cores(),
+            memory_mib: limits::memory() >> 20,
+            report_seconds: told_period(&live),
+        },
+        live,
+    };
+    Reporter::start(settings, clients, reports)
+}
+
+/// Returns the addresses where clients reach this host, by the settings that there are now.
+fn reported(live: &mut watch::Receiver<LiveSettings>) -> Vec<String> {
+    let told = live.borrow_and_update().report_addresses.clone();
+    let usable = host_addresses::usable(&told).into_iter();
+    usable.map(|ip| ip.to_string()).collect()
+}
+
+/// Returns the seconds between two reports, if they have to be told.
+fn told_period(live: &watch::Receiver<LiveSettings>) -> Option<u32> {
+    let period = live.borrow().report_every;
+    let seconds = (period != DEFAULT_PERIOD).then_some(period.as_secs());
+    seconds.and_then(|seconds| u32::try_from(seconds).ok())
+}
+
+/// The newest values that reports are made from.
+struct ObservedReports {
+    known: watch::Receiver<SourceState>,
+    all: watch::Receiver<AllObserved>,
+    /// Receivers of its own, which remember what was looked at.
+    followed: AllObserved,
+    spans: ReportSpans,
+    live: watch::Receiver<LiveSettings>,
+    host: HostInventory,
+}
+
+impl HostReports for ObservedReports {
+    fn follow(&mut self) -> Duration {
+        if self.live.has_changed().unwrap_or(false) {
+            self.host.addresses = reported(&mut self.live);
+            self.host.report_seconds = told_period(&self.live);
+        }
+        let all = self.all.borrow_and_update();
+        self.followed.retain(|name, followed| {
+            all.get(name)
+                .is_some_and(|observed| observed.same_channel(followed))
+        });
+        for (name, observed) in all.iter() {
+            if !self.followed.contains_key(name) {
+                self.followed.insert(name.clone(), observed.clone());
+            }
+        }
+        self.live.borrow().report_every
+    }
+
+    fn statuses(
+        &mut self,
+        before: &BTreeMap<NamespacedName, GatewayAgentStatus>,
+    ) -> BTreeMap<NamespacedName, GatewayAgentStatus> {
+        let known = self.known.borrow_and_update().clone();
+        let mut statuses = BTreeMap::new();
+        for (gateway, observed) in &mut self.followed {
+            let observed = observed.borrow_and_update().clone();
+            let report = gateway_report(gateway, &observed, &known);
+            let status = host_status(&report, &observed, &self.host, before.get(gateway));
+            statuses.insert(gateway.clone(), status);
+        }
+        for (gateway, incomplete) in known.incomplete.iter() {
+            let unserved = || unserved_status(incomplete, &self.host);
+            statuses.entry(gateway.clone()).or_insert_with(unserved);
+        }
+        statuses
+    }
+
+    /// Tells the collector of spans, if the target that the report is of is still the newest.
+    fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus) {
+        let Some(observed) = self.followed.get(gateway) else {
+            return;
+        };
+        let observed = observed.borrow();
+        if let (Some(target), Some(at)) = (&observed.applied_for, observed.applied_at)
+            && !status.applied_revision.is_empty()
+            && target.told_revision().starts_with(&status.applied_revision)
+        {
+            self.spans.tell(target, at.into());
+        }
+    }
+
+    async fn changed(&mut self) {
+        let observed = self.followed.values_mut().map(|observed| {
+            Box::pin(async {
+                if observed.changed().await.is_err() {
+                    // The instance has ended; the list says whether there is another.
+                    std::future::pending::<()>().await;
+                }
+            })
+        });
+        let any: Vec<_> = observed.collect();
+        let any = async {
+            if any.is_empty() {
+                std::future::pending::<()>().await;
+            }
+            futures::future::select_all(any).await;
+        };
+        // Marked as seen when the loop follows it.
+        let mut live = self.live.clone();
+        let newer = async {
+            if live.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = any => {}
+            _ = self.known.changed() => {}
+            () = newer => {}
+            _ = self.all.changed() => {}
+        }
+    }
+
+    async fn back(&mut self) {
+        let away = !self.known.borrow().available;
+        if !away || self.known.wait_for(|known| known.available).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The figures, how they are printed, a column for each size, and what follows from them for larger fleets.
+
+use std::io::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::model::Model;
+use super::usage::Usage;
+
+/// Sizes that nobody measures here.
+const FORETOLD: [u32; 2] = [10_000, 50_000];
+
+/// Cost of something to those who take part in it. Times in milliseconds of a core, sizes in KiB.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    pub(crate) apiserver_cpu: f64,
+    pub(crate) apiserver_kib: f64,
+    pub(crate) etcd_cpu: f64,
+    pub(crate) etcd_kib: f64,
+    pub(crate) controller_cpu: f64,
+    pub(crate) requests: f64,
+    pub(crate) too_many: f64,
+}
+
+impl From<Usage> for Cost {
+    fn from(usage: Usage) -> Self {
+        Self {
+            apiserver_cpu: usage.apiserver_cpu * 1000.0,
+            apiserver_kib: usage.apiserver_bytes / 1024.0,
+            etcd_cpu: usage.etcd_cpu * 1000.0,
+            etcd_kib: usage.etcd_bytes / 1024.0,
+            controller_cpu: usage.controller_cpu * 1000.0,
+            requests: usage.requests,
+            too_many: usage.too_many,
+        }
+    }
+}
+
+/// Milliseconds until half of the clients, and until all of them, had a change; medians of all changes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Arrival {
+    pub(crate) half: f64,
+    pub(crate) all: f64,
+}
+
+/// All figures of one size. Times in milliseconds, memory in MiB.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    pub(crate) hosts: u32,
+    pub(crate) routes: usize,
+    pub(crate) identity: String,
+    pub(crate) start_all_have: f64,
+    pub(crate) start_programmed: f64,
+    pub(crate) start: Cost,
+    pub(crate) start_in_flight: f64,
+    pub(crate) start_in_queue: f64,
+    pub(crate) idle: Cost,
+    pub(crate) route: Arrival,
+    pub(crate) route_reported: f64,
+    pub(crate) route_cost: Cost,
+    pub(crate) floor: Arrival,
+    pub(crate) floor_cost: Cost,
+    pub(crate) gateway_have: f64,
+    pub(crate) gateway_programmed: f64,
+    pub(crate) gateway_writes: f64,
+    pub(crate) key: Arrival,
+    pub(crate) key_cost: Cost,
+    pub(crate) controller_mib: f64,
+    pub(crate) controller_peak_mib: f64,
+    pub(crate) controller_ready: f64,
+    pub(crate) controller_leads: f64,
+    pub(crate) controller_restart: Cost,
+    pub(crate) controller_restart_peak_mib: f64,
+    pub(crate) back_half_minute: f64,
+    pub(crate) back: f64,
+    pub(crate) back_change: f64,
+    pub(crate) back_cost: Cost,
+    pub(crate) back_in_flight: f64,
+    pub(crate) back_in_queue: f64,
+    pub(crate) apiserver_peak_mib: f64,
+    pub(crate) etcd_peak_mib: f64,
+    pub(crate) agent_mib: f64,
+}
+
+/// A row of the table: its name, and the figure.
+type Row = (&'static str, fn(&Figures) -> f64);
+
+const ROWS: &[Row] = &[
+    ("start of all at once: all have the revision, ms", |f| {
+        f.start_all_have
+    }),
+    ("  Programmed says n of n, ms", |f| f.start_programmed),
+    ("  API server CPU, ms of a core", |f| f.start.apiserver_cpu),
+    ("  API server writes, KiB", |f| f.start.apiserver_kib),
+    ("  requests", |f| f.start.requests),
+    ("  most under way at once", |f| f.start_in_flight),
+    ("  most waiting in its queues", |f| f.start_in_queue),
+    ("  answered 429", |f| f.start.too_many),
+    ("a second at rest: requests", |f| f.idle.requests),
+    ("  API server writes, KiB", |f| f.idle.apiserver_kib),
+    ("  API server CPU, ms of a core", |f| f.idle.apiserver_cpu),
+    ("  etcd CPU, ms of a core", |f| f.idle.etcd_cpu),
+    ("  etcd writes, KiB", |f| f.idle.etcd_kib),
+    ("  controller CPU, ms of a core", |f| f.idle.controller_cpu),
+    ("a changed route: half of the hosts have it, ms", |f| {
+        f.route.half
+    }),
+    ("  all have it, ms", |f| f.route.all),
+    ("  floor: half of as many bare watches, ms", |f| {
+        f.floor.half
+    }),
+    ("  floor: all of as many bare watches, ms", |f| f.floor.all),
+    ("  all have reported it, ms", |f| f.route_reported),
+    ("  API server CPU, ms of a core", |f| {
+        f.route_cost.apiserver_cpu
+    }),
+    ("  floor: API server CPU, ms of a core", |f| {
+        f.floor_cost.apiserver_cpu
+    }),
+    ("  API server writes, KiB", |f| f.route_cost.apiserver_kib),
+    ("  floor: API server writes, KiB", |f| {
+        f.floor_cost.apiserver_kib
+    }),
+    ("  etcd CPU, ms of a core", |f| f.route_cost.etcd_cpu),
+    ("  etcd writes, KiB", |f| f.route_cost.etcd_kib),
+    ("  controller CPU, ms of a core", |f| {
+        f.route_cost.controller_cpu
+    }),
+    ("  requests", |f| f.route_cost.requests),
+    ("  answered 429", |f| f.route_cost.too_many),
+    ("a changed Gateway: all have it, ms", |f| f.gateway_have),
+    ("  Programmed says n of n, ms", |f| f.gateway_programmed),
+    ("  writes of its status", |f| f.gateway_writes),
+    ("a changed key: half have it, ms", |f| f.key.half),
+    ("  all have it, ms", |f| f.key.all),
+    ("  API server CPU, ms of a core", |f| {
+        f.key_cost.apiserver_cpu
+    }),
+    ("controller memory, MiB", |f| f.controller_mib),
+    ("  at its peak, MiB", |f| f.controller_peak_mib),
+    ("controller restarted: ready after, ms", |f| {
+        f.controller_ready
+    }),
+    ("  writes again after, ms", |f| f.controller_leads),
+    ("  its CPU until then, ms of a core", |f| {
+        f.controller_restart.controller_cpu
+    }),
+    ("  requests meanwhile", |f| f.controller_restart.requests),
+    ("  its memory at the peak, MiB", |f| {
+        f.controller_restart_peak_mib
+    }),
+    ("API server back: all follow it after, ms", |f| f.back),
+    ("  a route changed at once: all have it after, ms", |f| {
+        f.back_change
+    }),
+    ("  requests in the first half minute", |f| {
+        f.back_half_minute
+    }),
+    ("  API server CPU, ms of a core", |f| {
+        f.back_cost.apiserver_cpu
+    }),
+    ("  API server writes, KiB", |f| f.back_cost.apiserver_kib),
+    ("  most under way at once", |f| f.back_in_flight),
+    ("  most waiting in its queues", |f| f.back_in_queue),
+    ("  answered 429", |f| f.back_cost.too_many),
+    ("API server memory at the peak, MiB", |f| {
+        f.apiserver_peak_mib
+    }),
+    ("etcd memory at the peak, MiB", |f| f.etcd_peak_mib),
+    ("a light agent's memory at the peak, MiB", |f| f.agent_mib),
+];
+
+/// Prints all sizes side by side, how far the model is off at the largest, and what it says of larger ones.
+pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if let Some(first) = all.first() {
+        writeln!(
+            out,
+            "one Gateway, {} routes, hosts as {}",
+            first.routes, first.identity
+        )?;
+    }
+    write!(out, "{:<54}", "hosts")?;
+    for figures in all {
+        write!(out, "{:>10}", figures.hosts)?;
+    }
+    write!(out, "{:>9}", "error")?;
+    for hosts in FORETOLD {
+        write!(out, "{:>12}", format!("({hosts})"))?;
+    }
+    writeln!(out)?;
+    for (name, cell) in ROWS {
+        write!(out, "{name:<54}")?;
+        let points = all.iter().map(|it| (f64::from(it.hosts), cell(it)));
+        let points: Vec<(f64, f64)> = points.collect();
+        for (_, figure) in &points {
+            write!(out, "{:>10}", short(*figure))?;
+        }
+        let model = Model::of(&points).filter(|_| points.iter().any(|point| point.1 > 0.0));
+        match model {
+            Some(model) => {
+                write!(out, "{:>8.0}%", model.error * 100.0)?;
+                for hosts in FORETOLD {
+                    let foretold = model.line.at(f64::from(hosts)).max(0.0);
+                    write!(out, "{:>12}", short(foretold))?;
+                }
+            }
+            None => write!(out, "{:>9}", "–")?,
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn short(figure: f64) -> String {
+    if figure.abs() < 100.0 {
+        format!("{figure:.1}")
+    } else {
+        format!("{figure:.0}")
+    }
+}

@@ -1,0 +1,75 @@
+//! Straight lines through figures of several sizes. Pure.
+
+/// A figure as a function of the number of hosts: `fixed + each × hosts`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Line {
+    fixed: f64,
+    each: f64,
+}
+
+impl Line {
+    /// Returns the line with the least squares of differences; none through fewer than two sizes.
+    pub(crate) fn through(points: &[(f64, f64)]) -> Option<Self> {
+        let count = points.iter().map(|_| 1.0).sum::<f64>();
+        let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
+        let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+        let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+        if spread <= 0.0 {
+            return None;
+        }
+        let both = points.iter().map(|point| (point.0 - x) * (point.1 - y));
+        let each = both.sum::<f64>() / spread;
+        Some(Self {
+            fixed: y - each * x,
+            each,
+        })
+    }
+
+    /// Returns the figure for this number of hosts.
+    pub(crate) fn at(self, hosts: f64) -> f64 {
+        self.fixed + self.each * hosts
+    }
+}
+
+/// A line through all sizes but the largest, and how far off it is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Model {
+    /// Line through all sizes.
+    pub(crate) line: Line,
+    /// Part of the largest size's figure by which the line through the others misses it.
+    pub(crate) error: f64,
+}
+
+impl Model {
+    /// Returns the model of a figure by the number of hosts, in order; none with fewer than three sizes.
+    pub(crate) fn of(points: &[(f64, f64)]) -> Option<Self> {
+        let (largest, smaller) = points.split_last()?;
+        let foretold = Line::through(smaller)?.at(largest.0);
+        Some(Self {
+            line: Line::through(points)?,
+            error: (foretold - largest.1).abs() / largest.1.abs().max(f64::MIN_POSITIVE),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_found_and_a_curve_is_told_from_it() {
+        let straight = [
+            (250.0, 35.0),
+            (500.0, 60.0),
+            (1000.0, 110.0),
+            (2000.0, 210.0),
+        ];
+        let model = Model::of(&straight).expect("four sizes");
+        assert!(model.error < 1e-9, "{model:?}");
+        assert!((model.line.at(10_000.0) - 1010.0).abs() < 1e-6, "{model:?}");
+        let curved = straight.map(|(hosts, _)| (hosts, hosts * hosts));
+        let model = Model::of(&curved).expect("four sizes");
+        assert!(model.error > 0.2, "{model:?}");
+        assert!(Model::of(&straight[..2]).is_none());
+    }
+}

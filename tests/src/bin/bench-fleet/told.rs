@@ -1,0 +1,110 @@
+//! What processes of clients tell their parent: a line of JSON when all of their clients have a revision, and when they
+//! follow the cluster or no longer do.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+/// What one client has seen.
+pub(crate) struct Observation {
+    client: usize,
+    revision: Option<String>,
+    follows: bool,
+    at: f64,
+}
+
+impl Observation {
+    pub(crate) fn now(client: usize, revision: Option<String>, follows: bool) -> Self {
+        Self {
+            client,
+            revision,
+            follows,
+            at: now_ms(),
+        }
+    }
+}
+
+/// A line of a process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Told {
+    /// All clients have this revision; each since this time.
+    Have {
+        /// The revision.
+        revision: String,
+        /// Milliseconds of the machine's clock, in order.
+        times: Vec<f64>,
+    },
+    /// All clients follow the cluster, since this time; or one does not any more.
+    Follow {
+        /// Number of clients that do.
+        clients: usize,
+        /// True if they are all.
+        all: bool,
+        /// Milliseconds of the machine's clock.
+        at: f64,
+    },
+}
+
+/// Milliseconds of the machine's clock, which all processes here share.
+pub(crate) fn now_ms() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs_f64() * 1000.0
+}
+
+/// Sums up what `count` clients see until there are no more.
+pub(crate) async fn tell(
+    count: usize,
+    mut observations: mpsc::UnboundedReceiver<Observation>,
+) -> anyhow::Result<()> {
+    let mut revisions: Vec<Option<String>> = vec![None; count];
+    let mut following = vec![false; count];
+    let mut times: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut follows = 0;
+    while let Some(seen) = observations.recv().await {
+        let Observation {
+            client,
+            revision,
+            follows: is_following,
+            at,
+        } = seen;
+        if std::mem::replace(&mut following[client], is_following) != is_following {
+            let before = follows;
+            follows = following.iter().filter(|follows| **follows).count();
+            if follows == count || before == count {
+                print(&Told::Follow {
+                    clients: follows,
+                    all: follows == count,
+                    at,
+                })?;
+            }
+        }
+        if revision.is_none() || revisions[client] == revision {
+            continue;
+        }
+        revisions[client].clone_from(&revision);
+        let revision = revision.unwrap_or_default();
+        let of_revision = times.entry(revision.clone()).or_default();
+        of_revision.push(at);
+        if of_revision.len() == count {
+            let mut all = times.remove(&revision).unwrap_or_default();
+            all.sort_by(f64::total_cmp);
+            print(&Told::Have {
+                revision,
+                times: all,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn print(line: &Told) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, line)?;
+    writeln!(out)?;
+    out.flush()?;
+    Ok(())
+}

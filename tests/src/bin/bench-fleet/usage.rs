@@ -1,0 +1,171 @@
+//! What processes have used so far, by the kernel's books and by those of the API server.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use sesame_tests::cluster::TestCluster;
+use sesame_tests::processes::{cpu_seconds, written_bytes};
+
+/// Sums up to a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) apiserver_cpu: f64,
+    /// Bytes that the API server has written: to clients, to etcd, to its log.
+    pub(crate) apiserver_bytes: f64,
+    pub(crate) etcd_cpu: f64,
+    /// Bytes that etcd has written: to its disk, to the API server.
+    pub(crate) etcd_bytes: f64,
+    pub(crate) controller_cpu: f64,
+    pub(crate) clients_cpu: f64,
+    /// Requests that the API server has answered, other than watches.
+    pub(crate) requests: f64,
+    /// Reports of hosts among them.
+    pub(crate) reports: f64,
+    /// Requests that it has refused because it had too many.
+    pub(crate) too_many: f64,
+    pub(crate) seconds: f64,
+}
+
+impl Usage {
+    /// Reads all of them, without what reading the API server's metrics costs itself.
+    pub(crate) async fn now(
+        cluster: &TestCluster,
+        controller: u32,
+        clients_cpu: f64,
+        start: Instant,
+    ) -> anyhow::Result<Self> {
+        let page = Page::read(cluster).await?;
+        let (apiserver, etcd) = cluster.pids();
+        let (of_pages_cpu, of_pages_bytes) = PAGES.cost();
+        Ok(Self {
+            apiserver_cpu: cpu_seconds(apiserver) - of_pages_cpu,
+            apiserver_bytes: written_bytes(apiserver) - of_pages_bytes,
+            etcd_cpu: cpu_seconds(etcd),
+            etcd_bytes: written_bytes(etcd),
+            controller_cpu: cpu_seconds(controller),
+            clients_cpu,
+            requests: page.sum("apiserver_request_total", &[])
+                - page.sum("apiserver_request_total", &["verb=\"WATCH\""]),
+            reports: page.reports(),
+            too_many: page.sum("apiserver_request_total", &["code=\"429\""]),
+            seconds: start.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Returns what was used since `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            apiserver_cpu: self.apiserver_cpu - before.apiserver_cpu,
+            apiserver_bytes: self.apiserver_bytes - before.apiserver_bytes,
+            etcd_cpu: self.etcd_cpu - before.etcd_cpu,
+            etcd_bytes: self.etcd_bytes - before.etcd_bytes,
+            controller_cpu: self.controller_cpu - before.controller_cpu,
+            clients_cpu: self.clients_cpu - before.clients_cpu,
+            requests: self.requests - before.requests,
+            reports: self.reports - before.reports,
+            too_many: self.too_many - before.too_many,
+            seconds: self.seconds - before.seconds,
+        }
+    }
+
+    /// Returns all of it times a factor.
+    pub(crate) fn times(self, factor: f64) -> Self {
+        Self {
+            apiserver_cpu: self.apiserver_cpu * factor,
+            apiserver_bytes: self.apiserver_bytes * factor,
+            etcd_cpu: self.etcd_cpu * factor,
+            etcd_bytes: self.etcd_bytes * factor,
+            controller_cpu: self.controller_cpu * factor,
+            clients_cpu: self.clients_cpu * factor,
+            requests: self.requests * factor,
+            reports: self.reports * factor,
+            too_many: self.too_many * factor,
+            seconds: self.seconds * factor,
+        }
+    }
+}
+
+/// The pages of metrics that were read of this API server.
+static PAGES: Pages = Pages {
+    number: AtomicU64::new(0),
+    bytes: AtomicU64::new(0),
+    micros_each: AtomicU64::new(0),
+};
+
+struct Pages {
+    number: AtomicU64,
+    bytes: AtomicU64,
+    micros_each: AtomicU64,
+}
+
+impl Pages {
+    /// Processor time and bytes of all of them.
+    #[expect(clippy::cast_precision_loss, reason = "sums of hours")]
+    fn cost(&self) -> (f64, f64) {
+        let micros = self.number.load(Relaxed) * self.micros_each.load(Relaxed);
+        (micros as f64 / 1e6, self.bytes.load(Relaxed) as f64)
+    }
+}
+
+/// The page of the API server's metrics.
+pub(crate) struct Page(String);
+
+impl Page {
+    pub(crate) async fn read(cluster: &TestCluster) -> anyhow::Result<Self> {
+        let page = cluster.admin().get_text("/metrics").await;
+        let page = page.map_err(|error| anyhow::anyhow!("{error}"))?;
+        PAGES.number.fetch_add(1, Relaxed);
+        PAGES.bytes.fetch_add(page.len() as u64, Relaxed);
+        Ok(Self(page))
+    }
+
+    /// Measures what a page costs while little else happens.
+    pub(crate) async fn weigh(cluster: &TestCluster) -> anyhow::Result<()> {
+        Self::forget();
+        let before = cpu_seconds(cluster.pids().0);
+        for _ in 0..20 {
+            Self::read(cluster).await?;
+        }
+        let took = Duration::from_secs_f64((cpu_seconds(cluster.pids().0) - before) / 20.0);
+        let micros = u64::try_from(took.as_micros())?;
+        PAGES.micros_each.store(micros, Relaxed);
+        Ok(())
+    }
+
+    /// Counts anew, for an API server that is a new process.
+    pub(crate) fn forget() {
+        PAGES.number.store(0, Relaxed);
+        PAGES.bytes.store(0, Relaxed);
+    }
+
+    /// The sum of the series of this name whose labels contain all of these texts.
+    pub(crate) fn sum(&self, name: &str, with: &[&str]) -> f64 {
+        let lines = self.0.lines().filter_map(|line| line.rsplit_once(' '));
+        let of_name = lines.filter(|(series, _)| {
+            let (of, labels) = series.split_once('{').unwrap_or((series, ""));
+            of == name && with.iter().all(|text| labels.contains(text))
+        });
+        of_name
+            .filter_map(|(_, value)| value.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// Number of reports that the API server has taken.
+    pub(crate) fn reports(&self) -> f64 {
+        let of_reports = [
+            "resource=\"gatewayagents\"",
+            "subresource=\"status\"",
+            "code=\"200\"",
+        ];
+        self.sum("apiserver_request_total", &of_reports)
+    }
+
+    /// Most requests under way at once in the second before the page was made, and most that waited.
+    pub(crate) fn in_flight(&self) -> (f64, f64) {
+        (
+            self.sum("apiserver_current_inflight_requests", &[]),
+            self.sum("apiserver_current_inqueue_requests", &[]),
+        )
+    }
+}
