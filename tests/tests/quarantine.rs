@@ -349,6 +349,7 @@ impl Publisher {
             layout: host.layout.clone(),
             admin_socket: host.admin_socket(),
             trusted_hops: 0,
+            first_in_files: Arc::default(),
             system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
             endpoints: sesame_render::EndpointRules {
                 local: true,

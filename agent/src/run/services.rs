@@ -147,11 +147,9 @@ impl Services {
         tasks.spawn(expiry::log(observed.clone()));
         tasks.spawn(recorder(directories, &report, &known, &observed).run());
         let reporter = clients.and_then(|clients| match &options.source {
-            Source::Cluster(settings) => {
-                Some(start_reporter(
+            Source::Cluster(settings) => Some(start_reporter(
                 settings, live, clients, known, observed, spans,
-            ))
-            }
+            )),
             _ => None,
         });
         Ok(Self {

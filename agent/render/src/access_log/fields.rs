@@ -28,14 +28,8 @@ pub(super) const REQUEST: Fields = &[
         Fact::BeforeBackendMs,
         "%COMMON_DURATION(DS_RX_BEG:US_TX_BEG:ms)%",
     ),
-    (
-        Fact::UploadMs,
-        "%COMMON_DURATION(US_TX_BEG:US_TX_END:ms)%",
-    ),
-    (
-        Fact::BackendMs,
-        "%COMMON_DURATION(US_TX_END:US_RX_BEG:ms)%",
-    ),
+    (Fact::UploadMs, "%COMMON_DURATION(US_TX_BEG:US_TX_END:ms)%"),
+    (Fact::BackendMs, "%COMMON_DURATION(US_TX_END:US_RX_BEG:ms)%"),
     (
         Fact::DownloadMs,
         "%COMMON_DURATION(US_RX_BEG:DS_TX_END:ms)%",
