@@ -81,11 +81,13 @@ impl AccessLogArgs {
             access_log_hours,
             access_log_free_mib,
         } = self;
+        let directory = access_log_dir
+            .or_else(of_unit)
+            .unwrap_or_else(|| state_dir.join("access-logs"));
         AccessLogSettings {
             to: access_log,
-            directory: access_log_dir
-                .or_else(of_unit)
-                .unwrap_or_else(|| state_dir.join("access-logs")),
+            // A link leads there from another directory.
+            directory: std::path::absolute(&directory).unwrap_or(directory),
             bounds: LogBounds {
                 file_bytes: access_log_mib << 20,
                 files: access_log_files as usize,
