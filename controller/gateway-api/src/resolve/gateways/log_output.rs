@@ -2,7 +2,7 @@
 //!
 //! A receiver that cannot be used is sent nothing, the others are, requests go on, and the Gateway's status says why.
 
-use sesame_proto::schema::{LogOutput, log_sink::Protocol};
+use sesame_proto::schema::{LogOutput, extra_field::Source, log_sink::Protocol};
 
 use super::collectors::{self, FoundCollector};
 use crate::api::SESAME_GROUP;
@@ -84,6 +84,17 @@ pub(super) fn check<'w>(
                 }
                 Err((_, why)) => fault("backendRef", &why),
             }
+        }
+    }
+    let by_otlp = output.sinks.iter().any(|it| it.protocol() != Protocol::Envoy);
+    let extra = output.form.iter().flat_map(|form| &form.extra);
+    for field in extra.filter(|_| by_otlp) {
+        if let Some(Source::ResponseHeader(_)) = field.source {
+            faults.push(format!(
+                "spec.accessLog.format.extraFields of a SesameConfiguration: {:?} is a header of the answer, which may be no text: it is \
+                 not sent by OTLP",
+                field.name
+            ));
         }
     }
     let output = (output != LogOutput::default()).then_some(output);
