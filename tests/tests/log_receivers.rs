@@ -99,7 +99,18 @@ async fn receivers_get_what_was_asked_for_and_no_client_forges_it() {
     );
     send(&agent, format!("{head}{FORGED}\r\n\r\n").as_bytes()).await;
     let head = "GET /%ff HTTP/1.1\r\nhost: bytes.test\r\nconnection: close\r\nx-tenant: ";
-    send(&agent, &[head.as_bytes(), BYTES, b"\r\nuser-agent: ", BYTES, b"\r\n\r\n"].concat()).await;
+    send(
+        &agent,
+        &[
+            head.as_bytes(),
+            BYTES,
+            b"\r\nuser-agent: ",
+            BYTES,
+            b"\r\n\r\n",
+        ]
+        .concat(),
+    )
+    .await;
     let path = [b"/%00", BYTES].concat();
     let refused = http2::ask(agent.address(80), HOST, &path, BYTES).await;
     refused.expect("a connection");
@@ -137,7 +148,12 @@ async fn receivers_get_what_was_asked_for_and_no_client_forges_it() {
         checks.same("agent", forged.attribute("user_agent"), Some(FORGED));
         // It has no text to be found by.
         let bytes = collecting.record(path, "host", "bytes.test").await;
-        for (name, value) in [("status", Some("404")), ("path", None), ("user_agent", None), ("tenant", None)] {
+        for (name, value) in [
+            ("status", Some("404")),
+            ("path", None),
+            ("user_agent", None),
+            ("tenant", None),
+        ] {
             checks.same(name, bytes.attribute(name), value);
         }
         let connection = collecting.record(path, "protocol", "tcp").await;

@@ -4,11 +4,12 @@
 
 use envoy_types::pb::envoy::config::accesslog::v3::{
     AccessLogFilter, AndFilter, ComparisonFilter, DurationFilter, HeaderFilter, OrFilter,
-    RuntimeFilter, StatusCodeFilter,
-    access_log_filter::FilterSpecifier, comparison_filter::Op,
+    RuntimeFilter, StatusCodeFilter, access_log_filter::FilterSpecifier, comparison_filter::Op,
 };
 use envoy_types::pb::envoy::config::core::v3::RuntimeUInt32;
-use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier};
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, header_matcher::HeaderMatchSpecifier,
+};
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::AccessLog as AccessLogRules;
 

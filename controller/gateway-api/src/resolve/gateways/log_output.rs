@@ -86,7 +86,10 @@ pub(super) fn check<'w>(
             }
         }
     }
-    let by_otlp = output.sinks.iter().any(|it| it.protocol() != Protocol::Envoy);
+    let by_otlp = output
+        .sinks
+        .iter()
+        .any(|it| it.protocol() != Protocol::Envoy);
     let extra = output.form.iter().flat_map(|form| &form.extra);
     for field in extra.filter(|_| by_otlp) {
         if let Some(Source::ResponseHeader(_)) = field.source {
