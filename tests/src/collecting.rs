@@ -76,7 +76,7 @@ pub struct Collecting {
 struct Collected {
     spans: Vec<Span>,
     records: Vec<Record>,
-    /// Why messages could not be read.
+    /// Reasons for which messages could not be read.
     faults: Vec<String>,
 }
 

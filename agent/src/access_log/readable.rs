@@ -9,7 +9,7 @@ use super::LogEntry;
 /// Lines one after another that are no objects, from which on a log counts as text.
 const FOREIGN: u64 = 3;
 
-/// What the lines of one log have been until now.
+/// Record of what the lines of one log have been until now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readability {
     /// Lines since the last one that was an object.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{
-    Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, PathMatch, Port,
+    Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, LogOutput, LogSink, PathMatch, Port,
     Route, RouteTable, Snapshot, VirtualHost, WeightedBackend, path_match::Kind, route::Action,
 };
 
@@ -162,13 +162,16 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         tracing: tracing
             .clone()
             .filter(|tracing| !gone.backends.contains(tracing.backend.as_str())),
-        log_output: log_output.clone().map(|mut output| {
-            output
-                .sinks
-                .retain(|sink| !gone.backends.contains(sink.backend.as_str()));
-            output
-        }),
+        log_output: log_output
+            .clone()
+            .map(|output| without_sinks(output, &gone)),
     }
+}
+
+fn without_sinks(mut output: LogOutput, gone: &Gone<'_>) -> LogOutput {
+    let is_gone = |sink: &LogSink| gone.backends.contains(sink.backend.as_str());
+    output.sinks.retain(|sink| !is_gone(sink));
+    output
 }
 
 fn without_client_key(backend: &Backend, gone: &Gone<'_>) -> Backend {

@@ -3,12 +3,17 @@
 //! It must never leave out what no rule leaves out: a rule that says nothing of a kind of traffic has no effect on it.
 
 use envoy_types::pb::envoy::config::accesslog::v3::{
-    AccessLogFilter, ComparisonFilter, DurationFilter, OrFilter, RuntimeFilter, StatusCodeFilter,
-    access_log_filter::FilterSpecifier, comparison_filter::Op,
+    AccessLogFilter, AndFilter, ComparisonFilter, DurationFilter, HeaderFilter, OrFilter,
+    RuntimeFilter, StatusCodeFilter, access_log_filter::FilterSpecifier, comparison_filter::Op,
 };
 use envoy_types::pb::envoy::config::core::v3::RuntimeUInt32;
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, header_matcher::HeaderMatchSpecifier,
+};
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::AccessLog as AccessLogRules;
+
+use crate::wrappers;
 
 /// Kind of what a line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,18 +56,42 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
             use_independent_randomness: true,
         })
     });
-    let mut filters: Vec<AccessLogFilter> = [status, duration, share]
-        .into_iter()
-        .flatten()
-        .map(|filter| AccessLogFilter {
-            filter_specifier: Some(filter),
-        })
-        .collect();
+    let filters = [status, duration, share].into_iter().flatten();
+    any(filters.map(specified).collect())
+}
+
+/// Returns the filter that lets through what each of these does; none if there are none.
+pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
-        _ => Some(AccessLogFilter {
-            filter_specifier: Some(FilterSpecifier::OrFilter(OrFilter { filters })),
+        _ => Some(specified(FilterSpecifier::AndFilter(AndFilter { filters }))),
+    }
+}
+
+/// Returns the filter that lets through what one of these does; none if there are none.
+pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
+    match filters.len() {
+        0 | 1 => filters.pop(),
+        _ => Some(specified(FilterSpecifier::OrFilter(OrFilter { filters }))),
+    }
+}
+
+/// Returns the filter that lets requests through of which this header is ASCII, or missing; or all others.
+pub(super) fn is_ascii(header: &str, expected: bool) -> AccessLogFilter {
+    let ascii = wrappers::matching("[\\t -~]*");
+    specified(FilterSpecifier::HeaderFilter(HeaderFilter {
+        header: Some(HeaderMatcher {
+            name: header.to_owned(),
+            invert_match: !expected,
+            treat_missing_header_as_empty: true,
+            header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(ascii)),
         }),
+    }))
+}
+
+fn specified(filter: FilterSpecifier) -> AccessLogFilter {
+    AccessLogFilter {
+        filter_specifier: Some(filter),
     }
 }
 

@@ -35,6 +35,24 @@ impl LoggedValue {
             Self::Number(number) => number.to_string(),
         }
     }
+
+    /// Returns the header of the request that it has the text of, if clients may put any bytes there.
+    pub(super) fn request_header(&self) -> Option<String> {
+        let Self::Format(format) = self else {
+            return None;
+        };
+        if format.starts_with("%PATH(") {
+            return Some(":path".to_owned());
+        }
+        let (name, _) = format.strip_prefix("%REQ(")?.split_once(')')?;
+        // Envoy refuses requests whose method or host is no ASCII.
+        (!name.starts_with(':')).then(|| name.to_ascii_lowercase())
+    }
+
+    /// Returns true if it has the text of a header of the answer.
+    pub(super) fn is_of_answer(&self) -> bool {
+        matches!(self, Self::Format(format) if format.starts_with("%RESP("))
+    }
 }
 
 /// Facts that a line may say of one kind of traffic at one place.

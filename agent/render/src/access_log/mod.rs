@@ -78,11 +78,14 @@ fn logs(
     let sent = sinks
         .iter()
         .filter(|sink| context.has_cluster(&sink.backend))
-        .filter_map(|sink| receivers::log(sink, traffic, &line, form, context.gateway));
-    let filter = filter::of(rules, traffic);
-    let logs = written.into_iter().chain(sent).map(|log| AccessLog {
-        filter: filter.clone(),
-        ..log
+        .flat_map(|sink| receivers::logs(sink, traffic, &line, form, context.gateway));
+    let chosen = filter::of(rules, traffic);
+    let logs = written.into_iter().chain(sent).map(|log| {
+        let filters = chosen.iter().cloned().chain(log.filter.clone());
+        AccessLog {
+            filter: filter::all(filters.collect()),
+            ..log
+        }
     });
     logs.collect()
 }

@@ -2,6 +2,8 @@
 //!
 //! It must never have a request wait for a receiver, nor let lines that wait for one take memory without a bound.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use envoy_types::pb::envoy::config::accesslog::v3::AccessLog;
 use envoy_types::pb::envoy::config::core::v3::ApiVersion;
 use envoy_types::pb::envoy::extensions::access_loggers::grpc::v3::{
@@ -20,7 +22,7 @@ use sesame_proto::schema::{
     ExtraField, LineForm, LogSink, extra_field::Source, log_sink::Protocol,
 };
 
-use super::filter::TrafficKind;
+use super::filter::{self, TrafficKind};
 use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::{collectors, wrappers};
@@ -32,32 +34,70 @@ const FLUSH_MS: u64 = 1_000;
 /// Bytes of lines that gather in each worker; more are sent at once, or dropped if the receiver takes none.
 const MOST_GATHERED: u32 = 64 * 1024;
 
-/// Returns the log that is sent to a receiver; none if this version does not know its protocol.
-pub(super) fn log(
+/// Returns the logs that are sent to a receiver; none if this version does not know its protocol.
+pub(super) fn logs(
     sink: &LogSink,
     traffic: TrafficKind,
     line: &LogLine,
     form: &LineForm,
     gateway: &str,
-) -> Option<AccessLog> {
+) -> Vec<AccessLog> {
     let LogSink {
         backend: _,
         protocol,
         headers: _,
     } = sink;
-    Some(match Protocol::try_from(*protocol).ok()? {
-        Protocol::Otlp => records(sink, false, line, form, gateway),
-        Protocol::OtlpHttp => records(sink, true, line, form, gateway),
-        Protocol::Envoy => messages(sink, traffic, line, form, gateway),
-    })
+    match Protocol::try_from(*protocol) {
+        Ok(Protocol::Otlp) => records(sink, false, line, form, gateway),
+        Ok(Protocol::OtlpHttp) => records(sink, true, line, form, gateway),
+        Ok(Protocol::Envoy) => vec![messages(sink, traffic, line, form, gateway)],
+        Err(_) => Vec::new(),
+    }
 }
 
-/// Returns the log of OTLP: a record for each line, whose attributes are its fields.
+/// Returns the logs of OTLP: a record for each line, whose attributes are its fields.
+///
+/// Envoy sends bytes as they are that are no UTF-8, and receivers refuse the whole message for it, with the lines of others. So
+/// requests that have other than ASCII in a header that is sent have a log of their own, without such headers; and headers of
+/// answers, of which no log can be chosen, are sent by none.
 fn records(
     sink: &LogSink,
     http: bool,
     line: &LogLine,
     form: &LineForm,
+    gateway: &str,
+) -> Vec<AccessLog> {
+    let mut fields = line.object(form);
+    fields.retain(|_, value| !value.is_of_answer());
+    let headers: BTreeSet<String> = fields
+        .values()
+        .filter_map(LoggedValue::request_header)
+        .collect();
+    let filters = |expected: bool| {
+        let filters = headers.iter();
+        filters
+            .map(|name| filter::is_ascii(name, expected))
+            .collect()
+    };
+    let whole = AccessLog {
+        filter: filter::all(filters(true)),
+        ..of_attributes(sink, http, &fields, gateway)
+    };
+    if headers.is_empty() {
+        return vec![whole];
+    }
+    fields.retain(|_, value| value.request_header().is_none());
+    let rest = AccessLog {
+        filter: filter::any(filters(false)),
+        ..of_attributes(sink, http, &fields, gateway)
+    };
+    vec![whole, rest]
+}
+
+fn of_attributes(
+    sink: &LogSink,
+    http: bool,
+    fields: &BTreeMap<String, LoggedValue>,
     gateway: &str,
 ) -> AccessLog {
     let (backend, headers) = (&sink.backend, &sink.headers);
@@ -67,10 +107,9 @@ fn records(
     } else {
         (Some(collectors::grpc_service(backend, headers)), None)
     };
-    let attributes = line
-        .object(form)
-        .into_iter()
-        .map(|(name, value)| attribute(&name, value.format()));
+    let attributes = fields
+        .iter()
+        .map(|(name, value)| attribute(name, value.format()));
     // No format: what belongs to all lines is as it is.
     let service = attribute("service.name", collectors::host(gateway));
     let config = OpenTelemetryAccessLogConfig {

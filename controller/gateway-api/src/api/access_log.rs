@@ -1,9 +1,47 @@
 //! Access logs as a SesameConfiguration says them.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
 
-use super::{AccessLogFormatType, AccessLogProtocol, CollectorRef, Header, LoggedQueries};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::enums::open_enum;
+use super::{CollectorRef, Header};
+
+open_enum! {
+    /// Form of the lines of an access log.
+    AccessLogFormatType {
+        /// An object a line.
+        Json = "JSON",
+        /// Values with tabs between them.
+        Text = "Text",
+    }
+}
+
+open_enum! {
+    /// Protocol by which lines are sent.
+    AccessLogProtocol {
+        /// OpenTelemetry's.
+        Otlp = "OTLP",
+        /// Envoy's access log service.
+        EnvoyAls = "EnvoyALS",
+    }
+}
+
+impl Default for AccessLogProtocol {
+    fn default() -> Self {
+        Self::Otlp
+    }
+}
+
+open_enum! {
+    /// Treatment of queries of logged requests.
+    LoggedQueries {
+        /// They are sent along.
+        Included = "Included",
+    }
+}
 
 /// Rules for what of the traffic is logged: everything by default. Where `minStatus`, `minDuration` or `percent` are set, only what one of
 /// them chooses.

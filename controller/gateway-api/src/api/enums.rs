@@ -89,6 +89,7 @@ macro_rules! open_enum {
         }
     };
 }
+pub(super) use open_enum;
 
 open_enum! {
     /// `Listener.protocol`.
@@ -187,40 +188,6 @@ open_enum! {
     SubjectAltNameType {
         Hostname = "Hostname",
         Uri = "URI",
-    }
-}
-
-open_enum! {
-    /// Form of the lines of an access log.
-    AccessLogFormatType {
-        /// An object a line.
-        Json = "JSON",
-        /// Values with tabs between them.
-        Text = "Text",
-    }
-}
-
-open_enum! {
-    /// Protocol by which lines are sent.
-    AccessLogProtocol {
-        /// OpenTelemetry's.
-        Otlp = "OTLP",
-        /// Envoy's access log service.
-        EnvoyAls = "EnvoyALS",
-    }
-}
-
-impl Default for AccessLogProtocol {
-    fn default() -> Self {
-        Self::Otlp
-    }
-}
-
-open_enum! {
-    /// Treatment of queries of logged requests.
-    LoggedQueries {
-        /// They are sent along.
-        Included = "Included",
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! It must never send anything to what the one that refers to it may not refer to.
 
+use super::tracing::{self, TracedGateway};
+use super::{CheckedGateway, ReferencedObjects, log_output};
 use crate::api::CollectorRef;
 use crate::resolve::backends::{BackendTarget, Backends, PolicedBackend, ResolvedRef};
 use crate::resolve::context::ResolveContext;
@@ -40,5 +42,29 @@ pub(super) fn find<'w>(
     match target? {
         BackendTarget::Backend(backend) => Ok(FoundCollector { backend, http }),
         BackendTarget::Refused(why) => Err((Reason::Invalid, why)),
+    }
+}
+
+impl<'w> CheckedGateway<'w> {
+    /// Sets its tracing and its access log.
+    pub(super) fn collect(
+        &mut self,
+        cx: &ResolveContext<'w, '_>,
+        references: &mut ReferencedObjects<'_, 'w, '_>,
+    ) {
+        let meshed = self.mesh.is_some();
+        let traced = TracedGateway {
+            metadata: self.metadata,
+            merged: self.merged.as_ref(),
+            meshed,
+            configured: self.settings.tracing.as_ref(),
+        };
+        let (policies, backends) = (references.telemetry_policies, &mut *references.backends);
+        let (tracing, fault) = tracing::check(&traced, policies, backends, cx);
+        let (log, faults) = log_output::check(&self.settings.log, meshed, backends, cx);
+        self.tracing = tracing;
+        self.log = log;
+        self.not_understood.extend(fault);
+        self.not_understood.extend(faults);
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! A receiver that cannot be used is sent nothing, the others are, requests go on, and the Gateway's status says why.
 
-use sesame_proto::schema::{LogOutput, log_sink::Protocol};
+use sesame_proto::schema::{LogOutput, LogSink, extra_field::Source, log_sink::Protocol};
 
 use super::collectors::{self, FoundCollector};
-use crate::api::SESAME_GROUP;
+use crate::api::{LogReceiver, SESAME_GROUP};
 use crate::resolve::backends::{Backends, PolicedBackend};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
@@ -43,49 +43,68 @@ pub(super) fn check<'w>(
     };
     let (mut policed, mut faults) = (Vec::new(), Vec::new());
     if let Some(ConfiguredSinks { namespace, sinks }) = sinks {
-        let referrer = || Referrer {
-            group: SESAME_GROUP,
-            kind: Kind::SesameConfiguration.as_str(),
-            namespace,
-        };
         for (i, sink) in sinks.iter().enumerate() {
-            // They have been checked.
-            let Ok(mut read) = access_log::read_sink(sink) else {
-                continue;
-            };
-            let mut fault = |field: &str, why: &str| {
-                faults.push(format!(
-                    "spec.accessLog.sinks[{i}].{field} of a SesameConfiguration: {why}; no lines are sent there"
-                ));
-            };
-            let reference = &sink.backend_ref;
-            let what = "an access log over the network";
-            match collectors::find(
-                reference,
-                referrer(),
-                meshed,
-                what,
-                &mut policed,
-                backends,
-                cx,
-            ) {
-                Ok(FoundCollector { backend, http }) => {
-                    match (read.protocol(), http) {
-                        (Protocol::Otlp, true) => read.set_protocol(Protocol::OtlpHttp),
-                        (Protocol::Envoy, true) => {
-                            let why = "EnvoyALS is spoken over gRPC, which appProtocol of the port excludes; remove that, or use OTLP";
-                            fault("protocol", why);
-                            continue;
-                        }
-                        (_, _) => {}
-                    }
-                    read.backend = backend;
-                    output.sinks.push(read);
-                }
-                Err((_, why)) => fault("backendRef", &why),
+            match find(sink, namespace, meshed, &mut policed, backends, cx) {
+                Ok(found) => output.sinks.extend(found),
+                Err(why) => faults.push(format!(
+                    "spec.accessLog.sinks[{i}].{why}; no lines are sent there"
+                )),
             }
         }
     }
+    faults.extend(unsent_fields(&output));
     let output = (output != LogOutput::default()).then_some(output);
     (GatewayLog { output, policed }, faults)
+}
+
+/// Finds a receiver; the error begins with the field below it. None is there if the receiver has a fault that has been told.
+fn find<'w>(
+    sink: &LogReceiver,
+    namespace: &str,
+    meshed: bool,
+    policed: &mut Vec<PolicedBackend<'w>>,
+    backends: &mut Backends<'w>,
+    cx: &ResolveContext<'w, '_>,
+) -> Result<Option<LogSink>, String> {
+    let Ok(mut read) = access_log::read_sink(sink) else {
+        return Ok(None);
+    };
+    let referrer = Referrer {
+        group: SESAME_GROUP,
+        kind: Kind::SesameConfiguration.as_str(),
+        namespace,
+    };
+    let (reference, what) = (&sink.backend_ref, "an access log over the network");
+    let found = collectors::find(reference, referrer, meshed, what, policed, backends, cx);
+    let FoundCollector { backend, http } =
+        found.map_err(|(_, why)| format!("backendRef of a SesameConfiguration: {why}"))?;
+    match (read.protocol(), http) {
+        (Protocol::Otlp, true) => read.set_protocol(Protocol::OtlpHttp),
+        (Protocol::Envoy, true) => {
+            return Err(
+                "protocol of a SesameConfiguration: EnvoyALS is spoken over gRPC, which appProtocol of the port excludes; remove that, or \
+                 use OTLP"
+                    .to_owned(),
+            );
+        }
+        (_, _) => {}
+    }
+    read.backend = backend;
+    Ok(Some(read))
+}
+
+/// Returns a message for each field that some receiver is not sent.
+fn unsent_fields(output: &LogOutput) -> impl Iterator<Item = String> {
+    let mut sinks = output.sinks.iter();
+    let by_otlp = sinks.any(|sink| sink.protocol() != Protocol::Envoy);
+    let extra = output.form.iter().flat_map(|form| &form.extra);
+    let unsent = extra
+        .filter(move |field| by_otlp && matches!(field.source, Some(Source::ResponseHeader(_))));
+    unsent.map(|field| {
+        format!(
+            "spec.accessLog.format.extraFields of a SesameConfiguration: {:?} is a header of the answer, which may be no text: it is not \
+             sent by OTLP",
+            field.name
+        )
+    })
 }

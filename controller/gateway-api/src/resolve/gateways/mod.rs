@@ -31,7 +31,7 @@ use self::mesh_policies::MeshPolicies;
 use self::own_settings::OwnSettings;
 pub(crate) use self::parent_listeners::ParentListeners;
 use self::telemetry_policies::TelemetryPolicies;
-use self::tracing::{GatewayTracing, TracedGateway};
+use self::tracing::GatewayTracing;
 use crate::api::{
     Gateway, GatewaySpec, GatewayTls, ListenerSet, Metadata, NamespacedName, PublishingType,
 };
@@ -124,6 +124,7 @@ pub(crate) fn check_all<'w>(
         compare(together);
     }
     for gateway in &mut checked {
+        gateway.collect(cx, references);
         gateway.terminate(cx, references);
     }
     let mut ordered = merged::by_order(&mut checked, CheckedGateway::envoys);
@@ -285,7 +286,7 @@ impl<'w> CheckedGateway<'w> {
         NamespacedName::new(self.owner.namespace, self.owner.name)
     }
 
-    /// Sets its tracing, its access log, and the TLS termination and the filters of its listeners and of its ListenerSets'.
+    /// Sets the TLS termination and the filters of its listeners and of its ListenerSets'.
     fn terminate(
         &mut self,
         cx: &mut ResolveContext<'w, '_>,
@@ -298,28 +299,8 @@ impl<'w> CheckedGateway<'w> {
             own,
             frontend,
             mesh,
-            metadata,
-            merged,
-            settings,
-            tracing,
-            log,
-            not_understood,
             ..
         } = self;
-        let traced = TracedGateway {
-            metadata,
-            merged: merged.as_ref(),
-            meshed: mesh.is_some(),
-            configured: settings.tracing.as_ref(),
-        };
-        let (policies, backends) = (references.telemetry_policies, &mut *references.backends);
-        let (found, fault) = tracing::check(&traced, policies, backends, cx);
-        *tracing = found;
-        not_understood.extend(fault);
-        let backends = &mut *references.backends;
-        let (found, faults) = log_output::check(&settings.log, mesh.is_some(), backends, cx);
-        *log = found;
-        not_understood.extend(faults);
         let sets = sets.iter().map(|set| (&set.owner, set.range.clone()));
         for (owner, range) in std::iter::once((&*owner, 0..*own)).chain(sets) {
             for listener in listeners.get_mut(range).unwrap_or_default() {
