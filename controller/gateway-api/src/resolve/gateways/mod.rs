@@ -19,7 +19,7 @@ pub(crate) mod single;
 pub(crate) mod telemetry_policies;
 pub(crate) mod tracing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use self::addresses::GatewayAddresses;
 use self::classes::{CheckedClass, Classes};
