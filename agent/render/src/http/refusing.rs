@@ -1,6 +1,8 @@
 //! Answers that stand for routes which may protect something and cannot be said: what they match must not be another route's, which
 //! may not ask. Must never match less than the route does.
 
+use std::collections::BTreeMap;
+
 use envoy_types::pb::envoy::config::route::v3::{Route as EnvoyRoute, RouteMatch};
 use sesame_proto::expressions::fixed_path;
 use sesame_proto::refusal;
@@ -30,7 +32,7 @@ pub(crate) fn instead_of(route: &Route) -> Option<RenderedRoute> {
             action: Some(answer(refusal::HTTP)),
             ..Default::default()
         },
-        filters: Default::default(),
+        filters: BTreeMap::new(),
     })
 }
 
