@@ -198,6 +198,7 @@ async fn no_change_and_no_request_waits_for_a_collector_that_is_away_or_silent()
         .start(&[("all.yaml", &yaml(&objects))]);
     let request = agent.get(80, "all.test", "/");
     agent.wait_ok(&request).await;
+    with_route(&agent, "/first");
     collecting.wait_trace("any", |_| true).await;
     let address: SocketAddr = collecting.address();
     let load = Load::start(&Plan::new(vec![request]));

@@ -56,15 +56,9 @@ pub(super) async fn run(
     let _locks = locked(&directories)?;
     let (released, accepts) = watch::channel(0);
     let sealing = prepare_sealing(&options, &directories).await;
-    let spans = spans(&options)?;
-    let inputs = (
-        released,
-        live.subscribe(),
-        Arc::clone(&sealing),
-        spans.clone(),
-    );
+    let inputs = (released, live.subscribe(), Arc::clone(&sealing));
     let settings = instance_settings(&options, &directories, inputs).await?;
-    let launcher = settings.launcher.clone();
+    let (launcher, spans) = (settings.launcher.clone(), settings.spans.clone());
     shutdown::await_launcher(&launcher).await;
 
     let (accepted, held) = accepted::load_all(&directories, &sealing);
@@ -99,8 +93,7 @@ pub(super) async fn run(
         spans,
     };
     let services = Services::start(&options, &directories, inputs).await?;
-    let settings = live.subscribe();
-    let unit = Unit::new(options.drain);
+    let (settings, unit) = (live.subscribe(), Unit::new(options.drain));
     let reloader = Reloader {
         reader,
         started,
@@ -185,11 +178,10 @@ fn local_files(
 async fn instance_settings(
     options: &Arc<RunOptions>,
     directories: &Directories,
-    (released, live, sealing, spans): (
+    (released, live, sealing): (
         watch::Sender<u64>,
         watch::Receiver<LiveSettings>,
         Arc<SealingKeys>,
-        Spans,
     ),
 ) -> anyhow::Result<InstanceSettings> {
     let binary = envoy::locate::locate(options.envoy.as_deref())?;
@@ -204,7 +196,7 @@ async fn instance_settings(
         live,
         tickets: tickets(options, directories)?,
         sealing,
-        spans,
+        spans: spans(options)?,
     })
 }
 

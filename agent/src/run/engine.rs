@@ -123,6 +123,7 @@ impl Engine {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
             };
+            self.times.read();
             self.take(&scan, &change, Timestamp::now());
             note_polling(&self.known, &watch);
             if let Err(error) = self.manifests.persist_last_good() {
@@ -197,7 +198,6 @@ impl Engine {
             return;
         }
         let before = self.known.borrow().gateways.clone();
-        self.times.read();
         let (mut offers, statuses) = match self.resolve_changes(scan, &before) {
             Some((offers, statuses)) => (offers, ResolvedStatuses::Routes(statuses)),
             None => self.resolve(&before),
@@ -222,9 +222,7 @@ impl Engine {
             let (origin, now) = (Origin::Source(&cause), Instant::now());
             let mut gateways = render_all(&offers, &self.host, &before, origin, now);
             keep(&orphans, &before, &mut gateways);
-            let receipts = BTreeMap::new();
-            self.times
-                .rendered(&before, &gateways, &receipts, &scan.changed);
+            self.times.rendered_here(&before, &gateways, &scan.changed);
             gateways
         };
         report_changes(&before, &gateways);

@@ -71,6 +71,11 @@ impl EngineTimes {
         self.resolved = Some(SystemTime::now());
     }
 
+    /// As [`EngineTimes::rendered`], where no manifest has come from a cluster.
+    pub(super) fn rendered_here(&self, before: &Targets, now: &Targets, objects: &[ObjectKey]) {
+        self.rendered(before, now, &BTreeMap::new(), objects);
+    }
+
     /// Gives each target that was not there `before` the times of its change, now that all of them are rendered.
     pub(super) fn rendered(
         &self,
@@ -237,16 +242,13 @@ impl InstanceSpans {
             rendered,
         } = times;
         let parent = times.parent(trace);
-        let whole = match version {
-            Some(_) => trace.span("host", trace.id().root(), (*seen, ended)),
-            None => {
-                let root = trace.root((*seen, ended));
-                let root = root.number("sesame.changes", *count);
-                named
-                    .iter()
-                    .take(1)
-                    .fold(root, |root, object| root.text("sesame.object", object))
-            }
+        let whole = if version.is_some() {
+            trace.span("host", trace.id().root(), (*seen, ended))
+        } else {
+            let root = trace.root((*seen, ended));
+            let root = root.number("sesame.changes", *count);
+            let first = named.iter().take(1);
+            first.fold(root, |root, object| root.text("sesame.object", object))
         };
         self.spans.send(whole.failed(failure));
         for object in named {

@@ -108,14 +108,14 @@ impl SnapshotPublisher {
         let plans = plan(published, desired);
         forget_settled(retries, &self.failures, &plans);
         let changes = &self.replica.changes;
-        let mut changed = changes.take(|| revisions(desired));
+        let mut under_way = changes.take(|| revisions(desired));
         let planned: BTreeSet<&NamespacedName> = plans
             .iter()
             .filter_map(|plan| plan.owner.as_ref())
             .map(|owner| &owner.gateway)
             .collect();
         // What is published already, because it has changed and changed back, is no change.
-        changed.retain(|name, _| planned.contains(name));
+        under_way.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
             retries.get(&name).is_none_or(|retry| retry.at <= now)
@@ -128,7 +128,7 @@ impl SnapshotPublisher {
         for outcome in outcomes {
             let gateway = outcome.gateway.as_ref();
             if let (Some(gateway), Some((version, steps))) = (gateway, &outcome.manifest)
-                && let Some(change) = changed.remove(gateway)
+                && let Some(change) = under_way.remove(gateway)
             {
                 changes.published(gateway, &change, *version, steps);
             }
@@ -137,7 +137,7 @@ impl SnapshotPublisher {
             }
             note_failure(retries, &self.failures, outcome.gateway, outcome.failure);
         }
-        for (gateway, change) in changed {
+        for (gateway, change) in under_way {
             changes.give_back(&gateway, change);
         }
         retries.retain(|gateway, _| {
