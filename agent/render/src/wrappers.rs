@@ -90,3 +90,13 @@ pub(crate) fn socket(address: IpAddr, port: u32, protocol: socket_address::Proto
         })),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_percent_sign_is_no_format() {
+        assert_eq!(literal("a%PROTOCOL%b"), "a%%PROTOCOL%%b");
+    }
+}

@@ -98,3 +98,33 @@ pub(super) const SESSION: Fields = &[
     (Fact::ClientAddress, "%DOWNSTREAM_REMOTE_ADDRESS%"),
     (Fact::BackendAddress, "%UPSTREAM_HOST%"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_may_be_a_secret_is_read() {
+        for (fact, format) in [REQUEST, CONNECTION, SESSION].concat() {
+            for secret in [
+                "AUTHORIZATION",
+                "COOKIE",
+                "X-API-KEY",
+                "PATH(WQ",
+                "(:PATH",
+                "RESP(",
+            ] {
+                assert!(!format.to_uppercase().contains(secret), "{fact:?}: {format}");
+            }
+            // Text that a client chooses has an end.
+            let chosen = ["%REQ(", "%PATH("];
+            if chosen.iter().any(|start| format.starts_with(start)) {
+                let end = format
+                    .rsplit_once("):")
+                    .and_then(|(_, end)| end.strip_suffix('%'));
+                let bytes: usize = end.expect(format).parse().expect(format);
+                assert!(bytes <= 1024, "{fact:?}: {format}");
+            }
+        }
+    }
+}

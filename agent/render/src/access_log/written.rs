@@ -126,6 +126,7 @@ struct LineObject {
 
 #[cfg(test)]
 mod tests {
+    use envoy_types::pb::envoy::config::accesslog::v3::access_log::ConfigType;
     use envoy_types::pb::envoy::config::core::v3::substitution_format_string::Format;
     use envoy_types::pb::envoy::extensions::access_loggers::file::v3::file_access_log::AccessLogFormat;
 
@@ -164,36 +165,6 @@ mod tests {
         assert_eq!(object.fields.len(), fields.len());
         for (name, text) in fields {
             assert_eq!(object.fields[name], value(text));
-        }
-    }
-
-    #[test]
-    fn a_name_with_a_percent_sign_is_no_format() {
-        assert_eq!(escaped("a%PROTOCOL%b"), "a%%PROTOCOL%%b");
-    }
-
-    #[test]
-    fn nothing_that_may_be_a_secret_is_read() {
-        for (name, format) in [REQUEST, CONNECTION, SESSION].concat() {
-            for secret in [
-                "AUTHORIZATION",
-                "COOKIE",
-                "X-API-KEY",
-                "PATH(WQ",
-                "(:PATH",
-                "RESP(",
-            ] {
-                assert!(!format.to_uppercase().contains(secret), "{name}: {format}");
-            }
-            // Text that a client chooses has an end.
-            let chosen = ["%REQ(", "%PATH("];
-            if chosen.iter().any(|start| format.starts_with(start)) {
-                let end = format
-                    .rsplit_once("):")
-                    .and_then(|(_, end)| end.strip_suffix('%'));
-                let bytes: usize = end.expect(format).parse().expect(format);
-                assert!(bytes <= 1024, "{name}: {format}");
-            }
         }
     }
 }
