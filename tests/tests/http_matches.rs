@@ -6,7 +6,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::backends::start_served;
 use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, yaml};
+use sesame_tests::manifests::{edge, http_listener, http_route, on_listener, path, rule_to, yaml};
 
 /// Backends, one for each rule of a route: the one that answers tells the rule that matched.
 const BACKENDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -24,11 +24,15 @@ async fn requests_reach_the_rule_that_the_specification_says() {
     precedence(&agent, &mut checks).await;
     precedence_across_routes(&agent, &mut checks).await;
     fall_through(&agent, &mut checks).await;
+    same_intersection(&agent, &mut checks).await;
     checks.finish();
 }
 
 async fn start() -> (AgentUnderTest, Vec<Backend>) {
-    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let mut objects = edge(&[
+        http_listener("http", 80, ""),
+        http_listener("same", 80, "same.test"),
+    ]);
     // A route asks for such a name.
     objects[1]["metadata"]["annotations"] = json!({"projectsesame.io/header-underscores": "allow"});
     let backends = start_served(&BACKENDS, &mut objects).await;
@@ -40,6 +44,7 @@ async fn start() -> (AgentUnderTest, Vec<Backend>) {
     objects.extend(precedence_routes());
     objects.extend(competing_routes());
     objects.extend(fall_through_routes());
+    objects.extend(same_intersection_routes());
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     (agent, backends)
 }
@@ -491,4 +496,20 @@ async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
         .await;
     let h2: Request = get("x.fall.test", "/b").http2();
     checks.backend(h2, "b").await;
+}
+
+/// On this listener both have the same hostname: their own decide, before their names and their matches.
+fn same_intersection_routes() -> Vec<Value> {
+    let wide = ["/cart/new", "/else"].map(|at| path("Exact", at));
+    let wide = http_route("a-wide", &["*.test"], &[rule_to("a", &wide)]);
+    let exact = one("b-exact", "same.test", "b", path("PathPrefix", "/cart"));
+    vec![on_listener(wide, "same"), on_listener(exact, "same")]
+}
+
+async fn same_intersection(agent: &AgentUnderTest, checks: &mut Checks) {
+    let get = |path: &str| agent.get(80, "same.test", path);
+    checks.backend(get("/cart/new"), "b").await;
+    // Of what the exact one does not match the wide one decides.
+    checks.backend(get("/else"), "a").await;
+    checks.status(get("/nothing"), 404).await;
 }

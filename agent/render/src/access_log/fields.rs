@@ -114,7 +114,10 @@ mod tests {
                 "(:PATH",
                 "RESP(",
             ] {
-                assert!(!format.to_uppercase().contains(secret), "{fact:?}: {format}");
+                assert!(
+                    !format.to_uppercase().contains(secret),
+                    "{fact:?}: {format}"
+                );
             }
             // Text that a client chooses has an end.
             let chosen = ["%REQ(", "%PATH("];
