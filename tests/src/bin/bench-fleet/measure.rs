@@ -1,4 +1,4 @@
-//! What is measured of one size, in order.
+//! Measures one size, step by step.
 
 use std::time::{Duration, Instant};
 
