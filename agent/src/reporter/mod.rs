@@ -50,12 +50,12 @@ pub trait HostReports: Send {
 }
 
 /// A task that writes reports.
-pub struct Reporter {
+pub struct ReportWriter {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-impl Reporter {
+impl ReportWriter {
     /// Starts the task, which reports to where the newest of these clients leads.
     pub fn start(
         settings: &ClusterSettings,

@@ -111,12 +111,7 @@ impl StatusReporter {
             while let Ok(event) = heard.try_recv() {
                 agents.take(event, Moment::now());
             }
-            if agents.wants_sum(pace.allows(Instant::now())) {
-                let began = Instant::now();
-                let gateways = agents.sum_up(Moment::now());
-                backlog.touch(gateways);
-                pace.summed(began, Instant::now());
-            }
+            sum_up(&mut agents, &mut pace, &mut backlog);
             if let Some(hosts) = agents.take_endpoints() {
                 replace(&self.hosts, hosts);
             }
@@ -245,5 +240,15 @@ impl StatusReporter {
             backlog.open.remove(&key);
         }
         next
+    }
+}
+
+/// Sums up the reports that have come, if that may be done by now.
+fn sum_up(agents: &mut Agents, pace: &mut SummaryPace, backlog: &mut Backlog) {
+    let began = Instant::now();
+    if agents.wants_sum(pace.allows(began)) {
+        let gateways = agents.sum_up(Moment::now());
+        backlog.touch(gateways);
+        pace.summed(began, Instant::now());
     }
 }

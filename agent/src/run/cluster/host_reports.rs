@@ -1,4 +1,4 @@
-//! What this host reports to the cluster: the observations of its instances, as they are now.
+//! Makes the reports of this host to the cluster from the observations of its instances, as they are now.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::Clients;
 use super::host_status::{HostInventory, host_status, unserved_status};
 use crate::host::limits;
-use crate::reporter::{DEFAULT_PERIOD, HostReports, Reporter};
+use crate::reporter::{DEFAULT_PERIOD, HostReports, ReportWriter};
 use crate::run::addresses::host as host_addresses;
 use crate::run::engine::SourceState;
 use crate::run::observed::AllObserved;
@@ -28,7 +28,7 @@ pub(in crate::run) fn start_reporter(
     known: watch::Receiver<SourceState>,
     observed: watch::Receiver<AllObserved>,
     spans: Spans,
-) -> Reporter {
+) -> ReportWriter {
     let reports = ObservedReports {
         known,
         all: observed,
@@ -43,7 +43,7 @@ pub(in crate::run) fn start_reporter(
         },
         live,
     };
-    Reporter::start(settings, clients, reports)
+    ReportWriter::start(settings, clients, reports)
 }
 
 /// Returns the addresses where clients reach this host, by the settings that there are now.

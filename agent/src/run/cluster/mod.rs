@@ -19,7 +19,7 @@ pub(super) use self::signing::{SignerRequest, sign};
 use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::source::thread;
-pub(super) use crate::reporter::Reporter;
+pub(super) use crate::reporter::ReportWriter as Reporter;
 use crate::seal::SealingKeys;
 use crate::source::cluster;
 use crate::source::cluster::stored_token::StoredToken;

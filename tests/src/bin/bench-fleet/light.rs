@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use sesame_agent::reporter::{HostReports, Reporter};
+use sesame_agent::reporter::{HostReports, ReportWriter};
 use sesame_agent::source::cluster::{self, ClusterSettings};
 use sesame_agent::source::update::SourceUpdate;
 use sesame_gateway_api::api::NamespacedName;
@@ -57,7 +57,7 @@ fn start(
         address: address.clone(),
         period,
     };
-    let reporter = Reporter::start(&settings, clients, reports);
+    let reporter = ReportWriter::start(&settings, clients, reports);
     tokio::spawn(cluster::run(settings, Vec::new(), updates, client));
     tokio::spawn(async move {
         while newest.changed().await.is_ok() {

@@ -1,4 +1,4 @@
-//! What is measured of one size, in order.
+//! Measures one size, step by step.
 
 use std::time::{Duration, Instant};
 
@@ -191,7 +191,7 @@ async fn restart_api_server(
         let changed = now_ms();
         let (_, times) = crowd.until_other(revision).await?;
         figures.back_change = arrival(&times, changed).all;
-        figures.back = crowd.until_following().await? - began;
+        figures.back = (crowd.until_following().await? - began).max(0.0);
         let rest = 30_000.0 - (now_ms() - began);
         tokio::time::sleep(Duration::from_secs_f64(rest.max(0.0) / 1000.0)).await;
         anyhow::Ok(())

@@ -1,4 +1,4 @@
-//! What processes of clients tell their parent: a line of JSON when all of their clients have a revision, and when they
+//! Lines that processes of clients tell their parent: one line of JSON when all of their clients have a revision, and when they
 //! follow the cluster or no longer do.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-/// What one client has seen.
+/// Observation of one client.
 pub(crate) struct Observation {
     client: usize,
     revision: Option<String>,

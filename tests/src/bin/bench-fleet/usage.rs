@@ -1,4 +1,4 @@
-//! What processes have used so far, by the kernel's books and by those of the API server.
+//! Counts what processes have used so far, by the kernel's books and by those of the API server.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
