@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{
-    Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, LogOutput, LogSink, PathMatch, Port,
-    Route, RouteTable, Snapshot, VirtualHost, WeightedBackend, path_match::Kind, route::Action,
+    Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, LogOutput, LogSink,
+    PathMatch, Port, Route, RouteTable, Snapshot, VirtualHost, WeightedBackend, path_match::Kind,
+    route::Action,
 };
 
 use super::memory::Culprits;
