@@ -121,13 +121,12 @@ async fn answer(
     let number = count.fetch_add(1, Ordering::Relaxed);
     let mut response = Response::new(Full::new(Bytes::from_static(b"ok")));
     match conduct {
-        Conduct::Prompt | Conduct::Unreachable => {}
         // The time is what this endpoint is about, not what somebody waits for.
         Conduct::Late(time) => tokio::time::sleep(time).await,
         Conduct::Overworked if !number.is_multiple_of(3) => {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         }
-        Conduct::Overworked => {}
+        Conduct::Prompt | Conduct::Overworked | Conduct::Unreachable => {}
         Conduct::Lengthy(bytes) => *response.body_mut() = Full::new(vec![b'x'; bytes].into()),
     }
     Ok(response)

@@ -164,10 +164,10 @@ fn what_protects_and_cannot_be_matched_is_refused_and_not_left_out() {
     let routes = printed["routes"][0]["virtual_hosts"][0]["routes"]
         .as_array()
         .unwrap();
-    let refused = routes
+    let failing = routes
         .iter()
         .filter(|route| route["direct_response"]["status"] == 500);
-    let matches: Vec<_> = refused.map(|route| &route["match"]).collect();
+    let matches: Vec<_> = failing.map(|route| &route["match"]).collect();
     assert_eq!(matches.len(), 3, "{matches:?}");
     assert_eq!(matches[0]["prefix"], "/");
     let headers = matches[0]["headers"].as_array().unwrap();

@@ -29,6 +29,10 @@ open_enum! {
     }
 }
 
+#[expect(
+    clippy::derivable_impls,
+    reason = "the macro derives what all open enumerations have, and few have a default"
+)]
 impl Default for AccessLogProtocol {
     fn default() -> Self {
         Self::Otlp
