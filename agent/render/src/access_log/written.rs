@@ -126,10 +126,13 @@ struct LineObject {
 
 #[cfg(test)]
 mod tests {
+    use envoy_types::pb::envoy::config::accesslog::v3::access_log::ConfigType;
     use envoy_types::pb::envoy::config::core::v3::substitution_format_string::Format;
     use envoy_types::pb::envoy::extensions::access_loggers::file::v3::file_access_log::AccessLogFormat;
 
+    use super::super::fields::{CONNECTION, REQUEST, SESSION};
     use super::*;
+    use crate::wrappers;
 
     #[test]
     fn what_is_encoded_is_what_envoy_reads() {
@@ -169,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_name_with_a_percent_sign_is_no_format() {
-        assert_eq!(escaped("a%PROTOCOL%b"), "a%%PROTOCOL%%b");
+        assert_eq!(wrappers::literal("a%PROTOCOL%b"), "a%%PROTOCOL%%b");
     }
 
     #[test]
@@ -183,7 +186,7 @@ mod tests {
                 "(:PATH",
                 "RESP(",
             ] {
-                assert!(!format.to_uppercase().contains(secret), "{name}: {format}");
+                assert!(!format.to_uppercase().contains(secret), "{name:?}: {format}");
             }
             // Text that a client chooses has an end.
             let chosen = ["%REQ(", "%PATH("];
@@ -192,7 +195,7 @@ mod tests {
                     .rsplit_once("):")
                     .and_then(|(_, end)| end.strip_suffix('%'));
                 let bytes: usize = end.expect(format).parse().expect(format);
-                assert!(bytes <= 1024, "{name}: {format}");
+                assert!(bytes <= 1024, "{name:?}: {format}");
             }
         }
     }

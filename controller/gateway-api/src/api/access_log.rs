@@ -29,6 +29,10 @@ open_enum! {
     }
 }
 
+#[allow(
+    clippy::derivable_impls,
+    reason = "the macro derives what all open enums have"
+)]
 impl Default for AccessLogProtocol {
     fn default() -> Self {
         Self::Otlp

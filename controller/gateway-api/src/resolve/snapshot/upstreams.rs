@@ -33,7 +33,7 @@ pub(crate) fn find<'w>(
     let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
     let (mut names, with_sessions) = names(tables);
-    let of_collectors: Vec<String> = collectors.iter().map(|it| it.to_string()).collect();
+    let of_collectors: Vec<String> = collectors.iter().map(|it| (*it).clone()).collect();
     for collector in &of_collectors {
         if let Err(place) = names.binary_search(&collector.as_str()) {
             names.insert(place, collector);
