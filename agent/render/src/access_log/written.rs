@@ -186,7 +186,10 @@ mod tests {
                 "(:PATH",
                 "RESP(",
             ] {
-                assert!(!format.to_uppercase().contains(secret), "{name:?}: {format}");
+                assert!(
+                    !format.to_uppercase().contains(secret),
+                    "{name:?}: {format}"
+                );
             }
             // Text that a client chooses has an end.
             let chosen = ["%REQ(", "%PATH("];
