@@ -105,12 +105,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         agent: agent.clone(),
         source,
         inputs,
-        hints: (!*moves_connections && !gateways.is_empty())
-            .then(|| NOT_PARKED.to_owned())
-            .into_iter()
-            .chain(hints_on_settings.iter().cloned())
-            .chain(gateways.iter().filter_map(scarcity::hint))
-            .collect(),
+        hints: hints(&gateways, *moves_connections, hints_on_settings),
         gateways,
         objects: if with_objects {
             objects(&programmed, &merged, &known.transitions, observed)
@@ -118,6 +113,21 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
             Vec::new()
         },
     }
+}
+
+/// Returns what this host could do better.
+fn hints(
+    gateways: &[GatewayReport],
+    moves_connections: bool,
+    on_settings: &[String],
+) -> Vec<String> {
+    let not_parked = !moves_connections && !gateways.is_empty();
+    not_parked
+        .then(|| NOT_PARKED.to_owned())
+        .into_iter()
+        .chain(on_settings.iter().cloned())
+        .chain(gateways.iter().filter_map(scarcity::hint))
+        .collect()
 }
 
 /// Returns what is wrong with the source as a whole.
@@ -249,9 +259,7 @@ pub(in crate::run) fn gateway_report(
 ) -> GatewayReport {
     let newest = known.gateways.get(name);
     let incomplete = known.incomplete.get(name);
-    let wanted = newest
-        .map(|wanted| wanted.revision().to_owned())
-        .unwrap_or_default();
+    let wanted = newest.map_or_else(String::new, |wanted| wanted.revision().to_owned());
     let applied = observed.applied_revision().to_owned();
     // After a start from existing files nothing is published until the source has something newer.
     let restored = newest.filter(|wanted| wanted.restored && observed.applied.is_none());
@@ -303,9 +311,7 @@ pub(in crate::run) fn gateway_report(
         unshown: observed.all_unshown(),
         refusal: observed.refusal.clone(),
         retained: retained(observed),
-        inline_backends: restored
-            .or(observed.applied.as_ref())
-            .map_or(0, |wanted| wanted.rendered.inline),
+        inline_backends: scarcity::inline(restored, observed),
         draining: observed.draining.clone(),
         envoy: EnvoyReport {
             serves,

@@ -1,6 +1,16 @@
 //! The hint that a host has too few files to watch for its backends. Pure.
 
+use std::sync::Arc;
+
 use super::GatewayReport;
+use crate::run::observed::Observed;
+use crate::run::target::Target;
+
+/// Returns the number of backends that have no file for their endpoints, of the target that is served.
+pub(super) fn inline(restored: Option<&Arc<Target>>, observed: &Observed) -> usize {
+    let served = restored.or(observed.applied.as_ref());
+    served.map_or(0, |served| served.rendered.inline)
+}
 
 /// Returns what is changed more slowly for lack of files, and what to do about it; none if nothing is.
 pub(super) fn hint(report: &GatewayReport) -> Option<String> {
