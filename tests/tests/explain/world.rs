@@ -154,12 +154,11 @@ fn any_route(name: &str, kind: &str, count: GatewayCount, moments: &mut Moments)
     }
     if count == GatewayCount::Merged {
         let parents = &mut made["spec"]["parentRefs"];
-        match (on_one, moments.below(3)) {
+        match (on_one, moments.below(6)) {
             (true, _) if of_second => parents[0]["name"] = json!(SECOND),
-            (true, _) => {}
             (false, 0) => *parents = json!([{"name": SECOND}]),
-            (false, 1) => *parents = json!([{"name": GATEWAY}, {"name": SECOND}]),
-            (false, _) => {}
+            (false, 1..5) => *parents = json!([{"name": GATEWAY}, {"name": SECOND}]),
+            _ => {}
         }
     }
     made
