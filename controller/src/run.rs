@@ -4,6 +4,7 @@
 //! does all but write.
 
 mod addresses;
+mod configuration;
 mod probes;
 mod stop_signals;
 
@@ -19,12 +20,11 @@ use tokio::task::JoinSet;
 
 use self::addresses::Addresses;
 pub(crate) use self::addresses::MetricsAddress;
+use self::configuration::follow_configuration;
 use self::probes::{Progress, spawn_servers};
 use self::stop_signals::StopSignals;
 use crate::changes::Changes;
-use crate::configuration::{
-    ConfigurationFollower, ConfigurationSource, ControllerSettings, CurrentSettings, settings,
-};
+use crate::configuration::{ConfigurationSource, ControllerSettings, CurrentSettings};
 use crate::connection::ClusterConnection;
 use crate::engine::Engine;
 use crate::finalizer::Finalizer;
@@ -196,31 +196,6 @@ async fn controller(
     // The address has to be free again.
     tasks.shutdown().await;
     Ok(end)
-}
-
-/// Starts to follow the configuration. The receiver has not seen the first settings.
-fn follow_configuration(
-    replica: &Replica,
-    process: &ProcessSettings,
-    tasks: &mut JoinSet<()>,
-) -> watch::Receiver<CurrentSettings> {
-    let first = match &process.source {
-        ConfigurationSource::Flags => settings(&process.flags, None, process.incremental),
-        ConfigurationSource::File(_) | ConfigurationSource::Object(_) => {
-            Err("the configuration has not been read yet".to_owned())
-        }
-    };
-    let (sender, mut current) = watch::channel(first);
-    let follower = ConfigurationFollower {
-        replica: replica.clone(),
-        source: process.source.clone(),
-        flags: process.flags.clone(),
-        incremental: process.incremental,
-        current: sender,
-    };
-    tasks.spawn(follower.run());
-    current.mark_changed();
-    current
 }
 
 /// Channels over which the engine hands its outcomes to the writers.

@@ -3,11 +3,12 @@
 mod endpoint_files;
 mod host_settings;
 mod local;
+mod own_sockets;
 mod retaining;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -15,12 +16,13 @@ use bytes::Bytes;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Expiry;
 use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_proto::digest;
 use sesame_proto::schema::Transport;
-use sesame_proto::{addresses, digest};
 
 use self::endpoint_files::EndpointFiles;
 pub(super) use self::host_settings::HostSettings;
 pub(super) use self::local::take_local;
+use self::own_sockets::own_sockets;
 pub(super) use self::retaining::RetainedCertificate;
 use super::addresses::{AddressRequest, Assignment, assign};
 use super::spans::TargetTimes;
@@ -347,47 +349,6 @@ fn render_difference(
     } else {
         None
     }
-}
-
-/// Returns the sockets of this host's Gateways and of the agent, at the addresses where they are reached.
-fn own_sockets(
-    needs: &[AddressRequest],
-    assignments: &BTreeMap<NamespacedName, Assignment>,
-    host: &HostSettings,
-) -> BTreeSet<SocketAddr> {
-    if host.allow_local_endpoints {
-        return BTreeSet::new();
-    }
-    let of_gateways = needs.iter().flat_map(|need| {
-        let given = assignments.get(&need.gateway);
-        let addresses = given.into_iter().flat_map(|given| &given.addresses);
-        addresses.flat_map(|ip| need.ports.iter().map(|(_, port)| (*ip, *port)))
-    });
-    let of_agent = host.own_addresses.iter();
-    let all: BTreeSet<(IpAddr, u32)> = of_gateways
-        .chain(of_agent.map(|own| (own.ip(), own.port().into())))
-        .collect();
-    // Addresses that are refused anyway come and go with every Pod.
-    let interfaces: Vec<IpAddr> = if all.iter().any(|(ip, _)| ip.is_unspecified()) {
-        let known = (host.interfaces)().into_iter();
-        known
-            .filter(|ip| addresses::refused(*ip).is_none())
-            .collect()
-    } else {
-        Vec::new()
-    };
-    let reached = |ip: IpAddr| -> Vec<IpAddr> {
-        if !ip.is_unspecified() {
-            return vec![ip];
-        }
-        let same_kind = |own: &IpAddr| own.is_ipv4() == ip.is_ipv4();
-        interfaces.iter().copied().filter(same_kind).collect()
-    };
-    let sockets = all.into_iter().flat_map(|(ip, port)| {
-        let port = u16::try_from(port).unwrap_or(0);
-        reached(ip).into_iter().map(move |ip| (ip, port))
-    });
-    sockets.map(SocketAddr::from).collect()
 }
 
 fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> AddressRequest {

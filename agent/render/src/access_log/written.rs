@@ -130,9 +130,7 @@ mod tests {
     use envoy_types::pb::envoy::config::core::v3::substitution_format_string::Format;
     use envoy_types::pb::envoy::extensions::access_loggers::file::v3::file_access_log::AccessLogFormat;
 
-    use super::super::fields::{CONNECTION, REQUEST, SESSION};
     use super::*;
-    use crate::wrappers;
 
     #[test]
     fn what_is_encoded_is_what_envoy_reads() {

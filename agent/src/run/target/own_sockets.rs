@@ -1,0 +1,51 @@
+//! The sockets of this host itself, which no backend may be. Must not leave out an address under which one is reached.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::addresses;
+
+use super::host_settings::HostSettings;
+use crate::run::addresses::{AddressRequest, Assignment};
+
+/// Returns the sockets of this host's Gateways and of the agent, at the addresses where they are reached.
+pub(super) fn own_sockets(
+    needs: &[AddressRequest],
+    assignments: &BTreeMap<NamespacedName, Assignment>,
+    host: &HostSettings,
+) -> BTreeSet<SocketAddr> {
+    if host.allow_local_endpoints {
+        return BTreeSet::new();
+    }
+    let of_gateways = needs.iter().flat_map(|need| {
+        let given = assignments.get(&need.gateway);
+        let addresses = given.into_iter().flat_map(|given| &given.addresses);
+        addresses.flat_map(|ip| need.ports.iter().map(|(_, port)| (*ip, *port)))
+    });
+    let of_agent = host.own_addresses.iter();
+    let all: BTreeSet<(IpAddr, u32)> = of_gateways
+        .chain(of_agent.map(|own| (own.ip(), own.port().into())))
+        .collect();
+    // Addresses that are refused anyway come and go with every Pod.
+    let interfaces: Vec<IpAddr> = if all.iter().any(|(ip, _)| ip.is_unspecified()) {
+        let known = (host.interfaces)().into_iter();
+        known
+            .filter(|ip| addresses::refused(*ip).is_none())
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let reached = |ip: IpAddr| -> Vec<IpAddr> {
+        if !ip.is_unspecified() {
+            return vec![ip];
+        }
+        let same_kind = |own: &IpAddr| own.is_ipv4() == ip.is_ipv4();
+        interfaces.iter().copied().filter(same_kind).collect()
+    };
+    let sockets = all.into_iter().flat_map(|(ip, port)| {
+        let port = u16::try_from(port).unwrap_or(0);
+        reached(ip).into_iter().map(move |ip| (ip, port))
+    });
+    sockets.map(SocketAddr::from).collect()
+}
