@@ -35,7 +35,7 @@ pub enum Conduct {
 pub struct Endpoint {
     address: SocketAddr,
     task: Option<JoinHandle<()>>,
-    /// What keeps an unreachable address unreachable.
+    /// Sockets that keep an unreachable address unreachable.
     _held: Vec<Socket>,
 }
 

@@ -22,7 +22,7 @@ pub struct ClusterEndpoints {
     pub endpoints: Vec<EndpointCounts>,
 }
 
-/// What is counted of one endpoint since it was added.
+/// Counts of one endpoint since it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
     /// Address and port.
