@@ -1,11 +1,14 @@
 //! Removal of clusters that nothing uses any more: at once, or later, so that the next change does not wait for it.
 //!
-//! Pure. It must never leave out a cluster that a route table on disk may use, nor a file that a cluster on disk names.
+//! Pure. It must never leave out a cluster that a route table on disk may use, nor a file that a cluster on disk names; nor keep
+//! connections that were made with keys or trust bundles.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use itertools::EitherOrBoth;
+use prost::Message as _;
 use sesame_render::layout::file_name;
 use sesame_render::{Rendered, Resource};
 
@@ -62,7 +65,8 @@ pub(super) fn clusters(
     }
     let with = |unused: &[&Resource]| together(unused, wanted);
     let is_little = unused_before.len() + unused_now.len() <= MOST_UNUSED;
-    if removal == Removal::Later && is_little {
+    let may_stay = is_little && !unused_now.iter().any(|cluster| is_encrypted(cluster));
+    if removal == Removal::Later && may_stay {
         // Envoy has proven that nothing on disk uses what an earlier transaction has left.
         let (union, unused) = if is_written {
             (Some(with(&unused_now)), unused_now)
@@ -84,6 +88,14 @@ pub(super) fn clusters(
         last: in_two.then(|| with(&[])),
         left_over: LeftOver::default(),
     }
+}
+
+/// Returns whether a cluster has connections that were made with a key or a trust bundle. They do not stay: whoever comes back to it
+/// asks for what holds now.
+fn is_encrypted(cluster: &Resource) -> bool {
+    Cluster::decode(&*cluster.bytes).is_ok_and(|cluster| {
+        cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
+    })
 }
 
 /// Returns two lists as one, by name.

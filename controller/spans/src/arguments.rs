@@ -14,7 +14,7 @@ use crate::collector::{CollectorError, CollectorSettings};
 )]
 pub struct SpanArgs {
     /// Send spans of each change of configuration to the OpenTelemetry collector at this URL, by OTLP over HTTP, as in
-    /// http://collector.example.com:4318; /v1/traces is added where it has no path. Without it there are none.
+    /// `http://collector.example.com:4318`; /v1/traces is added where it has no path. Without it there are none.
     #[arg(long, env = "SESAME_SPANS_ENDPOINT", value_name = "URL")]
     spans_endpoint: Option<String>,
     /// Authorities (PEM) of which the collector has to show a certificate; an https endpoint needs them.

@@ -123,7 +123,7 @@ fn what_protects_and_cannot_be_matched_is_refused_and_not_left_out() {
     let expression = |path: &str, expression: &str| PathMatch {
         kind: Some(path_match::Kind::Regex(format!("{path}{expression}"))),
     };
-    let expensive = "[ab]*a[ab]{1400}";
+    let expensive = "[ab]*a[ab]{700}[ab]{700}";
     let to_web = || Action::Forward(forward(&[to(WEB, 1)]));
     let mut routes = vec![
         Route {
