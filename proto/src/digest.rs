@@ -52,7 +52,9 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
         rotation: _,
         tracing: _,
         log_output: _,
+        measured_routes,
     } = snapshot;
+    measured_routes.sort_unstable();
     ports.sort_by_key(|port| (port.transport, port.port));
     for port in ports {
         port.listeners.sort_by(|a, b| {

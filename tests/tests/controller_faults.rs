@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sesame_published::names::shard_name;
-use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{
     ControllerUnderTest, NAMESPACE, SOON, condition, controller_user, deployed, publication,
 };
@@ -227,4 +227,32 @@ async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
             condition(&gateway["status"]["conditions"], "Programmed")["reason"] == "Pending"
         })
         .await;
+}
+
+#[tokio::test]
+async fn neither_the_lease_nor_anything_of_the_controller_waits_behind_requests_of_hosts() {
+    let cluster = deployed(Channel::Standard).await;
+    let namespace = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}");
+    let lease = format!("{namespace}/leases/sesame-controller");
+    let manifests = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let controller = cluster.client(&controller_user()).await;
+    let host = User::service_account(NAMESPACE, "sesame-agent");
+    let host = cluster.client(&host).await;
+    for (name, level, path) in [
+        ("sesame-controller-lease", "leader-election", &lease),
+        ("sesame-controller", "workload-high", &manifests),
+    ] {
+        let schema = format!("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/{name}");
+        let schema = cluster.admin().get(&schema).await.expect("a FlowSchema");
+        assert_eq!(schema["spec"]["priorityLevelConfiguration"]["name"], level);
+        let uid = schema["metadata"]["uid"].as_str().expect("a UID");
+        eventually("the API server knows the FlowSchema", SOON, async || {
+            let found = controller.flow_schema(path).await;
+            let found = found.map_err(|error| format!("{error:#}"))?;
+            holds(found == uid, || format!("{found} in place of {uid}"))
+        })
+        .await;
+        let of_host = host.flow_schema(path).await.expect("an answer");
+        assert_ne!(of_host, uid, "hosts are apart");
+    }
 }

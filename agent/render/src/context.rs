@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Edge, LogOutput, RouteTable, Snapshot, Tracing};
 
 use crate::budget::{self, SubscriptionBudget, Subscriptions};
@@ -87,6 +88,9 @@ pub struct EndpointRules {
     pub own: BTreeSet<SocketAddr>,
 }
 
+/// Most routes of a Gateway whose requests are counted apart.
+pub(crate) const MOST_MEASURED: usize = 32;
+
 /// The parts of the snapshot that any translator may ask about, as far as they are rendered. Lists are by name.
 pub(crate) struct RenderContext<'a> {
     pub(crate) options: &'a RenderOptions,
@@ -97,6 +101,8 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) tracing: Option<&'a Tracing>,
     /// The form and receivers of access logs; none if they are as by default.
     pub(crate) log_output: Option<&'a LogOutput>,
+    /// The routes whose requests are counted apart, by name.
+    pub(crate) measured_routes: &'a [String],
     pub(crate) subscriptions: Subscriptions<'a>,
     /// The key pairs and trust bundles, also those that are to be inline.
     pub(crate) secrets: &'a [Resource],
@@ -120,6 +126,7 @@ impl<'a> RenderContext<'a> {
             edge: snapshot.edge.unwrap_or_default(),
             tracing: snapshot.tracing.as_ref(),
             log_output: snapshot.log_output.as_ref(),
+            measured_routes: &snapshot.measured_routes,
             subscriptions: budget::plan(
                 &snapshot.ports,
                 &snapshot.backends,
@@ -143,6 +150,18 @@ impl<'a> RenderContext<'a> {
             .get(route_table)
             .copied()
             .unwrap_or_default()
+    }
+
+    /// Returns the name under which Envoy counts the requests of a route apart, if it does: that of its object. Envoy's own limit
+    /// of such names is memory, so a snapshot is not believed about their number.
+    pub(crate) fn measured_as(&self, route: &str) -> Option<String> {
+        let measured = self.measured_routes.get(..MOST_MEASURED);
+        let measured = measured.unwrap_or(self.measured_routes);
+        if measured.is_empty() {
+            return None;
+        }
+        let object = Provenance::parse(route).ok()?.object().to_string();
+        measured.binary_search(&object).ok().map(|_| object)
     }
 
     pub(crate) fn has_cluster(&self, name: &str) -> bool {

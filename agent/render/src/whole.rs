@@ -19,7 +19,7 @@ use crate::tls::secrets;
 /// Renders a snapshot with its keys.
 pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) -> Rendered {
     // `addresses` are what was asked for; the host says in `options` what it listens on, and what is trusted longer than
-    // declared. `edge`, `tracing` and `log_output` are in the context.
+    // declared. `edge`, `tracing`, `log_output` and `measured_routes` are in the context.
     let Snapshot {
         gateway: _,
         addresses: _,
@@ -34,6 +34,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
         rotation: _,
         tracing: _,
         log_output: _,
+        measured_routes: _,
     } = snapshot;
     let mut problems = RenderProblems::default();
     let secrets = secrets::render(snapshot, keys, options, &mut problems);

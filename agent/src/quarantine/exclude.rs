@@ -120,6 +120,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         rotation,
         tracing,
         log_output,
+        measured_routes,
     } = snapshot;
     let ports: Vec<Port> = ports
         .iter()
@@ -166,6 +167,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         log_output: log_output
             .clone()
             .map(|output| without_sinks(output, &gone)),
+        measured_routes: measured_routes.clone(),
     }
 }
 

@@ -176,6 +176,7 @@ impl<'a> Pieces<'a> {
             rotation: _,
             tracing: _,
             log_output: _,
+            measured_routes: _,
         } = snapshot;
         let mut of = BTreeMap::new();
         for key in keys {

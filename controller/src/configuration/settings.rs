@@ -101,6 +101,7 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         rotation: _,
         access_log: _,
         tracing: _,
+        metrics: _,
     } = flags;
     if let Some(GatewaySelection {
         controller_name,

@@ -16,6 +16,22 @@ use crate::replica::{Replica, replace};
 /// Name of the Lease.
 const NAME: &str = "sesame-controller";
 
+/// Knowledge of one replica about the Lease.
+#[derive(Default)]
+struct Known {
+    /// Content that was seen last, and the time at which it was first seen.
+    seen: Option<(Record, Instant)>,
+    /// The Lease as this replica wrote it, if that was the last that is known of it.
+    ours: Option<Lease>,
+}
+
+impl Known {
+    fn wrote(&mut self, lease: Lease) {
+        self.seen = Some((record(&lease), Instant::now()));
+        self.ours = Some(lease);
+    }
+}
+
 /// One replica's part in the election.
 pub(crate) struct Elector {
     pub(crate) replica: Replica,
@@ -31,14 +47,14 @@ impl Elector {
         // A third of the duration is left for writes under way to end before another leader begins.
         let deadline = self.duration * 2 / 3;
         let pause = self.duration / 6;
-        let mut seen: Option<(Record, Instant)> = None;
+        let mut known = Known::default();
         let mut held_until: Option<Instant> = None;
         let mut stop = std::pin::pin!(stop);
         loop {
             let asked = Instant::now();
             let limit = held_until.map_or(deadline, |until| until.saturating_duration_since(asked));
             let result = tokio::select! {
-                result = tokio::time::timeout(limit, self.step(&api, &mut seen)) => result,
+                result = tokio::time::timeout(limit, self.step(&api, &mut known)) => result,
                 () = &mut stop => break,
             };
             let answers = matches!(&result, Ok(Ok(_)));
@@ -85,12 +101,21 @@ impl Elector {
         }
     }
 
-    /// Reads the Lease and takes the next step; returns true if the Lease is ours now.
-    async fn step(
-        &self,
-        api: &Api<Lease>,
-        seen: &mut Option<(Record, Instant)>,
-    ) -> kube::Result<bool> {
+    /// Takes the next step; returns true if the Lease is ours now.
+    async fn step(&self, api: &Api<Lease>, known: &mut Known) -> kube::Result<bool> {
+        // A holder writes what it wrote last, which is one request and not two. It fails if anybody else has written since.
+        if let Some(lease) = known.ours.take() {
+            let lease = self.lease(lease.spec, lease.metadata);
+            match api.replace(NAME, &PostParams::default(), &lease).await {
+                Ok(lease) => {
+                    known.wrote(lease);
+                    return Ok(true);
+                }
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let seen = &mut known.seen;
         let lease = api.get_opt(NAME).await?;
         let now = Instant::now();
         let record = lease.as_ref().map(record);
@@ -116,7 +141,7 @@ impl Elector {
         };
         match written {
             Ok(lease) => {
-                *seen = Some((self::record(&lease), Instant::now()));
+                known.wrote(lease);
                 Ok(true)
             }
             // Another replica was quicker.

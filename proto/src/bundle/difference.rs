@@ -64,7 +64,8 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
             || from.edge != to.edge
             || from.rotation != to.rotation
             || from.tracing != to.tracing
-            || from.log_output != to.log_output,
+            || from.log_output != to.log_output
+            || from.measured_routes != to.measured_routes,
     }
 }
 

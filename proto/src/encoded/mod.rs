@@ -124,6 +124,11 @@ impl EncodedSnapshot {
         self.rotation
     }
 
+    /// Decodes the names of routes whose requests are counted apart.
+    pub fn measured_routes(&self) -> Vec<String> {
+        decoded(&self.parts.behind).measured_routes
+    }
+
     /// Decodes the trust bundles.
     pub fn trust_bundles(&self) -> Vec<TrustBundle> {
         decoded(&self.parts.behind).trust_bundles
@@ -284,6 +289,7 @@ impl Parts {
             rotation,
             tracing,
             log_output,
+            measured_routes,
         } = snapshot;
         // Field by field, which copies nothing: a Snapshot of each part would be a clone of its values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
@@ -301,6 +307,9 @@ impl Parts {
         wire::append_messages(numbers::snapshot::ROTATION, rotation, &mut behind);
         wire::append_messages(numbers::snapshot::TRACING, tracing, &mut behind);
         wire::append_messages(numbers::snapshot::LOG_OUTPUT, log_output, &mut behind);
+        for route in measured_routes {
+            wire::append(numbers::snapshot::MEASURED_ROUTES, route.as_bytes(), &mut behind);
+        }
         Self {
             ahead: ahead.into(),
             route_tables: encoded(numbers::snapshot::ROUTE_TABLES, route_tables),
@@ -418,6 +427,7 @@ mod tests {
                 not_on_host: true,
                 ..LogOutput::default()
             }),
+            measured_routes: vec![name(), "other".to_owned()],
         };
         let encoded = encode(&snapshot);
         assert_eq!(encoded.snapshot(), snapshot);
@@ -601,6 +611,7 @@ mod tests {
                 rotation: Some(Rotation { bundle_overlap_ms: 7 }),
                 tracing: Some(Tracing { http: true, ..Tracing::default() }),
                 log_output: Some(LogOutput { not_on_host: true, ..LogOutput::default() }),
+                measured_routes: named(8).collect(),
             };
             digest::canonicalize(&mut snapshot);
             let revision = digest::revision(&snapshot);

@@ -116,6 +116,7 @@ pub fn join_config<B: AsRef<[u8]>>(
             rotation,
             tracing,
             log_output,
+            measured_routes,
         } = piece;
         if !gateway.is_empty() {
             snapshot.gateway = gateway;
@@ -129,6 +130,7 @@ pub fn join_config<B: AsRef<[u8]>>(
         snapshot.rotation = snapshot.rotation.or(rotation);
         snapshot.tracing = snapshot.tracing.take().or(tracing);
         snapshot.log_output = snapshot.log_output.take().or(log_output);
+        snapshot.measured_routes.extend(measured_routes);
     }
     snapshot.route_tables = tables.into_values().collect();
     canonicalize(&mut snapshot);

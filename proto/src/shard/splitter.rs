@@ -196,6 +196,7 @@ fn split_config(
         rotation,
         tracing,
         log_output,
+        measured_routes,
     } = config;
     let mut pieces: BTreeMap<usize, Snapshot> = BTreeMap::new();
     for table in route_tables {
@@ -224,6 +225,7 @@ fn split_config(
         rotation: *rotation,
         tracing: tracing.clone(),
         log_output: log_output.clone(),
+        measured_routes: measured_routes.clone(),
         ..Snapshot::default()
     };
     let mut known: HashMap<[u8; 32], ConfigShard> = before

@@ -12,6 +12,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::Method;
 use hyper::client::conn::http2;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::http::response::Parts;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
@@ -205,6 +206,16 @@ impl Client {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
+    /// Returns the UID of the FlowSchema by which the API server treats a GET of `path` by this user.
+    pub async fn flow_schema(&self, path: &str) -> Result<String> {
+        let (parts, _) = self
+            .exchange_slowly(Method::GET, path, JSON, None)
+            .await?;
+        let value = parts.headers.get("x-kubernetes-pf-flowschema-uid");
+        let value = value.with_context(|| format!("{path}: the answer names no FlowSchema"))?;
+        Ok(value.to_str()?.to_owned())
+    }
+
     /// Ask anew which kinds there are.
     pub(super) async fn forget_kinds(&self) {
         self.kinds.lock().await.clear();
@@ -259,10 +270,11 @@ impl Client {
     ) -> Result<(u16, Bytes), Failure> {
         let exchange = self.exchange_slowly(method, path, content_type, body);
         let answer = tokio::time::timeout(TIMEOUT, exchange).await;
-        let (code, body) = answer
+        let (parts, body) = answer
             .with_context(|| format!("{path}: more than {TIMEOUT:?}"))
             .flatten()
             .map_err(Failure::Unreachable)?;
+        let code = parts.status.as_u16();
         if (200..300).contains(&code) {
             return Ok((code, body));
         }
@@ -282,7 +294,7 @@ impl Client {
         path: &str,
         content_type: &str,
         body: Option<&Value>,
-    ) -> Result<(u16, Bytes)> {
+    ) -> Result<(Parts, Bytes)> {
         let body = body.map(serde_json::to_vec).transpose()?;
         let mut request = hyper::Request::builder()
             .method(method)
@@ -296,7 +308,7 @@ impl Client {
         let response = sender.send_request(request).await.context("send")?;
         let (parts, body) = response.into_parts();
         let body = body.collect().await.context("read the body")?.to_bytes();
-        Ok((parts.status.as_u16(), body))
+        Ok((parts, body))
     }
 
     /// The open connection, or a new one.

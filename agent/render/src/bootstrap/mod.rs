@@ -14,7 +14,10 @@ use envoy_types::pb::envoy::config::bootstrap::v3::{
     runtime_layer::{LayerSpecifier, RtdsLayer},
 };
 use envoy_types::pb::envoy::config::core::v3::{Address, Node, Pipe, address};
-use envoy_types::pb::envoy::config::metrics::v3::{StatsConfig, StatsMatcher, stats_matcher};
+use envoy_types::pb::envoy::config::metrics::v3::tag_specifier::TagValue;
+use envoy_types::pb::envoy::config::metrics::v3::{
+    StatsConfig, StatsMatcher, TagSpecifier, stats_matcher,
+};
 use envoy_types::pb::envoy::r#type::matcher::v3::{
     ListStringMatcher, string_matcher::MatchPattern,
 };
@@ -144,6 +147,10 @@ fn statistics() -> StatsConfig {
         MatchPattern::SafeRegex(wrappers::regex(
             r"cluster\..*/[^./]+\.upstream_(rq_([1-5]xx|active|retry|timeout|per_try_timeout|rx_reset|pending_overflow)|cx_(active|connect_fail|none_healthy|destroy_remote_with_active_rq|[rt]x_bytes_total))",
         )),
+        // Traffic of the routes that it is asked for, in each virtual host.
+        MatchPattern::SafeRegex(wrappers::regex(
+            r"vhost\..*\.route\.(HTTP|GRPC)Route/[^/]+/[^/]+\.upstream_rq_([1-5]xx|time)",
+        )),
         // Traffic, by port; of all workers together.
         MatchPattern::SafeRegex(wrappers::regex(
             r"listener\.(\[[^]]*\]|[0-9.]+)_[0-9]+\.(downstream_cx_(total|active|overflow)|downstream_global_cx_overflow|no_filter_chain_match|ssl\.(handshake|connection_error|no_certificate|fail_verify_.*))",
@@ -162,6 +169,13 @@ fn statistics() -> StatsConfig {
         stats_matcher: Some(StatsMatcher {
             stats_matcher: Some(stats_matcher::StatsMatcher::InclusionList(list)),
         }),
+        // Names of virtual hosts and routes have dots, so that Envoy's own rules do not find the route.
+        stats_tags: vec![TagSpecifier {
+            tag_name: "sesame.route".to_owned(),
+            tag_value: Some(TagValue::Regex(
+                r"^vhost\.(.*\.route\.((?:HTTP|GRPC)Route/[^/]+/[^/]+)\.)upstream_rq_".to_owned(),
+            )),
+        }],
         ..Default::default()
     }
 }

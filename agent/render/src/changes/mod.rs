@@ -30,6 +30,7 @@ pub fn routes_after(
     if !rendered.problems.is_empty() {
         return None;
     }
+    let measured = now.measured_routes();
     let context = RenderContext {
         options,
         // Routes do not name it.
@@ -38,6 +39,7 @@ pub fn routes_after(
         // Listeners have it, and they are the same.
         tracing: None,
         log_output: None,
+        measured_routes: &measured,
         subscriptions: Subscriptions::default(),
         secrets: &[],
         clusters: &rendered.clusters,

@@ -85,10 +85,16 @@ pub(crate) fn render(
     let routes = problems
         .value(name, routes, "its requests are answered with 500")
         .unwrap_or_else(|| vec![frame.with(answer(refusal::HTTP))]);
-    match cors {
+    let mut routes = match cors {
         Some(cors) => with_cors(name, routes, cors, &frame.route_match, method),
         None => routes,
+    };
+    if let Some(measured) = context.measured_as(name) {
+        for rendered in &mut routes {
+            rendered.route.stat_prefix.clone_from(&measured);
+        }
     }
+    routes
 }
 
 /// All of an Envoy route but its action.

@@ -255,6 +255,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         rotation: None,
         tracing: None,
         log_output: None,
+        measured_routes: Vec::new(),
     };
     (snapshot, keys)
 }

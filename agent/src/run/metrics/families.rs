@@ -32,7 +32,8 @@ impl Collector for Scrape {
         self.certificates(&mut families)?;
         self.envoys(&mut families)?;
         self.traffic(&mut families)?;
-        self.backends(&mut families)
+        self.backends(&mut families)?;
+        self.routes(&mut families)
     }
 }
 

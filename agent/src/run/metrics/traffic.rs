@@ -6,18 +6,21 @@
 use std::collections::BTreeMap;
 
 use super::counts::Durations;
+use super::routes::RouteTraffic;
 
 /// Expression that chooses the statistics of [`EnvoyTraffic`] by Envoy's own names.
-pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$";
+pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^vhost\..*\.route\.";
 
 /// Longest duration that gets a bucket of its own, in milliseconds.
-const LONGEST: f64 = 60_000.0;
+pub(super) const LONGEST: f64 = 60_000.0;
 
 /// Everything of interest that one Envoy counted since it started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EnvoyTraffic {
     /// By port and protocol.
     pub(super) ports: BTreeMap<(u16, String), PortTraffic>,
+    /// By name, as `HTTPRoute/namespace/name`: those that Envoy counts apart.
+    pub(super) routes: BTreeMap<String, RouteTraffic>,
     /// Connections that got no further than the listener, by reason.
     pub(super) refused: BTreeMap<&'static str, f64>,
     pub(super) tls_handshakes: f64,
@@ -49,6 +52,9 @@ impl EnvoyTraffic {
         for port in traffic.ports.values_mut() {
             port.durations.differences();
         }
+        for route in traffic.routes.values_mut() {
+            route.finish();
+        }
         traffic
     }
 
@@ -71,6 +77,13 @@ impl EnvoyTraffic {
         }
         if *name == "envoy_server_memory_allocated" {
             self.memory = Some(*value);
+            return;
+        }
+        if let Some(name) = name.strip_prefix("envoy_vhost_upstream_rq_")
+            && let Some(route) = sample.label("sesame_route")
+        {
+            let route = self.routes.entry(route.to_owned()).or_default();
+            route.note(name, sample);
             return;
         }
         let by_kind = [
@@ -122,7 +135,7 @@ impl PortTraffic {
 
 impl Durations {
     /// Turns what Envoy counts up to each bound into what lies between two bounds.
-    fn differences(&mut self) {
+    pub(super) fn differences(&mut self) {
         self.buckets
             .sort_by(|(one, _), (other, _)| one.total_cmp(other));
         let mut before = 0;
@@ -146,7 +159,7 @@ fn port_and_protocol(prefix: &str) -> Option<(u16, String)> {
     clippy::cast_sign_loss,
     reason = "the cast saturates, and counts are neither negative nor fractions"
 )]
-fn whole(value: f64) -> u64 {
+pub(super) fn whole(value: f64) -> u64 {
     value as u64
 }
 
@@ -154,7 +167,7 @@ fn whole(value: f64) -> u64 {
 pub(crate) struct Sample<'a> {
     pub(crate) name: &'a str,
     labels: &'a str,
-    value: f64,
+    pub(super) value: f64,
 }
 
 impl<'a> Sample<'a> {

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccessLogRules, EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, Object,
+    AccessLogRules, EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, MetricsSettings, Object,
     PublishingType, RepeatedSlashesAction, SelectionMode, SessionAffinity, TracingSettings,
     TrafficPolicy, UnderscoresAction,
 };
@@ -54,6 +54,9 @@ pub struct SesameConfigurationSpec {
     /// XTelemetryPolicy for a Gateway counts instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracing: Option<TracingSettings>,
+    /// Metrics of hosts besides those that all have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsSettings>,
 }
 
 /// Gateways that a controller serves.

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use super::edge::EdgeDefaults;
 use super::parameters::Scope;
-use super::{access_log, fleet, ports, tracing};
+use super::{access_log, fleet, metrics, ports, tracing};
 use crate::api::{
-    AccessLogRules, GatewayRef, GatewaySelection, HostRules, Network, PortRules, RotationSettings,
+    AccessLogRules, GatewayRef, GatewaySelection, HostRules, MetricsSettings, Network, PortRules, RotationSettings,
     SelectionMode, SesameConfiguration, SesameConfigurationSpec, UnknownField,
 };
 use crate::resolve::syntax::{durations, limits, names};
@@ -37,6 +37,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
         rotation,
         tracing,
         access_log,
+        metrics,
     } = &configuration.spec;
     let mut found: Vec<String> = configuration
         .metadata
@@ -67,6 +68,11 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     }
     if let Some(access_log) = access_log {
         faults.access_log(access_log);
+    }
+    if let Some(MetricsSettings { routes }) = metrics
+        && let Some(Err(why)) = routes.as_deref().map(metrics::read)
+    {
+        faults.0.push(format!("spec.metrics.{why}"));
     }
     if let Some(fleet) = fleet {
         let wrong = fleet::faults(fleet);

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::access_log::{ConfiguredLog, ConfiguredSinks};
-use super::named;
+use super::{metrics, named};
 use super::ports::PortLimits;
 use super::tracing::{self, ConfiguredTracing};
 use crate::api::{
     AccessLogRules, ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings,
-    PortRules, Publishing, RotationSettings, SesameConfiguration, SesameConfigurationSpec,
+    MetricsSettings, PortRules, Publishing, RotationSettings, SesameConfiguration, SesameConfigurationSpec,
     UpstreamSettings,
 };
 
@@ -22,6 +22,8 @@ pub(super) struct Merged {
     pub(super) access_log: AccessLogRules,
     pub(super) log: ConfiguredLog,
     pub(super) tracing: Option<ConfiguredTracing>,
+    /// Names of the routes whose requests are counted apart, by name.
+    pub(super) measured_routes: Vec<String>,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
 }
@@ -53,6 +55,7 @@ impl Merged {
             rotation,
             tracing,
             access_log,
+            metrics,
         } = &layer.spec;
         if let Some(publishing) = publishing {
             self.publishing(publishing, &source);
@@ -78,6 +81,12 @@ impl Merged {
         }
         if let Some(access_log) = access_log {
             self.access_log(access_log, &layer.metadata.namespace, &source);
+        }
+        if let Some(MetricsSettings { routes: Some(routes) }) = metrics {
+            // They have been checked.
+            self.measured_routes = metrics::read(routes).unwrap_or_default();
+            self.sources
+                .insert("spec.metrics.routes".to_owned(), source.clone());
         }
         if let Some(PortRules { map, allowed }) = ports {
             if let Some(map) = map {

@@ -11,6 +11,7 @@ mod collector_headers;
 pub(crate) mod edge;
 mod fleet;
 mod merge;
+mod metrics;
 pub(crate) mod parameters;
 pub(crate) mod ports;
 pub(crate) mod tracing;
@@ -46,6 +47,8 @@ pub struct GatewaySettings {
     pub(crate) tracing: Option<ConfiguredTracing>,
     /// Form and receivers of access logs, as far as a configuration says something of them.
     pub(crate) log: ConfiguredLog,
+    /// Routes whose requests are counted apart, as a snapshot names them.
+    pub(crate) measured_routes: Vec<String>,
     pub(crate) ports: PortLimits,
     /// Object or annotation that decided about each field that is set.
     pub sources: BTreeMap<String, String>,
@@ -67,6 +70,7 @@ impl GatewaySettings {
             tracing,
             access_log,
             log,
+            measured_routes,
             ports,
             mut sources,
         } = merged;
@@ -82,6 +86,7 @@ impl GatewaySettings {
             rotation: of_rotation(&rotation),
             tracing,
             log,
+            measured_routes,
             ports,
             sources,
         };
@@ -114,6 +119,7 @@ impl GatewaySettings {
             rotation,
             tracing,
             log,
+            measured_routes,
             ports,
             sources,
         } = self;
@@ -123,6 +129,7 @@ impl GatewaySettings {
             && *rotation == others.rotation
             && *tracing == others.tracing
             && *log == others.log
+            && *measured_routes == others.measured_routes
             && ports.maps_as(&others.ports);
         let is_other = |(field, source): &(&String, &String)| {
             others.sources.get(*field) != Some(*source) && *field != "spec.ports.allowed"

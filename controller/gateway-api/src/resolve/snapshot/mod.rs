@@ -111,6 +111,7 @@ pub(crate) fn assemble<'w>(
             rotation: gateway.settings.rotation,
             tracing,
             log_output,
+            measured_routes: gateway.settings.measured_routes.clone(),
         },
         gateway: name,
         keys: certificates

@@ -1,0 +1,101 @@
+//! Traffic of the routes whose requests an Envoy counts apart, and their metrics by name. Pure.
+//!
+//! A route has a share in several virtual hosts, which are added up. Must not choose which routes are counted: Envoy was told.
+
+use std::fmt;
+
+use super::counts::Durations;
+use super::scrape::Scrape;
+use super::traffic::{LONGEST, Sample, whole};
+use super::writer::{Families, SeriesLabels, count, of_gateway};
+
+/// Classes of statuses, as Envoy has them and as labels have them.
+const CLASSES: [(&str, &str); 5] = [
+    ("1", "1xx"),
+    ("2", "2xx"),
+    ("3", "3xx"),
+    ("4", "4xx"),
+    ("5", "5xx"),
+];
+
+/// Counts of one route.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RouteTraffic {
+    /// Answers of backends, in the order of [`CLASSES`].
+    requests: [u64; CLASSES.len()],
+    durations: Durations,
+}
+
+impl RouteTraffic {
+    /// Adds what one virtual host has counted of the route; `name` is the end of Envoy's own.
+    pub(super) fn note(&mut self, name: &str, sample: &Sample<'_>) {
+        match name {
+            "xx" => {
+                let class = sample.label("envoy_response_code_class");
+                let place = CLASSES.iter().position(|(digit, _)| class == Some(digit));
+                if let Some(requests) = place.and_then(|place| self.requests.get_mut(place)) {
+                    *requests += sample.count();
+                }
+            }
+            "time_sum" => self.durations.sum += sample.value / 1000.0,
+            "time_bucket" => {
+                let bound = match sample.label("le") {
+                    Some("+Inf") => f64::INFINITY,
+                    Some(bound) => match bound.parse::<f64>() {
+                        Ok(bound) if bound <= LONGEST => bound / 1000.0,
+                        _ => return,
+                    },
+                    None => return,
+                };
+                let count = whole(sample.value);
+                let buckets = &mut self.durations.buckets;
+                match buckets.iter_mut().find(|(known, _)| *known == bound) {
+                    Some((_, known)) => *known += count,
+                    None => buckets.push((bound, count)),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the sum of all virtual hosts.
+    pub(super) fn finish(&mut self) {
+        self.durations.differences();
+    }
+}
+
+impl Scrape {
+    /// Writes what is counted of each route, also at zero: what appears with its first failure is missing from every rate.
+    pub(super) fn routes(&self, families: &mut Families<'_>) -> fmt::Result {
+        let requests = self.measured().flat_map(|(labels, traffic)| {
+            let by_class = CLASSES.iter().zip(traffic.requests);
+            by_class.map(move |((_, class), counted)| {
+                let mut labels = labels.clone();
+                labels.push(("code", (*class).to_owned()));
+                (labels, count(counted))
+            })
+        });
+        families.counter(
+            "gateway_route_requests",
+            "Requests of a route that metrics are asked for, by the class of the status that its backends answered",
+            requests,
+        )?;
+        let durations = self.measured();
+        families.histogram(
+            "gateway_route_backend_duration_seconds",
+            "Time from the end of a request of such a route to the end of its backend's answer",
+            durations.map(|(labels, traffic)| (labels, &traffic.durations)),
+        )
+    }
+
+    fn measured(&self) -> impl Iterator<Item = (SeriesLabels, &RouteTraffic)> {
+        self.gateways.iter().flat_map(|(gateway, facts)| {
+            let routes = facts.traffic.iter().flat_map(|traffic| &traffic.routes);
+            routes.map(|(route, traffic)| {
+                let mut labels = of_gateway(gateway);
+                labels.push(("route", route.clone()));
+                (labels, traffic)
+            })
+        })
+    }
+}

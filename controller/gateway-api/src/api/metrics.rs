@@ -1,0 +1,44 @@
+//! Metrics as a SesameConfiguration says them.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::borrow::Cow;
+use std::fmt;
+
+use super::enums::open_enum;
+
+open_enum! {
+    /// Kind of a route whose requests can be counted.
+    MeasuredKind {
+        Http = "HTTPRoute",
+        Grpc = "GRPCRoute",
+    }
+}
+
+/// Metrics that hosts have only where they are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct MetricsSettings {
+    /// Routes whose requests are counted apart, with their durations: some 25 series each. Of several configurations the last one
+    /// that says it counts, as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub routes: Option<Vec<MeasuredRoute>>,
+}
+
+/// A route whose requests are counted apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MeasuredRoute {
+    /// `HTTPRoute` or `GRPCRoute`.
+    pub kind: MeasuredKind,
+    /// Namespace of the route.
+    #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: String,
+    /// Name of the route.
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+    )]
+    pub name: String,
+}

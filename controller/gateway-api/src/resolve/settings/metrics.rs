@@ -1,0 +1,66 @@
+//! Routes whose requests are counted apart, as configurations name them, read into what a snapshot has of them.
+//!
+//! It must never let more of them through than the series of a host have room for.
+
+use crate::api::{MeasuredKind, MeasuredRoute};
+use crate::resolve::syntax::{limits, names};
+
+/// Most routes of a Gateway, as the schema says.
+const MAX_ROUTES: usize = 32;
+
+/// Reads the routes: their names as a snapshot has them, each once, by name. The error names the field.
+pub(super) fn read(routes: &[MeasuredRoute]) -> Result<Vec<String>, String> {
+    limits::entries("routes", routes.len(), 0..=MAX_ROUTES)?;
+    let mut found = Vec::with_capacity(routes.len());
+    for (i, route) in routes.iter().enumerate() {
+        let MeasuredRoute {
+            kind,
+            namespace,
+            name,
+        } = route;
+        if let MeasuredKind::Other(kind) = kind {
+            return Err(format!(
+                "routes[{i}].kind {kind:?} is not one of {}",
+                MeasuredKind::WORDS.join(", ")
+            ));
+        }
+        names::check_object(namespace, name).map_err(|why| format!("routes[{i}]: {why}"))?;
+        found.push(format!("{}/{namespace}/{name}", kind.as_str()));
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(kind: &str, name: &str) -> MeasuredRoute {
+        MeasuredRoute {
+            kind: kind.into(),
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn routes_are_named_as_in_a_snapshot_each_once() {
+        let routes = ["b", "a", "b"].map(|name| route("HTTPRoute", name));
+        let found = read(&routes).unwrap();
+        assert_eq!(found, ["HTTPRoute/shop/a", "HTTPRoute/shop/b"]);
+    }
+
+    #[test]
+    fn faults_name_the_field_and_the_value() {
+        let many = vec![route("GRPCRoute", "a"); MAX_ROUTES + 1];
+        for (routes, words) in [
+            (vec![route("TCPRoute", "a")], "routes[0].kind \"TCPRoute\" is not one of HTTPRoute, GRPCRoute"),
+            (vec![route("HTTPRoute", "../a")], "routes[0]: "),
+            (many, "routes"),
+        ] {
+            let why = read(&routes).unwrap_err();
+            assert!(why.starts_with(words), "{why}");
+        }
+    }
+}
