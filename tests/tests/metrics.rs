@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use serde_json::json;
 use sesame_tests::agent::{SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::manifests::{
+    edge, edge_with_parameters, http_listener, http_route, path, rule_to, served, yaml,
+};
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -301,4 +304,44 @@ async fn a_guarded_address_asks_for_a_certificate_and_a_token_and_reads_its_file
     assert_eq!(status(with(&next, NEXT_TOKEN)).await, Some(200));
     assert_eq!(status(with(&next, TOKEN)).await, Some(401));
     assert!(!agent.log().contains(TOKEN) && !agent.log().contains(NEXT_TOKEN));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_a_route_are_counted_where_a_configuration_asks_for_it() {
+    let backend = Backend::start("a").await;
+    let routes = json!([
+        {"kind": "HTTPRoute", "namespace": "default", "name": "asked.for"},
+        {"kind": "HTTPRoute", "namespace": "default", "name": "not-there"},
+    ]);
+    let mut objects = edge_with_parameters(&json!({"metrics": {"routes": routes}}));
+    objects.extend(served("a", &[backend.address()]));
+    let hosts = ["a.test", "a.shop.test"];
+    objects.push(http_route("asked.for", &hosts, &[rule_to("a", &[])]));
+    objects.push(http_route("other", &["b.test"], &[rule_to("a", &[])]));
+    let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    let agent = Setup::with_ports(&[80])
+        .flag("--metrics-address")
+        .flag(&address.to_string())
+        .start(&[("all.yaml", &yaml(&objects))]);
+    for host in ["a.test", "a.shop.test", "b.test"] {
+        agent.wait_ok(&agent.get(80, host, "/")).await;
+    }
+    let labels =
+        "gateway_namespace=\"default\",gateway=\"edge\",route=\"HTTPRoute/default/asked.for\"";
+    let answered = format!("sesame_gateway_route_requests_total{{{labels},code=\"2xx\"}}");
+    let failed = format!("sesame_gateway_route_requests_total{{{labels},code=\"5xx\"}}");
+    let durations = format!("sesame_gateway_route_backend_duration_seconds_count{{{labels}}}");
+    // Both virtual hosts together. Envoy puts durations together every five seconds.
+    eventually("the route is counted, and no other", SOON, async || {
+        let (_, text) = scrape(address, "*/*").await;
+        let values = values(&text);
+        let value = |series: &String| values.get(series.as_str()).copied();
+        let of_routes = |line: &&str| line.starts_with("sesame_gateway_route_requests_total{");
+        let is_counted = value(&answered) >= Some(2.0)
+            && value(&durations) >= Some(2.0)
+            && value(&failed) == Some(0.0)
+            && text.lines().filter(of_routes).count() == 5;
+        if is_counted { Ok(()) } else { Err(text) }
+    })
+    .await;
 }

@@ -308,7 +308,11 @@ impl Parts {
         wire::append_messages(numbers::snapshot::TRACING, tracing, &mut behind);
         wire::append_messages(numbers::snapshot::LOG_OUTPUT, log_output, &mut behind);
         for route in measured_routes {
-            wire::append(numbers::snapshot::MEASURED_ROUTES, route.as_bytes(), &mut behind);
+            wire::append(
+                numbers::snapshot::MEASURED_ROUTES,
+                route.as_bytes(),
+                &mut behind,
+            );
         }
         Self {
             ahead: ahead.into(),
@@ -578,7 +582,7 @@ mod tests {
         #[test]
         fn the_revision_is_told_from_the_bytes(
             lists in proptest::collection::vec(
-                proptest::collection::vec("[a-c*.]{0,3}", 0..4), 8
+                proptest::collection::vec("[a-c*.]{0,3}", 0..4), 9
             )
         ) {
             let named = |list: usize| lists[list].iter().cloned();

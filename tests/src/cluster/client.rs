@@ -208,9 +208,7 @@ impl Client {
 
     /// Returns the UID of the FlowSchema by which the API server treats a GET of `path` by this user.
     pub async fn flow_schema(&self, path: &str) -> Result<String> {
-        let (parts, _) = self
-            .exchange_slowly(Method::GET, path, JSON, None)
-            .await?;
+        let (parts, _) = self.exchange_slowly(Method::GET, path, JSON, None).await?;
         let value = parts.headers.get("x-kubernetes-pf-flowschema-uid");
         let value = value.with_context(|| format!("{path}: the answer names no FlowSchema"))?;
         Ok(value.to_str()?.to_owned())

@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccessLogRules, EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, MetricsSettings, Object,
-    PublishingType, RepeatedSlashesAction, SelectionMode, SessionAffinity, TracingSettings,
+    AccessLogRules, EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, MetricsSettings,
+    Object, PublishingType, RepeatedSlashesAction, SelectionMode, SessionAffinity, TracingSettings,
     TrafficPolicy, UnderscoresAction,
 };
 

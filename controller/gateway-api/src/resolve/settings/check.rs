@@ -8,8 +8,8 @@ use super::edge::EdgeDefaults;
 use super::parameters::Scope;
 use super::{access_log, fleet, metrics, ports, tracing};
 use crate::api::{
-    AccessLogRules, GatewayRef, GatewaySelection, HostRules, MetricsSettings, Network, PortRules, RotationSettings,
-    SelectionMode, SesameConfiguration, SesameConfigurationSpec, UnknownField,
+    AccessLogRules, GatewayRef, GatewaySelection, HostRules, MetricsSettings, Network, PortRules,
+    RotationSettings, SelectionMode, SesameConfiguration, SesameConfigurationSpec, UnknownField,
 };
 use crate::resolve::syntax::{durations, limits, names};
 
@@ -296,8 +296,8 @@ mod tests {
     use super::super::configuration;
     use super::*;
     use crate::api::{
-        EdgeSettings, FleetImages, FleetSettings, PortMapping, Publishing, PublishingType,
-        TracingSettings,
+        EdgeSettings, FleetImages, FleetSettings, MeasuredRoute, PortMapping, Publishing,
+        PublishingType, TracingSettings,
     };
 
     fn of(spec: SesameConfigurationSpec) -> String {
@@ -354,6 +354,13 @@ mod tests {
                 min_duration: Some("25h".to_owned()),
                 ..AccessLogRules::default()
             }),
+            metrics: Some(MetricsSettings {
+                routes: Some(vec![MeasuredRoute {
+                    kind: "TCPRoute".into(),
+                    namespace: "shop".to_owned(),
+                    name: "cart".to_owned(),
+                }]),
+            }),
         });
         for words in [
             "spec.gateway.controllerName: \"ours\"",
@@ -373,6 +380,7 @@ mod tests {
             "spec.accessLog.minStatus: 600: expected 100 to 599",
             "spec.accessLog.minDuration: \"25h\": expected 1ms to 24h",
             "spec.tracing.mode \"On\" is not supported; expected Enabled,",
+            "spec.metrics.routes[0].kind \"TCPRoute\" is not one of HTTPRoute, GRPCRoute",
             "spec.edge.maxRequestHeaders: \"0\" is not a number from 1 to 10000",
         ] {
             assert!(found.contains(words), "{words}: {found}");

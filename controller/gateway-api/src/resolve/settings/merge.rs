@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::access_log::{ConfiguredLog, ConfiguredSinks};
-use super::{metrics, named};
 use super::ports::PortLimits;
 use super::tracing::{self, ConfiguredTracing};
+use super::{metrics, named};
 use crate::api::{
     AccessLogRules, ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings,
-    MetricsSettings, PortRules, Publishing, RotationSettings, SesameConfiguration, SesameConfigurationSpec,
-    UpstreamSettings,
+    MetricsSettings, PortRules, Publishing, RotationSettings, SesameConfiguration,
+    SesameConfigurationSpec, UpstreamSettings,
 };
 
 /// Layers together.
@@ -82,7 +82,10 @@ impl Merged {
         if let Some(access_log) = access_log {
             self.access_log(access_log, &layer.metadata.namespace, &source);
         }
-        if let Some(MetricsSettings { routes: Some(routes) }) = metrics {
+        if let Some(MetricsSettings {
+            routes: Some(routes),
+        }) = metrics
+        {
             // They have been checked.
             self.measured_routes = metrics::read(routes).unwrap_or_default();
             self.sources

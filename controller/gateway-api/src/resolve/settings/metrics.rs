@@ -55,7 +55,10 @@ mod tests {
     fn faults_name_the_field_and_the_value() {
         let many = vec![route("GRPCRoute", "a"); MAX_ROUTES + 1];
         for (routes, words) in [
-            (vec![route("TCPRoute", "a")], "routes[0].kind \"TCPRoute\" is not one of HTTPRoute, GRPCRoute"),
+            (
+                vec![route("TCPRoute", "a")],
+                "routes[0].kind \"TCPRoute\" is not one of HTTPRoute, GRPCRoute",
+            ),
             (vec![route("HTTPRoute", "../a")], "routes[0]: "),
             (many, "routes"),
         ] {
