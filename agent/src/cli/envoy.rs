@@ -14,7 +14,7 @@ pub(crate) struct EnvoyArgs {
     /// private keys.
     #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
     pub(crate) runtime_dir: PathBuf,
-    /// Envoy to run, of one version for an agent and its launcher; `envoy` on the PATH by default.
+    /// Envoy to run: an agent and its launcher need the same version; `envoy` on the PATH by default.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     pub(crate) envoy: Option<PathBuf>,
     /// Time that connections have when Envoy is ended, or when Envoy or their listener is replaced.

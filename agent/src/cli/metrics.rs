@@ -21,7 +21,7 @@ pub(super) struct MetricsArgs {
     /// Certificate chain (PEM) with which the metrics address speaks TLS; it is read again when it has changed.
     #[arg(long, env = "SESAME_METRICS_CERTIFICATE", value_name = "FILE")]
     metrics_certificate: Option<PathBuf>,
-    /// Private key (PEM) of that certificate.
+    /// Private key (PEM) of the metrics certificate.
     #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
     metrics_key: Option<PathBuf>,
     /// Authorities (PEM) of which callers of the metrics address have to show a certificate.

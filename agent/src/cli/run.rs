@@ -110,7 +110,7 @@ pub(crate) struct RunArgs {
         value_name = "PERCENT"
     )]
     max_removal_share: u8,
-    /// Time after which such a revision is applied without being accepted, if the source still wants it.
+    /// Time after which a revision that --max-removal-share holds is applied without being accepted, if the source still wants it.
     #[arg(
         long,
         env = "SESAME_REMOVAL_HOLD_SECONDS",

@@ -105,7 +105,7 @@ pub(super) struct RunArgs {
     )]
     host_addresses: Option<Vec<String>>,
     /// Seconds of silence after which a host is lost and its addresses leave its Gateways: 90 to 86400. Hosts report at
-    /// least every 75 seconds [default: 180]
+    /// least every 75 seconds by default [default: 180]
     #[arg(long, env = "SESAME_HOST_LOST_SECONDS", value_name = "SECONDS")]
     host_lost_seconds: Option<u64>,
     /// Kubeconfig for the API server [default: $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount]

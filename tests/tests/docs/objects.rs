@@ -14,6 +14,8 @@ const FOREIGN: &[(&str, &str)] = &[
     ("docs/metrics.md", "scrape_configs"),
     // Values of the chart, which tests/tests/chart.rs renders with them.
     ("docs/metrics.md", "controller"),
+    // Values of the chart, too: the same keys that tests/tests/chart_in_a_cluster.rs sets.
+    ("docs/in-a-cluster.md", "images"),
     ("docs/without-a-controller.md", "volumes"),
 ];
 

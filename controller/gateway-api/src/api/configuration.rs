@@ -104,7 +104,7 @@ pub struct HostRules {
     #[schemars(length(max = 64), inner(length(max = 43)))]
     pub addresses: Option<Vec<String>>,
     /// Silence after which a host is lost and its addresses leave its Gateways: `90s` to `24h`, `3m` by default. Hosts report at
-    /// least every 75 seconds. One whose own `report-seconds` are more is given one and a half times as long.
+    /// least every 75 seconds by default. One whose own `report-seconds` are more is given one and a half times as long.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub lost_after: Option<String>,
