@@ -83,7 +83,11 @@ impl Metrics {
             lists: add(all, "lists", "Whole lists of a kind that were read"),
             watch_failures,
             resolutions,
-            gateways: add(all, "gateways", "Gateways of the classes of this controller"),
+            gateways: add(
+                all,
+                "gateways",
+                "Gateways of the classes of this controller",
+            ),
             certificates,
             published: add(all, "publish_writes", "Writes of ConfigMaps and Secrets"),
             statuses: add(all, "status_writes", "Writes of statuses, by kind"),

@@ -76,6 +76,39 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     }
 }
 
+/// Adds everything of a piece but its route tables.
+fn add(piece: Snapshot, snapshot: &mut Snapshot) {
+    let Snapshot {
+        gateway,
+        addresses,
+        ports,
+        route_tables: _,
+        backends,
+        // They are no part of the revision, so nobody has vouched for them.
+        endpoints: _,
+        keys,
+        trust_bundles,
+        edge,
+        rotation,
+        tracing,
+        log_output,
+        measured_routes,
+    } = piece;
+    if !gateway.is_empty() {
+        snapshot.gateway = gateway;
+    }
+    snapshot.addresses.extend(addresses);
+    snapshot.ports.extend(ports);
+    snapshot.backends.extend(backends);
+    snapshot.keys.extend(keys);
+    snapshot.trust_bundles.extend(trust_bundles);
+    snapshot.edge = snapshot.edge.or(edge);
+    snapshot.rotation = snapshot.rotation.or(rotation);
+    snapshot.tracing = snapshot.tracing.take().or(tracing);
+    snapshot.log_output = snapshot.log_output.take().or(log_output);
+    snapshot.measured_routes.extend(measured_routes);
+}
+
 /// Joins the configuration, which the revision is taken over, without the endpoints.
 pub fn join_config<B: AsRef<[u8]>>(
     manifest: &Manifest,
@@ -102,35 +135,7 @@ pub fn join_config<B: AsRef<[u8]>>(
                 }
             }
         }
-        let Snapshot {
-            gateway,
-            addresses,
-            ports,
-            route_tables: _,
-            backends,
-            // They are no part of the revision, so nobody has vouched for them.
-            endpoints: _,
-            keys,
-            trust_bundles,
-            edge,
-            rotation,
-            tracing,
-            log_output,
-            measured_routes,
-        } = piece;
-        if !gateway.is_empty() {
-            snapshot.gateway = gateway;
-        }
-        snapshot.addresses.extend(addresses);
-        snapshot.ports.extend(ports);
-        snapshot.backends.extend(backends);
-        snapshot.keys.extend(keys);
-        snapshot.trust_bundles.extend(trust_bundles);
-        snapshot.edge = snapshot.edge.or(edge);
-        snapshot.rotation = snapshot.rotation.or(rotation);
-        snapshot.tracing = snapshot.tracing.take().or(tracing);
-        snapshot.log_output = snapshot.log_output.take().or(log_output);
-        snapshot.measured_routes.extend(measured_routes);
+        add(piece, &mut snapshot);
     }
     snapshot.route_tables = tables.into_values().collect();
     canonicalize(&mut snapshot);

@@ -13,7 +13,7 @@ use super::live::LiveShards;
 use super::{FORMAT, MAX_SHARDS, Shard, ShardError, Sharded, bucket, bucket_count, pack};
 use crate::delta::{ChangedHost, RouteTableDelta};
 use crate::digest::{canonicalize, revision_of_canonical, sha256};
-use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
+use crate::schema::{Backend, EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
 
 /// Bytes of configuration that one shard is meant to hold, before compression. An edit rewrites one shard; a reader that
 /// starts fetches all of them.
@@ -177,6 +177,32 @@ fn count(config: &Snapshot) -> usize {
     bucket_count(tables + backends, TARGET_BYTES, MAX_CONFIG_SHARDS)
 }
 
+/// Returns the pieces of what is spread over shards, by bucket.
+fn pieces(
+    route_tables: &[RouteTable],
+    backends: &[Backend],
+    count: usize,
+) -> BTreeMap<usize, Snapshot> {
+    let mut pieces: BTreeMap<usize, Snapshot> = BTreeMap::new();
+    for table in route_tables {
+        for host in &table.virtual_hosts {
+            let piece = pieces.entry(bucket(&host.domain, count)).or_default();
+            match piece.route_tables.last_mut() {
+                Some(last) if last.name == table.name => last.virtual_hosts.push(host.clone()),
+                _ => piece.route_tables.push(RouteTable {
+                    name: table.name.clone(),
+                    virtual_hosts: vec![host.clone()],
+                }),
+            }
+        }
+    }
+    for backend in backends {
+        let piece = pieces.entry(bucket(&backend.name, count)).or_default();
+        piece.backends.push(backend.clone());
+    }
+    pieces
+}
+
 /// Splits a canonical configuration; shards of the same content are taken over.
 fn split_config(
     config: &Snapshot,
@@ -198,23 +224,6 @@ fn split_config(
         log_output,
         measured_routes,
     } = config;
-    let mut pieces: BTreeMap<usize, Snapshot> = BTreeMap::new();
-    for table in route_tables {
-        for host in &table.virtual_hosts {
-            let piece = pieces.entry(bucket(&host.domain, count)).or_default();
-            match piece.route_tables.last_mut() {
-                Some(last) if last.name == table.name => last.virtual_hosts.push(host.clone()),
-                _ => piece.route_tables.push(RouteTable {
-                    name: table.name.clone(),
-                    virtual_hosts: vec![host.clone()],
-                }),
-            }
-        }
-    }
-    for backend in backends {
-        let piece = pieces.entry(bucket(&backend.name, count)).or_default();
-        piece.backends.push(backend.clone());
-    }
     let head = Snapshot {
         gateway: gateway.clone(),
         addresses: addresses.clone(),
@@ -232,7 +241,7 @@ fn split_config(
         .into_iter()
         .map(|shard| (shard.content, shard))
         .collect();
-    let rest = pieces
+    let rest = pieces(route_tables, backends, count)
         .into_iter()
         .map(|(bucket, piece)| (Some(bucket), piece));
     std::iter::once((None, head))

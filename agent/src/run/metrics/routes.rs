@@ -49,7 +49,10 @@ impl RouteTraffic {
                 };
                 let count = whole(sample.value);
                 let buckets = &mut self.durations.buckets;
-                match buckets.iter_mut().find(|(known, _)| *known == bound) {
+                match buckets
+                    .iter_mut()
+                    .find(|(known, _)| known.total_cmp(&bound).is_eq())
+                {
                     Some((_, known)) => *known += count,
                     None => buckets.push((bound, count)),
                 }
