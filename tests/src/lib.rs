@@ -22,6 +22,7 @@ pub mod deployed;
 pub mod envoy_files;
 pub mod followed;
 pub mod golden;
+pub mod guarded;
 pub mod handshakes;
 pub mod http2;
 pub mod joining;

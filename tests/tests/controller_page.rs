@@ -10,6 +10,7 @@ use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::client::{Reply, Request};
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{ControllerUnderTest, SOON, deployed};
+use sesame_tests::guarded::GuardDirectory;
 use sesame_tests::manifests::{
     edge, edge_name, http_listener, http_route, https_listener, path, rule_to, served,
 };
@@ -203,32 +204,16 @@ async fn the_page_tells_what_a_replica_knows_and_takes_nothing_for_markup() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_asks_for_a_certificate_and_a_token_while_probes_need_neither() {
-    let files = tempfile::tempdir().expect("a directory");
-    let put = |name: &str, text: &str| {
-        let aside = files.path().join("aside");
-        std::fs::write(&aside, text).expect("written");
-        std::fs::rename(&aside, files.path().join(name)).expect("renamed");
-    };
-    let (authority, clients) = (Authority::new("servers"), Authority::new("clients"));
-    let server = authority.issue(&["controller.test"]);
-    put("tls.crt", &server.certificate_pem);
-    put("tls.key", &server.key_pem);
-    put("ca.crt", clients.pem());
-    put("token", &format!("{TOKEN}\n"));
+    let files = GuardDirectory::new("controller.test", TOKEN);
     let (address, at) = address();
-    let flag = |name: &str, file: &str| format!("--{name}={}", files.path().join(file).display());
-    let flags = [
-        at,
-        flag("metrics-certificate", "tls.crt"),
-        flag("metrics-key", "tls.key"),
-        flag("metrics-client-ca", "ca.crt"),
-        flag("metrics-token-file", "token"),
-    ];
+    let guard = files.options();
+    let guard = guard.map(|(option, file)| format!("{option}={}", file.display()));
+    let flags = [&[at], guard.as_slice()].concat();
     let cluster = deployed(Channel::Standard).await;
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let mut controller = ControllerUnderTest::start(&cluster, &flags).await;
     controller.wait_ready().await;
-    let client = clients.issue(&["prometheus.test"]);
+    let client = files.clients.issue(&["prometheus.test"]);
     let plain = |path: &str| Request::get(address, "controller.test", path);
     let with = |path: &str, authority: &Authority, token: &str| {
         plain(path)
@@ -238,17 +223,20 @@ async fn a_guard_asks_for_a_certificate_and_a_token_while_probes_need_neither() 
     };
     let status = async |request: Request| request.send().await.ok().map(|reply| reply.status);
     for path in ["/metrics", "/status"] {
-        assert_eq!(status(with(path, &authority, TOKEN)).await, Some(200));
-        assert_eq!(status(with(path, &authority, NEXT_TOKEN)).await, Some(401));
+        assert_eq!(status(with(path, &files.servers, TOKEN)).await, Some(200));
+        assert_eq!(
+            status(with(path, &files.servers, NEXT_TOKEN)).await,
+            Some(401)
+        );
         let without_token = plain(path)
-            .tls("controller.test", &authority.trust())
+            .tls("controller.test", &files.servers.trust())
             .showing(&client);
         assert_eq!(status(without_token).await, Some(401));
         let token = format!("Bearer {TOKEN}");
         let with_token = plain(path).header("authorization", &token);
         let without_certificate = with_token
             .clone()
-            .tls("controller.test", &authority.trust());
+            .tls("controller.test", &files.servers.trust());
         assert_eq!(status(without_certificate).await, None);
         assert_eq!(status(with_token).await, None, "in plain text");
     }
@@ -256,22 +244,22 @@ async fn a_guard_asks_for_a_certificate_and_a_token_while_probes_need_neither() 
         assert_eq!(controller.get(probe).await.expect("an answer").0, 200);
     }
     // What is damaged or gone opens nothing, and closes nothing.
-    put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
-    std::fs::remove_file(files.path().join("token")).expect("removed");
+    files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
+    files.remove("token");
     let of = |authority: &Authority, token: &str| with("/status", authority, token);
-    assert_eq!(status(of(&authority, NEXT_TOKEN)).await, Some(401));
-    assert_eq!(status(of(&authority, TOKEN)).await, Some(200));
+    assert_eq!(status(of(&files.servers, NEXT_TOKEN)).await, Some(401));
+    assert_eq!(status(of(&files.servers, TOKEN)).await, Some(200));
     let next = Authority::new("next servers");
     let server = next.issue(&["controller.test"]);
-    put("tls.key", &server.key_pem);
-    put("tls.crt", &server.certificate_pem);
-    put("token", NEXT_TOKEN);
+    files.put("tls.key", &server.key_pem);
+    files.put("tls.crt", &server.certificate_pem);
+    files.put("token", NEXT_TOKEN);
     assert_eq!(status(of(&next, NEXT_TOKEN)).await, Some(200));
     assert_eq!(status(of(&next, TOKEN)).await, Some(401));
     assert!(!controller.log().contains(TOKEN) && !controller.log().contains(NEXT_TOKEN));
 
     // One that starts with a fault in them does not start.
-    put("token", "short");
+    files.put("token", "short");
     controller.stop().await;
     controller.restart();
     eventually("it says why", SOON, async || {

@@ -8,6 +8,7 @@ use sesame_tests::agent::{SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
+use sesame_tests::guarded::GuardDirectory;
 use sesame_tests::manifests::{
     edge, edge_with_parameters, http_listener, http_route, path, rule_to, served, yaml,
 };
@@ -231,35 +232,17 @@ const NEXT_TOKEN: &str = "fedcba9876543210";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guarded_address_asks_for_a_certificate_and_a_token_and_reads_its_files_again() {
-    let files = tempfile::tempdir().expect("a directory");
-    let put = |name: &str, text: &str| {
-        let aside = files.path().join("aside");
-        std::fs::write(&aside, text).expect("written");
-        std::fs::rename(&aside, files.path().join(name)).expect("renamed");
-    };
-    let (authority, clients) = (Authority::new("servers"), Authority::new("clients"));
-    let server = authority.issue(&["agent.test"]);
-    put("tls.crt", &server.certificate_pem);
-    put("tls.key", &server.key_pem);
-    put("ca.crt", clients.pem());
-    put("token", &format!("{TOKEN}\n"));
+    let files = GuardDirectory::new("agent.test", TOKEN);
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     let mut setup = Setup::with_ports(&[80])
         .flag("--metrics-address")
         .flag(&address.to_string());
-    for (flag, name) in [
-        ("--metrics-certificate", "tls.crt"),
-        ("--metrics-key", "tls.key"),
-        ("--metrics-client-ca", "ca.crt"),
-        ("--metrics-token-file", "token"),
-    ] {
-        setup = setup
-            .flag(flag)
-            .flag(&files.path().join(name).to_string_lossy());
+    for (option, file) in files.options() {
+        setup = setup.flag(option).flag(&file.to_string_lossy());
     }
     let agent = setup.start(&[("all.yaml", &yaml(&edge(&[])))]);
     let plain = Request::get(address, "agent.test", "/metrics");
-    let client = clients.issue(&["prometheus.test"]);
+    let client = files.clients.issue(&["prometheus.test"]);
     let with = |authority: &Authority, token: &str| {
         plain
             .clone()
@@ -269,22 +252,22 @@ async fn a_guarded_address_asks_for_a_certificate_and_a_token_and_reads_its_file
     };
     let status = async |request: Request| request.send().await.ok().map(|reply| reply.status);
     eventually("the metrics", SOON, async || {
-        match status(with(&authority, TOKEN)).await {
+        match status(with(&files.servers, TOKEN)).await {
             Some(200) => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
     .await;
-    assert_eq!(status(with(&authority, NEXT_TOKEN)).await, Some(401));
+    assert_eq!(status(with(&files.servers, NEXT_TOKEN)).await, Some(401));
     let without_token = plain
         .clone()
-        .tls("agent.test", &authority.trust())
+        .tls("agent.test", &files.servers.trust())
         .showing(&client);
     assert_eq!(status(without_token).await, Some(401));
     let token = format!("Bearer {TOKEN}");
     let without_certificate = plain
         .clone()
-        .tls("agent.test", &authority.trust())
+        .tls("agent.test", &files.servers.trust())
         .header("authorization", &token);
     assert_eq!(status(without_certificate).await, None);
     assert_eq!(
@@ -292,15 +275,15 @@ async fn a_guarded_address_asks_for_a_certificate_and_a_token_and_reads_its_file
         None
     );
     // What is damaged or gone opens nothing, and closes nothing.
-    put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
-    std::fs::remove_file(files.path().join("token")).expect("removed");
-    assert_eq!(status(with(&authority, NEXT_TOKEN)).await, Some(401));
-    assert_eq!(status(with(&authority, TOKEN)).await, Some(200));
+    files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
+    files.remove("token");
+    assert_eq!(status(with(&files.servers, NEXT_TOKEN)).await, Some(401));
+    assert_eq!(status(with(&files.servers, TOKEN)).await, Some(200));
     let next = Authority::new("next servers");
     let server = next.issue(&["agent.test"]);
-    put("tls.key", &server.key_pem);
-    put("tls.crt", &server.certificate_pem);
-    put("token", NEXT_TOKEN);
+    files.put("tls.key", &server.key_pem);
+    files.put("tls.crt", &server.certificate_pem);
+    files.put("token", NEXT_TOKEN);
     assert_eq!(status(with(&next, NEXT_TOKEN)).await, Some(200));
     assert_eq!(status(with(&next, TOKEN)).await, Some(401));
     assert!(!agent.log().contains(TOKEN) && !agent.log().contains(NEXT_TOKEN));

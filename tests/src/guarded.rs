@@ -1,0 +1,60 @@
+//! Files that guard an address of metrics: a certificate, the authority of its callers, and a token.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::certs::Authority;
+
+/// A directory with them; it ends with this value.
+pub struct GuardDirectory {
+    files: TempDir,
+    /// Has signed the address's certificate.
+    pub servers: Authority,
+    /// Signs the certificates of callers.
+    pub clients: Authority,
+}
+
+impl GuardDirectory {
+    /// Writes the files of an address that is known by this name.
+    pub fn new(name: &str, token: &str) -> Self {
+        let directory = Self {
+            files: tempfile::tempdir().expect("a directory"),
+            servers: Authority::new("servers"),
+            clients: Authority::new("clients"),
+        };
+        let server = directory.servers.issue(&[name]);
+        directory.put("tls.crt", &server.certificate_pem);
+        directory.put("tls.key", &server.key_pem);
+        directory.put("ca.crt", directory.clients.pem());
+        directory.put("token", &format!("{token}\n"));
+        directory
+    }
+
+    /// Replaces a file as programs do that are read meanwhile.
+    pub fn put(&self, name: &str, text: &str) {
+        let aside = self.path().join("aside");
+        std::fs::write(&aside, text).expect("written");
+        std::fs::rename(&aside, self.path().join(name)).expect("renamed");
+    }
+
+    /// Removes a file.
+    pub fn remove(&self, name: &str) {
+        std::fs::remove_file(self.path().join(name)).expect("removed");
+    }
+
+    /// Returns the options that both programs have for the files, each with its file.
+    pub fn options(&self) -> [(&'static str, PathBuf); 4] {
+        [
+            ("--metrics-certificate", "tls.crt"),
+            ("--metrics-key", "tls.key"),
+            ("--metrics-client-ca", "ca.crt"),
+            ("--metrics-token-file", "token"),
+        ]
+        .map(|(option, name)| (option, self.path().join(name)))
+    }
+
+    fn path(&self) -> &Path {
+        self.files.path()
+    }
+}
