@@ -39,6 +39,7 @@ pub struct EncodedSnapshot {
     counts: Counts,
     edge: Edge,
     rotation: Rotation,
+    measured_routes: Arc<[String]>,
     /// Shared by all versions that have the same ones.
     keys: Arc<[KeyPair]>,
 }
@@ -67,6 +68,7 @@ impl EncodedSnapshot {
             },
             edge: snapshot.edge.unwrap_or_default(),
             rotation: snapshot.rotation.unwrap_or_default(),
+            measured_routes: snapshot.measured_routes.as_slice().into(),
             keys: keys.into(),
         }
     }
@@ -124,9 +126,9 @@ impl EncodedSnapshot {
         self.rotation
     }
 
-    /// Decodes the names of routes whose requests are counted apart.
-    pub fn measured_routes(&self) -> Vec<String> {
-        decoded(&self.parts.behind).measured_routes
+    /// Returns the names of the routes whose requests are counted apart.
+    pub fn measured_routes(&self) -> &[String] {
+        &self.measured_routes
     }
 
     /// Decodes the trust bundles.

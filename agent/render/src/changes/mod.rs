@@ -30,7 +30,6 @@ pub fn routes_after(
     if !rendered.problems.is_empty() {
         return None;
     }
-    let measured = now.measured_routes();
     let context = RenderContext {
         options,
         // Routes do not name it.
@@ -39,7 +38,7 @@ pub fn routes_after(
         // Listeners have it, and they are the same.
         tracing: None,
         log_output: None,
-        measured_routes: &measured,
+        measured_routes: now.measured_routes(),
         subscriptions: Subscriptions::default(),
         secrets: &[],
         clusters: &rendered.clusters,
