@@ -123,13 +123,14 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
         .with_context(|| format!("the answer of {} is not understood", socket.display()))?;
     let one = agent.gateway.as_ref().map(ToString::to_string);
     let filter = filter(&args.backends);
+    let runtime = agent::runtime()?;
     let mut found = Vec::new();
     for gateway in report.gateways {
         if one.as_ref().is_some_and(|one| *one != gateway.gateway) || gateway.envoy.pid == 0 {
             continue;
         }
         let admin = Admin::new(&gateway.envoy.admin);
-        let clusters = agent::runtime()?.block_on(admin.endpoints(&filter));
+        let clusters = runtime.block_on(admin.endpoints(&filter));
         let clusters = clusters
             .with_context(|| gateway.gateway.clone())?
             .into_iter();

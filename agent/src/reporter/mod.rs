@@ -1,7 +1,7 @@
 //! Writes a host's reports to a cluster: a `GatewayAgent` for each Gateway, when something has changed, and otherwise as
 //! often as the settings say.
 //!
-//! What a report says is decided by a [`HostReports`]; this room decides when it is written, and must never change it. Nothing
+//! A [`HostReports`] decides what a report says; this room decides when it is written, and must never change it. Nothing
 //! waits for it: a cluster that is slow or cannot be reached gets a late report. Of frequent changes only the newest is
 //! reported.
 

@@ -30,6 +30,7 @@ mod directories;
 mod engine;
 pub(crate) mod events;
 pub(crate) mod explaining;
+mod following;
 mod gateways;
 pub mod history;
 pub(crate) mod inspect;

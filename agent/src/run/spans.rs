@@ -1,7 +1,7 @@
 //! Spans of changes on this host: of what the engine does until there is a target, and of what the instance and the reporter do with
 //! it. Without a collector nothing is noted.
 //!
-//! Where a controller publishes, they are below the trace that it began; elsewhere a trace begins here. Must never hold up a change.
+//! They are below the trace that a controller began; where none publishes, a trace begins here. Must never hold up a change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -14,6 +14,7 @@ use crate::host::limits;
 use crate::reporter::{DEFAULT_PERIOD, HostReports, ReportWriter};
 use crate::run::addresses::host as host_addresses;
 use crate::run::engine::SourceState;
+use crate::run::following::FollowedInstances;
 use crate::run::observed::AllObserved;
 use crate::run::reload::LiveSettings;
 use crate::run::report::compose::gateway_report;
@@ -31,8 +32,7 @@ pub(in crate::run) fn start_reporter(
 ) -> ReportWriter {
     let reports = ObservedReports {
         known,
-        all: observed,
-        followed: BTreeMap::new(),
+        followed: FollowedInstances::new(observed),
         spans: ReportSpans::new(spans),
         host: HostInventory {
             addresses: reported(&mut live),
@@ -63,9 +63,7 @@ fn told_period(live: &watch::Receiver<LiveSettings>) -> Option<u32> {
 /// The newest values that reports are made from.
 struct ObservedReports {
     known: watch::Receiver<SourceState>,
-    all: watch::Receiver<AllObserved>,
-    /// Receivers of its own, which remember what was looked at.
-    followed: AllObserved,
+    followed: FollowedInstances,
     spans: ReportSpans,
     live: watch::Receiver<LiveSettings>,
     host: HostInventory,
@@ -77,16 +75,7 @@ impl HostReports for ObservedReports {
             self.host.addresses = reported(&mut self.live);
             self.host.report_seconds = told_period(&self.live);
         }
-        let all = self.all.borrow_and_update();
-        self.followed.retain(|name, followed| {
-            all.get(name)
-                .is_some_and(|observed| observed.same_channel(followed))
-        });
-        for (name, observed) in all.iter() {
-            if !self.followed.contains_key(name) {
-                self.followed.insert(name.clone(), observed.clone());
-            }
-        }
+        self.followed.follow();
         self.live.borrow().report_every
     }
 
@@ -96,8 +85,7 @@ impl HostReports for ObservedReports {
     ) -> BTreeMap<NamespacedName, GatewayAgentStatus> {
         let known = self.known.borrow_and_update().clone();
         let mut statuses = BTreeMap::new();
-        for (gateway, observed) in &mut self.followed {
-            let observed = observed.borrow_and_update().clone();
+        for (gateway, observed) in self.followed.look() {
             let report = gateway_report(gateway, &observed, &known);
             let status = host_status(&report, &observed, &self.host, before.get(gateway));
             statuses.insert(gateway.clone(), status);
@@ -111,10 +99,9 @@ impl HostReports for ObservedReports {
 
     /// Tells the collector of spans, if the target that the report is of is still the newest.
     fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus) {
-        let Some(observed) = self.followed.get(gateway) else {
+        let Some(observed) = self.followed.newest(gateway) else {
             return;
         };
-        let observed = observed.borrow();
         if let (Some(target), Some(at)) = (&observed.applied_for, observed.applied_at)
             && !status.applied_revision.is_empty()
             && target.told_revision().starts_with(&status.applied_revision)
@@ -124,21 +111,6 @@ impl HostReports for ObservedReports {
     }
 
     async fn changed(&mut self) {
-        let observed = self.followed.values_mut().map(|observed| {
-            Box::pin(async {
-                if observed.changed().await.is_err() {
-                    // The instance has ended; the list says whether there is another.
-                    std::future::pending::<()>().await;
-                }
-            })
-        });
-        let any: Vec<_> = observed.collect();
-        let any = async {
-            if any.is_empty() {
-                std::future::pending::<()>().await;
-            }
-            futures::future::select_all(any).await;
-        };
         // Marked as seen when the loop follows it.
         let mut live = self.live.clone();
         let newer = async {
@@ -147,10 +119,9 @@ impl HostReports for ObservedReports {
             }
         };
         tokio::select! {
-            () = any => {}
+            () = self.followed.changed() => {}
             _ = self.known.changed() => {}
             () = newer => {}
-            _ = self.all.changed() => {}
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::facts::{EventFacts, ServedCertificates};
 use super::store::EventStore;
 use crate::run::engine::SourceState;
+use crate::run::following::FollowedInstances;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
@@ -26,7 +27,7 @@ pub(in crate::run) struct Recorder {
     report: ReportSource,
     known: watch::Receiver<SourceState>,
     all: watch::Receiver<AllObserved>,
-    followed: BTreeMap<NamespacedName, watch::Receiver<Observed>>,
+    followed: FollowedInstances,
     store: EventStore,
     facts: EventFacts,
     /// Number of the last event.
@@ -52,8 +53,8 @@ impl Recorder {
         Self {
             report,
             known,
+            followed: FollowedInstances::new(all.clone()),
             all,
-            followed: BTreeMap::new(),
             store,
             last: events.last().map_or(0, |event| event.number),
             facts: EventFacts::after(&events),
@@ -66,49 +67,13 @@ impl Recorder {
     pub(in crate::run) async fn run(mut self) {
         loop {
             self.look();
-            self.follow();
+            self.followed.follow();
             tokio::select! {
-                () = self.changed() => {}
+                () = self.followed.changed() => {}
+                _ = self.known.changed() => {}
                 () = tokio::time::sleep(LATER) => {}
             }
             tokio::time::sleep(GATHER).await;
-        }
-    }
-
-    /// Follows the Gateways that there are now, and takes note of what they have told.
-    fn follow(&mut self) {
-        let all = self.all.borrow_and_update();
-        self.followed.retain(|name, followed| {
-            all.get(name)
-                .is_some_and(|observed| observed.same_channel(followed))
-        });
-        for (name, observed) in all.iter() {
-            self.followed
-                .entry(name.clone())
-                .or_insert_with(|| observed.clone());
-        }
-    }
-
-    async fn changed(&mut self) {
-        let observed = self.followed.values_mut().map(|observed| {
-            Box::pin(async {
-                if observed.changed().await.is_err() {
-                    // The instance has ended; the list says whether there is another.
-                    std::future::pending::<()>().await;
-                }
-            })
-        });
-        let any: Vec<_> = observed.collect();
-        let any = async {
-            if any.is_empty() {
-                std::future::pending::<()>().await;
-            }
-            futures::future::select_all(any).await;
-        };
-        tokio::select! {
-            () = any => {}
-            _ = self.known.changed() => {}
-            _ = self.all.changed() => {}
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::counts::Durations;
 use super::scrape::Scrape;
-use super::traffic::{LONGEST, Sample, whole};
+use super::traffic::Sample;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 
 /// Classes of statuses, as Envoy has them and as labels have them.
@@ -39,15 +39,10 @@ impl RouteTraffic {
             }
             "time_sum" => self.durations.sum += sample.value / 1000.0,
             "time_bucket" => {
-                let bound = match sample.label("le") {
-                    Some("+Inf") => f64::INFINITY,
-                    Some(bound) => match bound.parse::<f64>() {
-                        Ok(bound) if bound <= LONGEST => bound / 1000.0,
-                        _ => return,
-                    },
-                    None => return,
+                let Some(bound) = sample.bound() else {
+                    return;
                 };
-                let count = whole(sample.value);
+                let count = sample.count();
                 let buckets = &mut self.durations.buckets;
                 match buckets
                     .iter_mut()

@@ -12,7 +12,7 @@ use super::routes::RouteTraffic;
 pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^vhost\..*\.route\.";
 
 /// Longest duration that gets a bucket of its own, in milliseconds.
-pub(super) const LONGEST: f64 = 60_000.0;
+const LONGEST: f64 = 60_000.0;
 
 /// Everything of interest that one Envoy counted since it started.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -114,15 +114,9 @@ impl PortTraffic {
             "rq_active" => self.requests_active = Some(value),
             "rq_time_sum" => self.durations.sum = value / 1000.0,
             "rq_time_bucket" => {
-                let bound = match sample.label("le") {
-                    Some("+Inf") => f64::INFINITY,
-                    Some(bound) => match bound.parse::<f64>() {
-                        Ok(bound) if bound <= LONGEST => bound / 1000.0,
-                        _ => return,
-                    },
-                    None => return,
-                };
-                self.durations.buckets.push((bound, whole(value)));
+                if let Some(bound) = sample.bound() {
+                    self.durations.buckets.push((bound, sample.count()));
+                }
             }
             "cx_total" | "sess_total" => self.connections = value,
             "cx_active" | "sess_active" => self.connections_active = value,
@@ -159,7 +153,7 @@ fn port_and_protocol(prefix: &str) -> Option<(u16, String)> {
     clippy::cast_sign_loss,
     reason = "the cast saturates, and counts are neither negative nor fractions"
 )]
-pub(super) fn whole(value: f64) -> u64 {
+fn whole(value: f64) -> u64 {
     value as u64
 }
 
@@ -185,6 +179,17 @@ impl<'a> Sample<'a> {
     /// Returns the value as a count.
     pub(crate) fn count(&self) -> u64 {
         whole(self.value)
+    }
+
+    /// Returns the upper bound of a bucket in seconds; none if there is none, or if it gets no bucket of its own.
+    pub(super) fn bound(&self) -> Option<f64> {
+        match self.label("le")? {
+            "+Inf" => Some(f64::INFINITY),
+            bound => {
+                let bound = bound.parse::<f64>().ok()?;
+                (bound <= LONGEST).then_some(bound / 1000.0)
+            }
+        }
     }
 
     /// Returns the value of a label.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use sesame_gateway_api::api::{NamespacedName, ParentRef};
 use sesame_gateway_api::status::{
-    Condition, ConditionStatus, ConditionType, GatewayStatus, ListenerStatus, PolicyStatus,
-    RouteStatus, Statuses,
+    Condition, ConditionStatus, ConditionType, GatewayStatus, ListenerStatus, ObjectStatus,
+    PolicyStatus, RouteStatus,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_http_server::page::{Cell, Page};
@@ -150,51 +150,26 @@ fn faults(conditions: &[Condition]) -> impl Iterator<Item = &Condition> {
 }
 
 /// Shows the conditions of all objects, without those of listeners.
-// Long: one kind after the other, so that none is forgotten.
 pub(super) fn conditions(
     page: &mut Page,
     resolved: &ResolvedStatuses,
     reports: &Reports<'_>,
     now: Timestamp,
 ) {
-    let Statuses {
-        gateway_classes,
-        gateways,
-        listener_sets,
-        routes,
-        backend_tls_policies,
-        gateway_mesh_policies,
-        mesh_ocg_policies,
-        x_telemetry_policies,
-        x_backends,
-        x_backend_traffic_policies,
-    } = &resolved.statuses;
     let mut rows = FirstRows::default();
-    let mut few: Vec<ObjectKey> = Vec::new();
-    let mut add = |kind: Kind, names: Vec<&NamespacedName>| {
-        few.extend(names.into_iter().map(|name| kind.named(name.clone())));
-    };
-    add(Kind::GatewayClass, gateway_classes.keys().collect());
-    add(Kind::Gateway, gateways.keys().collect());
-    add(Kind::ListenerSet, listener_sets.keys().collect());
-    for (kind, policies) in [
-        (Kind::BackendTlsPolicy, backend_tls_policies),
-        (Kind::GatewayMeshPolicy, gateway_mesh_policies),
-        (Kind::MeshOcgPolicy, mesh_ocg_policies),
-        (Kind::XTelemetryPolicy, x_telemetry_policies),
-        (Kind::XBackend, x_backends),
-        (Kind::XBackendTrafficPolicy, x_backend_traffic_policies),
-    ] {
-        add(kind, policies.keys().collect());
-    }
-    for key in few {
+    let statuses = &resolved.statuses;
+    let others = statuses
+        .objects()
+        .filter(|(.., status)| !matches!(status, ObjectStatus::Route(_)));
+    for (kind, name, _) in others {
+        let key = kind.named(name.clone());
         if let Some(status) = compose(&key, resolved, reports, now) {
             add_status(&mut rows, &key, &status);
         }
     }
     let fleets = reports.fleets.values();
     let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
-    for (key, status) in routes {
+    for (key, status) in &statuses.routes {
         // There may be very many of them, and hosts refuse few.
         if refused.is_empty() || !refused.contains(&key.to_string()) {
             add_route(&mut rows, key, status);

@@ -1,0 +1,71 @@
+//! Following of all instances by one task: those that there are now, and what each of them has told since it was looked at.
+//!
+//! It must never hold on to an instance that has ended.
+
+use sesame_gateway_api::api::NamespacedName;
+use tokio::sync::watch;
+
+use super::observed::{AllObserved, Observed};
+
+/// The instances, with receivers of a task's own, which remember what was looked at.
+pub(super) struct FollowedInstances {
+    all: watch::Receiver<AllObserved>,
+    followed: AllObserved,
+}
+
+impl FollowedInstances {
+    pub(super) fn new(all: watch::Receiver<AllObserved>) -> Self {
+        Self {
+            all,
+            followed: AllObserved::new(),
+        }
+    }
+
+    /// Follows the instances that there are now. What a new one has told was not looked at.
+    pub(super) fn follow(&mut self) {
+        let all = self.all.borrow_and_update();
+        self.followed.retain(|name, followed| {
+            all.get(name)
+                .is_some_and(|observed| observed.same_channel(followed))
+        });
+        for (name, observed) in all.iter() {
+            if !self.followed.contains_key(name) {
+                self.followed.insert(name.clone(), observed.clone());
+            }
+        }
+    }
+
+    /// Waits until there are other instances, or one of those that are followed has told something new.
+    pub(super) async fn changed(&mut self) {
+        let observed = self.followed.values_mut().map(|observed| {
+            Box::pin(async {
+                if observed.changed().await.is_err() {
+                    // The instance has ended; the list says whether there is another.
+                    std::future::pending::<()>().await;
+                }
+            })
+        });
+        let any: Vec<_> = observed.collect();
+        let any = async {
+            if any.is_empty() {
+                std::future::pending::<()>().await;
+            }
+            futures::future::select_all(any).await;
+        };
+        tokio::select! {
+            () = any => {}
+            _ = self.all.changed() => {}
+        }
+    }
+
+    /// Returns what an instance that is followed has told last.
+    pub(super) fn newest(&self, name: &NamespacedName) -> Option<watch::Ref<'_, Observed>> {
+        self.followed.get(name).map(watch::Receiver::borrow)
+    }
+
+    /// Returns what each instance has told last, and remembers that it was looked at.
+    pub(super) fn look(&mut self) -> impl Iterator<Item = (&NamespacedName, Observed)> {
+        let followed = self.followed.iter_mut();
+        followed.map(|(name, observed)| (name, observed.borrow_and_update().clone()))
+    }
+}
