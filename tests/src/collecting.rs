@@ -19,8 +19,10 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use sesame_kit::wait::{eventually, holds};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 use crate::collecting_logs::{self, LogStream, Record};
 
@@ -90,12 +92,21 @@ impl Collecting {
 
     /// Starts one on a free port of this address.
     pub async fn start_at(address: IpAddr) -> Self {
+        Self::start_with(address, None).await
+    }
+
+    /// Starts one on a free port of 127.0.0.1 that speaks TLS.
+    pub async fn start_tls(tls: TlsAcceptor) -> Self {
+        Self::start_with(Ipv4Addr::LOCALHOST.into(), Some(tls)).await
+    }
+
+    async fn start_with(address: IpAddr, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind((address, 0))
             .await
             .expect("the address has a free port");
         let address = listener.local_addr().expect("it is bound");
         let memory = Arc::default();
-        let task = tokio::spawn(accept(listener, Arc::clone(&memory)));
+        let task = tokio::spawn(accept(listener, tls, Arc::clone(&memory)));
         Self {
             address,
             memory,
@@ -173,15 +184,26 @@ impl Drop for Collecting {
     }
 }
 
-async fn accept(listener: TcpListener, memory: Memory) {
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory) {
     // The connections end with the collector.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(serve(stream, Arc::clone(&memory)));
+        let (tls, memory) = (tls.clone(), Arc::clone(&memory));
+        connections.spawn(async move {
+            match tls {
+                None => serve(stream, memory).await,
+                Some(tls) => {
+                    // Whoever does not trust it goes away.
+                    if let Ok(stream) = tls.accept(stream).await {
+                        serve(stream, memory).await;
+                    }
+                }
+            }
+        });
     }
 }
 
-async fn serve(stream: TcpStream, memory: Memory) {
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, memory: Memory) {
     let io = TokioIo::new(stream);
     let answer = service_fn(move |request| answer(request, Arc::clone(&memory)));
     // A proxy that goes away is no matter of ours.

@@ -165,10 +165,13 @@ impl Case {
         if self.name != SHOWS_FEATURES {
             remove_features(&mut conditions);
         }
-        let problems = resolution
-            .problems
-            .iter()
-            .map(|Problem { object, message }| format!("{object}: {message}"));
+        let problems = resolution.problems.iter().map(
+            |Problem {
+                 object,
+                 message,
+                 hidden_by: _,
+             }| format!("{object}: {message}"),
+        );
         add(&mut conditions, "problems", problems);
         add(&mut conditions, "refused", refused);
 

@@ -2,10 +2,15 @@
 //! change waits for that collector.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_files::directory;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::collecting::{Collecting, Span};
 use sesame_tests::controller::publication;
@@ -13,6 +18,8 @@ use sesame_tests::followed::followed_with;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, edge_name, http_listener, plain_route, served, yaml};
 use sesame_tests::network;
+use sesame_tests::publications::one;
+use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "default/edge";
 const ROUTE: &str = "HTTPRoute/default/app";
@@ -161,11 +168,15 @@ fn host_objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-fn with_route(agent: &AgentUnderTest, prefix: &str) {
+fn route(prefix: &str) -> Value {
     let mut route = plain_route("app", "app.test", "app");
     route["spec"]["rules"][0]["matches"] =
         json!([{"path": {"type": "PathPrefix", "value": prefix}}]);
-    agent.write("route.yaml", &yaml(&[route]));
+    route
+}
+
+fn with_route(agent: &AgentUnderTest, prefix: &str) {
+    agent.write("route.yaml", &yaml(&[route(prefix)]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,6 +196,102 @@ async fn a_host_with_manifests_has_a_trace_of_its_own() {
     check_order(&mut checks, &spans, &steps);
     check_steps(&mut checks, &spans, named(&spans, "apply"));
     checks.finish();
+}
+
+fn snapshot(backend: &Backend, prefix: &str) -> ResolvedGateway {
+    let mut objects = host_objects(backend);
+    objects.push(route(prefix));
+    one(&objects)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_with_snapshots_has_a_trace_of_each_revision() {
+    let backend = Backend::start("app").await;
+    let collecting = Collecting::start().await;
+    let root = tempfile::tempdir().expect("a directory");
+    let write = |prefix: &str| {
+        let snapshot = snapshot(&backend, prefix).snapshot;
+        let written = directory::write(&root.path().join("edge"), &snapshot);
+        written.expect("a snapshot directory");
+    };
+    write("/one");
+    let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
+    let snapshots = root.path().to_string_lossy();
+    agent.add_flags(&["--snapshot-dir", &snapshots, &endpoint(&collecting)]);
+    agent.restart();
+    agent.wait_ok(&agent.get(80, "app.test", "/one")).await;
+    write("/two");
+    agent.wait_ok(&agent.get(80, "app.test", "/two")).await;
+    let served = agent.wait_healthy().await["gateways"][0]["appliedRevision"].clone();
+    let served = served.as_str().expect("a revision");
+    let steps = ["receive", "render", "wait", "apply"];
+    let spans = collecting
+        .wait_trace("all of a host with snapshots", |spans| {
+            let is_root = |span: &Span| {
+                let revision = span.attribute("sesame.revision").unwrap_or_default();
+                span.name == "change" && revision.starts_with(served)
+            };
+            let has = |name: &&str| spans.iter().any(|span| span.name == **name);
+            spans.iter().any(is_root) && steps.iter().all(has)
+        })
+        .await;
+    let mut checks = Checks::default();
+    check_order(&mut checks, &spans, &steps);
+    check_steps(&mut checks, &spans, named(&spans, "apply"));
+    checks.finish();
+}
+
+/// Starts a host whose spans go to a collector over TLS, with trust in this authority.
+fn over_tls(collecting: &Collecting, directory: &Path, authority: &Authority) -> AgentUnderTest {
+    let ca = directory.join("ca.pem");
+    std::fs::write(&ca, authority.pem()).expect("written");
+    let headers = directory.join("headers");
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&headers);
+    let line = b"authorization: Bearer of-the-collector\n";
+    std::io::Write::write_all(&mut file.expect("a file"), line).expect("written");
+    Setup::with_ports(&[80])
+        .flag(&format!(
+            "--spans-endpoint=https://localhost:{}",
+            collecting.address().port()
+        ))
+        .flag(&format!("--spans-ca={}", ca.display()))
+        .flag(&format!("--spans-headers-file={}", headers.display()))
+        .prepare()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_and_their_key_go_to_a_collector_whose_certificate_is_trusted_and_to_no_other() {
+    let backend = Backend::start("app").await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ours, another) = (Authority::new("ours"), Authority::new("another"));
+    let collecting = Collecting::start_tls(ours.issue(&["localhost"]).acceptor()).await;
+    for (authority, is_trusted) in [(&another, false), (&ours, true)] {
+        let mut agent = over_tls(&collecting, directory.path(), authority);
+        agent.write("all.yaml", &yaml(&host_objects(&backend)));
+        agent.restart();
+        with_route(&agent, "/one");
+        agent.wait_ok(&agent.get(80, "app.test", "/one")).await;
+        if is_trusted {
+            let spans = collecting.wait_trace("any", |_| true).await;
+            let key = spans[0].header("authorization");
+            assert_eq!(key, Some("Bearer of-the-collector"));
+        } else {
+            eventually("the log says why", SOON, async || {
+                let log = agent.log();
+                let told = log.contains("the collector does not take spans")
+                    && log.contains("UnknownIssuer");
+                holds(told, || log)
+            })
+            .await;
+            assert!(collecting.spans().is_empty());
+        }
+        assert!(!agent.log().contains("of-the-collector"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{ExplainRequest, Explanation, TextDetail, text};
+use sesame_gateway_api::explain::{
+    CandidateVerdict, ExplainRequest, Explanation, TextDetail, text,
+};
 use sesame_proto::schema::Snapshot;
 
 use super::EXIT_WRONG;
@@ -15,6 +17,7 @@ use super::host::HostArgs;
 use super::offline;
 use crate::run::explaining::{ExplainOrder, explain_accepted, explain_one};
 use crate::run::report::{RefusedReport, Report};
+use crate::source::problem::SourceProblem;
 
 /// Tells where a request goes, and why. The exit code is 0 if a route takes the request, 1 if none does.
 #[derive(Debug, Args)]
@@ -58,7 +61,9 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
         )?,
     };
     if args.manifests.is_none() && args.state.without_asking(agent).is_none() {
-        explanation.notes = notes(&explanation, &refused(agent)?);
+        let (refused, problems) = reported(agent)?;
+        explanation.notes = notes(&explanation, &refused);
+        explanation.notes.extend(hidden(&explanation, &problems));
     }
     let detail = if args.all_routes {
         TextDetail::AllRoutes
@@ -75,16 +80,31 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
     })
 }
 
-/// Returns what the Envoys of the agent refuse; nothing if no agent runs.
-fn refused(agent: &AgentArgs) -> anyhow::Result<Vec<RefusedReport>> {
+/// Returns what the Envoys of the agent refuse, and the problems of its source; nothing if no agent runs.
+fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<SourceProblem>)> {
     let socket = agent.socket();
     let Some(answer) = agent::ask(&socket, "/gateways")? else {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Vec::new()));
     };
     let report: Report = serde_json::from_slice(&answer)
         .with_context(|| format!("the answer of {} is not understood", socket.display()))?;
     let gateways = report.gateways.into_iter();
-    Ok(gateways.flat_map(|gateway| gateway.refused).collect())
+    let refused = gateways.flat_map(|gateway| gateway.refused).collect();
+    Ok((refused, report.source.problems))
+}
+
+/// Returns a note for each route that never gets the request, because one that matches it comes first.
+fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> {
+    let matches = |route: &str| {
+        let mut candidates = explanation.candidates.iter();
+        candidates.any(|it| it.route == route && it.verdict != CandidateVerdict::NoMatch)
+    };
+    let hidden = problems.iter().filter_map(|problem| {
+        let by = problem.hidden_by.as_deref()?;
+        let object = problem.object.as_deref()?;
+        matches(by).then(|| format!("{object}: {}", problem.message))
+    });
+    hidden.collect()
 }
 
 /// Returns a note for each part of the answer that Envoy refuses, because then the answer is another one.
@@ -128,6 +148,10 @@ fn of_manifests(
     for problem in &read.problems {
         tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
     }
+    let problems = read.resolution.problems.iter();
+    let problems: Vec<SourceProblem> = problems
+        .map(|problem| SourceProblem::of_object(problem, None))
+        .collect();
     // A Gateway may be served together with others, under a name of their class.
     let merged = agent.gateway.as_ref();
     if let Some(merged) = merged.and_then(|name| read.resolution.merged.get(name)) {
@@ -136,7 +160,9 @@ fn of_manifests(
     let gateways = read.resolution.gateways.iter();
     let snapshots: Vec<(&NamespacedName, &Snapshot)> =
         gateways.map(|it| (&it.gateway, &it.snapshot)).collect();
-    explain_one(snapshots, &order)
+    let mut explanation = explain_one(snapshots, &order)?;
+    explanation.notes = hidden(&explanation, &problems);
+    Ok(explanation)
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
         findings.extend(warnings.map(|warning| {
             let object = Kind::Gateway.named(gateway.clone());
             let message = warning.message;
-            Finding::from(of_object(&Problem { object, message }))
+            Finding::from(of_object(&Problem::new(object, message)))
         }));
     }
     findings.extend(faults(&resolution.statuses, of_object));
@@ -194,7 +194,7 @@ fn faults(statuses: &Statuses, of_object: impl Fn(&Problem) -> SourceProblem) ->
                     problem: SourceProblem {
                         severity: Severity::Error,
                         object: Some(named),
-                        ..of_object(&Problem { object, message })
+                        ..of_object(&Problem::new(object, message))
                     },
                     condition: Some(format!("{type_}={status}")),
                 });

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use self::pace::{ReportPace, SHORTEST};
 use self::written::{ReportChange, WriteFailure, WrittenReports};
-use crate::source::cluster::backoff::{Backoff, jittered};
-use crate::source::cluster::{BUSY, ClusterSettings};
+use crate::source::cluster::ClusterSettings;
+use crate::source::cluster::backoff::{Reach, ServerBackoff, jittered};
 
 /// Time between two reports that no report says.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
@@ -96,7 +96,7 @@ struct ReportLoop<R> {
 
 impl<R: HostReports> ReportLoop<R> {
     async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let mut backoff = Backoff::default();
+        let mut backoff = ServerBackoff::default();
         let mut heartbeat = Instant::now();
         let mut failing = false;
         loop {
@@ -127,19 +127,15 @@ impl<R: HostReports> ReportLoop<R> {
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
                 }
-                Err(WriteFailure { message, busy }) => {
+                Err(WriteFailure { message, reach }) => {
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!("this host cannot report to the cluster: {message}");
                     }
-                    if busy {
-                        tokio::select! {
-                            () = tokio::time::sleep(jittered(BUSY)) => {}
-                            _ = stop.wait_for(|stop| *stop) => break,
-                        }
-                    }
+                    let pause = tokio::time::sleep(backoff.after(reach));
                     tokio::select! {
-                        () = tokio::time::sleep(backoff.next()) => {}
-                        () = self.reports.back() => {}
+                        () = pause => {}
+                        // One that refuses is left alone, though it can be reached again.
+                        () = self.reports.back(), if reach == Reach::Unreachable => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
                 }

@@ -12,7 +12,8 @@ use sesame_published::{GatewayAgent, GatewayAgentStatus, STATUS_MANAGER};
 
 use super::HostReports;
 use super::pace::is_progress;
-use crate::source::cluster::{ClusterSettings, describe_error, is_busy, within};
+use crate::source::cluster::backoff::Reach;
+use crate::source::cluster::{ClusterSettings, describe_error, reach, within};
 
 /// Field manager of the spec.
 const SPEC_MANAGER: &str = "sesame-agent";
@@ -33,8 +34,8 @@ pub(super) struct WrittenReports {
 pub(super) struct WriteFailure {
     /// Description of the report and the reason.
     pub(super) message: String,
-    /// True if the API server has too many requests.
-    pub(super) busy: bool,
+    /// Whether the API server has refused it, or could not be reached.
+    pub(super) reach: Reach,
 }
 
 /// Difference of reports from those that were written last.
@@ -210,6 +211,6 @@ async fn write_status(
 fn failed(name: &str, error: &kube::Error) -> WriteFailure {
     WriteFailure {
         message: format!("GatewayAgent {name}: {}", describe_error(error)),
-        busy: is_busy(error),
+        reach: reach(error),
     }
 }

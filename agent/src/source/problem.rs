@@ -21,6 +21,9 @@ pub struct SourceProblem {
     pub object: Option<String>,
     /// Description of the problem, and of what was done about it.
     pub message: String,
+    /// The match that gets the requests of one that is never reached, as `HTTPRoute/namespace/name/rules/0/matches/0`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden_by: Option<String>,
 }
 
 impl SourceProblem {
@@ -32,6 +35,7 @@ impl SourceProblem {
             object: None,
             severity,
             message,
+            hidden_by: None,
         }
     }
 
@@ -46,6 +50,7 @@ impl SourceProblem {
             object: Some(problem.object.to_string()),
             severity: Severity::Warning,
             message: problem.message.clone(),
+            hidden_by: problem.hidden_by.clone(),
         }
     }
 }
@@ -74,6 +79,7 @@ impl fmt::Display for SourceProblem {
             object,
             severity,
             message,
+            hidden_by: _,
         } = self;
         f.write_str(if file.is_empty() { "." } else { file })?;
         if *line > 0 {

@@ -22,6 +22,9 @@ use sesame_gateway_api::api::NamespacedName;
 /// nothing happens: only that it ends a watch in time tells the difference.
 const WATCH_SECONDS: u32 = 45;
 
+/// Pause before objects are listed anew because the API server has forgotten where their watch was.
+const FORGOTTEN: Duration = Duration::from_millis(100);
+
 /// Returns the settings that all watches share.
 pub(crate) fn watch_config() -> Config {
     Config::default().timeout(WATCH_SECONDS)
@@ -134,7 +137,7 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
         (name, keep(object))
     };
     let watches = watches.into_iter().enumerate().map(|(index, watch)| {
-        let events = watch.backoff(Pauses::of_reads());
+        let events = forgotten_passed_over(watch).backoff(Pauses::of_reads());
         Box::pin(events.map(move |event| (index, event)))
     });
     let mut events = select_all(watches);
@@ -160,6 +163,21 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
         }
     }
     false
+}
+
+/// Passes on everything but that the API server has forgotten where a watch was, as one does that was restarted: the watch lists anew
+/// then, and should not wait for it as long as for one that is away.
+fn forgotten_passed_over<K>(
+    watch: impl Stream<Item = Result<Event<K>, Error>>,
+) -> impl Stream<Item = Result<Event<K>, Error>> {
+    watch.filter_map(async |event| match event {
+        Err(Error::WatchError(status)) if status.code == 410 => {
+            // Never in a tight loop, whatever the server says.
+            tokio::time::sleep(FORGOTTEN).await;
+            None
+        }
+        event => Some(event),
+    })
 }
 
 fn code(error: &Error) -> Option<u16> {

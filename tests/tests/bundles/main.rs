@@ -8,3 +8,4 @@ mod refused;
 mod serving;
 mod signers;
 mod site;
+mod spans;

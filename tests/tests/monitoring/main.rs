@@ -50,6 +50,37 @@ fn the_files_are_what_the_tables_say() {
     }
 }
 
+#[test]
+fn the_page_of_alerts_says_what_the_tables_say() {
+    let page = std::fs::read_to_string(workspace().join("docs/alerts.md")).expect("the page");
+    let rows = page.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let name = cells[0].strip_prefix("| `Sesame")?.strip_suffix('`')?;
+        let metrics = cells[3].split(", ").map(|cell| cell.trim_matches('`'));
+        let metrics: BTreeSet<&str> = metrics.collect();
+        Some((format!("Sesame{name}"), (cells[1], metrics, cells[4])))
+    });
+    let rows: BTreeMap<String, _> = rows.collect();
+    for alert in ALERTS {
+        let (severity, metrics, after) = rows
+            .get(alert.name)
+            .unwrap_or_else(|| panic!("{} is not on the page", alert.name));
+        assert_eq!(*severity, alert.severity, "{}", alert.name);
+        let (named, _) = named(alert.value);
+        let named: BTreeSet<&str> = named.iter().map(String::as_str).collect();
+        assert_eq!(*metrics, named, "{}", alert.name);
+        let lasts = match alert.lasts {
+            "0m" => "at once".to_owned(),
+            lasts => match lasts.split_at(lasts.len() - 1) {
+                (number, "m") => format!("{number} min"),
+                (number, unit) => format!("{number} {unit}"),
+            },
+        };
+        assert_eq!(*after, lasts, "{}", alert.name);
+    }
+    assert_eq!(rows.len(), ALERTS.len(), "alerts on the page");
+}
+
 /// Returns every expression, as it is asked when everything is selected.
 fn expressions() -> Vec<String> {
     let of_panels = DASHBOARDS.iter().flat_map(|dashboard| {

@@ -5,14 +5,35 @@ use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
+/// Longest pause before an API server that cannot be reached is tried again. It costs nothing while it is away, and all hosts
+/// should follow it soon after it has returned.
+const LONGEST_UNREACHABLE: Duration = Duration::from_secs(10);
+/// First pause after a refusal: what an API server that has too many requests asks for in `Retry-After` at first.
+const FIRST_REFUSED: Duration = Duration::from_secs(1);
 
 /// The back-off of one thing that fails.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Backoff {
+    first: Duration,
+    longest: Duration,
     failures: u32,
 }
 
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new(FIRST, LONGEST)
+    }
+}
+
 impl Backoff {
+    const fn new(first: Duration, longest: Duration) -> Self {
+        Self {
+            first,
+            longest,
+            failures: 0,
+        }
+    }
+
     /// Starts again with the shortest pause, after a success.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
@@ -20,9 +41,51 @@ impl Backoff {
 
     /// Returns the pause after one more failure.
     pub(crate) fn next(&mut self) -> Duration {
-        let grown = FIRST.saturating_mul(1 << self.failures.min(10));
+        let grown = self.first.saturating_mul(1 << self.failures.min(10));
         self.failures = self.failures.saturating_add(1);
-        jittered(grown.min(LONGEST))
+        jittered(grown.min(self.longest))
+    }
+}
+
+/// What a request to an API server has failed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// It has refused, for a reason that may last: it has too many requests, or does not allow this one.
+    Refused,
+    /// It was not reached, or is not able to answer.
+    Unreachable,
+}
+
+/// The back-off of requests to an API server, which grows apart for one that is away and for one that refuses: the pauses of a long
+/// outage must not delay a host further when the server has returned and is merely busy at first.
+#[derive(Debug)]
+pub(crate) struct ServerBackoff {
+    unreachable: Backoff,
+    refused: Backoff,
+}
+
+impl Default for ServerBackoff {
+    fn default() -> Self {
+        Self {
+            unreachable: Backoff::new(FIRST, LONGEST_UNREACHABLE),
+            refused: Backoff::new(FIRST_REFUSED, LONGEST),
+        }
+    }
+}
+
+impl ServerBackoff {
+    /// Starts again with the shortest pauses, after a success.
+    pub(crate) fn reset(&mut self) {
+        self.unreachable.reset();
+        self.refused.reset();
+    }
+
+    /// Returns the pause after one more failure.
+    pub(crate) fn after(&mut self, reach: Reach) -> Duration {
+        match reach {
+            Reach::Refused => self.refused.next(),
+            Reach::Unreachable => self.unreachable.next(),
+        }
     }
 }
 
@@ -46,5 +109,16 @@ mod tests {
         assert!(last.is_some_and(|pause| bounds.contains(&pause)));
         backoff.reset();
         assert!(backoff.next() < Duration::from_millis(300));
+    }
+
+    #[test]
+    fn a_long_outage_delays_no_host_by_much_when_the_server_is_back_and_busy() {
+        let mut backoff = ServerBackoff::default();
+        let longest = (0..1000).map(|_| backoff.after(Reach::Unreachable)).max();
+        assert!(longest.is_some_and(|pause| pause <= Duration::from_secs(13)));
+        let first = backoff.after(Reach::Refused);
+        assert!(first < Duration::from_secs(2), "{first:?}");
+        let last = (0..100).map(|_| backoff.after(Reach::Refused)).last();
+        assert!(last.is_some_and(|pause| pause > Duration::from_secs(20)));
     }
 }

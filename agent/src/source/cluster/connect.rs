@@ -9,6 +9,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::kubeconfig;
 use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, PART_LABEL, Part, gateway_id};
 
+use super::backoff::Reach;
 use super::stored_token::StoredToken;
 use crate::source::update::Trusted;
 
@@ -123,12 +124,12 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
     }
 }
 
-/// Time for which an API server that has too many requests is left alone at least: what it asks for in `Retry-After` at first.
-pub(crate) const BUSY: Duration = Duration::from_secs(1);
-
-/// Returns true if the API server has refused because it has too many requests.
-pub(crate) fn is_busy(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 429)
+/// Returns whether the API server has refused, or could not be reached. A proxy before it answers that it cannot reach it, too.
+pub(crate) fn reach(error: &kube::Error) -> Reach {
+    match error {
+        kube::Error::Api(status) if status.code < 500 => Reach::Refused,
+        _ => Reach::Unreachable,
+    }
 }
 
 /// Waits for an answer of the API server, but not for ever.

@@ -18,6 +18,8 @@ pub(super) struct FetchState {
     pub(super) round: u64,
     /// True while a fetch or a pause of this round is in progress.
     pub(super) busy: bool,
+    /// True if it is a pause.
+    pub(super) paused: bool,
     /// True while its manifest is being looked for by name.
     pub(super) doubted: bool,
     /// Arrival of its manifest.
@@ -32,10 +34,28 @@ impl FetchState {
             backoff: Backoff::default(),
             round: 0,
             busy: false,
+            paused: false,
             doubted: false,
             receipt: None,
         }
     }
+
+    /// Begins another round. What goes on for an earlier one is of no use any more.
+    pub(super) fn begin_round(&mut self) {
+        self.round += 1;
+        (self.busy, self.paused, self.doubted) = (false, false, false);
+        self.backoff.reset();
+    }
+
+    /// Ends a pause that has grown while the cluster was away. Returns whether there was one.
+    pub(super) fn resume(&mut self) -> bool {
+        let resumes = self.paused && !self.doubted;
+        if resumes {
+            self.begin_round();
+        }
+        resumes
+    }
+
     /// Notes that this manifest has arrived now.
     pub(super) fn note_receipt(&mut self, manifest: &ConfigMap) {
         let version = manifest.metadata.resource_version.as_deref();

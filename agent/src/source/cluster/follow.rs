@@ -12,8 +12,8 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
-use super::backoff::{Backoff, jittered};
-use super::connect::{BUSY, ClusterSettings, connect, describe_error, is_busy, within};
+use super::backoff::{Reach, ServerBackoff, jittered};
+use super::connect::{ClusterSettings, connect, describe_error, reach, within};
 
 /// Number of objects in a page of a list: each ConfigMap can hold a mebibyte.
 const PAGE: u32 = 50;
@@ -57,16 +57,17 @@ pub(super) async fn follow(
         selector: settings.selector(),
         events,
         version: None,
-        backoff: Backoff::default(),
+        expired: false,
+        backoff: ServerBackoff::default(),
     };
     while !follower.events.is_closed() {
-        let error = match connect(&settings).await {
+        let (reach, error) = match connect(&settings).await {
             Ok(client) => {
                 clients.send_replace(Some(client.clone()));
                 let api = Api::namespaced(client, &settings.namespace);
                 follower.until_lost(&api).await
             }
-            Err(error) => error,
+            Err(error) => (Reach::Unreachable, error),
         };
         if follower
             .events
@@ -76,7 +77,7 @@ pub(super) async fn follow(
         {
             return;
         }
-        tokio::time::sleep(follower.backoff.next()).await;
+        tokio::time::sleep(follower.backoff.after(reach)).await;
     }
 }
 
@@ -85,12 +86,14 @@ struct Follower {
     events: mpsc::Sender<ClusterEvent>,
     /// Version up to which the watch has come; none before the first list, or if the server has forgotten it.
     version: Option<String>,
-    backoff: Backoff,
+    /// True if the server had forgotten the version, and no watch has lasted since.
+    expired: bool,
+    backoff: ServerBackoff,
 }
 
 impl Follower {
     /// Lists and watches until the connection is lost. Returns the reason.
-    async fn until_lost(&mut self, api: &Api<ConfigMap>) -> String {
+    async fn until_lost(&mut self, api: &Api<ConfigMap>) -> (Reach, String) {
         loop {
             let began = Instant::now();
             let watching = self.version.is_some();
@@ -101,19 +104,22 @@ impl Follower {
             let steady = began.elapsed() >= STEADY;
             if watching && steady {
                 self.backoff.reset();
+                self.expired = false;
             }
             match outcome {
                 Ok(()) => {}
-                Err(Failure::Expired) => self.version = None,
-                Err(Failure::Busy(error)) => {
-                    tokio::time::sleep(jittered(BUSY)).await;
-                    return error;
+                Err(Failure::Expired) => {
+                    self.version = None;
+                    // A server that was restarted has forgotten: it is asked at once, but no more than once.
+                    if !std::mem::replace(&mut self.expired, true) {
+                        continue;
+                    }
                 }
-                Err(Failure::Lost(error)) => return error,
+                Err(Failure::Lost(reach, error)) => return (reach, error),
             }
             if watching && !steady {
                 // A server that ends watches at once must not be asked in a tight loop.
-                tokio::time::sleep(self.backoff.next()).await;
+                tokio::time::sleep(self.backoff.after(Reach::Unreachable)).await;
             }
         }
     }
@@ -125,9 +131,8 @@ impl Follower {
             let page = within(LIST_TIMEOUT, api.list(&params)).await?;
             all.extend(page.items);
             if all.len() > MAX_OBJECTS {
-                return Err(Failure::Lost(format!(
-                    "more than {MAX_OBJECTS} ConfigMaps are published for this host"
-                )));
+                let why = format!("more than {MAX_OBJECTS} ConfigMaps are published for this host");
+                return Err(Failure::Lost(Reach::Refused, why));
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
@@ -178,7 +183,7 @@ impl Follower {
     }
 
     async fn tell(&self, event: ClusterEvent) -> Result<(), Failure> {
-        let gone = |_| Failure::Lost("nobody takes the events".to_owned());
+        let gone = |_| Failure::Lost(Reach::Refused, "nobody takes the events".to_owned());
         self.events.send(event).await.map_err(gone)
     }
 }
@@ -186,9 +191,8 @@ impl Follower {
 enum Failure {
     /// The server has forgotten the version: everything is to be listed again.
     Expired,
-    /// The server has too many requests, and wants to be left alone for a while.
-    Busy(String),
-    Lost(String),
+    /// The connection is lost, or of no use.
+    Lost(Reach, String),
 }
 
 impl From<kube::Error> for Failure {
@@ -197,8 +201,7 @@ impl From<kube::Error> for Failure {
             kube::Error::Api(status) if status.code == 410 || status.reason == "Expired" => {
                 Self::Expired
             }
-            error if is_busy(error) => Self::Busy(describe_error(error)),
-            error => Self::Lost(describe_error(error)),
+            error => Self::Lost(reach(error), describe_error(error)),
         }
     }
 }

@@ -124,6 +124,9 @@ impl ClusterStore {
         if self.away.take().is_some() {
             tracing::info!("the cluster is followed again");
             self.changed = true;
+            let entries = self.gateways.iter_mut();
+            let resumed = entries.filter_map(|(id, entry)| entry.resume().then(|| id.clone()));
+            self.touched.extend(resumed);
         }
     }
 
@@ -180,11 +183,8 @@ impl ClusterStore {
         match part {
             Part::Manifest => {
                 entry.assembler.take_manifest(id, object);
-                entry.round += 1;
-                entry.busy = false;
-                entry.doubted = false;
+                entry.begin_round();
                 entry.note_receipt(object);
-                entry.backoff.reset();
             }
             Part::Endpoints => entry.assembler.take_live(name, object),
             Part::Config | Part::Keys => return None,
@@ -274,6 +274,7 @@ impl ClusterStore {
                 entry.assembler.absorb(fetched);
                 if failed {
                     let pause = entry.backoff.next();
+                    entry.paused = true;
                     self.work.push(Box::pin(async move {
                         tokio::time::sleep(pause).await;
                         Finished {
@@ -292,7 +293,7 @@ impl ClusterStore {
             }
             Outcome::Paused => {
                 if entry.round == round {
-                    entry.busy = false;
+                    (entry.busy, entry.paused) = (false, false);
                     self.advance(&id);
                 }
             }
@@ -322,8 +323,7 @@ impl ClusterStore {
                         None => "its manifest is gone",
                     };
                     tracing::info!(%gateway, "the Gateway is withdrawn: {why}");
-                    entry.round += 1;
-                    entry.busy = false;
+                    entry.begin_round();
                     if !entry.assembler.withdraw() {
                         self.gateways.remove(id);
                     }

@@ -80,6 +80,7 @@ impl Manifests {
                         first.display(),
                         line(first).unwrap_or(1)
                     ),
+                    hidden_by: None,
                 });
             }
         }

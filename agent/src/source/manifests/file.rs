@@ -195,6 +195,7 @@ impl<'a> FileReading<'a> {
             object: object.map(ToString::to_string),
             severity,
             message,
+            hidden_by: None,
         });
     }
 

@@ -39,7 +39,9 @@ pub(super) fn why_first(first: &Route, later: &Route) -> String {
         None if object(first) == object(later) => {
             format!("{name} goes first: neither is more specific, and it is listed first")
         }
-        None => format!("{name} goes first: neither is more specific, and its route is older"),
+        None => format!(
+            "{name} goes first: neither is more specific, and its route is older, or of the same age with a name that comes first"
+        ),
     }
 }
 

@@ -222,7 +222,7 @@ impl Resolver {
                 )
             })
             .collect();
-        let (displaced, hidden) = findings.tell(&routes, &mut cx.problems);
+        let (lost, hidden) = findings.tell(&routes, &mut cx.problems);
 
         let controller_name = &options.controller_name;
         let statuses = Statuses {
@@ -241,7 +241,7 @@ impl Resolver {
                 .iter()
                 .flat_map(conditions::listener_sets::statuses)
                 .collect(),
-            routes: conditions::routes::statuses(&routes, &checked, &displaced, controller_name),
+            routes: conditions::routes::statuses(&routes, &checked, &lost, controller_name),
             backend_tls_policies: conditions::policies::statuses(
                 &attached,
                 &routes,

@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::parents::RouteParent;
 use crate::resolve::routes::{CheckedRoute, Routes};
+use crate::resolve::tables::LostRequests;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GOOD, Grounds, Reason, RouteParentStatus,
     RouteStatus, Verdict,
 };
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all routes. `displaced` has, by place of the route and of the parent, what the route loses to
-/// others there.
+/// Returns the statuses of all routes.
 pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],
-    displaced: &BTreeMap<(usize, usize), Grounds>,
+    lost: &LostRequests,
     controller_name: &str,
 ) -> BTreeMap<ObjectKey, RouteStatus> {
     let status = |(place, route): (usize, &CheckedRoute<'_>)| {
@@ -27,7 +27,15 @@ pub(crate) fn statuses(
                 parent_ref: parent.reference.clone(),
                 through: parent.parent.set.map(|_| gateway.name()),
                 controller_name: controller_name.to_owned(),
-                conditions: conditions(route, parent, gateway, displaced.get(&(place, i))),
+                conditions: conditions(
+                    route,
+                    parent,
+                    gateway,
+                    (
+                        lost.displaced.get(&(place, i)),
+                        lost.unreached.get(&place).map(String::as_str),
+                    ),
+                ),
             })
         });
         let status = RouteStatus {
@@ -42,11 +50,14 @@ fn conditions(
     route: &CheckedRoute<'_>,
     parent: &RouteParent<'_>,
     gateway: &CheckedGateway<'_>,
-    displaced: Option<&Grounds>,
+    (displaced, unreached): (Option<&Grounds>, Option<&str>),
 ) -> Vec<Condition> {
     let generation = route.metadata.generation;
     let unknown = &route.metadata.unknown;
-    let message = unknown.beside("the route is attached", "", None);
+    let mut message = unknown.beside("the route is attached", "", None);
+    if let Some(unreached) = unreached {
+        message = Cow::Owned(format!("{message}; {unreached}"));
+    }
     let (accepted, resolved) = verdicts(route, parent, gateway);
     let mut conditions = vec![
         accepted.accepted(&message, generation),

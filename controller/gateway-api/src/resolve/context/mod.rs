@@ -59,6 +59,20 @@ pub struct Problem {
     pub object: ObjectKey,
     /// Names the field and the value, and says what follows.
     pub message: String,
+    /// The match that gets the requests of one that is never reached, as `HTTPRoute/namespace/name/rules/0/matches/0`; none if it is
+    /// about something else.
+    pub hidden_by: Option<String>,
+}
+
+impl Problem {
+    /// Returns a problem of an object.
+    pub fn new(object: ObjectKey, message: String) -> Self {
+        Self {
+            object,
+            message,
+            hidden_by: None,
+        }
+    }
 }
 
 /// The input of every step of one resolution, and the problems that the steps add.
@@ -90,7 +104,15 @@ pub(crate) struct Problems(Vec<Problem>);
 
 impl Problems {
     pub(crate) fn add(&mut self, object: ObjectKey, message: String) {
-        self.0.push(Problem { object, message });
+        self.0.push(Problem::new(object, message));
+    }
+
+    /// Adds a problem about a match whose requests another one gets.
+    pub(crate) fn add_hidden(&mut self, object: ObjectKey, message: String, by: String) {
+        self.0.push(Problem {
+            hidden_by: Some(by),
+            ..Problem::new(object, message)
+        });
     }
 
     /// Adds a problem about the unknown fields of an object that has no status.

@@ -75,7 +75,7 @@ pub fn resolve(
         then.insert(route.clone());
     }
     let then = resolver.resolve_by_host(&then, options);
-    differences(then, resolver.resolve_by_host(&now, options))
+    differences(before, then, resolver.resolve_by_host(&now, options))
 }
 
 /// Returns everything that the outcome of the routes depends on, as they were and as they are.
@@ -212,6 +212,7 @@ fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<O
 }
 
 fn differences(
+    changed: &PreviousRoutes,
     (then, hidden_then): (Resolution, Hidden),
     (now, hidden_now): (Resolution, Hidden),
 ) -> Option<RouteDelta> {
@@ -268,6 +269,10 @@ fn differences(
     for (route, after) in routes {
         let before = before.routes.remove(&route)?;
         if before != after {
+            // What is said of others depends on their neighbours, which are not all here.
+            if !changed.contains_key(&route) {
+                return None;
+            }
             let change = RouteStatusChange {
                 route,
                 before,

@@ -59,22 +59,36 @@ impl Findings {
         }
     }
 
-    /// Tells the authors. Returns the reasons and messages about routes that lose to others, by parent, and the matches that no
-    /// request reaches.
+    /// Tells the authors. Returns what statuses say of it, and the matches that no request reaches.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,
         problems: &mut Problems,
-    ) -> (BTreeMap<ParentPlace, Grounds>, Hidden) {
+    ) -> (LostRequests, Hidden) {
         let Self {
             mut shadowed,
             displaced,
         } = self;
         let displaced = displaced.tell(routes, problems);
         let hidden = shadowed.take_hidden(routes);
-        shadowed.tell(routes, problems);
-        (displaced, hidden)
+        let unreached = shadowed.tell(routes, problems);
+        (
+            LostRequests {
+                displaced,
+                unreached,
+            },
+            hidden,
+        )
     }
+}
+
+/// Messages for routes that do not get all requests that they ask for, because others come first.
+#[derive(Debug, Default)]
+pub(crate) struct LostRequests {
+    /// Reasons and messages about hostnames, expressions and connections, by parent.
+    pub(crate) displaced: BTreeMap<ParentPlace, Grounds>,
+    /// Messages about matches that no request reaches, by the place of the route.
+    pub(crate) unreached: BTreeMap<usize, String>,
 }
 
 /// Builds all ports and route tables of the listeners that are served, and adds to `findings`.

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::candidates::MatchCandidate;
 use crate::resolve::context::Problems;
-use crate::resolve::routes::Routes;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::{MatchPlace, Order};
+use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::world::ObjectKey;
 
 /// The matches that were seen so far.
@@ -17,8 +17,26 @@ use crate::world::ObjectKey;
 pub(crate) struct Shadowed {
     reached: Vec<MatchPlace>,
     /// Each hidden match with the match that comes first.
-    hidden: BTreeMap<MatchPlace, MatchPlace>,
+    hidden: BTreeMap<MatchPlace, HiddenBy>,
     by_host: Option<ByHost>,
+}
+
+/// The match that gets the requests of a hidden one.
+#[derive(Clone, Copy, Debug)]
+struct HiddenBy {
+    place: MatchPlace,
+    first: First,
+}
+
+/// The reason why one match comes before another that it hides.
+#[derive(Clone, Copy, Debug)]
+enum First {
+    /// It takes everything that the other could.
+    TakesAll,
+    /// The hostname of its route is more specific.
+    Hostname,
+    /// Its route, or its place in the route.
+    Place,
 }
 
 /// The matches that are hidden in each virtual host.
@@ -47,10 +65,10 @@ impl Shadowed {
     }
 
     /// Adds a match of which all requests go to `winner` in this virtual host.
-    fn hidden(&mut self, place: MatchPlace, winner: MatchPlace) {
+    fn hidden(&mut self, place: MatchPlace, winner: HiddenBy) {
         self.hidden.entry(place).or_insert(winner);
         if let Some(ByHost { host, hidden }) = &mut self.by_host {
-            hidden.push((*host, place, winner));
+            hidden.push((*host, place, winner.place));
         }
     }
 
@@ -67,18 +85,24 @@ impl Shadowed {
             .collect()
     }
 
-    /// Adds a problem for each route about the first of its matches that is never reached.
-    pub(crate) fn tell(self, routes: &Routes<'_>, problems: &mut Problems) {
+    /// Adds a problem for each route about the first of its matches that is never reached, and returns the messages by the place of
+    /// the route.
+    pub(crate) fn tell(
+        self,
+        routes: &Routes<'_>,
+        problems: &mut Problems,
+    ) -> BTreeMap<usize, String> {
         let Self {
             reached,
             hidden,
             by_host: _,
         } = self;
+        let mut messages = BTreeMap::new();
         if hidden.is_empty() {
-            return;
+            return messages;
         }
         let reached: HashSet<MatchPlace> = reached.into_iter().collect();
-        let mut by_route: BTreeMap<usize, Vec<(MatchPlace, MatchPlace)>> = BTreeMap::new();
+        let mut by_route: BTreeMap<usize, Vec<(MatchPlace, HiddenBy)>> = BTreeMap::new();
         for (place, winner) in hidden {
             if !reached.contains(&place) {
                 by_route
@@ -87,34 +111,59 @@ impl Shadowed {
                     .push((place, winner));
             }
         }
-        for (route, lost) in by_route {
-            let (Some(loser), Some((first, winner))) = (routes.get(route), lost.first()) else {
+        for (place, lost) in by_route {
+            let (Some(loser), Some((first, winner))) = (routes.get(place), lost.first()) else {
                 continue;
             };
-            let Some(before) = routes.get(winner.route) else {
+            let Some(before) = routes.get(winner.place.route) else {
                 continue;
             };
-            let MatchPlace { rule, match_, .. } = winner;
-            let who = if winner.route == route {
-                format!("rules[{rule}].matches[{match_}] of this route")
-            } else if before.object.name.namespace == loser.object.name.namespace {
-                format!("rules[{rule}].matches[{match_}] of {}", before.object)
-            } else {
-                // The routes of one namespace are not for the authors of another to know.
-                "a route of another namespace".to_owned()
-            };
+            let (who, why) = (
+                named(before, loser, *winner),
+                why_first(before, loser, *winner),
+            );
             let MatchPlace { rule, match_, .. } = first;
             let others = match lost.len() {
                 1 => String::new(),
                 count => format!("; nor are {} other matches of the route", count - 1),
             };
-            problems.add(
-                loser.object.clone(),
-                format!(
-                    "rules[{rule}].matches[{match_}] is never reached: its requests go to {who}, which comes first{others}"
-                ),
+            let message = format!(
+                "rules[{rule}].matches[{match_}] is never reached: its requests go to {who}, which comes first because {why}{others}"
             );
+            let MatchPlace { rule, match_, .. } = winner.place;
+            let by = format!("{}/rules/{rule}/matches/{match_}", before.provenance);
+            problems.add_hidden(loser.object.clone(), message.clone(), by);
+            messages.insert(place, message);
         }
+        messages
+    }
+}
+
+/// Returns the winner in words that the author of the loser may read: the routes of one namespace are not for those of another to know.
+fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) -> String {
+    let MatchPlace { rule, match_, .. } = winner.place;
+    if before.object == loser.object {
+        format!("rules[{rule}].matches[{match_}] of this route")
+    } else if before.object.name.namespace == loser.object.name.namespace {
+        format!("rules[{rule}].matches[{match_}] of {}", before.object)
+    } else {
+        "a route of another namespace".to_owned()
+    }
+}
+
+fn why_first(
+    before: &CheckedRoute<'_>,
+    loser: &CheckedRoute<'_>,
+    winner: HiddenBy,
+) -> &'static str {
+    match winner.first {
+        First::TakesAll => "it takes all requests",
+        First::Hostname => "its hostname is more specific",
+        First::Place if before.object == loser.object => "it is listed first",
+        First::Place if before.metadata.creation_timestamp == loser.metadata.creation_timestamp => {
+            "both are of the same age, and its name comes first"
+        }
+        First::Place => "it is older",
     }
 }
 
@@ -124,7 +173,7 @@ pub(crate) fn reachable<'a>(
     candidates: Vec<(Order, MatchCandidate<'a>)>,
     shadowed: &mut Shadowed,
 ) -> Vec<(Order, MatchCandidate<'a>)> {
-    let mut seen: HashMap<&RouteMatch, MatchPlace> = HashMap::new();
+    let mut seen: HashMap<&RouteMatch, Order> = HashMap::new();
     let mut takes_all: Option<MatchPlace> = None;
     let mut takes_all_grpc: Option<MatchPlace> = None;
     let several = candidates.len() > 1;
@@ -135,15 +184,25 @@ pub(crate) fn reachable<'a>(
     for (order, candidate) in candidates {
         let place = order.place;
         let grpc = candidate.route_match.grpc.is_some();
-        let before = takes_all
-            .or(takes_all_grpc.filter(|_| grpc))
-            .or_else(|| seen.get(candidate.route_match).copied());
+        let same = seen.get(candidate.route_match).map(|before| HiddenBy {
+            place: before.place,
+            first: if before.hostname == order.hostname {
+                First::Place
+            } else {
+                First::Hostname
+            },
+        });
+        let before = same.or_else(|| {
+            let place = takes_all.or(takes_all_grpc.filter(|_| grpc))?;
+            let first = First::TakesAll;
+            Some(HiddenBy { place, first })
+        });
         if let Some(winner) = before {
             shadowed.hidden(place, winner);
             continue;
         }
         if several {
-            seen.insert(candidate.route_match, place);
+            seen.insert(candidate.route_match, order);
         }
         if candidate.route_match.is_all() {
             if grpc {
