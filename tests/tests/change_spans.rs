@@ -274,8 +274,10 @@ async fn spans_and_their_key_go_to_a_collector_whose_certificate_is_trusted_and_
         let mut agent = over_tls(&collecting, directory.path(), authority);
         agent.write("all.yaml", &yaml(&host_objects(&backend)));
         agent.restart();
-        with_route(&agent, "/one");
-        agent.wait_ok(&agent.get(80, "app.test", "/one")).await;
+        for prefix in ["/one", "/two"] {
+            with_route(&agent, prefix);
+            agent.wait_ok(&agent.get(80, "app.test", prefix)).await;
+        }
         if is_trusted {
             let spans = collecting.wait_trace("any", |_| true).await;
             let key = spans[0].header("authorization");

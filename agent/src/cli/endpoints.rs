@@ -184,19 +184,26 @@ fn text(found: &[BackendEndpoints]) -> String {
         }
         match (one.waiting, one.is_full()) {
             (0, false) => {}
+            (0, true) => text.push_str(", which is all that there may be; no request waits"),
             (waiting, true) => {
-                let _ = write!(
-                    text,
-                    ", which is all that there may be; {waiting} requests wait for one"
-                );
+                let waiting = requests(waiting);
+                let _ = write!(text, ", which is all that there may be; {waiting} for one");
             }
             (waiting, false) => {
-                let _ = write!(text, "; {waiting} requests wait for one");
+                let waiting = requests(waiting);
+                let _ = write!(text, "; {waiting} until one is made");
             }
         }
         let _ = writeln!(text, "\n{}\n", table(&one.endpoints));
     }
     text
+}
+
+fn requests(waiting: u64) -> String {
+    match waiting {
+        1 => "1 request waits".to_owned(),
+        _ => format!("{waiting} requests wait"),
+    }
 }
 
 fn table(endpoints: &[EndpointRow]) -> String {

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use self::pace::{ReportPace, SHORTEST};
 use self::written::{ReportChange, WriteFailure, WrittenReports};
 use crate::source::cluster::ClusterSettings;
-use crate::source::cluster::backoff::{Reach, ServerBackoff, jittered};
+use crate::source::cluster::backoff::{ServerBackoff, ServerFault, jittered};
 
 /// Time between two reports that no report says.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
@@ -127,15 +127,15 @@ impl<R: HostReports> ReportLoop<R> {
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
                 }
-                Err(WriteFailure { message, reach }) => {
+                Err(WriteFailure { message, fault }) => {
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!("this host cannot report to the cluster: {message}");
                     }
-                    let pause = tokio::time::sleep(backoff.after(reach));
+                    let pause = tokio::time::sleep(backoff.after(fault));
                     tokio::select! {
                         () = pause => {}
                         // One that refuses is left alone, though it can be reached again.
-                        () = self.reports.back(), if reach == Reach::Unreachable => {}
+                        () = self.reports.back(), if fault == ServerFault::Unreachable => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
                 }

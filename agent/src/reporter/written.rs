@@ -12,8 +12,8 @@ use sesame_published::{GatewayAgent, GatewayAgentStatus, STATUS_MANAGER};
 
 use super::HostReports;
 use super::pace::is_progress;
-use crate::source::cluster::backoff::Reach;
-use crate::source::cluster::{ClusterSettings, describe_error, reach, within};
+use crate::source::cluster::backoff::ServerFault;
+use crate::source::cluster::{ClusterSettings, describe_error, fault, within};
 
 /// Field manager of the spec.
 const SPEC_MANAGER: &str = "sesame-agent";
@@ -34,8 +34,8 @@ pub(super) struct WrittenReports {
 pub(super) struct WriteFailure {
     /// Description of the report and the reason.
     pub(super) message: String,
-    /// Whether the API server has refused it, or could not be reached.
-    pub(super) reach: Reach,
+    /// Tells a refusal of the API server from one that could not be reached.
+    pub(super) fault: ServerFault,
 }
 
 /// Difference of reports from those that were written last.
@@ -211,6 +211,6 @@ async fn write_status(
 fn failed(name: &str, error: &kube::Error) -> WriteFailure {
     WriteFailure {
         message: format!("GatewayAgent {name}: {}", describe_error(error)),
-        reach: reach(error),
+        fault: fault(error),
     }
 }

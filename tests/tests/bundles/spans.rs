@@ -6,7 +6,7 @@ use sesame_tests::collecting::Collecting;
 use crate::site::{Workshop, accepted, host, objects, wait};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_with_bundles_has_a_trace_of_each() {
+async fn a_host_with_bundles_has_a_trace_of_a_change() {
     let (a, b) = (Backend::start("a").await, Backend::start("b").await);
     let collecting = Collecting::start().await;
     let workshop = Workshop::new();
@@ -19,6 +19,10 @@ async fn a_host_with_bundles_has_a_trace_of_each() {
         let bundle = workshop.create(backend.name(), &objects(backend), &[]);
         accepted(&agent, &bundle).await;
         wait(&agent, backend).await;
+        if backend.name() == a.name() {
+            // Envoy starts with the first one, which changes nothing.
+            continue;
+        }
         let status = agent.wait_healthy().await;
         let revision = &status["gateways"][0]["appliedRevision"];
         let revision = revision.as_str().unwrap_or_else(|| panic!("{status:#}"));

@@ -79,8 +79,17 @@ async fn a_request_is_explained_on_manifests_and_on_a_running_host() {
     assert_eq!(first["route"]["object"], "HTTPRoute/default/older");
     assert_eq!(first["path"], "/b/c");
     assert_eq!(first["outcome"]["kind"], "forwarded");
+    let remark = first["notes"][0].as_str().unwrap_or_default();
+    assert!(
+        remark.starts_with("HTTPRoute/default/younger: rules[0].matches[0] is never reached")
+            && remark.ends_with("comes first because it is older"),
+        "{remark}"
+    );
     assert_eq!(explanations[1], explanations[0]);
-    assert_eq!(explanations[2], explanations[0]);
+    // What was accepted has no match that no request reaches.
+    let mut without = explanations[0].clone();
+    without.1["notes"] = serde_json::json!([]);
+    assert_eq!(explanations[2], without);
 
     let (code, none) = explained(&agent, &["--runtime-dir", &runtime, "http://b.test/"]);
     assert_eq!(code, Some(1), "{none:#}");

@@ -93,7 +93,8 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameEnvoyWaitsForProcessor", "warning", "10m"),
         (
             "rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) / (rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) + rate(sesame_gateway_envoy_cpu_seconds_total[5m]))",
-            "> 0.5",
+            // A share of next to nothing means nothing.
+            "> 0.5 and rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) > 0.2",
         ),
         "GATEWAY waits {{ $value | humanizePercentage }} of the time for a processor",
         "Give its Envoy more of the processor (CPUWeight, CPUQuota, resources), or move what competes; sesame-agent top shows it now, docs/slow.md.",

@@ -2,6 +2,7 @@
 
 mod conditions;
 pub(crate) mod selection;
+mod summary;
 mod text;
 
 use std::io::IsTerminal as _;

@@ -8,7 +8,8 @@ use clap::builder::styling::{AnsiColor, Style};
 use comfy_table::{Table, presets};
 
 use super::conditions::{conditions, is_wrong};
-use super::selection::{Selection, plural};
+use super::selection::Selection;
+use super::summary::{self, counted};
 use crate::run::report::{ObjectReport, Report, RetainedReport};
 use crate::source::problem::Severity;
 use sesame_gateway_api::status::AgentState;
@@ -16,9 +17,9 @@ use sesame_gateway_api::status::AgentState;
 /// The most objects of a kind whose faults are listed, unless that kind is asked for.
 const MAX_LISTED: usize = 20;
 
-const GOOD: Style = AnsiColor::Green.on_default();
-const WARNING: Style = AnsiColor::Yellow.on_default();
-const WRONG: Style = AnsiColor::Red.on_default();
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+pub(super) const WARNING: Style = AnsiColor::Yellow.on_default();
+pub(super) const WRONG: Style = AnsiColor::Red.on_default();
 
 /// Returns the text. Writing to a String cannot fail, so the results are let go.
 pub(super) fn text(report: &Report, selection: &Selection) -> String {
@@ -50,7 +51,7 @@ pub(super) fn text(report: &Report, selection: &Selection) -> String {
     if report.objects.is_empty() {
         text.push_str("no objects\n");
     }
-    for line in summary(report) {
+    for line in summary::lines(report) {
         let _ = writeln!(text, "{line}");
     }
     text
@@ -243,56 +244,6 @@ fn objects(shown: &[&ObjectReport]) -> String {
         }
     }
     table(&header, rows)
-}
-
-/// Returns a line for each kind, in the order of the objects.
-fn summary(report: &Report) -> Vec<String> {
-    let mut kinds: Vec<(&str, usize, usize)> = Vec::new();
-    for object in &report.objects {
-        let wrong = usize::from(is_wrong(object));
-        match kinds.last_mut().filter(|(kind, ..)| *kind == object.kind) {
-            Some((_, all, bad)) => (*all, *bad) = (*all + 1, *bad + wrong),
-            None => kinds.push((&object.kind, 1, wrong)),
-        }
-    }
-    let line = |(kind, all, wrong): (&str, usize, usize)| {
-        let well = match kind {
-            "GatewayClass" | "BackendTLSPolicy" => "accepted",
-            _ => "served",
-        };
-        let count = counted(all, kind);
-        match (all, wrong) {
-            (1, 0) => format!("{count}, {GOOD}{well}{GOOD:#}"),
-            (_, 0) => format!("{count}, {GOOD}all {well}{GOOD:#}"),
-            (1, _) => format!("{count}, {WRONG}with something wrong{WRONG:#}"),
-            _ => format!(
-                "{count}: {} {well}, {WRONG}{} with something wrong{WRONG:#}",
-                grouped(all - wrong),
-                grouped(wrong)
-            ),
-        }
-    };
-    kinds.into_iter().map(line).collect()
-}
-
-fn counted(count: usize, kind: &str) -> String {
-    match count {
-        1 => format!("1 {kind}"),
-        _ => format!("{} {}", grouped(count), plural(kind)),
-    }
-}
-
-/// Returns a number with a comma before each three digits.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }
 
 fn name(object: &ObjectReport) -> String {

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use anyhow::{Context as _, bail};
 use jiff::{SignedDuration, Timestamp};
 
-use super::By;
 use super::tally::{Tally, TopReport};
+use super::{By, RowOrder};
 use crate::access_log::{LogEntry, LogReader, Readability};
 
 /// Time within which Envoy writes what has ended: it gathers lines for a second.
@@ -20,6 +20,7 @@ pub(super) struct LoggedTraffic {
     seconds: BTreeMap<i64, Tally>,
     window: SignedDuration,
     by: Vec<By>,
+    order: RowOrder,
 }
 
 impl LoggedTraffic {
@@ -27,7 +28,7 @@ impl LoggedTraffic {
     pub(super) fn open(
         files: Vec<PathBuf>,
         window: SignedDuration,
-        by: Vec<By>,
+        (by, order): (Vec<By>, RowOrder),
     ) -> anyhow::Result<Self> {
         let since = Timestamp::now().saturating_sub(window.saturating_add(LATE))?;
         let mut logs = Vec::new();
@@ -41,6 +42,7 @@ impl LoggedTraffic {
             seconds: BTreeMap::new(),
             window,
             by,
+            order,
         })
     }
 
@@ -74,14 +76,14 @@ impl LoggedTraffic {
             sum.add(tally);
         }
         let seconds = self.window.as_secs_f64();
-        let rows = self.by.iter().map(|by| (*by, sum.rows(*by, seconds)));
+        let rows = |by: &By| (*by, sum.rows(*by, seconds, self.order));
         Ok(TopReport {
             source: "accessLog",
             from,
             until,
             seconds,
             envoys: Vec::new(),
-            rows: rows.collect(),
+            rows: self.by.iter().map(rows).collect(),
         })
     }
 }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use jiff::{SignedDuration, Timestamp};
 use sesame_gateway_api::api::NamespacedName;
 
-use super::By;
 use super::stages::StageTimes;
 use super::tally::{Tally, TopCounts, TopReport};
+use super::{By, RowOrder};
 use crate::cli::agent;
 use crate::run::Sample;
 
@@ -67,7 +67,11 @@ impl MeasuredTraffic {
             until: now,
             seconds,
             envoys: Vec::new(),
-            rows: [(By::Backend, tally.rows(By::Backend, seconds))].into(),
+            rows: [(
+                By::Backend,
+                tally.rows(By::Backend, seconds, RowOrder::Requests),
+            )]
+            .into(),
         })
     }
 }

@@ -55,6 +55,18 @@ impl By {
     }
 }
 
+/// The rows that come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum RowOrder {
+    /// Those with the most requests.
+    #[default]
+    Requests,
+    /// Those with the highest P99.
+    P99,
+    /// Those with the longest request.
+    Longest,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Tell requests apart by these.
@@ -71,6 +83,9 @@ pub(crate) struct TopArgs {
     /// Time between two looks.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2s")]
     interval: SignedDuration,
+    /// Rows that come first; metrics alone have no durations.
+    #[arg(long, value_enum, value_name = "ORDER", default_value_t)]
+    sort: RowOrder,
     /// Number of rows of each table.
     #[arg(long, value_name = "N", default_value_t = 20)]
     rows: usize,
@@ -102,6 +117,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
         by,
         window,
         interval,
+        sort,
         rows,
         once,
         metrics,
@@ -120,7 +136,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
         thread::sleep(if *once { window } else { interval }.unsigned_abs());
         Traffic::Measured(measured)
     } else {
-        Traffic::Logged(LoggedTraffic::open(files, window, by.clone())?)
+        Traffic::Logged(LoggedTraffic::open(files, window, (by.clone(), *sort))?)
     };
     let mut processors = ProcessorWatch::default();
     let envoys = || inspect::envoys(&agent.runtime_dir, agent.gateway.as_ref());

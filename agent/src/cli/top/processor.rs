@@ -20,7 +20,9 @@ pub(super) struct ProcessorUse {
     pub(super) pid: u32,
     /// Processors that it kept busy.
     pub(super) cores: f64,
-    /// Of the time in which its threads had something to do, the percentage for which they waited for a processor.
+    /// Seconds of each second for which its threads waited for a processor, together.
+    pub(super) waiting: f64,
+    /// Of the time in which they had something to do, the percentage for which they waited.
     pub(super) waiting_percent: u64,
 }
 
@@ -53,9 +55,11 @@ impl ProcessorUse {
     )]
     fn of(pid: u32, ran: f64, waited: f64, passed: f64) -> Self {
         let busy = ran + waited;
+        let of_a_second = |time: f64| (time / passed.max(0.001) * 100.0).round() / 100.0;
         Self {
             pid,
-            cores: (ran / passed.max(0.001) * 100.0).round() / 100.0,
+            cores: of_a_second(ran),
+            waiting: of_a_second(waited),
             waiting_percent: if busy > 0.0 {
                 (waited / busy * 100.0).round() as u64
             } else {
@@ -73,8 +77,12 @@ mod tests {
     fn waiting_is_a_share_of_the_time_with_something_to_do() {
         let starved = ProcessorUse::of(7, 0.5, 1.5, 2.0);
         assert_eq!(
-            (starved.cores.to_string().as_str(), starved.waiting_percent),
-            ("0.25", 75)
+            (
+                starved.cores.to_string(),
+                starved.waiting.to_string(),
+                starved.waiting_percent
+            ),
+            ("0.25".to_owned(), "0.75".to_owned(), 75)
         );
         assert_eq!(ProcessorUse::of(7, 0.0, 0.0, 2.0).waiting_percent, 0);
     }

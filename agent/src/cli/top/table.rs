@@ -26,11 +26,12 @@ pub(super) fn text(report: &TopReport, most: usize) -> String {
         let ProcessorUse {
             pid,
             cores,
+            waiting,
             waiting_percent,
         } = envoy;
         let _ = writeln!(
             text,
-            "Envoy (pid {pid}) keeps {cores:.2} processors busy, and waits for one {waiting_percent}% of the time that it has something to do"
+            "Envoy (pid {pid}) keeps {cores:.2} processors busy; its threads wait for one for {waiting:.2}s of each second, {waiting_percent}% of the time that they have something to do"
         );
     }
     for (by, rows) in rows {

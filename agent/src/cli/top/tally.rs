@@ -1,13 +1,13 @@
-//! TopCounts of requests by what they met, and what is shown of them. Pure.
+//! Counts requests by what they met, and what is shown of them. Pure.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::By;
 use super::processor::ProcessorUse;
 use super::stages::StageTimes;
+use super::{By, RowOrder};
 use crate::access_log::LogEntry;
 
 /// Number of names of one sort that are told apart; what more there are counts together.
@@ -17,13 +17,13 @@ const OTHERS: &str = "other";
 /// Name of what met nothing of this sort.
 const NONE: &str = "none";
 
-/// TopCounts of everything that ended in one span of time.
+/// Counts of everything that ended in one span of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     counts: BTreeMap<By, BTreeMap<String, TopCounts>>,
 }
 
-/// TopCounts of one route, backend or endpoint.
+/// Counts of one route, backend or endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TopCounts {
     /// Requests, or connections that are passed on as they are.
@@ -41,7 +41,7 @@ pub(super) struct TopCounts {
 }
 
 impl Tally {
-    /// TopCounts a line by each of these.
+    /// Counts a line by each of these.
     pub(super) fn note(&mut self, entry: &LogEntry, by: &[By]) {
         for by in by {
             let name = match by {
@@ -75,14 +75,20 @@ impl Tally {
         }
     }
 
-    /// Returns the rows of one sort, the busiest first.
-    pub(super) fn rows(&self, by: By, seconds: f64) -> Vec<TopRow> {
+    /// Returns the rows of one sort, those with the most of `order` first.
+    pub(super) fn rows(&self, by: By, seconds: f64, order: RowOrder) -> Vec<TopRow> {
         let names = self.counts.get(&by).into_iter().flatten();
         let mut rows: Vec<TopRow> = names
             .map(|(name, counts)| TopRow::of(name, counts, seconds))
             .collect();
+        let rank = |row: &TopRow| match order {
+            RowOrder::Requests => Some(row.requests),
+            RowOrder::P99 => row.p99_ms,
+            RowOrder::Longest => row.longest_ms,
+        };
         rows.sort_by(|one, other| {
-            let busier = other.requests.cmp(&one.requests);
+            let more = rank(other).cmp(&rank(one));
+            let busier = more.then_with(|| other.requests.cmp(&one.requests));
             busier.then_with(|| one.name.cmp(&other.name))
         });
         rows
@@ -260,16 +266,24 @@ mod tests {
         later.note(&entry("HTTPRoute/a/b/rules/1", 503, 12_345), &[By::Route]);
         later.note(&entry("-", 404, 0), &[By::Route]);
         tally.add(&later);
-        let rows = tally.rows(By::Route, 10.0);
-        let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names, ["HTTPRoute/a/b", NONE]);
+        let rows = tally.rows(By::Route, 10.0, RowOrder::Requests);
+        let names =
+            |rows: &[TopRow]| -> Vec<String> { rows.iter().map(|row| row.name.clone()).collect() };
+        assert_eq!(names(&rows), ["HTTPRoute/a/b", NONE]);
+        let mut slow = tally.clone();
+        slow.note(
+            &entry("HTTPRoute/slow/c/rules/0", 200, 20_000),
+            &[By::Route],
+        );
+        let slow = slow.rows(By::Route, 10.0, RowOrder::P99);
+        assert_eq!(names(&slow), ["HTTPRoute/slow/c", "HTTPRoute/a/b", NONE]);
         let row = &rows[0];
         let quantiles = (row.p50_ms, row.p99_ms, row.longest_ms);
         assert_eq!(quantiles, (Some(50), Some(99), Some(12_300)));
         assert_eq!(row.per_second.to_string(), "10");
         assert_eq!((row.classes["2xx"], row.classes["5xx"]), (99, 1));
         assert_eq!((row.retried, row.flags["UO"]), (1, 1));
-        assert!(tally.rows(By::Backend, 10.0).is_empty());
+        assert!(tally.rows(By::Backend, 10.0, RowOrder::Requests).is_empty());
     }
 
     #[test]
@@ -278,7 +292,7 @@ mod tests {
         for number in 0..MOST_NAMES + 5 {
             tally.of(By::Endpoint, &number.to_string()).requests += 1;
         }
-        let rows = tally.rows(By::Endpoint, 1.0);
+        let rows = tally.rows(By::Endpoint, 1.0, RowOrder::Requests);
         assert_eq!(rows.len(), MOST_NAMES + 1);
         assert_eq!((rows[0].name.as_str(), rows[0].requests), (OTHERS, 5));
     }

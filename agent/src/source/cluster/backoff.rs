@@ -47,9 +47,9 @@ impl Backoff {
     }
 }
 
-/// What a request to an API server has failed by.
+/// Cause for which a request to an API server has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum ServerFault {
     /// It has refused, for a reason that may last: it has too many requests, or does not allow this one.
     Refused,
     /// It was not reached, or is not able to answer.
@@ -81,10 +81,10 @@ impl ServerBackoff {
     }
 
     /// Returns the pause after one more failure.
-    pub(crate) fn after(&mut self, reach: Reach) -> Duration {
-        match reach {
-            Reach::Refused => self.refused.next(),
-            Reach::Unreachable => self.unreachable.next(),
+    pub(crate) fn after(&mut self, fault: ServerFault) -> Duration {
+        match fault {
+            ServerFault::Refused => self.refused.next(),
+            ServerFault::Unreachable => self.unreachable.next(),
         }
     }
 }
@@ -114,11 +114,13 @@ mod tests {
     #[test]
     fn a_long_outage_delays_no_host_by_much_when_the_server_is_back_and_busy() {
         let mut backoff = ServerBackoff::default();
-        let longest = (0..1000).map(|_| backoff.after(Reach::Unreachable)).max();
+        let longest = (0..1000)
+            .map(|_| backoff.after(ServerFault::Unreachable))
+            .max();
         assert!(longest.is_some_and(|pause| pause <= Duration::from_secs(13)));
-        let first = backoff.after(Reach::Refused);
+        let first = backoff.after(ServerFault::Refused);
         assert!(first < Duration::from_secs(2), "{first:?}");
-        let last = (0..100).map(|_| backoff.after(Reach::Refused)).last();
+        let last = (0..100).map(|_| backoff.after(ServerFault::Refused)).last();
         assert!(last.is_some_and(|pause| pause > Duration::from_secs(20)));
     }
 }

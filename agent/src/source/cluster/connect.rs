@@ -9,7 +9,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::kubeconfig;
 use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, PART_LABEL, Part, gateway_id};
 
-use super::backoff::Reach;
+use super::backoff::ServerFault;
 use super::stored_token::StoredToken;
 use crate::source::update::Trusted;
 
@@ -125,10 +125,10 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
 }
 
 /// Returns whether the API server has refused, or could not be reached. A proxy before it answers that it cannot reach it, too.
-pub(crate) fn reach(error: &kube::Error) -> Reach {
+pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     match error {
-        kube::Error::Api(status) if status.code < 500 => Reach::Refused,
-        _ => Reach::Unreachable,
+        kube::Error::Api(status) if status.code < 500 => ServerFault::Refused,
+        _ => ServerFault::Unreachable,
     }
 }
 

@@ -12,8 +12,8 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
-use super::backoff::{Reach, ServerBackoff, jittered};
-use super::connect::{ClusterSettings, connect, describe_error, reach, within};
+use super::backoff::{ServerBackoff, ServerFault, jittered};
+use super::connect::{ClusterSettings, connect, describe_error, fault, within};
 
 /// Number of objects in a page of a list: each ConfigMap can hold a mebibyte.
 const PAGE: u32 = 50;
@@ -61,13 +61,13 @@ pub(super) async fn follow(
         backoff: ServerBackoff::default(),
     };
     while !follower.events.is_closed() {
-        let (reach, error) = match connect(&settings).await {
+        let (fault, error) = match connect(&settings).await {
             Ok(client) => {
                 clients.send_replace(Some(client.clone()));
                 let api = Api::namespaced(client, &settings.namespace);
                 follower.until_lost(&api).await
             }
-            Err(error) => (Reach::Unreachable, error),
+            Err(error) => (ServerFault::Unreachable, error),
         };
         if follower
             .events
@@ -77,7 +77,7 @@ pub(super) async fn follow(
         {
             return;
         }
-        tokio::time::sleep(follower.backoff.after(reach)).await;
+        tokio::time::sleep(follower.backoff.after(fault)).await;
     }
 }
 
@@ -93,7 +93,7 @@ struct Follower {
 
 impl Follower {
     /// Lists and watches until the connection is lost. Returns the reason.
-    async fn until_lost(&mut self, api: &Api<ConfigMap>) -> (Reach, String) {
+    async fn until_lost(&mut self, api: &Api<ConfigMap>) -> (ServerFault, String) {
         loop {
             let began = Instant::now();
             let watching = self.version.is_some();
@@ -115,11 +115,11 @@ impl Follower {
                         continue;
                     }
                 }
-                Err(Failure::Lost(reach, error)) => return (reach, error),
+                Err(Failure::Lost(fault, error)) => return (fault, error),
             }
             if watching && !steady {
                 // A server that ends watches at once must not be asked in a tight loop.
-                tokio::time::sleep(self.backoff.after(Reach::Unreachable)).await;
+                tokio::time::sleep(self.backoff.after(ServerFault::Unreachable)).await;
             }
         }
     }
@@ -132,7 +132,7 @@ impl Follower {
             all.extend(page.items);
             if all.len() > MAX_OBJECTS {
                 let why = format!("more than {MAX_OBJECTS} ConfigMaps are published for this host");
-                return Err(Failure::Lost(Reach::Refused, why));
+                return Err(Failure::Lost(ServerFault::Refused, why));
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
@@ -183,7 +183,7 @@ impl Follower {
     }
 
     async fn tell(&self, event: ClusterEvent) -> Result<(), Failure> {
-        let gone = |_| Failure::Lost(Reach::Refused, "nobody takes the events".to_owned());
+        let gone = |_| Failure::Lost(ServerFault::Refused, "nobody takes the events".to_owned());
         self.events.send(event).await.map_err(gone)
     }
 }
@@ -192,7 +192,7 @@ enum Failure {
     /// The server has forgotten the version: everything is to be listed again.
     Expired,
     /// The connection is lost, or of no use.
-    Lost(Reach, String),
+    Lost(ServerFault, String),
 }
 
 impl From<kube::Error> for Failure {
@@ -201,7 +201,7 @@ impl From<kube::Error> for Failure {
             kube::Error::Api(status) if status.code == 410 || status.reason == "Expired" => {
                 Self::Expired
             }
-            error => Self::Lost(reach(error), describe_error(error)),
+            error => Self::Lost(fault(error), describe_error(error)),
         }
     }
 }

@@ -25,7 +25,7 @@ use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
 pub use self::connect::ClusterSettings;
-pub(crate) use self::connect::{connect, describe_error, reach, within};
+pub(crate) use self::connect::{connect, describe_error, fault, within};
 use self::store::ClusterStore;
 use super::update::SourceUpdate;
 

@@ -241,7 +241,13 @@ impl Resolver {
                 .iter()
                 .flat_map(conditions::listener_sets::statuses)
                 .collect(),
-            routes: conditions::routes::statuses(&routes, &checked, &lost, controller_name),
+            routes: conditions::routes::statuses(
+                &routes,
+                &checked,
+                &lost.displaced,
+                &lost.unreached,
+                controller_name,
+            ),
             backend_tls_policies: conditions::policies::statuses(
                 &attached,
                 &routes,

@@ -2,6 +2,7 @@
 
 use clap::{Parser, ValueEnum as _};
 use sesame_tests::slowness::{self, Cause, HOST};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Starts a gateway on which something is slow.
 #[derive(Debug, Parser)]
@@ -34,7 +35,11 @@ async fn main() -> anyhow::Result<()> {
         println!("export SESAME_STATE_DIR={}", agent.state().display());
         println!("manifests: {}", agent.manifests().display());
     }
-    tokio::signal::ctrl_c().await?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = terminated.recv() => {}
+    }
     drop(gateway);
     Ok(())
 }

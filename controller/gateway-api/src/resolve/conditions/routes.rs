@@ -6,18 +6,19 @@ use std::collections::BTreeMap;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::parents::RouteParent;
 use crate::resolve::routes::{CheckedRoute, Routes};
-use crate::resolve::tables::LostRequests;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GOOD, Grounds, Reason, RouteParentStatus,
     RouteStatus, Verdict,
 };
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all routes.
+/// Returns the statuses of all routes. `displaced` has, by place of the route and of the parent, what the route loses to
+/// others there, and `unreached`, by place of the route, what no request reaches.
 pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],
-    lost: &LostRequests,
+    displaced: &BTreeMap<(usize, usize), Grounds>,
+    unreached: &BTreeMap<usize, String>,
     controller_name: &str,
 ) -> BTreeMap<ObjectKey, RouteStatus> {
     let status = |(place, route): (usize, &CheckedRoute<'_>)| {
@@ -32,8 +33,8 @@ pub(crate) fn statuses(
                     parent,
                     gateway,
                     (
-                        lost.displaced.get(&(place, i)),
-                        lost.unreached.get(&place).map(String::as_str),
+                        displaced.get(&(place, i)),
+                        unreached.get(&place).map(String::as_str),
                     ),
                 ),
             })

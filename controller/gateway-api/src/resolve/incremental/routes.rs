@@ -242,7 +242,7 @@ fn differences(
         x_backends,
         x_backend_traffic_policies,
     } = statuses;
-    let mut before = then.statuses;
+    let before = then.statuses;
     if gateway_classes != before.gateway_classes
         || of_gateways != before.gateways
         || listener_sets != before.listener_sets
@@ -266,22 +266,33 @@ fn differences(
             delta.route_tables.push((name, route_tables));
         }
     }
-    for (route, after) in routes {
-        let before = before.routes.remove(&route)?;
-        if before != after {
-            // What is said of others depends on their neighbours, which are not all here.
-            if !changed.contains_key(&route) {
-                return None;
-            }
-            let change = RouteStatusChange {
-                route,
-                before,
-                after,
-            };
-            delta.statuses.push(change);
-        }
-    }
+    delta.statuses = status_changes(changed, before.routes, routes)?;
     Some(delta)
+}
+
+/// Returns the changed statuses; none if that of a route has changed which has not itself: what is said of it depends on its neighbours,
+/// which are not all here.
+fn status_changes(
+    changed: &PreviousRoutes,
+    mut before: BTreeMap<ObjectKey, RouteStatus>,
+    now: BTreeMap<ObjectKey, RouteStatus>,
+) -> Option<Vec<RouteStatusChange>> {
+    let mut statuses = Vec::new();
+    for (route, after) in now {
+        let before = before.remove(&route)?;
+        if before == after {
+            continue;
+        }
+        if !changed.contains_key(&route) {
+            return None;
+        }
+        statuses.push(RouteStatusChange {
+            route,
+            before,
+            after,
+        });
+    }
+    Some(statuses)
 }
 
 fn route_tables_of(

@@ -2,6 +2,8 @@
 
 use super::router::{GET, Request, answer, find};
 use super::{HTTP, gateway, resolved, route};
+use crate::api::NamespacedName;
+use crate::world::Kind;
 
 fn forward(to: &str) -> String {
     format!("rules: [{{backendRefs: [{{name: {to}, port: 80}}]}}]")
@@ -334,8 +336,25 @@ fn a_match_that_is_hidden_everywhere_is_told_of_and_one_that_is_not_is_not() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
         told[0].starts_with("HTTPRoute/web/b: rules[0].matches[0] is never reached")
-            && told[0].contains("HTTPRoute/web/a"),
+            && told[0].ends_with(
+                "of HTTPRoute/web/a, which comes first because both are of the same age, and its name comes first"
+            ),
         "{told:?}"
+    );
+    let resolution = resolved(&(gateway(listeners) + &route("a", all) + &route("b", all)));
+    let hidden_by: Vec<_> = resolution.problems.iter().map(|it| &it.hidden_by).collect();
+    let taker = Some("HTTPRoute/web/a/rules/0/matches/0".to_owned());
+    assert_eq!(hidden_by, [&taker]);
+    let statuses = &resolution.statuses.routes;
+    let accepted = |name: &str| {
+        let key = Kind::HttpRoute.named(NamespacedName::new("web", name));
+        statuses[&key].parents[0].conditions[0].message.clone()
+    };
+    assert_eq!(accepted("a"), "the route is attached");
+    let message = accepted("b");
+    assert!(
+        message.contains("attached; rules[0].matches[0] is never"),
+        "{message}"
     );
     // Of one route, and more than one.
     let rule = "{matches: [{path: {value: /x}}, {path: {value: /x/}}, {path: {value: /x}}]}";

@@ -1,0 +1,110 @@
+//! Counts the objects of each kind, and says how they are. Pure.
+
+use std::collections::BTreeSet;
+
+use super::conditions::is_wrong;
+use super::selection::plural;
+use super::text::{GOOD, WARNING, WRONG};
+use crate::run::report::Report;
+
+/// Returns a line for each kind, in the order of the objects.
+pub(super) fn lines(report: &Report) -> Vec<String> {
+    let problems = report.source.problems.iter();
+    let hidden: BTreeSet<&str> = problems
+        .filter(|problem| problem.hidden_by.is_some())
+        .filter_map(|problem| problem.object.as_deref())
+        .collect();
+    let mut kinds: Vec<(&str, usize, usize)> = Vec::new();
+    for object in &report.objects {
+        let wrong = usize::from(is_wrong(object));
+        match kinds.last_mut().filter(|(kind, ..)| *kind == object.kind) {
+            Some((_, all, bad)) => (*all, *bad) = (*all + 1, *bad + wrong),
+            None => kinds.push((&object.kind, 1, wrong)),
+        }
+    }
+    let line = |(kind, all, wrong): (&str, usize, usize)| {
+        let of_kind = |object: &&&str| object.split('/').next() == Some(kind);
+        let unreached = match hidden.iter().filter(of_kind).count() {
+            0 => String::new(),
+            1 => format!("; {WARNING}1 has matches that no request reaches{WARNING:#}"),
+            count => format!("; {WARNING}{count} have matches that no request reaches{WARNING:#}"),
+        };
+        let well = match kind {
+            "GatewayClass" | "BackendTLSPolicy" => "accepted",
+            _ => "served",
+        };
+        let count = counted(all, kind);
+        let told = match (all, wrong) {
+            (1, 0) => format!("{count}, {GOOD}{well}{GOOD:#}"),
+            (_, 0) => format!("{count}, {GOOD}all {well}{GOOD:#}"),
+            (1, _) => format!("{count}, {WRONG}with something wrong{WRONG:#}"),
+            _ => format!(
+                "{count}: {} {well}, {WRONG}{} with something wrong{WRONG:#}",
+                grouped(all - wrong),
+                grouped(wrong)
+            ),
+        };
+        told + &unreached
+    };
+    kinds.into_iter().map(line).collect()
+}
+
+/// Returns a number of objects in words.
+pub(super) fn counted(count: usize, kind: &str) -> String {
+    match count {
+        1 => format!("1 {kind}"),
+        _ => format!("{} {}", grouped(count), plural(kind)),
+    }
+}
+
+/// Returns a number with a comma before each three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::run::report::ObjectReport;
+    use crate::source::problem::{Severity, SourceProblem};
+
+    #[test]
+    fn routes_that_others_hide_are_served_and_yet_told() {
+        let text = include_str!("../../../../tests/data/status.json");
+        let mut report: Report = serde_json::from_str(text).expect("a report");
+        let route = |name: &str| ObjectReport {
+            kind: "HTTPRoute".to_owned(),
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            gateways: Vec::new(),
+            status: json!({"parents": []}),
+        };
+        report.objects = ["a", "b"].map(route).into();
+        let hidden = |by: &str| SourceProblem {
+            object: Some("HTTPRoute/shop/b".to_owned()),
+            hidden_by: Some(by.to_owned()),
+            ..SourceProblem::of_file(Severity::Warning, "shop.yaml", String::new())
+        };
+        let by = [
+            "HTTPRoute/shop/a/rules/0/matches/0",
+            "HTTPRoute/shop/a/rules/1/matches/0",
+        ];
+        report.source.problems = by.map(hidden).into();
+        let lines = lines(&report).join("\n");
+        let plain = anstream::adapter::strip_str(&lines).to_string();
+        assert_eq!(
+            plain,
+            "2 HTTPRoutes, all served; 1 has matches that no request reaches"
+        );
+    }
+}
