@@ -25,6 +25,8 @@ pub(crate) struct Replica {
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) changes: Changes,
+    /// URL of the collector that agents of managed fleets send spans to.
+    pub(crate) fleet_spans: Option<String>,
 }
 
 /// Namespaces whose objects are read. What is in others is as if it were not there.

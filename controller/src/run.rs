@@ -123,6 +123,10 @@ async fn controller(
         watched: process.watched.clone(),
         controller_name: String::new(),
         changes: Changes::follow(process.spans.clone(), &identity, is_leading.clone())?,
+        fleet_spans: process
+            .spans
+            .as_ref()
+            .and_then(CollectorSettings::bare_endpoint),
         identity,
         leading: is_leading,
         metrics: Arc::new(Metrics::new()),

@@ -155,9 +155,9 @@ impl<R: HostReports> ReportLoop<R> {
         };
         let statuses = self.reports.statuses(self.written.statuses());
         let now = Instant::now();
-        let waits = self.pace.waits_until(now).filter(|_| !due);
         let change = self.written.change_to(&statuses);
-        if change == ReportChange::Progress && waits.is_some() {
+        let waits = self.pace.waits_until(change, now).filter(|_| !due);
+        if waits.is_some() {
             return Ok(waits);
         }
         let written = &mut self.written;

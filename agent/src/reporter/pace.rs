@@ -1,6 +1,7 @@
 //! The pace of reports on progress alone: which revision is wanted, and which is served. Pure.
 //!
-//! A lone change is reported at once. While changes keep coming, reports on them come less and less often, because each is a
+//! A lone change is reported at once, when it is served: that it is being applied is a report of its own only if that takes long.
+//! While changes keep coming, reports on them come less and less often, because each is a
 //! write of each host. What is wrong with a host never waits.
 
 use std::time::Duration;
@@ -9,16 +10,23 @@ use sesame_gateway_api::status::AgentState;
 use sesame_published::GatewayAgentStatus;
 use tokio::time::Instant;
 
+use super::written::ReportChange;
+
 /// Shortest time between two reports.
 pub(super) const SHORTEST: Duration = Duration::from_millis(300);
 /// Time between two reports that it grows to while revisions keep changing.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// Time for which a revision is applied before that is reported.
+const APPLYING: Duration = Duration::from_secs(2);
 
 /// Pace of a host's reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportPace {
     pause: Duration,
     next: Option<Instant>,
+    /// Time since which a revision is being applied that no report says.
+    applying: Option<Instant>,
 }
 
 impl Default for ReportPace {
@@ -26,14 +34,25 @@ impl Default for ReportPace {
         Self {
             pause: SHORTEST,
             next: None,
+            applying: None,
         }
     }
 }
 
 impl ReportPace {
-    /// Returns the time before which a report on progress waits; none if it does not wait.
-    pub(super) fn waits_until(&self, now: Instant) -> Option<Instant> {
-        self.next.filter(|next| *next > now)
+    /// Returns the time before which a report of this change waits; none if it does not wait.
+    pub(super) fn waits_until(&mut self, change: ReportChange, now: Instant) -> Option<Instant> {
+        let applying = (change == ReportChange::Applying)
+            .then(|| *self.applying.get_or_insert(now) + APPLYING);
+        if applying.is_none() {
+            self.applying = None;
+        }
+        let next = match change {
+            ReportChange::None | ReportChange::News => None,
+            ReportChange::Applying => self.next.max(applying),
+            ReportChange::Progress => self.next,
+        };
+        next.filter(|next| *next > now)
     }
 
     /// Notes a report on progress. One that comes soon after it could has the next wait for longer.
@@ -74,10 +93,11 @@ mod tests {
     fn a_lone_change_does_not_wait_and_those_that_keep_coming_do() {
         let start = Instant::now();
         let mut pace = ReportPace::default();
-        assert_eq!(pace.waits_until(start), None);
+        let progress = ReportChange::Progress;
+        assert_eq!(pace.waits_until(progress, start), None);
         pace.wrote(start);
         let (mut now, mut writes) = (start, 1);
-        while let Some(next) = pace.waits_until(now) {
+        while let Some(next) = pace.waits_until(progress, now) {
             if next > start + Duration::from_secs(100) {
                 break;
             }
@@ -88,7 +108,23 @@ mod tests {
         assert!((12..=16).contains(&writes), "{writes}");
         let rested = now + Duration::from_secs(30);
         pace.wrote(rested);
-        assert_eq!(pace.waits_until(rested), Some(rested + SHORTEST));
+        assert_eq!(pace.waits_until(progress, rested), Some(rested + SHORTEST));
+        assert_eq!(pace.waits_until(ReportChange::News, rested), None);
+    }
+
+    #[test]
+    fn that_a_revision_is_applied_is_reported_only_if_it_takes_long() {
+        let start = Instant::now();
+        let mut pace = ReportPace::default();
+        let until = Some(start + APPLYING);
+        let at = |millis| start + Duration::from_millis(millis);
+        assert_eq!(pace.waits_until(ReportChange::Applying, start), until);
+        assert_eq!(pace.waits_until(ReportChange::Applying, at(1500)), until);
+        assert_eq!(pace.waits_until(ReportChange::Applying, at(2000)), None);
+        // It is served, and the next one is another.
+        assert_eq!(pace.waits_until(ReportChange::Progress, at(2100)), None);
+        let next = Some(at(2200) + APPLYING);
+        assert_eq!(pace.waits_until(ReportChange::Applying, at(2200)), next);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::status::AgentState;
 use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, agent_name, gateway_id};
 use sesame_published::{GatewayAgent, GatewayAgentStatus, STATUS_MANAGER};
 
@@ -43,7 +44,9 @@ pub(super) struct WriteFailure {
 pub(super) enum ReportChange {
     /// There is none.
     None,
-    /// Hosts that are well have got further.
+    /// Hosts that are well apply another revision.
+    Applying,
+    /// Hosts that are well serve another revision.
     Progress,
     /// Anything else.
     News,
@@ -77,8 +80,9 @@ impl WrittenReports {
         let pairs = self.statuses.values().zip(statuses.values());
         let changes = pairs.map(|(before, now)| match before == now {
             true => ReportChange::None,
-            false if is_progress(before, now) => ReportChange::Progress,
-            false => ReportChange::News,
+            false if !is_progress(before, now) => ReportChange::News,
+            false if now.state == AgentState::Applying => ReportChange::Applying,
+            false => ReportChange::Progress,
         });
         changes.max().unwrap_or(ReportChange::None)
     }

@@ -30,7 +30,7 @@ use crate::access_log::AccessLogTo;
 use crate::quarantine::Reduced;
 use crate::source::update::GatewayRevision;
 use crate::xds::parse_listener_name;
-use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::encoded::{EncodedSnapshot, UnchangedParts};
 use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
 
 /// One revision of a Gateway, rendered for this host: what its Envoy is brought to.
@@ -327,27 +327,25 @@ fn render_difference(
     offer: &GatewayRevision,
     options: &sesame_render::RenderOptions,
 ) -> Option<Rendered> {
-    let GatewayRevision {
-        encoded, snapshot, ..
-    } = offer;
-    let unchanged = encoded.unchanged_since(&before.encoded);
-    if unchanged.only_endpoints_changed() {
-        let snapshot = match snapshot {
-            Some(snapshot) => Cow::Borrowed(snapshot),
-            None => Cow::Owned(encoded.without_route_tables()),
-        };
-        let endpoints = before.encoded.endpoints();
-        sesame_render::endpoints_after(
-            &before.rendered,
-            &endpoints,
-            &snapshot,
-            encoded.keys(),
-            options,
-        )
-    } else if unchanged.only_route_tables_changed() {
-        sesame_render::routes_after(&before.rendered, &before.encoded, encoded, options)
-    } else {
-        None
+    let GatewayRevision { encoded, .. } = offer;
+    let routes = |rendered: &Rendered| {
+        sesame_render::routes_after(rendered, &before.encoded, encoded, options)
+    };
+    let endpoints = |rendered: &Rendered| {
+        let (sets, backends) = encoded.replaced_endpoints(&before.encoded)?;
+        sesame_render::endpoints_after(rendered, &sets, &backends, options)
+    };
+    let UnchangedParts {
+        route_tables,
+        endpoints: same_endpoints,
+        rest,
+    } = encoded.unchanged_since(&before.encoded);
+    match (route_tables, same_endpoints) {
+        _ if !rest => None,
+        (true, true) => None,
+        (true, false) => endpoints(&before.rendered),
+        (false, true) => routes(&before.rendered),
+        (false, false) => routes(&endpoints(&before.rendered)?),
     }
 }
 

@@ -109,6 +109,16 @@ impl CollectorSettings {
         })
     }
 
+    /// Returns the URL if it is all that leads to the collector: neither authorities nor headers are needed.
+    pub fn bare_endpoint(&self) -> Option<String> {
+        let Self {
+            endpoint,
+            ca,
+            headers,
+        } = self;
+        (ca.is_none() && headers.is_none()).then(|| endpoint.to_string())
+    }
+
     fn path(&self) -> &str {
         match self.endpoint.path() {
             "" | "/" => PATH,

@@ -230,3 +230,20 @@ fn what_may_not_be_watched_is_missed_only_where_it_is_needed() {
     assert!(why.contains("kind Deployment"), "{why}");
     assert!(why.contains("controller/deploy/fleets.yaml"), "{why}");
 }
+
+#[test]
+fn agents_alone_are_told_where_spans_go() {
+    for workload in [FleetWorkload::DaemonSet, FleetWorkload::Deployment] {
+        let mut room = Room::new();
+        room.0.fleet_spans = Some("http://collector.example.com:4318".to_owned());
+        let of = format!("{workload:?}");
+        room.step(&settings(workload));
+        let told = room.0.objects.values().flat_map(|object| {
+            let containers = &object.value["spec"]["template"]["spec"]["containers"];
+            let containers = containers.as_array().into_iter().flatten();
+            containers.filter(|it| it.to_string().contains("http://collector.example.com:4318"))
+        });
+        let told: Vec<&Value> = told.map(|container| &container["name"]).collect();
+        assert_eq!(told, ["agent"], "{of}");
+    }
+}

@@ -15,6 +15,8 @@ pub(super) struct Inventory {
     pub(super) controller: String,
     /// Namespace of the controller, in which objects have no owner reference.
     pub(super) namespace: String,
+    /// URL of the collector that agents of fleets send spans to.
+    pub(super) fleet_spans: Option<String>,
     /// All Gateways, ours or not.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
     /// All GatewayClasses, ours or not, by the name under which their Gateways are published if they are served together.

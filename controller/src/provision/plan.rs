@@ -197,7 +197,8 @@ fn fleet_of(
             "the controller may not watch objects of kind {kind}, so it keeps no fleets: apply controller/deploy/fleets.yaml"
         ));
     }
-    fleet::objects(basis, settings, &inventory.namespace)
+    let spans = inventory.fleet_spans.as_deref();
+    fleet::objects(basis, settings, &inventory.namespace, spans)
 }
 
 /// Gives up the fleet of a Gateway that is not managed any more, as it is; tells what was given up.

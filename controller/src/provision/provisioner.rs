@@ -98,6 +98,7 @@ impl Provisioner {
         let mut cache = Cache::default();
         let inventory = &mut cache.inventory;
         inventory.namespace.clone_from(&self.replica.namespace);
+        inventory.fleet_spans.clone_from(&self.replica.fleet_spans);
         inventory.unwatched_home = !self.replica.watched.holds(&self.replica.namespace);
         let controller = &self.replica.controller_name;
         inventory.controller.clone_from(controller);

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
+use prost::Message as _;
+
 use crate::schema::EndpointSet;
-use crate::wire::numbers::{endpoint_set, snapshot};
+use crate::wire::numbers::{self, endpoint_set, snapshot};
 use crate::wire::{append, append_messages, contents, first};
 
 /// Returns the sets with these in the places of those of their names; sets that are not there are left out. None where the
@@ -22,14 +24,55 @@ pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Returns the sets that differ from those `before`; none where one has come, gone or moved, or the bytes are not as expected.
+pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
+    let (before, now) = (by_name(before)?, by_name(now)?);
+    let same_names = before.len() == now.len()
+        && before
+            .iter()
+            .zip(&now)
+            .all(|((then, _), (now, _))| then == now);
+    let differ = before.iter().zip(&now).filter(|(then, now)| then != now);
+    let sets = differ.map(|(_, (_, set))| EndpointSet::decode(*set).ok());
+    sets.collect::<Option<Vec<_>>>().filter(|_| same_names)
+}
+
+/// Returns the name of the set of an encoded backend.
+pub(super) fn set_of(backend: &[u8]) -> &[u8] {
+    let mut rest = backend;
+    // Fields are in the order of their numbers, and those before it are text.
+    while let Some((field, content, behind)) = first(rest) {
+        if field == numbers::backend::ENDPOINTS {
+            return content;
+        }
+        rest = behind;
+    }
+    &[]
+}
+
 /// Returns the names of the sets that both have, and that differ. None where the bytes are not as expected.
 pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> {
-    let before = by_name(before)?;
-    let before: HashMap<&[u8], &[u8]> = before.into_iter().collect();
-    let differ = by_name(now)?.into_iter().filter(|(name, set)| {
-        let known = before.get(name);
+    let (before, now) = (by_name(before)?, by_name(now)?);
+    // Most of them are in their places.
+    let moved = before
+        .iter()
+        .zip(&now)
+        .any(|((then, _), (now, _))| then != now);
+    let by_name: HashMap<&[u8], &[u8]> = if moved {
+        before.iter().copied().collect()
+    } else {
+        HashMap::new()
+    };
+    let differs = |(place, (name, set)): &(usize, (&[u8], &[u8]))| {
+        let known = if moved {
+            by_name.get(name)
+        } else {
+            before.get(*place).map(|(_, set)| set)
+        };
         known.is_some_and(|known| known != set)
-    });
+    };
+    let differ = now.into_iter().enumerate().filter(differs);
+    let differ = differ.map(|(_, differing)| differing);
     differ
         .map(|(name, _)| std::str::from_utf8(name).ok())
         .collect()

@@ -7,7 +7,7 @@ mod endpoints;
 mod route_tables;
 mod substitutes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,8 +21,8 @@ use crate::keys::KeyPair;
 use crate::refusal;
 use crate::schema::route::Action;
 use crate::schema::{
-    DirectResponse, Edge, EndpointSet, Rotation, RouteTable, Snapshot, Transport, TrustBundle,
-    VirtualHost,
+    Backend, DirectResponse, Edge, EndpointSet, Rotation, RouteTable, Snapshot, Transport,
+    TrustBundle, VirtualHost,
 };
 use crate::wire::{self, numbers};
 
@@ -89,10 +89,25 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
+    /// Returns the endpoint sets that are not as they were `before`, and the backends that have them, in their order. Nothing else is
+    /// decoded. None where a set has come or gone.
+    pub fn replaced_endpoints(&self, before: &Self) -> Option<(Vec<EndpointSet>, Vec<Backend>)> {
+        let sets = endpoints::replaced(&before.parts.endpoints, &self.parts.endpoints)?;
+        let names: HashSet<&[u8]> = sets.iter().map(|set| set.name.as_bytes()).collect();
+        let mut backends = Vec::new();
+        wire::each(&self.parts.behind, |field, content| {
+            if field == numbers::snapshot::BACKENDS && names.contains(endpoints::set_of(content)) {
+                backends.push(Backend::decode(content).ok()?);
+            }
+            Some(())
+        })?;
+        Some((sets, backends))
+    }
+
     /// Returns the names of the endpoint sets that it has in common with `before`, and that are not as they were. Nothing is
     /// decoded for it.
     pub fn changed_endpoints(&self, before: &Self) -> Vec<&str> {
-        if self.parts.endpoints == before.parts.endpoints {
+        if is_same(&self.parts.endpoints, &before.parts.endpoints) {
             return Vec::new();
         }
         // One that is encoded in another way is compared by nobody; then nothing is said to have changed.
@@ -110,9 +125,11 @@ impl EncodedSnapshot {
     pub fn unchanged_since(&self, before: &Self) -> UnchangedParts {
         let (now, then) = (&self.parts, &before.parts);
         UnchangedParts {
-            route_tables: now.route_tables == then.route_tables,
-            endpoints: now.endpoints == then.endpoints,
-            rest: now.ahead == then.ahead && now.behind == then.behind && self.keys == before.keys,
+            route_tables: is_same(&now.route_tables, &then.route_tables),
+            endpoints: is_same(&now.endpoints, &then.endpoints),
+            rest: is_same(&now.ahead, &then.ahead)
+                && is_same(&now.behind, &then.behind)
+                && self.keys == before.keys,
         }
     }
 
@@ -253,20 +270,13 @@ pub struct UnchangedParts {
     pub rest: bool,
 }
 
-impl UnchangedParts {
-    /// Returns true if nothing but route tables has changed.
-    pub fn only_route_tables_changed(self) -> bool {
-        !self.route_tables && self.endpoints && self.rest
-    }
-
-    /// Returns true if nothing but endpoints has changed.
-    pub fn only_endpoints_changed(self) -> bool {
-        self.route_tables && !self.endpoints && self.rest
-    }
+/// Returns whether these are the same bytes. Parts that have not changed are shared, and megabytes need not be compared then.
+fn is_same(one: &Bytes, other: &Bytes) -> bool {
+    (one.as_ptr() == other.as_ptr() && one.len() == other.len()) || one == other
 }
 
 /// Encoded snapshots with a part of the fields each; one behind the other they are the whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Parts {
     /// The fields whose numbers are below that of the route tables.
     ahead: Bytes,
@@ -275,6 +285,23 @@ struct Parts {
     behind: Bytes,
     endpoints: Bytes,
 }
+
+impl PartialEq for Parts {
+    fn eq(&self, other: &Self) -> bool {
+        let Self {
+            ahead,
+            route_tables,
+            behind,
+            endpoints,
+        } = self;
+        is_same(ahead, &other.ahead)
+            && is_same(route_tables, &other.route_tables)
+            && is_same(behind, &other.behind)
+            && is_same(endpoints, &other.endpoints)
+    }
+}
+
+impl Eq for Parts {}
 
 impl Parts {
     fn of(snapshot: &Snapshot) -> Self {

@@ -8,14 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sesame_proto::encoded::EncodedSnapshot;
-use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{Backend, EndpointSet, Snapshot};
+use sesame_proto::schema::{Backend, Edge, EndpointSet};
 
 use crate::budget::Subscriptions;
 use crate::clusters::{self, endpoints};
 use crate::context::{RenderContext, RenderOptions};
-use crate::rendered::{RenderProblems, Rendered, Resource};
-use crate::tls::secrets;
+use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
 /// Takes over everything but route tables, and of those the virtual hosts that are the same, of a Gateway that differs
 /// from the rendered one in nothing else. None where more might differ for it; otherwise the outcome is that of
@@ -53,14 +51,13 @@ pub fn routes_after(
     })
 }
 
-/// Takes over everything but what says endpoints that are not as they were `before`, of a snapshot that differs from the
-/// rendered one in nothing else. Its route tables are not looked at. None where more might differ for it; otherwise the
+/// Takes over everything but what says the endpoints of these sets, where the snapshot differs from the rendered one in nothing else.
+/// `backends` are all that have one of the sets, in the snapshot's order. None where more might differ for it; otherwise the
 /// outcome is that of [`render`](crate::render).
 pub fn endpoints_after(
     rendered: &Rendered,
-    before: &[EndpointSet],
-    snapshot: &Snapshot,
-    keys: &[KeyPair],
+    changed: &[EndpointSet],
+    backends: &[Backend],
     options: &RenderOptions,
 ) -> Option<Rendered> {
     // With problems something was left out, and something else may look different for it.
@@ -68,24 +65,38 @@ pub fn endpoints_after(
         return None;
     }
     let mut problems = RenderProblems::default();
-    let secrets = secrets::render(snapshot, keys, options, &mut problems);
-    let mut context = RenderContext::new(snapshot, &secrets, options);
-    endpoints::check(&snapshot.endpoints, &options.endpoints, &mut problems);
-    let (before, now) = (
-        endpoints::sets(before),
-        endpoints::sets(&snapshot.endpoints),
-    );
-    let changed = |backend: &&Backend| {
-        let set = backend.endpoints.as_str();
-        before.get(set) != now.get(set)
-    };
-    let changed: Vec<&Backend> = snapshot.backends.iter().filter(changed).collect();
-    let clusters = clusters::render(&changed, &now, &context, &mut problems);
-    context.clusters = &clusters;
-    let endpoints = endpoints::render(&changed, &now, &context);
+    endpoints::check(changed, &options.endpoints, &mut problems);
     if !problems.is_empty() {
         return None;
     }
+    let sets = endpoints::sets(changed);
+    let mut clusters = Vec::new();
+    // Whether a set is in a file follows from all backends, and those are the same.
+    let mut subscriptions = Subscriptions::default();
+    for backend in backends {
+        let known = find(&rendered.clusters, &backend.name)?;
+        let inline = clusters::with_endpoints(known, backend, &sets, &options.endpoints)?;
+        if inline.is_empty() {
+            subscriptions.endpoints.insert(&backend.name);
+        }
+        clusters.extend(inline);
+    }
+    let context = RenderContext {
+        options,
+        subscriptions,
+        clusters: &rendered.clusters,
+        // Endpoints have nothing of these.
+        gateway: "",
+        edge: Edge::default(),
+        tracing: None,
+        log_output: None,
+        measured_routes: &[],
+        secrets: &[],
+        route_tables: &[],
+        listener_filters: BTreeMap::new(),
+    };
+    let backends: Vec<&Backend> = backends.iter().collect();
+    let endpoints = endpoints::render(&backends, &sets, &context);
     Some(Rendered {
         endpoints: replaced(&rendered.endpoints, endpoints)?,
         clusters: replaced(&rendered.clusters, clusters)?,

@@ -24,7 +24,7 @@ use prost::Message as _;
 use sesame_proto::schema::{AppProtocol, Backend};
 
 use self::endpoints::Sets;
-use crate::context::RenderContext;
+use crate::context::{EndpointRules, RenderContext};
 use crate::http::sessions;
 use crate::limits::{CONNECTION_BUFFER, Limits};
 use crate::rendered::{RenderProblems, Resource, by_name};
@@ -58,6 +58,36 @@ pub(crate) fn render(
         clusters.push(encode(cluster));
     }
     by_name(clusters, problems)
+}
+
+/// Returns the clusters of a backend whose endpoints are these, and that are otherwise as they were rendered before; no cluster if
+/// its endpoints are in a file. None if what is known is no cluster.
+pub(crate) fn with_endpoints(
+    known: &Resource,
+    backend: &Backend,
+    sets: &Sets<'_>,
+    rules: &EndpointRules,
+) -> Option<Vec<Resource>> {
+    let mut cluster = Cluster::decode(&known.bytes[..]).ok()?;
+    if cluster.load_assignment.is_none() {
+        return Some(Vec::new());
+    }
+    let Backend {
+        name,
+        endpoints,
+        session_key,
+        ..
+    } = backend;
+    let set = sets.get(endpoints.as_str()).copied();
+    let protocol = backend.protocol();
+    let assignment = endpoints::assignment(name, set, protocol, session_key, rules);
+    cluster.load_assignment = Some(assignment);
+    let mut clusters = Vec::new();
+    if !session_key.is_empty() {
+        clusters.extend(sessions::clusters(&cluster).map(encode));
+    }
+    clusters.push(encode(cluster));
+    Some(clusters)
 }
 
 fn encode(cluster: Cluster) -> Resource {

@@ -2,7 +2,7 @@
 
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{RouteTable, Snapshot, VirtualHost};
+use sesame_proto::schema::{Endpoint, RouteTable, Snapshot, VirtualHost};
 
 use super::everything::everything;
 use super::parts::options;
@@ -28,6 +28,9 @@ fn everything_right() -> (Snapshot, Vec<KeyPair>) {
 fn encoded(snapshot: &Snapshot, keys: &[KeyPair]) -> EncodedSnapshot {
     EncodedSnapshot::new(snapshot, keys.to_vec())
 }
+
+/// A change of a snapshot; true if its outcome can be told from the rendering before.
+type SnapshotChange = (bool, fn(&mut Snapshot));
 
 /// A change of a table; true if its outcome can be told from the rendering before.
 type TableChange = (bool, fn(&mut RouteTable));
@@ -74,7 +77,8 @@ fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
         let mut new = old.clone();
         change(&mut new.route_tables[0]);
         let (then, now) = (encoded(&old, &keys), encoded(&new, &keys));
-        assert!(now.unchanged_since(&then).only_route_tables_changed());
+        let unchanged = now.unchanged_since(&then);
+        assert!(unchanged.endpoints && unchanged.rest && !unchanged.route_tables);
         let after = routes_after(&before, &then, &now, &wide);
         assert_eq!(after.is_some(), told);
         assert!(after.is_none_or(|after| after == render(&new, &keys, &wide)));
@@ -99,10 +103,22 @@ fn what_endpoints_leave_alone_is_what_would_be_rendered() {
         .iter()
         .position(|set| !set.endpoints.is_empty());
     old.endpoints.swap(0, some.unwrap());
-    let changes: [fn(&mut Snapshot); 3] = [
-        |new| new.endpoints[0].endpoints.clear(),
-        |new| new.endpoints.truncate(1),
-        |new| new.endpoints[0].endpoints[0].address = "not an IP".to_owned(),
+    let mut chained = 0;
+    // Those of which it can be told from the rendering before.
+    let changes: [SnapshotChange; 4] = [
+        (true, |new| new.endpoints[0].endpoints.clear()),
+        (true, |new| {
+            for set in &mut new.endpoints {
+                set.endpoints.push(Endpoint {
+                    address: "192.0.2.99".to_owned(),
+                    port: 99,
+                });
+            }
+        }),
+        (false, |new| new.endpoints.truncate(1)),
+        (true, |new| {
+            new.endpoints[0].endpoints[0].address = "not an IP".to_owned();
+        }),
     ];
     for budget in [0, options().subscription_budget, 1000] {
         let options = RenderOptions {
@@ -110,17 +126,32 @@ fn what_endpoints_leave_alone_is_what_would_be_rendered() {
             ..options()
         };
         let before = render(&old, &keys, &options);
-        for change in changes {
+        for (told, change) in changes {
             let mut new = old.clone();
             change(&mut new);
             let whole = render(&new, &keys, &options);
-            let encoded = encoded(&new, &keys);
-            let now = encoded.without_route_tables();
-            let after = endpoints_after(&before, &old.endpoints, &now, &keys, &options);
+            let then = encoded(&old, &keys);
+            let endpoints = |now: &EncodedSnapshot| {
+                let (sets, backends) = now.replaced_endpoints(&then)?;
+                endpoints_after(&before, &sets, &backends, &options)
+            };
+            let after = endpoints(&encoded(&new, &keys));
             let clean = before.problems.is_empty() && whole.problems.is_empty();
-            assert_eq!(after.is_some(), clean, "{:?}", before.problems);
+            assert_eq!(after.is_some(), clean && told, "{:?}", before.problems);
             assert!(after.is_none_or(|after| after == whole));
+            // Routes may change together with them.
+            let mut both = new.clone();
+            both.route_tables[0].virtual_hosts[0].routes.clear();
+            let encoded = encoded(&both, &keys);
+            let after = endpoints(&encoded)
+                .and_then(|after| routes_after(&after, &then, &encoded, &options));
+            chained += usize::from(after.is_some());
+            assert!(after.is_none_or(|after| after == render(&both, &keys, &options)));
         }
         assert!(before.problems.is_empty(), "{:?}", before.problems);
     }
+    assert!(
+        chained > 0,
+        "routes and endpoints that change together are rendered in part"
+    );
 }

@@ -18,6 +18,8 @@ pub(super) use self::deployment::{begun, selector};
 pub(super) use self::release::{RELEASED_ANNOTATION, is_released_from, released};
 pub(super) use self::switch::{is_served_by_pods, meanwhile};
 
+use serde_json::{Value, json};
+
 use super::Basis;
 use super::kinds::OwnedKind;
 use super::owned::{OwnedObject, beginning_of_names, beside, stamped};
@@ -38,11 +40,12 @@ struct Images<'a> {
 }
 
 /// Returns the objects of a Gateway's fleet, or the reason why there can be none. The ServiceAccount comes first: whoever has it
-/// has the names of the others. `namespace` is the controller's own.
+/// has the names of the others. `namespace` is the controller's own, and `spans` is where its agents send spans.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,
     namespace: &str,
+    spans: Option<&str>,
 ) -> Result<Vec<OwnedObject>, String> {
     let images = images(settings.fleet.images.as_ref())?;
     let names = beginning_of_names(basis, ENVOY.len().max(AGENT.len()));
@@ -60,7 +63,25 @@ pub(super) fn objects(
         let agents = daemonsets::agent(basis, fleet, images.agent, &agent, namespace);
         all.push(daemonset(&agent, agents));
     }
+    if let Some(collector) = spans {
+        for object in &mut all {
+            send_spans_to(&mut object.value, collector);
+        }
+    }
     Ok(all.into_iter().map(stamped).collect())
+}
+
+/// Has the agents of a workload send spans to this collector.
+fn send_spans_to(workload: &mut Value, collector: &str) {
+    let containers = workload.pointer_mut("/spec/template/spec/containers");
+    let containers = containers.and_then(Value::as_array_mut);
+    for container in containers.into_iter().flatten() {
+        if container["name"] == "agent"
+            && let Some(variables) = container["env"].as_array_mut()
+        {
+            variables.push(json!({"name": "SESAME_SPANS_ENDPOINT", "value": collector}));
+        }
+    }
 }
 
 fn images(images: Option<&FleetImages>) -> Result<Images<'_>, String> {

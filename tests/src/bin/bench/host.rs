@@ -145,14 +145,19 @@ impl Host {
         Ok(aside)
     }
 
-    pub(crate) fn time_series(&self) -> anyhow::Result<usize> {
+    /// Returns the number of series that Envoy itself shows, at a socket that only the agent asks.
+    pub(crate) fn envoy_series(&self) -> anyhow::Result<usize> {
         let admin = Admin::new(self.gateway_dir()?.join("admin.sock"));
         let runtime = tokio::runtime::Runtime::new()?;
-        let body = runtime.block_on(admin.get("/stats/prometheus"))?;
-        Ok(String::from_utf8_lossy(&body)
-            .lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .count())
+        Ok(series(&runtime.block_on(admin.get("/stats/prometheus"))?))
+    }
+
+    /// Returns the number of series that Prometheus gets from the agent.
+    pub(crate) fn agent_series(&self) -> anyhow::Result<usize> {
+        Ok(series(&ask(
+            &self.runtime().join("agent.sock"),
+            "/metrics",
+        )?))
     }
 
     fn agent_pid(&self) -> anyhow::Result<u32> {
@@ -267,6 +272,13 @@ fn kill_and_wait(pid: i32) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+fn series(page: &[u8]) -> usize {
+    let page = String::from_utf8_lossy(page);
+    let lines = page.lines();
+    let is_series = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    lines.filter(is_series).count()
 }
 
 fn ask(socket: &Path, path: &str) -> anyhow::Result<Vec<u8>> {

@@ -63,7 +63,9 @@ struct Figures {
     agent_rss_mib: f64,
     agent_peak_mib: f64,
     envoy_rss_mib: f64,
-    envoy_time_series: usize,
+    /// Series that Prometheus gets of the agent, and those of Envoy itself.
+    agent_series: usize,
+    envoy_series: usize,
     agent_idle_cpu_percent: f64,
     request_cpu_us: RequestCost,
     churn: Option<Churn>,
@@ -168,7 +170,8 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
     figures.agent_idle_cpu_percent = host.agent_cpu_percent(Duration::from_secs(3))?;
     (figures.agent_rss_mib, figures.agent_peak_mib) = host.agent_memory()?;
     (figures.envoy_rss_mib, _) = host.envoy_memory()?;
-    figures.envoy_time_series = host.time_series()?;
+    figures.agent_series = host.agent_series()?;
+    figures.envoy_series = host.envoy_series()?;
 
     if args.churn_seconds > 0 {
         eprintln!("  churn");

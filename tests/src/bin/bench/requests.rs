@@ -11,9 +11,9 @@ use super::host::Host;
 use super::manifests;
 
 /// Number of requests of a round, one after the other.
-const REQUESTS: u32 = 20_000;
+const REQUESTS: u32 = 10_000;
 /// Number of rounds, by turns; the cheapest of each kind counts, because everything else on the machine only adds.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 8;
 
 /// Microseconds of CPU that a request takes.
 #[derive(Debug, Default, Serialize)]

@@ -90,7 +90,12 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
         format!("{:.1}", f.request_cpu_us.by_als)
     })?;
     row("Envoy memory, MiB", &|f| format!("{:.1}", f.envoy_rss_mib))?;
-    row("Envoy time series", &|f| f.envoy_time_series.to_string())?;
+    row("series of the agent's metrics", &|f| {
+        f.agent_series.to_string()
+    })?;
+    row("  Envoy's own, which only the agent reads", &|f| {
+        f.envoy_series.to_string()
+    })?;
     row("5xx answers on the way", &|f| f.errors.to_string())?;
     let pays = |f: &&Figures| f.resolve_route_ms.max(f.resolve_endpoints_ms) < f.resolve_ms;
     match all.iter().filter(pays).map(|f| f.routes).min() {

@@ -2,7 +2,8 @@
 //!
 //! Nothing else of a resolution depends on EndpointSlices, so a change of these is a change of endpoint sets alone.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use sesame_proto::schema::EndpointSet;
 
@@ -21,8 +22,18 @@ impl SliceIndex {
         if services.is_empty() {
             return index;
         }
-        for slice in &world.endpoint_slices {
-            if let Some(service) = service_of_slice(slice).filter(|name| services.contains(name)) {
+        // There are thousands of slices: no name is made for those of other Services.
+        let wanted: HashSet<(&str, &str)> = services
+            .iter()
+            .map(|name| (name.namespace.as_str(), name.name.as_str()))
+            .collect();
+        let is_wanted = |slice: &&Arc<EndpointSlice>| {
+            let namespace = slice.metadata.namespace.as_str();
+            let service = slice.service();
+            service.is_some_and(|service| wanted.contains(&(namespace, service)))
+        };
+        for slice in world.endpoint_slices.iter().filter(is_wanted) {
+            if let Some(service) = service_of_slice(slice) {
                 index.insert(service, &slice.metadata.name);
             }
         }
