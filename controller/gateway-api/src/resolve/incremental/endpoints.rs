@@ -2,7 +2,7 @@
 //!
 //! Nothing else of a resolution depends on EndpointSlices, so a change of these is a change of endpoint sets alone.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use sesame_proto::schema::EndpointSet;
@@ -12,7 +12,7 @@ use crate::resolve::{Options, Problem, endpoint_sets};
 use crate::world::{AnyObject, World};
 
 /// The names of EndpointSlices by namespace and name of their Service.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SliceIndex(HashMap<NamespacedName, Vec<Box<str>>>);
 
 impl SliceIndex {
@@ -23,14 +23,14 @@ impl SliceIndex {
             return index;
         }
         // There are thousands of slices: no name is made for those of other Services.
-        let wanted: HashSet<(&str, &str)> = services
+        let wanted: BTreeSet<(&str, &str)> = services
             .iter()
-            .map(|name| (name.namespace.as_str(), name.name.as_str()))
+            .map(|key| (key.name.as_str(), key.namespace.as_str()))
             .collect();
         let is_wanted = |slice: &&Arc<EndpointSlice>| {
             let namespace = slice.metadata.namespace.as_str();
             let service = slice.service();
-            service.is_some_and(|service| wanted.contains(&(namespace, service)))
+            service.is_some_and(|service| wanted.contains(&(service, namespace)))
         };
         for slice in world.endpoint_slices.iter().filter(is_wanted) {
             if let Some(service) = service_of_slice(slice) {

@@ -42,11 +42,15 @@ pub fn resolve(
     }
     let mut previous = PreviousRoutes::new();
     let mut services = BTreeSet::new();
+    // Slices by name, with the Service that they were of, and the one that they are of.
+    let mut slices = Vec::new();
     for key in changed {
         let (then, now) = (before.get(key), world.get(key));
         match key.kind {
             Kind::EndpointSlice => {
-                services.extend(then.iter().chain(&now).filter_map(service_of));
+                let of = [then, now].map(|slice| slice.as_ref().and_then(service_of));
+                services.extend(of.iter().flatten().cloned());
+                slices.push((&key.name.name, of));
             }
             kind if is_incremental(kind) => {
                 previous.insert(key.clone(), then?);
@@ -55,13 +59,23 @@ pub fn resolve(
         }
     }
     // Which problems a whole resolution reports depends on the ports that routes use, so it reports them.
-    let sets = |world: &World| {
-        let index = SliceIndex::of(world, &services);
+    let sets = |world: &World, index: &SliceIndex| {
         let (sets, problems) = index.endpoint_sets(&services, world, options);
         problems.is_empty().then_some(sets)
     };
-    sets(before)?;
-    let endpoints = sets(world)?;
+    // To look through all slices once is most of the work.
+    let index = SliceIndex::of(world, &services);
+    let mut index_before = index.clone();
+    for (name, [then, now]) in slices {
+        if let Some(service) = now {
+            index_before.remove(&service, name);
+        }
+        if let Some(service) = then {
+            index_before.insert(service, name);
+        }
+    }
+    sets(before, &index_before)?;
+    let endpoints = sets(world, &index)?;
     let routes = if previous.is_empty() {
         RouteDelta::default()
     } else {
