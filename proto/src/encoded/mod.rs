@@ -4,15 +4,16 @@
 //! separately, so that a comparison of bytes tells which of them a change left alone. It must never print a key.
 
 mod endpoints;
+mod parts;
 mod route_tables;
 mod substitutes;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use prost::Message as _;
 
+use self::parts::{Parts, encoded, is_same};
 pub use self::route_tables::{EncodedHost, EncodedTable};
 pub use self::substitutes::Substitutes;
 use crate::delta::RouteTableDelta;
@@ -268,106 +269,6 @@ pub struct UnchangedParts {
     pub endpoints: bool,
     /// Everything else: listeners, backends, trust bundles, key pairs.
     pub rest: bool,
-}
-
-/// Returns whether these are the same bytes. Parts that have not changed are shared, and megabytes need not be compared then.
-fn is_same(one: &Bytes, other: &Bytes) -> bool {
-    (one.as_ptr() == other.as_ptr() && one.len() == other.len()) || one == other
-}
-
-/// Encoded snapshots with a part of the fields each; one behind the other they are the whole.
-#[derive(Clone, Debug)]
-struct Parts {
-    /// The fields whose numbers are below that of the route tables.
-    ahead: Bytes,
-    route_tables: Bytes,
-    /// The other fields, but for the endpoints.
-    behind: Bytes,
-    endpoints: Bytes,
-}
-
-impl PartialEq for Parts {
-    fn eq(&self, other: &Self) -> bool {
-        let Self {
-            ahead,
-            route_tables,
-            behind,
-            endpoints,
-        } = self;
-        is_same(ahead, &other.ahead)
-            && is_same(route_tables, &other.route_tables)
-            && is_same(behind, &other.behind)
-            && is_same(endpoints, &other.endpoints)
-    }
-}
-
-impl Eq for Parts {}
-
-impl Parts {
-    fn of(snapshot: &Snapshot) -> Self {
-        let Snapshot {
-            gateway,
-            addresses,
-            ports,
-            route_tables,
-            backends,
-            endpoints,
-            keys,
-            trust_bundles,
-            edge,
-            rotation,
-            tracing,
-            log_output,
-            measured_routes,
-        } = snapshot;
-        // Field by field, which copies nothing: a Snapshot of each part would be a clone of its values.
-        let (mut ahead, mut behind) = (Vec::new(), Vec::new());
-        if !gateway.is_empty() {
-            wire::append(numbers::snapshot::GATEWAY, gateway.as_bytes(), &mut ahead);
-        }
-        for address in addresses {
-            wire::append(numbers::snapshot::ADDRESSES, address.as_bytes(), &mut ahead);
-        }
-        wire::append_messages(numbers::snapshot::PORTS, ports, &mut ahead);
-        wire::append_messages(numbers::snapshot::BACKENDS, backends, &mut behind);
-        wire::append_messages(numbers::snapshot::KEYS, keys, &mut behind);
-        wire::append_messages(numbers::snapshot::TRUST_BUNDLES, trust_bundles, &mut behind);
-        wire::append_messages(numbers::snapshot::EDGE, edge, &mut behind);
-        wire::append_messages(numbers::snapshot::ROTATION, rotation, &mut behind);
-        wire::append_messages(numbers::snapshot::TRACING, tracing, &mut behind);
-        wire::append_messages(numbers::snapshot::LOG_OUTPUT, log_output, &mut behind);
-        for route in measured_routes {
-            wire::append(
-                numbers::snapshot::MEASURED_ROUTES,
-                route.as_bytes(),
-                &mut behind,
-            );
-        }
-        Self {
-            ahead: ahead.into(),
-            route_tables: encoded(numbers::snapshot::ROUTE_TABLES, route_tables),
-            behind: behind.into(),
-            endpoints: encoded(numbers::snapshot::ENDPOINTS, endpoints),
-        }
-    }
-
-    /// Returns all parts, in the order in which they are stored and digested.
-    fn all(&self) -> [&[u8]; 4] {
-        let Self {
-            ahead,
-            route_tables,
-            behind,
-            endpoints,
-        } = self;
-        [ahead, behind, route_tables, endpoints]
-    }
-}
-
-/// Returns a snapshot that consists of this one repeated field, encoded.
-fn encoded<M: prost::Message>(field: u32, messages: &[M]) -> Bytes {
-    let mut bytes = Vec::new();
-    wire::append_messages(field, messages, &mut bytes);
-    bytes.into()
 }
 
 fn lacks_ticket_keys(snapshot: &Snapshot, keys: &[KeyPair]) -> bool {

@@ -10,6 +10,9 @@ const LONGEST: Duration = Duration::from_secs(30);
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(10);
 /// First pause after a refusal: what an API server that has too many requests asks for in `Retry-After` at first.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
+/// Longest pause for one that has too many requests. It gets rid of those of many hosts within seconds, and to refuse once more costs
+/// it little; a host that was unlucky a few times must not be the last by much.
+const LONGEST_BUSY: Duration = Duration::from_secs(5);
 
 /// The back-off of one thing that fails.
 #[derive(Debug)]
@@ -50,7 +53,9 @@ impl Backoff {
 /// Cause for which a request to an API server has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerFault {
-    /// It has refused, for a reason that may last: it has too many requests, or does not allow this one.
+    /// It has too many requests.
+    Busy,
+    /// It has refused, for a reason that may last.
     Refused,
     /// It was not reached, or is not able to answer.
     Unreachable,
@@ -61,6 +66,7 @@ pub(crate) enum ServerFault {
 #[derive(Debug)]
 pub(crate) struct ServerBackoff {
     unreachable: Backoff,
+    busy: Backoff,
     refused: Backoff,
 }
 
@@ -68,6 +74,7 @@ impl Default for ServerBackoff {
     fn default() -> Self {
         Self {
             unreachable: Backoff::new(FIRST, LONGEST_UNREACHABLE),
+            busy: Backoff::new(FIRST_REFUSED, LONGEST_BUSY),
             refused: Backoff::new(FIRST_REFUSED, LONGEST),
         }
     }
@@ -77,12 +84,14 @@ impl ServerBackoff {
     /// Starts again with the shortest pauses, after a success.
     pub(crate) fn reset(&mut self) {
         self.unreachable.reset();
+        self.busy.reset();
         self.refused.reset();
     }
 
     /// Returns the pause after one more failure.
     pub(crate) fn after(&mut self, fault: ServerFault) -> Duration {
         match fault {
+            ServerFault::Busy => self.busy.next(),
             ServerFault::Refused => self.refused.next(),
             ServerFault::Unreachable => self.unreachable.next(),
         }
@@ -118,8 +127,12 @@ mod tests {
             .map(|_| backoff.after(ServerFault::Unreachable))
             .max();
         assert!(longest.is_some_and(|pause| pause <= Duration::from_secs(13)));
-        let first = backoff.after(ServerFault::Refused);
-        assert!(first < Duration::from_secs(2), "{first:?}");
+        for fault in [ServerFault::Busy, ServerFault::Refused] {
+            let first = backoff.after(fault);
+            assert!(first < Duration::from_secs(2), "{first:?}");
+        }
+        let busy = (0..100).map(|_| backoff.after(ServerFault::Busy)).max();
+        assert!(busy.is_some_and(|pause| pause < Duration::from_secs(7)));
         let last = (0..100).map(|_| backoff.after(ServerFault::Refused)).last();
         assert!(last.is_some_and(|pause| pause > Duration::from_secs(20)));
     }

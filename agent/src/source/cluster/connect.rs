@@ -127,6 +127,7 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
 /// Returns whether the API server has refused, or could not be reached. A proxy before it answers that it cannot reach it, too.
 pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     match error {
+        kube::Error::Api(status) if status.code == 429 => ServerFault::Busy,
         kube::Error::Api(status) if status.code < 500 => ServerFault::Refused,
         _ => ServerFault::Unreachable,
     }
