@@ -59,11 +59,19 @@ impl FollowedInstances {
     }
 
     /// Returns what an instance that is followed has told last.
+    #[cfg_attr(
+        not(feature = "cluster"),
+        expect(dead_code, reason = "only reports to a cluster look")
+    )]
     pub(super) fn newest(&self, name: &NamespacedName) -> Option<watch::Ref<'_, Observed>> {
         self.followed.get(name).map(watch::Receiver::borrow)
     }
 
     /// Returns what each instance has told last, and remembers that it was looked at.
+    #[cfg_attr(
+        not(feature = "cluster"),
+        expect(dead_code, reason = "only reports to a cluster look")
+    )]
     pub(super) fn look(&mut self) -> impl Iterator<Item = (&NamespacedName, Observed)> {
         let followed = self.followed.iter_mut();
         followed.map(|(name, observed)| (name, observed.borrow_and_update().clone()))
