@@ -42,14 +42,15 @@ impl Default for ReportPace {
 impl ReportPace {
     /// Returns the time before which a report of this change waits; none if it does not wait.
     pub(super) fn waits_until(&mut self, change: ReportChange, now: Instant) -> Option<Instant> {
-        let applying = (change == ReportChange::Applying)
-            .then(|| *self.applying.get_or_insert(now) + APPLYING);
-        if applying.is_none() {
+        if change != ReportChange::Applying {
             self.applying = None;
         }
         let next = match change {
             ReportChange::None | ReportChange::News => None,
-            ReportChange::Applying => self.next.max(applying),
+            ReportChange::Applying => {
+                let since = *self.applying.get_or_insert(now);
+                self.next.max(Some(since + APPLYING))
+            }
             ReportChange::Progress => self.next,
         };
         next.filter(|next| *next > now)

@@ -26,15 +26,18 @@ pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
 
 /// Returns the sets that differ from those `before`; none where one has come, gone or moved, or the bytes are not as expected.
 pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
-    let (before, now) = (by_name(before)?, by_name(now)?);
-    let same_names = before.len() == now.len()
-        && before
-            .iter()
-            .zip(&now)
-            .all(|((then, _), (now, _))| then == now);
-    let differ = before.iter().zip(&now).filter(|(then, now)| then != now);
-    let sets = differ.map(|(_, (_, set))| EndpointSet::decode(*set).ok());
-    sets.collect::<Option<Vec<_>>>().filter(|_| same_names)
+    let differ = differ_in_place(&by_name(before)?, &by_name(now)?)?.into_iter();
+    differ
+        .map(|(_, set)| EndpointSet::decode(set).ok())
+        .collect()
+}
+
+/// Returns those of the sets that are not as they were; none where one has come, gone or moved.
+fn differ_in_place<'e>(before: &[NamedSet<'_>], now: &[NamedSet<'e>]) -> Option<Vec<NamedSet<'e>>> {
+    let pairs = || before.iter().zip(now);
+    let same_names = before.len() == now.len() && pairs().all(|(then, now)| then.0 == now.0);
+    let differ = pairs().filter(|(then, now)| then.1 != now.1);
+    same_names.then(|| differ.map(|(_, now)| *now).collect())
 }
 
 /// Returns the name of the set of an encoded backend.
@@ -53,33 +56,25 @@ pub(super) fn set_of(backend: &[u8]) -> &[u8] {
 /// Returns the names of the sets that both have, and that differ. None where the bytes are not as expected.
 pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> {
     let (before, now) = (by_name(before)?, by_name(now)?);
-    // Most of them are in their places.
-    let moved = before
-        .iter()
-        .zip(&now)
-        .any(|((then, _), (now, _))| then != now);
-    let by_name: HashMap<&[u8], &[u8]> = if moved {
-        before.iter().copied().collect()
-    } else {
-        HashMap::new()
-    };
-    let differs = |(place, (name, set)): &(usize, (&[u8], &[u8]))| {
-        let known = if moved {
-            by_name.get(name)
-        } else {
-            before.get(*place).map(|(_, set)| set)
+    let differ = differ_in_place(&before, &now).unwrap_or_else(|| {
+        let before: HashMap<&[u8], &[u8]> = before.iter().copied().collect();
+        let differs = |(name, set): &NamedSet<'_>| {
+            let known = before.get(name);
+            known.is_some_and(|known| known != set)
         };
-        known.is_some_and(|known| known != set)
-    };
-    let differ = now.into_iter().enumerate().filter(differs);
-    let differ = differ.map(|(_, differing)| differing);
-    differ
-        .map(|(name, _)| std::str::from_utf8(name).ok())
-        .collect()
+        now.into_iter().filter(differs).collect()
+    });
+    let names = differ
+        .into_iter()
+        .map(|(name, _)| std::str::from_utf8(name));
+    names.collect::<Result<_, _>>().ok()
 }
 
+/// A name, and the set as it is encoded.
+type NamedSet<'e> = (&'e [u8], &'e [u8]);
+
 /// Returns each set as it is encoded, and its name.
-fn by_name(encoded: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+fn by_name(encoded: &[u8]) -> Option<Vec<NamedSet<'_>>> {
     let sets = contents(encoded, snapshot::ENDPOINTS)?.into_iter();
     let named = |set| {
         let (field, name, _) = first(set)?;

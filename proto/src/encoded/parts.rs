@@ -6,8 +6,8 @@ use crate::schema::Snapshot;
 use crate::wire::{self, numbers};
 
 /// Returns whether these are the same bytes. Parts that have not changed are shared, and megabytes need not be compared then.
-pub(super) fn is_same(one: &Bytes, other: &Bytes) -> bool {
-    (one.as_ptr() == other.as_ptr() && one.len() == other.len()) || one == other
+pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
+    std::ptr::eq(one, other) || one == other
 }
 
 /// Encoded snapshots with a part of the fields each; one behind the other they are the whole.
@@ -23,16 +23,8 @@ pub(super) struct Parts {
 
 impl PartialEq for Parts {
     fn eq(&self, other: &Self) -> bool {
-        let Self {
-            ahead,
-            route_tables,
-            behind,
-            endpoints,
-        } = self;
-        is_same(ahead, &other.ahead)
-            && is_same(route_tables, &other.route_tables)
-            && is_same(behind, &other.behind)
-            && is_same(endpoints, &other.endpoints)
+        let mut pairs = self.all().into_iter().zip(other.all());
+        pairs.all(|(one, other)| is_same(one, other))
     }
 }
 

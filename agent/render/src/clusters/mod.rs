@@ -12,6 +12,7 @@ use envoy_types::pb::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, UpstreamConnectionOptions, circuit_breakers::Thresholds, cluster,
 };
 use envoy_types::pb::envoy::config::core::v3::{Http2ProtocolOptions, TcpKeepalive};
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
     HttpProtocolOptions,
     http_protocol_options::{
@@ -52,12 +53,26 @@ pub(crate) fn render(
         let Some(cluster) = problems.value(&backend.name, cluster, refused) else {
             continue;
         };
-        if !backend.session_key.is_empty() {
-            clusters.extend(sessions::clusters(&cluster).map(encode));
-        }
-        clusters.push(encode(cluster));
+        clusters.extend(all_of(backend, cluster));
     }
     by_name(clusters, problems)
+}
+
+/// Returns the cluster of a backend, and those that it has beside it for sessions.
+fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
+    let mut clusters = Vec::new();
+    if !backend.session_key.is_empty() {
+        clusters.extend(sessions::clusters(&cluster).map(encode));
+    }
+    clusters.push(encode(cluster));
+    clusters
+}
+
+/// Returns the endpoints of a backend as its cluster has them.
+fn inline(backend: &Backend, sets: &Sets<'_>, rules: &EndpointRules) -> ClusterLoadAssignment {
+    let set = sets.get(backend.endpoints.as_str()).copied();
+    let protocol = backend.protocol();
+    endpoints::assignment(&backend.name, set, protocol, &backend.session_key, rules)
 }
 
 /// Returns the clusters of a backend whose endpoints are these, and that are otherwise as they were rendered before; no cluster if
@@ -72,22 +87,8 @@ pub(crate) fn with_endpoints(
     if cluster.load_assignment.is_none() {
         return Some(Vec::new());
     }
-    let Backend {
-        name,
-        endpoints,
-        session_key,
-        ..
-    } = backend;
-    let set = sets.get(endpoints.as_str()).copied();
-    let protocol = backend.protocol();
-    let assignment = endpoints::assignment(name, set, protocol, session_key, rules);
-    cluster.load_assignment = Some(assignment);
-    let mut clusters = Vec::new();
-    if !session_key.is_empty() {
-        clusters.extend(sessions::clusters(&cluster).map(encode));
-    }
-    clusters.push(encode(cluster));
-    Some(clusters)
+    cluster.load_assignment = Some(inline(backend, sets, rules));
+    Some(all_of(backend, cluster))
 }
 
 fn encode(cluster: Cluster) -> Resource {
@@ -107,7 +108,7 @@ fn cluster(
         endpoints,
         protocol: _,
         tls: backend_tls,
-        session_key,
+        session_key: _,
     } = backend;
     let protocol = backend.protocol();
     if name.is_empty() {
@@ -140,15 +141,8 @@ fn cluster(
             service_name: endpoints.clone(),
         });
     } else {
-        let set = sets.get(endpoints.as_str()).copied();
         // STATIC is the type where none is named.
-        cluster.load_assignment = Some(endpoints::assignment(
-            name,
-            set,
-            protocol,
-            session_key,
-            &context.options.endpoints,
-        ));
+        cluster.load_assignment = Some(inline(backend, sets, &context.options.endpoints));
     }
     Ok(cluster)
 }
