@@ -1,6 +1,7 @@
-//! Endpoints that may go ahead of the rest of a change: where they are is known now, and the rest can wait for its turn.
+//! What waits of a change, and what of it may go ahead of the rest: endpoints of clusters that stay as they are, and route tables
+//! where no more than inline endpoints is to change beside them.
 //!
-//! Pure. Must never bring a cluster endpoints that are meant for another form of it.
+//! Pure. Must never bring a cluster endpoints that are meant for another form of it, nor routes to a cluster in another form.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,10 +9,113 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use itertools::EitherOrBoth;
 use prost::Message as _;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
 use sesame_render::{Rendered, Resource};
 
-use super::on_disk::OnDisk;
+use super::on_disk::{OnDisk, resources};
 use super::plan::merge;
+use crate::xds::XdsKind;
+
+/// Number of the field `load_assignment` of a cluster.
+const LOAD_ASSIGNMENT: u32 = 33;
+
+/// Parts of a change that Envoy has not been brought yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "parts that wait independently of each other"
+)]
+pub struct Waiting {
+    /// Endpoints that are files.
+    pub endpoints: bool,
+    /// Route tables that are files.
+    pub route_tables: bool,
+    /// Endpoints in the list of clusters.
+    pub inline_endpoints: bool,
+    /// Anything else: other clusters, listeners, keys. Route tables do not go ahead of it.
+    pub rest: bool,
+}
+
+impl Waiting {
+    /// Compares what is on disk with what is wanted.
+    pub fn of(old: &OnDisk, new: &Rendered) -> Self {
+        let (inline_endpoints, clusters) = changed_clusters(old, &new.clusters);
+        let (endpoints, _) = changed_files(old, new, XdsKind::Endpoints);
+        let (route_tables, other_tables) = changed_files(old, new, XdsKind::RouteTable);
+        let changes = |kind| {
+            let (before, after) = (resources(&old.content, kind), resources(new, kind));
+            !Arc::ptr_eq(before, after) && before != after
+        };
+        Self {
+            endpoints,
+            route_tables,
+            inline_endpoints,
+            rest: clusters
+                || other_tables
+                || changes(XdsKind::Listeners)
+                || changes(XdsKind::Secret)
+                || !old.unconfirmed.is_empty(),
+        }
+    }
+}
+
+/// Tells whether files of a kind have another content, and whether some are new or gone.
+fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
+    let (before, after) = (resources(&old.content, kind), resources(new, kind));
+    if Arc::ptr_eq(before, after) {
+        return (false, false);
+    }
+    let (mut content, mut names) = (false, false);
+    for pair in merge(before, &**after) {
+        match pair {
+            EitherOrBoth::Both(before, after) => content |= before.bytes != after.bytes,
+            EitherOrBoth::Left(_) | EitherOrBoth::Right(_) => names = true,
+        }
+    }
+    (content, names)
+}
+
+/// Tells whether clusters have other inline endpoints, and whether any are different in another way, new or gone. Those that nothing
+/// uses any more do not count.
+fn changed_clusters(old: &OnDisk, wanted: &Arc<[Resource]>) -> (bool, bool) {
+    let before = &old.content.clusters;
+    if Arc::ptr_eq(before, wanted) {
+        return (false, false);
+    }
+    let mut inline = false;
+    for pair in merge(before, &**wanted) {
+        match pair {
+            EitherOrBoth::Both(before, after) if before.bytes == after.bytes => {}
+            EitherOrBoth::Both(before, after) => {
+                let parts = (
+                    without(&before.bytes, LOAD_ASSIGNMENT),
+                    without(&after.bytes, LOAD_ASSIGNMENT),
+                );
+                match parts {
+                    (Some(before), Some(after)) if before == after => inline = true,
+                    _ => return (inline, true),
+                }
+            }
+            EitherOrBoth::Left(gone) if old.unused.contains(&gone.name) => {}
+            EitherOrBoth::Left(_) | EitherOrBoth::Right(_) => return (inline, true),
+        }
+    }
+    (inline, false)
+}
+
+/// Returns the encoded fields of a message, except for this one; none if it is no message.
+fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
+    let mut fields = Vec::new();
+    while !message.is_empty() {
+        let whole = message;
+        let (number, wire) = decode_key(&mut message).ok()?;
+        skip_field(wire, number, &mut message, DecodeContext::default()).ok()?;
+        if number != left_out {
+            fields.push(whole.get(..whole.len() - message.len())?);
+        }
+    }
+    Some(fields)
+}
 
 /// Returns what is on disk, with the newer endpoints of clusters that stay as they are; none if there are none.
 pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
@@ -39,6 +143,15 @@ pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     })
 }
 
+/// Returns what is on disk, with the newer route tables; none if they have to wait for the rest, or there are none.
+pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Option<Rendered> {
+    (waiting.route_tables && !waiting.rest).then(|| Rendered {
+        route_tables: Arc::clone(&new.route_tables),
+        shares: new.shares.clone(),
+        ..old.content.clone()
+    })
+}
+
 /// Returns the names of endpoint files whose clusters change.
 fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
     if Arc::ptr_eq(old, new) {
@@ -58,6 +171,7 @@ fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use envoy_types::pb::envoy::config::cluster::v3::cluster::EdsClusterConfig;
+    use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 
     use super::*;
 
@@ -130,5 +244,83 @@ mod tests {
         assert!(Arc::ptr_eq(&ahead.route_tables, &old.route_tables));
         assert!(Arc::ptr_eq(&ahead.clusters, &old.clusters));
         assert_eq!(endpoints_ahead(&on_disk(&ahead), &new), None);
+    }
+
+    #[test]
+    fn what_waits_is_told_apart_and_route_tables_go_ahead_of_inline_endpoints_alone() {
+        let inline = |address: &str| {
+            let mut cluster = Cluster::decode(&*cluster("c", "", "x")).expect("a cluster");
+            cluster.eds_cluster_config = None;
+            cluster.load_assignment = Some(ClusterLoadAssignment {
+                cluster_name: address.to_owned(),
+                ..ClusterLoadAssignment::default()
+            });
+            cluster.encode_to_vec()
+        };
+        let old = Rendered {
+            clusters: resources(&[("a", cluster("a", "ea", "")), ("c", inline("1"))]),
+            endpoints: resources(&[("ea", vec![1])]),
+            route_tables: resources(&[("r", vec![1])]),
+            listeners: resources(&[("l", vec![1])]),
+            ..Rendered::default()
+        };
+        let on_disk = OnDisk {
+            content: old.clone(),
+            ..OnDisk::default()
+        };
+        let waiting = |new: &Rendered| Waiting::of(&on_disk, new);
+        assert_eq!(waiting(&old), Waiting::default());
+        let routes = Rendered {
+            route_tables: resources(&[("r", vec![2])]),
+            clusters: resources(&[("a", cluster("a", "ea", "")), ("c", inline("2"))]),
+            ..old.clone()
+        };
+        let both = Waiting {
+            route_tables: true,
+            inline_endpoints: true,
+            ..Waiting::default()
+        };
+        assert_eq!(waiting(&routes), both);
+        let ahead = route_tables_ahead(&on_disk, &routes, both).expect("route tables");
+        assert!(Arc::ptr_eq(&ahead.route_tables, &routes.route_tables));
+        assert!(Arc::ptr_eq(&ahead.clusters, &old.clusters));
+        let others = [
+            resources(&[("a", cluster("a", "ea", "")), ("c", cluster("c", "", "y"))]),
+            resources(&[("a", cluster("a", "other", "")), ("c", inline("2"))]),
+            resources(&[("a", cluster("a", "ea", ""))]),
+            resources(&[
+                ("a", cluster("a", "ea", "")),
+                ("b", vec![]),
+                ("c", inline("1")),
+            ]),
+        ];
+        let others = others.map(|clusters| Rendered {
+            clusters,
+            ..routes.clone()
+        });
+        let listeners = Rendered {
+            listeners: resources(&[("l", vec![2])]),
+            ..routes.clone()
+        };
+        let tables = Rendered {
+            route_tables: resources(&[("r", vec![2]), ("s", vec![1])]),
+            ..old.clone()
+        };
+        for other in others.iter().chain([&listeners, &tables]) {
+            let waiting = waiting(other);
+            assert!(waiting.rest, "{other:?}");
+            assert_eq!(route_tables_ahead(&on_disk, other, waiting), None);
+        }
+    }
+
+    #[test]
+    fn a_cluster_without_its_endpoints_is_what_envoy_types_makes_of_it() {
+        let mut full = Cluster::decode(&*cluster("c", "e", "x")).expect("a cluster");
+        let bare = full.encode_to_vec();
+        full.load_assignment = Some(ClusterLoadAssignment::default());
+        let full = full.encode_to_vec();
+        assert_ne!(full, bare);
+        assert_eq!(without(&full, LOAD_ASSIGNMENT), without(&bare, 0));
+        assert_eq!(without(&[0xff], LOAD_ASSIGNMENT), None);
     }
 }

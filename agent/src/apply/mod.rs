@@ -15,11 +15,12 @@ mod report;
 mod request;
 mod rollback;
 mod serials;
+mod shown_endpoints;
 pub mod state;
 mod transaction;
 mod wait;
 
-pub use ahead::endpoints_ahead;
+pub use ahead::{Waiting, endpoints_ahead, route_tables_ahead};
 pub use on_disk::OnDisk;
 pub use removal::Removal;
 pub use report::{ApplyReport, Outcome, Refusal, StepReport};

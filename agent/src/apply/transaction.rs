@@ -13,12 +13,13 @@ use bytes::Bytes;
 
 use super::journal::Files;
 use super::on_disk::{OnDisk, find, resources_mut};
-use super::plan::{Phase, Plan, PlanStep, plan};
+use super::plan::{Phase, Plan, PlanStep, Write, plan};
 use super::removal::Removal;
 use super::report::{ApplyReport, Outcome, Refusal, StepReport};
 use super::request::{ApplyError, Desired, Opened};
 use super::rollback;
 use super::serials::check_serials;
+use super::shown_endpoints::ShownEndpoints;
 use super::wait::{Expectation, Patience, Watcher};
 use crate::envoy::admin::Admin;
 use crate::envoy::log::EnvoyLog;
@@ -232,12 +233,24 @@ impl Applier {
                 version: file.version,
                 must_exist: kind.is_list(),
                 advisory: write.new && !kind.is_list(),
+                shown: self.shown(write),
             });
         }
         for gone in &step.removals {
             self.files.remove(gone)?;
         }
         Ok(expected)
+    }
+
+    /// Returns the endpoints by which a written set shows, if there was another one.
+    fn shown(&self, write: &Write) -> Option<ShownEndpoints> {
+        if write.new || write.subscription.kind != XdsKind::Endpoints {
+            return None;
+        }
+        let before = self.on_disk.content.endpoints.as_ref();
+        let name = |resource: &Resource| resource.name.cmp(&write.subscription.name);
+        let before = before.get(before.binary_search_by(name).ok()?)?;
+        ShownEndpoints::of(&before.bytes, &write.resources.first()?.bytes)
     }
 
     async fn execute(

@@ -13,10 +13,10 @@ use tokio::time::sleep;
 use super::journal::Files;
 use super::plan::Phase;
 use super::report::{ApplyReport, Outcome, Refusal};
+use super::shown_endpoints::{self, ShownEndpoints};
 use crate::envoy::admin::{Admin, AdminError, Readiness};
 use crate::envoy::log::{EnvoyLog, Mark};
-use crate::xds::Subscription;
-use crate::xds::VersionTexts;
+use crate::xds::{Subscription, VersionTexts, XdsKind};
 
 /// Times for which Envoy is waited for. The defaults are for a host in production; nothing depends on them for correctness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub(crate) struct Expectation {
     /// True if a version that does not show is only worth a note: the file may belong to a subscription
     /// that is going away.
     pub(crate) advisory: bool,
+    /// Endpoints by which it shows as well, if it is a set whose endpoints change.
+    pub(crate) shown: Option<ShownEndpoints>,
 }
 
 /// Observer of one Envoy during a step.
@@ -88,16 +90,19 @@ impl Watcher<'_> {
         let mut again: Option<Again> = None;
         let mut silence = Silence::default();
         let mut answers = 0;
+        let mut by_endpoints = shown_endpoints::filter(expected);
         loop {
-            match self.envoy.version_texts().await {
-                Ok(versions) => {
+            match self.pending(expected, &mut by_endpoints).await {
+                Ok(pending) => {
                     silence = Silence::default();
                     answers += 1;
-                    let pending = pending(expected, &versions);
                     if pending.is_empty() {
                         break;
                     }
                     let complaints = self.log.complaints_since(mark);
+                    if answers >= ANSWERS {
+                        by_endpoints = None;
+                    }
                     let refused_files = complaints.iter().filter(|c| c.whole_file).count();
                     if refused_files > 0 {
                         let since = complained.get_or_insert_with(Instant::now).elapsed();
@@ -138,6 +143,29 @@ impl Watcher<'_> {
             report.renamed_again.extend(files);
         }
         Ok(())
+    }
+
+    /// Asks which are not accepted yet: by their endpoints, as long as there is a filter for them, or else by their versions.
+    async fn pending<'a>(
+        &self,
+        expected: &'a [Expectation],
+        by_endpoints: &mut Option<String>,
+    ) -> Result<Vec<&'a Expectation>, AdminError> {
+        if let Some(filter) = by_endpoints {
+            let clusters = self.envoy.endpoints(filter).await;
+            match clusters.map(|clusters| shown_endpoints::pending(expected, &clusters)) {
+                Ok(Some(pending)) => return Ok(pending),
+                Err(error) if error.is_gone() => return Err(error),
+                Ok(None) | Err(_) => *by_endpoints = None,
+            }
+        }
+        let is_endpoints = |it: &Expectation| it.subscription.kind == XdsKind::Endpoints;
+        let versions = if expected.iter().any(is_endpoints) {
+            self.envoy.version_texts().await?
+        } else {
+            self.envoy.version_texts_without_endpoints().await?
+        };
+        Ok(pending(expected, &versions))
     }
 
     /// Handles files that Envoy neither took nor complained about; `Some` ends the wait.

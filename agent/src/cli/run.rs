@@ -90,12 +90,12 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
     envoy_heap_mib: Option<u64>,
     /// Have changes that keep coming wait for each other, so that an Envoy's main thread spends no more than this percentage of its time
-    /// on them: less work for Envoy, and more delay. One that comes alone goes at once, and endpoints that are files go ahead of the rest.
+    /// on them: less work for Envoy, and more delay. One that comes alone goes at once, and endpoints and routes wait apart from each other.
     /// With 100 nothing waits.
     #[arg(
         long,
         env = "SESAME_MAX_APPLY_SHARE",
-        default_value_t = 100,
+        default_value_t = 25,
         value_parser = clap::value_parser!(u8).range(1..=100),
         value_name = "PERCENT"
     )]

@@ -1,58 +1,195 @@
 //! Pace of changes that keep coming: Envoy's main thread spends a limited share of its time on them, so that the batch that waits
 //! for its turn grows with what a change costs.
 //!
-//! Pure: moments and costs in, moments out. Must never delay a change that comes alone.
+//! Routes, endpoints in files and endpoints in the list of clusters wait in queues of their own, of which each has a part of the share
+//! to itself, and takes what the others leave. Pure: moments and costs in, moments out. Must never delay a change that comes alone.
 
 use std::time::{Duration, Instant};
 
+use crate::apply::Waiting;
+
 /// Time of Envoy's main thread that changes may take at once, before they wait for each other.
 const BURST: Duration = Duration::from_millis(250);
+
+/// Time beyond the share of all queues that is not forgotten.
+const MOST: Duration = Duration::from_secs(1);
+/// Shares are counted in millionths.
+const MILLION: u32 = 1_000_000;
+
+/// Queue of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// Endpoints that are files.
+    Endpoints,
+    /// Endpoints in the list of clusters.
+    InlineEndpoints,
+    /// Routes, and everything that is changed with them.
+    Routes,
+}
+
+impl Queue {
+    /// Returns the queue of a change as a whole.
+    pub(super) fn of(waiting: Waiting) -> Self {
+        let Waiting {
+            endpoints: _,
+            route_tables,
+            inline_endpoints,
+            rest,
+        } = waiting;
+        match (rest, inline_endpoints, route_tables) {
+            (true, _, _) | (false, false, true) => Self::Routes,
+            (false, true, _) => Self::InlineEndpoints,
+            (false, false, false) => Self::Endpoints,
+        }
+    }
+
+    /// The part of the share that is its own, in percent. Together they are all of it.
+    fn percent(self) -> u32 {
+        match self {
+            Self::Endpoints | Self::InlineEndpoints => 15,
+            Self::Routes => 70,
+        }
+    }
+}
+
+/// What may go now of a change that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// All of it.
+    All,
+    /// These parts of it; the rest, or more of them, at the moment.
+    Ahead {
+        endpoints: bool,
+        route_tables: bool,
+        next: Instant,
+    },
+}
 
 /// Pace of the changes of one Envoy.
 #[derive(Clone, Debug)]
 pub(super) struct Pacing {
     /// Percentage of its time that Envoy's main thread spends on changes at most, if they keep coming.
     percent: u8,
-    /// Time that it had spent beyond that share, at the moment `at`.
-    debt: Duration,
+    all: Debt,
+    endpoints: Debt,
+    inline_endpoints: Debt,
+    routes: Debt,
+}
+
+/// Time that was spent beyond a share.
+#[derive(Clone, Copy, Debug)]
+struct Debt {
+    spent: Duration,
     at: Instant,
 }
 
+impl Debt {
+    /// Returns what is left of it where `share` millionths of the time that has passed are taken off.
+    fn left(self, share: u32, now: Instant) -> Duration {
+        let passed = now.saturating_duration_since(self.at);
+        self.spent.saturating_sub(passed * share / MILLION)
+    }
+
+    fn settle(&mut self, share: u32, now: Instant) {
+        self.spent = self.left(share, now);
+        self.at = now;
+    }
+
+    fn note(&mut self, cost: Duration, most: Duration, share: u32, now: Instant) {
+        self.spent = (self.left(share, now) + cost).min(most);
+        self.at = now;
+    }
+
+    /// Returns the moment at which the next change may go; none if it may go now.
+    fn due(self, share: u32, now: Instant) -> Option<Instant> {
+        let beyond = self.left(share, now).checked_sub(BURST)?;
+        let pause = beyond.as_secs_f64() * f64::from(MILLION) / f64::from(share);
+        (!beyond.is_zero()).then(|| now + Duration::from_secs_f64(pause))
+    }
+}
+
 impl Pacing {
-    /// Starts without debt.
+    /// Starts without debts.
     pub(super) fn new(percent: u8, now: Instant) -> Self {
+        let none = Debt {
+            spent: Duration::ZERO,
+            at: now,
+        };
         Self {
             percent: percent.max(1),
-            debt: Duration::ZERO,
-            at: now,
+            all: none,
+            endpoints: none,
+            inline_endpoints: none,
+            routes: none,
         }
     }
 
     /// Changes the share from now on.
     pub(super) fn set_percent(&mut self, percent: u8, now: Instant) {
-        self.debt = self.debt(now);
-        self.at = now;
+        self.all.settle(self.share(), now);
+        for queue in [Queue::Endpoints, Queue::InlineEndpoints, Queue::Routes] {
+            let share = self.share_of(queue);
+            self.debt_of(queue).settle(share, now);
+        }
         self.percent = percent.max(1);
     }
 
-    /// Takes note of what a change has cost.
-    pub(super) fn note(&mut self, cost: Duration, now: Instant) {
-        // Nobody waits longer than for one such change.
-        self.debt = (self.debt(now) + cost).min(BURST + cost);
-        self.at = now;
+    /// Takes note of what a change of this queue has cost.
+    pub(super) fn note(&mut self, queue: Queue, cost: Duration, now: Instant) {
+        self.all.note(cost, MOST + cost, self.share(), now);
+        let share = self.share_of(queue);
+        // Nobody waits longer in a queue than for one such change.
+        self.debt_of(queue).note(cost, BURST + cost, share, now);
     }
 
-    /// Returns the moment at which the next change may go; none if it may go now.
-    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        let beyond = self.debt(now).checked_sub(BURST)?;
-        let pause = beyond * 100 / u32::from(self.percent);
-        (self.percent < 100 && !pause.is_zero()).then(|| now + pause)
+    /// Returns what may go now of what waits.
+    pub(super) fn turn(&self, waiting: Waiting, now: Instant) -> Turn {
+        let Some(of_all) = self.due(Queue::of(waiting), now) else {
+            return Turn::All;
+        };
+        let mut next = of_all;
+        let mut may = |waits: bool, queue| {
+            let due = self.due(queue, now).filter(|_| waits);
+            next = due.map_or(next, |due| due.min(next));
+            waits && due.is_none()
+        };
+        Turn::Ahead {
+            endpoints: may(waiting.endpoints, Queue::Endpoints),
+            route_tables: may(waiting.route_tables && !waiting.rest, Queue::Routes),
+            next,
+        }
     }
 
-    fn debt(&self, now: Instant) -> Duration {
-        let passed = now.saturating_duration_since(self.at);
-        self.debt
-            .saturating_sub(passed * u32::from(self.percent) / 100)
+    /// Returns the moment at which a change of this queue may go; none if it may go now, because the queue or all of them have spent
+    /// less than their share.
+    fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
+        if self.percent >= 100 {
+            return None;
+        }
+        let debt = match queue {
+            Queue::Endpoints => self.endpoints,
+            Queue::InlineEndpoints => self.inline_endpoints,
+            Queue::Routes => self.routes,
+        };
+        let own = debt.due(self.share_of(queue), now)?;
+        Some(own.min(self.all.due(self.share(), now)?))
+    }
+
+    fn debt_of(&mut self, queue: Queue) -> &mut Debt {
+        match queue {
+            Queue::Endpoints => &mut self.endpoints,
+            Queue::InlineEndpoints => &mut self.inline_endpoints,
+            Queue::Routes => &mut self.routes,
+        }
+    }
+
+    /// Returns the share of all queues, in millionths.
+    fn share(&self) -> u32 {
+        u32::from(self.percent) * (MILLION / 100)
+    }
+
+    fn share_of(&self, queue: Queue) -> u32 {
+        self.share() / 100 * queue.percent()
     }
 }
 
@@ -61,71 +198,213 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+    const ROUTES: Waiting = Waiting {
+        route_tables: true,
+        ..NOTHING
+    };
+    const ENDPOINTS: Waiting = Waiting {
+        endpoints: true,
+        ..NOTHING
+    };
+    const INLINE: Waiting = Waiting {
+        inline_endpoints: true,
+        ..NOTHING
+    };
+    const NOTHING: Waiting = Waiting {
+        endpoints: false,
+        route_tables: false,
+        inline_endpoints: false,
+        rest: false,
+    };
 
-    /// Returns the costs and the number of changes that went, where one comes every `every` for a minute and costs `cost`.
-    fn minute(percent: u8, every: Duration, cost: Duration) -> (Duration, u32, Duration) {
+    /// Changes of one sort that come every so often, and what each batch of them costs.
+    #[derive(Clone, Copy)]
+    struct Stream {
+        sort: Waiting,
+        every: Duration,
+        cost: Duration,
+    }
+
+    /// What became of a stream within a minute.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Served {
+        spent: Duration,
+        batches: u32,
+        longest: Duration,
+        waited: Duration,
+        changes: u32,
+    }
+
+    /// Serves streams for a minute.
+    fn minute<const N: usize>(percent: u8, streams: [Stream; N]) -> [Served; N] {
         let start = Instant::now();
         let mut pacing = Pacing::new(percent, start);
-        let (mut spent, mut went, mut longest) = (Duration::ZERO, 0, Duration::ZERO);
-        let mut waiting: Option<Instant> = None;
+        let mut served = [Served::default(); N];
+        let mut arrived: [Vec<Instant>; N] = std::array::from_fn(|_| Vec::new());
+        let mut next = [start; N];
         let mut now = start;
-        let mut next = start;
         while now < start + Duration::from_secs(60) {
-            while next <= now {
-                waiting.get_or_insert(next);
-                next += every;
-            }
-            match (waiting, pacing.due(now)) {
-                (Some(since), None) => {
-                    longest = longest.max(now - since);
-                    now += cost;
-                    pacing.note(cost, now);
-                    spent += cost;
-                    went += 1;
-                    waiting = None;
+            let mut waiting = NOTHING;
+            for (number, stream) in streams.iter().enumerate() {
+                while next[number] <= now {
+                    arrived[number].push(next[number]);
+                    next[number] += stream.every;
                 }
-                (Some(_), Some(at)) => now = at,
-                (None, _) => now = next,
+                if !arrived[number].is_empty() {
+                    waiting.endpoints |= stream.sort.endpoints;
+                    waiting.route_tables |= stream.sort.route_tables;
+                    waiting.inline_endpoints |= stream.sort.inline_endpoints;
+                }
             }
+            let arrival = *next.iter().min().expect("at least one stream");
+            let (all, ahead, until) = match pacing.turn(waiting, now) {
+                _ if waiting == NOTHING => (false, NOTHING, arrival),
+                Turn::All => (true, waiting, now),
+                Turn::Ahead {
+                    endpoints,
+                    route_tables,
+                    next,
+                } => {
+                    let ahead = Waiting {
+                        endpoints,
+                        route_tables,
+                        ..NOTHING
+                    };
+                    (false, ahead, next.min(arrival))
+                }
+            };
+            let mut cost = Duration::ZERO;
+            for (number, stream) in streams.iter().enumerate() {
+                let goes = (stream.sort.endpoints && ahead.endpoints)
+                    || (stream.sort.route_tables && ahead.route_tables)
+                    || (stream.sort.inline_endpoints && ahead.inline_endpoints);
+                if !goes || arrived[number].is_empty() {
+                    continue;
+                }
+                cost += stream.cost;
+                now += stream.cost;
+                let served = &mut served[number];
+                served.spent += stream.cost;
+                served.batches += 1;
+                for since in arrived[number].drain(..) {
+                    served.longest = served.longest.max(now - since);
+                    served.waited += now - since;
+                    served.changes += 1;
+                }
+                if !all {
+                    pacing.note(Queue::of(stream.sort), stream.cost, now);
+                }
+            }
+            if all {
+                pacing.note(Queue::of(waiting), cost, now);
+            }
+            now = if cost.is_zero() {
+                until.max(now + MS / 100)
+            } else {
+                now
+            };
         }
-        (spent, went, longest)
+        served
     }
 
     #[test]
     fn changes_that_come_alone_never_wait() {
         for (every, cost) in [(1000, 108), (3000, 240), (100, 22), (20, 3)] {
-            let (_, went, longest) = minute(25, MS * every, MS * cost);
-            assert_eq!(went, 60_000_u32.div_ceil(every), "{every} {cost}");
-            assert_eq!(longest, Duration::ZERO, "{every} {cost}");
+            for sort in [ROUTES, ENDPOINTS, INLINE] {
+                let (every, cost) = (MS * every, MS * cost);
+                let [served] = minute(25, [Stream { sort, every, cost }]);
+                assert_eq!(served.batches, served.changes, "{sort:?} {every:?}");
+                assert_eq!(served.longest, cost, "{sort:?} {every:?}");
+            }
         }
     }
 
     #[test]
     fn changes_that_keep_coming_take_no_more_than_their_share() {
         for (percent, cost) in [(25, 108), (25, 22), (25, 3), (15, 220), (1, 22), (50, 500)] {
-            let (spent, went, longest) = minute(percent, MS * 10, MS * cost);
+            let cost = MS * cost;
+            let streams = [Stream {
+                sort: ROUTES,
+                every: MS * 10,
+                cost,
+            }];
+            let [served] = minute(percent, streams);
             let allowed = Duration::from_secs(60) * u32::from(percent) / 100;
+            let spent = served.spent;
             assert!(
-                spent <= allowed + BURST + MS * cost * 2,
-                "{percent} {cost}: {spent:?}"
+                spent <= allowed + BURST * 2 + cost * 2,
+                "{percent} {cost:?}: {spent:?}"
             );
             // Nor much less: what waits goes as soon as it may.
-            if cost >= 22 {
-                assert!(
-                    spent + MS * cost * 2 >= allowed,
-                    "{percent} {cost}: {spent:?}"
-                );
+            if cost >= MS * 22 {
+                assert!(spent + cost * 2 >= allowed, "{percent} {cost:?}: {spent:?}");
             }
-            let batch = MS * cost * 100 / u32::from(percent);
-            assert!(longest <= batch + MS * 10, "{percent} {cost}: {longest:?}");
-            assert!(went > 1);
+            let batch = cost * 100 / u32::from(percent);
+            let longest = served.longest;
+            assert!(
+                longest <= batch + cost + MS * 10,
+                "{percent} {cost:?}: {longest:?}"
+            );
         }
     }
 
     #[test]
+    fn routes_go_ahead_of_inline_endpoints_that_wait_and_all_together_keep_to_the_share() {
+        let routes = Stream {
+            sort: ROUTES,
+            every: MS * 500,
+            cost: MS * 80,
+        };
+        let inline = Stream {
+            sort: INLINE,
+            every: MS * 10,
+            cost: MS * 57,
+        };
+        let [routes, inline] = minute(25, [routes, inline]);
+        let spent = routes.spent + inline.spent;
+        assert!(
+            spent <= Duration::from_secs(15) + BURST * 4 + MS * 200,
+            "{spent:?}"
+        );
+        assert!(spent >= Duration::from_secs(14), "{spent:?}");
+        assert!(
+            routes.waited / routes.changes <= MS * 100,
+            "{:?}",
+            routes.waited / routes.changes
+        );
+        assert!(inline.longest <= MS * 1000, "{:?}", inline.longest);
+    }
+
+    #[test]
+    fn endpoints_in_files_go_ahead_of_routes_that_wait() {
+        let routes = Stream {
+            sort: ROUTES,
+            every: MS * 10,
+            cost: MS * 80,
+        };
+        let endpoints = Stream {
+            sort: ENDPOINTS,
+            every: MS * 10,
+            cost: MS * 2,
+        };
+        let [routes, endpoints] = minute(25, [routes, endpoints]);
+        assert!(
+            endpoints.batches > 3 * routes.batches,
+            "{endpoints:?} {routes:?}"
+        );
+        let mean = endpoints.waited / endpoints.changes;
+        assert!(mean <= MS * 100, "{mean:?}");
+    }
+
+    #[test]
     fn everything_goes_at_once_where_all_of_the_time_is_allowed() {
-        let (spent, _, longest) = minute(100, MS * 10, MS * 108);
-        assert!(spent >= Duration::from_secs(60));
-        assert!(longest <= MS * 108);
+        let streams = [Stream {
+            sort: ROUTES,
+            every: MS * 10,
+            cost: MS * 108,
+        }];
+        let [served] = minute(100, streams);
+        assert!(served.spent >= Duration::from_secs(60));
+        assert!(served.longest <= MS * 216);
     }
 }

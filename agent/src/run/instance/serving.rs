@@ -3,6 +3,7 @@
 
 mod clean_up;
 mod notes;
+mod turns;
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,13 @@ use tracing::Instrument as _;
 
 use self::clean_up::CleanUp;
 use super::drain::Drain;
-use super::pacing::Pacing;
+use super::pacing::{Pacing, Queue};
 use super::publisher::Publisher;
 use super::replacement::Replacement;
 use super::start::Started;
 use super::target_selector::TargetSelector;
 use super::{Instance, RETRY};
 use crate::envoy::{State, Supervisor};
-use crate::host::processes::main_thread_time;
 use crate::host::until;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
 use crate::run::observed::{STOPPED, STOPPING};
@@ -40,8 +40,12 @@ pub(super) struct Serving {
     /// True if the selected target is to be published.
     unpublished: bool,
     pacing: Pacing,
-    /// Moment at which a change of the source may go; none if nothing waits for its turn.
+    /// True if it waits for its turn, as changes of the source do.
+    paced: bool,
+    /// Moment at which it may be its turn.
     turn: Option<Instant>,
+    /// True if Envoy did not take what was to go ahead of it.
+    refused_ahead: bool,
     clean_up: CleanUp,
     states: watch::Receiver<State>,
     /// State of Envoy that was followed last.
@@ -85,7 +89,9 @@ impl Serving {
             selector,
             states: supervisor.state(),
             pacing: Pacing::new(percent, Instant::now()),
+            paced: false,
             turn: None,
+            refused_ahead: false,
             clean_up: CleanUp::default(),
             state: State::Starting { pid: None },
             stop,
@@ -140,22 +146,21 @@ impl Serving {
         if !self.unpublished || !self.state.is_live() {
             return true;
         }
-        let target = self.selector.selected();
-        let began = Instant::now();
-        if self.turn.is_some_and(|turn| began < turn) {
-            self.publisher.send_endpoints_ahead(target).await;
+        if self.paced && self.waits_for_turn().await {
             return true;
         }
+        self.paced = false;
         self.turn = None;
-        let pid = pid_of(&self.state);
-        let time = || pid.and_then(main_thread_time);
-        let before = time();
+        self.refused_ahead = false;
+        let target = self.selector.selected();
+        let queue = Queue::of(self.publisher.waiting(target));
+        let began = self.begin();
         // What is closed is to refuse connections.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
         let (selector, stop) = (&self.selector, &self.stop);
         let newer = || selector.has_newer() || stop.borrow().is_some();
-        self.publisher.set_removal(self.clean_up.removal(began));
+        self.publisher.set_removal(self.clean_up.removal(began.at));
         let revision = target.manifest_revision.as_deref();
         let span = revision.map_or_else(tracing::Span::none, |revision| {
             tracing::error_span!("publication", revision)
@@ -163,13 +168,7 @@ impl Serving {
         let publication = self.publisher.publish(target, newer);
         let done = publication.instrument(span).await;
         self.unpublished = !done;
-        let times = time().zip(before);
-        // Where that cannot be read, it counts as busy all the while.
-        let cost = times.map_or_else(
-            || began.elapsed(),
-            |(after, before)| after.saturating_sub(before),
-        );
-        self.pacing.note(cost, Instant::now());
+        self.note_cost(queue, began);
         self.note_left_over();
         if let Some(applied) = &self.instance.observed.borrow().applied {
             self.supervisor.park(tcp_addresses(&applied.rendered));
@@ -225,7 +224,7 @@ impl Serving {
             Ok(()) = self.live.changed() => {
                 let (percent, now) = (self.live.borrow().apply_share, Instant::now());
                 self.pacing.set_percent(percent, now);
-                self.turn = self.turn.and_then(|_| self.pacing.due(now));
+                self.turn = self.turn.map(|_| now);
                 take_settings(&mut self.selector, &mut self.live)
             }
             () = until(recheck) => self.selector.recheck(),
@@ -249,13 +248,14 @@ impl Serving {
     /// Has a change of the source published when it is its turn. One that waits already, for a reason of its own, waits no longer.
     fn wait_for_turn(&mut self) {
         if !self.unpublished {
-            self.turn = self.pacing.due(Instant::now());
+            self.paced = true;
         }
         self.unpublished = true;
     }
 
     fn publish_at_once(&mut self) {
         self.unpublished = true;
+        self.paced = false;
         self.turn = None;
     }
 

@@ -14,15 +14,21 @@ pub(crate) struct Figures {
     pub(crate) route_floor: Times,
     pub(crate) route_change_in_churn: Times,
     pub(crate) endpoint_change: Times,
+    pub(crate) endpoint_change_in_churn: Times,
     pub(crate) endpoint_changes_a_second: f64,
     pub(crate) writes_per_route_change: f64,
     pub(crate) writes_per_endpoint_change: f64,
     pub(crate) attached: Settled,
     pub(crate) detached: Settled,
     pub(crate) controller_rest_mib: f64,
-    pub(crate) controller_churn_mib: f64,
+    /// At most until all routes were there, and at most until the end of the churn.
+    pub(crate) controller_start_peak_mib: f64,
+    pub(crate) controller_peak_mib: f64,
     pub(crate) controller_rest_cpu_percent: f64,
     pub(crate) controller_churn_cpu_percent: f64,
+    /// Processor time in the churn, in seconds for each minute.
+    pub(crate) envoy_main_cpu: f64,
+    pub(crate) agent_cpu: f64,
     pub(crate) agent_mib: f64,
     pub(crate) agent_peak_mib: f64,
     pub(crate) errors: usize,
@@ -57,6 +63,9 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("endpoint applied to served, ms", &|f| {
         Times::cell(&f.endpoint_change)
     })?;
+    row("  under churn", &|f| {
+        Times::cell(&f.endpoint_change_in_churn)
+    })?;
     row("endpoint changes a second in the churn", &|f| {
         format!("{:.0}", f.endpoint_changes_a_second)
     })?;
@@ -72,12 +81,15 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("attachedRoutes right after their deletion", &|f| {
         settled(&f.detached)
     })?;
-    row("controller memory, MiB (at rest / under churn)", &|f| {
-        format!(
-            "{:.1} / {:.1}",
-            f.controller_rest_mib, f.controller_churn_mib
-        )
-    })?;
+    row(
+        "controller memory, MiB (at rest / peak so far / peak)",
+        &|f| {
+            format!(
+                "{:.1} / {:.1} / {:.1}",
+                f.controller_rest_mib, f.controller_start_peak_mib, f.controller_peak_mib
+            )
+        },
+    )?;
     row(
         "controller CPU, % of a core (at rest / under churn)",
         &|f| {
@@ -87,7 +99,13 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
             )
         },
     )?;
-    row("agent memory, MiB (now / peak)", &|f| {
+    row("CPU of Envoy's main thread under churn, s a minute", &|f| {
+        format!("{:.1}", f.envoy_main_cpu)
+    })?;
+    row("CPU of the agent under churn, s a minute", &|f| {
+        format!("{:.1}", f.agent_cpu)
+    })?;
+    row("agent memory, MiB (at rest / peak)", &|f| {
         format!("{:.1} / {:.1}", f.agent_mib, f.agent_peak_mib)
     })?;
     row("5xx answers on the way", &|f| f.errors.to_string())?;

@@ -26,7 +26,7 @@ use stage::Stage;
 #[derive(Debug, Parser)]
 struct Args {
     /// Number of HTTPRoutes; repeatable.
-    #[arg(long, value_delimiter = ',', default_values_t = [1000, 5000])]
+    #[arg(long, value_delimiter = ',', default_values_t = [1000, 5000, 10_000])]
     routes: Vec<usize>,
     /// Number of changes of each sort.
     #[arg(long, default_value_t = 60)]
@@ -75,23 +75,29 @@ async fn measure(routes: usize, changes: usize, churn: Duration) -> anyhow::Resu
     figures.attached = stage.create_routes().await?;
     eprintln!("  at rest");
     figures.controller_rest_cpu_percent = stage.controller_cpu(Duration::from_secs(5)).await?;
-    figures.controller_rest_mib = stage.controller_mib();
+    (
+        figures.controller_rest_mib,
+        figures.controller_start_peak_mib,
+    ) = stage.controller_mib();
     eprintln!("  route changes");
     (figures.route_change, figures.writes_per_route_change) =
         stage.route_changes(changes, &mut figures.errors).await?;
     eprintln!("  endpoint changes");
     (figures.endpoint_change, figures.writes_per_endpoint_change) =
         stage.endpoint_changes(changes, &mut figures.errors).await?;
+    (figures.agent_mib, _) = stage.agent_mib()?;
     eprintln!("  churn");
     let churned = stage.churn(churn, &mut figures.errors).await?;
     figures.route_change_in_churn = churned.route_change;
+    figures.endpoint_change_in_churn = churned.endpoint_change;
     figures.controller_churn_cpu_percent = churned.controller_cpu_percent;
+    figures.envoy_main_cpu = churned.envoy_main_cpu;
+    figures.agent_cpu = churned.agent_cpu;
     figures.endpoint_changes_a_second = churned.endpoint_changes_a_second;
-    figures.controller_churn_mib = stage.controller_mib();
+    (_, figures.controller_peak_mib) = stage.controller_mib();
+    (_, figures.agent_peak_mib) = stage.agent_mib()?;
     eprintln!("  floor");
     figures.route_floor = stage.floor(changes, &mut figures.errors).await?;
-    // In the churn, it would be that of one moment between two changes.
-    (figures.agent_mib, figures.agent_peak_mib) = stage.agent_mib()?;
     eprintln!("  deletion");
     figures.detached = stage.delete_routes().await?;
     Ok(figures)

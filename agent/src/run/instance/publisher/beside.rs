@@ -1,37 +1,61 @@
-//! Brings Envoy what does not wait for a whole change: newer endpoints before it, and the removal of what is left over after it.
+//! Brings Envoy what does not wait for a whole change: newer endpoints and route tables before it, and the removal of what is left over after it.
 //!
 //! Must not decide what is served: that is the change's own.
 
 use std::collections::BTreeMap;
 
+use sesame_render::Rendered;
+
 use super::Publisher;
-use crate::apply::{self, Removal};
+use crate::apply::{self, Outcome, Removal, Waiting};
 use crate::run::target::Target;
 
 impl Publisher {
-    /// Brings Envoy the newer endpoints of clusters that it has, for a change whose turn has not come. What is not taken goes with
-    /// the change, which judges it.
-    pub(in crate::run::instance) async fn send_endpoints_ahead(&mut self, wanted: &Target) {
+    /// Returns the parts of a target that Envoy has not been brought yet.
+    pub(in crate::run::instance) fn waiting(&self, wanted: &Target) -> Waiting {
+        Waiting::of(self.applier.on_disk(), &wanted.rendered)
+    }
+
+    /// Returns what may go ahead of a change whose turn has not come: newer endpoints of clusters that Envoy has.
+    pub(in crate::run::instance) fn endpoints_ahead(&self, wanted: &Target) -> Option<Rendered> {
         if !self.quarantine.is_clear() {
-            return;
+            return None;
         }
-        let Some(ahead) = apply::endpoints_ahead(self.applier.on_disk(), &wanted.rendered) else {
-            return;
-        };
+        apply::endpoints_ahead(self.applier.on_disk(), &wanted.rendered)
+    }
+
+    /// Returns what may go ahead of it besides: newer route tables, if the clusters of all routes are there.
+    pub(in crate::run::instance) fn route_tables_ahead(
+        &self,
+        wanted: &Target,
+        waiting: Waiting,
+    ) -> Option<Rendered> {
+        if !self.quarantine.is_clear() {
+            return None;
+        }
+        apply::route_tables_ahead(self.applier.on_disk(), &wanted.rendered, waiting)
+    }
+
+    /// Brings Envoy what goes ahead. Returns false if it is not taken: it goes with the change then, which judges it.
+    pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
         let desired = apply::Desired {
-            rendered: &ahead,
+            rendered: ahead,
             serials: &BTreeMap::new(),
             may_empty: false,
         };
         match self.applier.apply(desired, Some(&self.admin)).await {
             Ok(report) => {
-                tracing::debug!(outcome = ?report.outcome, "endpoints were sent ahead");
+                tracing::debug!(outcome = ?report.outcome, "a part of a change was sent ahead");
                 self.observed.send_if_modified(|observed| {
                     observed.counts.note_steps(&report.steps);
                     false
                 });
+                matches!(report.outcome, Outcome::Applied | Outcome::Unchanged)
             }
-            Err(error) => tracing::debug!(%error, "endpoints cannot be sent ahead"),
+            Err(error) => {
+                tracing::debug!(%error, "a part of a change cannot be sent ahead");
+                false
+            }
         }
     }
 

@@ -1,0 +1,204 @@
+//! The cheaper proof of a few changed endpoint sets: the endpoints that Envoy shows.
+//!
+//! A question for statistics makes Envoy's main thread walk through all of them, 10 ms at 5,000 clusters whatever the filter. Clusters
+//! by name cost it 0.7 ms there, and 0.05 ms for each endpoint. Pure. Must never take for new what was there before.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use envoy_types::pb::envoy::config::core::v3::address::Address;
+use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, LbEndpoint, lb_endpoint::HostIdentifier,
+};
+use prost::Message as _;
+
+use super::wait::Expectation;
+use crate::envoy::admin::ClusterEndpoints;
+
+/// Number of endpoints, old and new, for which statistics cost no more.
+const MOST_ENDPOINTS: usize = 100;
+
+/// The endpoints by which a changed set shows, and the number of those that there were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShownEndpoints {
+    after: BTreeSet<SocketAddr>,
+    before: usize,
+}
+
+impl ShownEndpoints {
+    /// Compares two encoded forms of a set; none if they differ in something that Envoy does not show.
+    pub(crate) fn of(before: &[u8], after: &[u8]) -> Option<Self> {
+        let (before, after) = (addresses(before)?, addresses(after)?);
+        (before != after).then_some(Self {
+            after,
+            before: before.len(),
+        })
+    }
+}
+
+/// Returns the addresses in an encoded set; none if one of them is of another sort.
+fn addresses(assignment: &[u8]) -> Option<BTreeSet<SocketAddr>> {
+    let assignment = ClusterLoadAssignment::decode(assignment).ok()?;
+    let endpoints = assignment.endpoints.into_iter();
+    let endpoints = endpoints.flat_map(|locality| locality.lb_endpoints);
+    endpoints.map(address).collect()
+}
+
+fn address(endpoint: LbEndpoint) -> Option<SocketAddr> {
+    let HostIdentifier::Endpoint(endpoint) = endpoint.host_identifier? else {
+        return None;
+    };
+    let Address::SocketAddress(socket) = endpoint.address?.address? else {
+        return None;
+    };
+    let PortSpecifier::PortValue(port) = socket.port_specifier? else {
+        return None;
+    };
+    let address = socket.address.parse().ok()?;
+    Some(SocketAddr::new(address, u16::try_from(port).ok()?))
+}
+
+/// Returns the regular expression for the clusters of these sets, which are called like them; none if something is expected that
+/// endpoints do not prove, or too many of them.
+pub(crate) fn filter(expected: &[Expectation]) -> Option<String> {
+    let shown = |expected: &Expectation| {
+        let shown = expected.shown.as_ref()?;
+        Some(shown.before + shown.after.len())
+    };
+    let endpoints: usize = expected.iter().map(shown).sum::<Option<usize>>()?;
+    if expected.is_empty() || endpoints > MOST_ENDPOINTS {
+        return None;
+    }
+    let names = expected.iter().map(|it| it.subscription.name.as_str());
+    let names: Vec<String> = names.map(regex::escape).collect();
+    Some(format!("^({})$", names.join("|")))
+}
+
+/// Returns what Envoy does not show yet; none if one of the clusters is not there under the name of its set.
+pub(crate) fn pending<'a>(
+    expected: &'a [Expectation],
+    clusters: &[ClusterEndpoints],
+) -> Option<Vec<&'a Expectation>> {
+    let mut pending = Vec::new();
+    for expectation in expected {
+        let name = &expectation.subscription.name;
+        let cluster = clusters.iter().find(|cluster| cluster.name == *name)?;
+        let now = cluster.endpoints.iter();
+        let now: Result<BTreeSet<SocketAddr>, _> = now.map(|it| it.address.parse()).collect();
+        let wanted = expectation.shown.as_ref().map(|shown| &shown.after);
+        if now.ok().as_ref() != wanted {
+            pending.push(expectation);
+        }
+    }
+    Some(pending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envoy::admin::EndpointCounts;
+    use crate::xds::{Subscription, XdsKind};
+
+    /// Returns a set as it is rendered.
+    fn set(addresses: &[&str]) -> Vec<u8> {
+        let lb_endpoints = addresses
+            .iter()
+            .map(|address| {
+                let address: SocketAddr = address.parse().unwrap();
+                LbEndpoint {
+                    host_identifier: Some(HostIdentifier::Endpoint(
+                        envoy_types::pb::envoy::config::endpoint::v3::Endpoint {
+                            address: Some(socket(address)),
+                            ..Default::default()
+                        },
+                    )),
+                    ..Default::default()
+                }
+            })
+            .collect();
+        ClusterLoadAssignment {
+            endpoints: vec![
+                envoy_types::pb::envoy::config::endpoint::v3::LocalityLbEndpoints {
+                    lb_endpoints,
+                    ..Default::default()
+                },
+            ],
+            ..Default::default()
+        }
+        .encode_to_vec()
+    }
+
+    fn socket(address: SocketAddr) -> envoy_types::pb::envoy::config::core::v3::Address {
+        use envoy_types::pb::envoy::config::core::v3 as core;
+        core::Address {
+            address: Some(Address::SocketAddress(core::SocketAddress {
+                address: address.ip().to_string(),
+                port_specifier: Some(PortSpecifier::PortValue(address.port().into())),
+                ..Default::default()
+            })),
+        }
+    }
+
+    fn expectation(name: &str, before: &[&str], after: &[&str]) -> Expectation {
+        Expectation {
+            subscription: Subscription::new(XdsKind::Endpoints, name),
+            version: String::new(),
+            must_exist: false,
+            advisory: false,
+            shown: ShownEndpoints::of(&set(before), &set(after)),
+        }
+    }
+
+    fn cluster(name: &str, endpoints: &[&str]) -> ClusterEndpoints {
+        ClusterEndpoints {
+            name: name.to_owned(),
+            endpoints: endpoints
+                .iter()
+                .map(|address| EndpointCounts {
+                    address: (*address).to_owned(),
+                    ..EndpointCounts::default()
+                })
+                .collect(),
+            ..ClusterEndpoints::default()
+        }
+    }
+
+    #[test]
+    fn a_set_is_pending_until_envoy_shows_exactly_its_endpoints() {
+        let expected = [
+            expectation("a.b", &["10.0.0.1:80"], &["10.0.0.2:80", "[fd00::1]:80"]),
+            expectation("c", &["10.0.0.1:80"], &[]),
+        ];
+        assert_eq!(filter(&expected).as_deref(), Some(r"^(a\.b|c)$"));
+        let pending = |clusters: &[ClusterEndpoints]| {
+            let pending = pending(&expected, clusters)?;
+            let names = pending.into_iter().map(|it| it.subscription.name.clone());
+            Some(names.collect::<Vec<_>>())
+        };
+        let both = |a: &[&str], c: &[&str]| pending(&[cluster("a.b", a), cluster("c", c)]);
+        let done: Vec<String> = Vec::new();
+        assert_eq!(both(&["[fd00::1]:80", "10.0.0.2:80"], &[]), Some(done));
+        // Those that are on their way out count, too.
+        let more = ["10.0.0.1:80", "[fd00::1]:80", "10.0.0.2:80"];
+        assert_eq!(
+            both(&more, &["10.0.0.1:80"]).unwrap_or_default(),
+            ["a.b", "c"]
+        );
+        assert_eq!(pending(&[cluster("c", &[])]), None);
+    }
+
+    #[test]
+    fn what_does_not_show_is_proven_by_statistics() {
+        // The same endpoints in another form.
+        let same = expectation("a", &["10.0.0.1:80"], &["10.0.0.1:80"]);
+        assert_eq!(same.shown, None);
+        let other = expectation("b", &["10.0.0.1:80"], &[]);
+        assert_eq!(filter(&[other.clone(), same]), None);
+        assert_eq!(filter(&[]), None);
+        let many: Vec<Expectation> = std::iter::repeat_n(other, MOST_ENDPOINTS + 1).collect();
+        assert_eq!(filter(&many), None);
+        assert!(filter(&many[1..]).is_some());
+        assert_eq!(ShownEndpoints::of(b"\xff", &set(&[])), None);
+    }
+}
