@@ -11,6 +11,7 @@ use sesame_gateway_api::expiry::Expiry;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::schema::Transport;
+use sesame_render::MOST_ENDPOINT_FILES;
 
 use super::accepted;
 use super::directories::Directories;
@@ -25,7 +26,7 @@ pub(crate) struct InspectedGateway {
     pub(crate) ports: BTreeMap<(Transport, u32), u32>,
     /// Addresses where it was served.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Number of files that Envoy would watch if nothing limited it.
+    /// Number of files that Envoy would watch if the host did not limit it.
     pub(crate) files: usize,
     pub(crate) expiries: Vec<Expiry>,
     pub(crate) accepted_at: Option<Timestamp>,
@@ -42,7 +43,10 @@ impl InspectedGateway {
             ports: encoded.ports().clone(),
             addresses: Vec::new(),
             // Listeners and clusters, then a table or a secret for each listener and key, and the endpoints of each backend.
-            files: 2 + counts.listeners + resolved.keys.len() + counts.backends,
+            files: 2
+                + counts.listeners
+                + resolved.keys.len()
+                + counts.backends.min(MOST_ENDPOINT_FILES),
             expiries: resolved.keys.iter().flat_map(Expiry::of_pair).collect(),
             accepted_at: None,
             resolved,

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use crate::apply::Waiting;
 
 /// Time of Envoy's main thread that changes may take at once, before they wait for each other.
-const BURST: Duration = Duration::from_millis(250);
+const BURST: Duration = Duration::from_secs(1);
 
 /// Time beyond the share of all queues that is not forgotten.
-const MOST: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_secs(2);
 /// Shares are counted in millionths.
 const MILLION: u32 = 1_000_000;
 
@@ -46,8 +46,8 @@ impl Queue {
     /// The part of the share that is its own, in percent. Together they are all of it.
     fn percent(self) -> u32 {
         match self {
-            Self::Endpoints | Self::InlineEndpoints => 15,
-            Self::Routes => 70,
+            Self::Endpoints | Self::InlineEndpoints => 12,
+            Self::Routes => 76,
         }
     }
 }

@@ -1,6 +1,8 @@
-//! The hint that a host has too few files to watch for its backends. Pure.
+//! The hint that a host watches too few files for all of its backends. Pure.
 
 use std::sync::Arc;
+
+use sesame_render::MOST_ENDPOINT_FILES;
 
 use super::GatewayReport;
 use crate::run::observed::Observed;
@@ -21,7 +23,7 @@ pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     } = report;
     (*inline_backends > 0).then(|| {
         format!(
-            "Gateway {gateway}: {inline_backends} backends have no file for their endpoints, because Envoy may watch no more, so a change of them costs Envoy more and opens new connections; those that change most have files: raise fs.inotify.max_user_instances (`sesame-agent doctor` says to how many), and start the agent again"
+            "Gateway {gateway}: {inline_backends} backends have no file for their endpoints, so a change of them costs Envoy more and opens new connections; those that change most have files, {MOST_ENDPOINT_FILES} at most, or fewer where fs.inotify.max_user_instances is low (`sesame-agent doctor` says to what to raise it; start the agent again then)"
         )
     })
 }

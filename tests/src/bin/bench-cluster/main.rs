@@ -87,7 +87,7 @@ async fn measure(routes: usize, changes: usize, churn: Duration) -> anyhow::Resu
         stage.endpoint_changes(changes, &mut figures.errors).await?;
     (figures.agent_mib, _) = stage.agent_mib()?;
     eprintln!("  churn");
-    let churned = stage.churn(churn, &mut figures.errors).await?;
+    let churned = stage.churn(churn, &mut figures.errors)?;
     figures.route_change_in_churn = churned.route_change;
     figures.endpoint_change_in_churn = churned.endpoint_change;
     figures.controller_churn_cpu_percent = churned.controller_cpu_percent;

@@ -19,7 +19,7 @@ use sesame_tests::reports::allow_hosts;
 use super::client::Client;
 use super::figures::Settled;
 use super::objects;
-use super::times::{Times, pick};
+use super::times::{Times, come_alone, pick};
 
 /// Number of requests to the API server that are under way at once while objects are made.
 const AT_ONCE: usize = 16;
@@ -216,6 +216,7 @@ impl Stage {
         let mut client = self.client();
         let mut samples = Vec::new();
         for change in 0..changes {
+            let started = Instant::now();
             let route = pick(change, self.routes);
             let revision = format!("r{change}");
             samples.push(
@@ -223,6 +224,7 @@ impl Stage {
                     .await?,
             );
             self.pause().await;
+            tokio::task::block_in_place(|| come_alone(started));
         }
         let writes = self.writes().await - before;
         Ok((Times::of(samples), per(writes, changes)))
@@ -237,6 +239,7 @@ impl Stage {
         let mut client = self.client();
         let mut samples = Vec::new();
         for change in 0..changes {
+            let started = Instant::now();
             let route = pick(change, self.routes);
             let backend = &self.backends[1];
             samples.push(
@@ -244,6 +247,7 @@ impl Stage {
                     .await?,
             );
             self.pause().await;
+            tokio::task::block_in_place(|| come_alone(started));
         }
         let writes = self.writes().await - before;
         Ok((Times::of(samples), per(writes, changes)))
@@ -251,11 +255,7 @@ impl Stage {
 
     /// Two changes of routes and a hundred of endpoints each second. A third of the routes change their rules, a third their
     /// endpoints, and a third their endpoints under observation.
-    pub(crate) async fn churn(
-        &self,
-        time: Duration,
-        errors: &mut usize,
-    ) -> anyhow::Result<Churned> {
+    pub(crate) fn churn(&self, time: Duration, errors: &mut usize) -> anyhow::Result<Churned> {
         let third = (self.routes / 3).max(1);
         let envoy = self.envoy_pid()?;
         let agent = self.agent_pid()?;

@@ -1,6 +1,5 @@
 //! Changes that never end: two of routes and a hundred of endpoints each second, and what they cost.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,7 @@ use serde::Serialize;
 
 use super::client::Client;
 use super::host::Host;
-use super::manifests;
+use super::manifests::{self, Manifests};
 use super::times::{Times, pick};
 
 /// Time between two changes of routes.
@@ -45,11 +44,10 @@ pub(crate) fn measure(
     ports: [u16; 2],
     lasting: Duration,
 ) -> anyhow::Result<Churn> {
-    let manifests = host.manifests().to_owned();
-    let manifests = manifests.as_path();
+    let manifests = &host.manifests().clone();
     let third = (routes / 3).max(1);
     for route in 0..routes {
-        manifests::write_app(manifests, route, ports[0], REVISION)?;
+        manifests.write_app(route, ports[0], REVISION)?;
     }
     Client::new(host.address()).wait_for(
         &manifests::hostname(routes - 1),
@@ -76,7 +74,7 @@ pub(crate) fn measure(
                     );
                 let (backend, port) = [("b", ports[1]), ("a", ports[0])][change % 2];
                 samples.note(|| {
-                    manifests::write_app(manifests, route.min(routes - 1), port, REVISION)?;
+                    manifests.write_app(route.min(routes - 1), port, REVISION)?;
                     client.wait_for(
                         &manifests::hostname(route.min(routes - 1)),
                         SERVED,
@@ -134,7 +132,7 @@ impl Samples {
 
 /// Changes one route after the other until the time is over.
 fn change_routes(
-    manifests: &Path,
+    manifests: &Manifests,
     client: &mut Client,
     third: usize,
     port: u16,
@@ -148,7 +146,7 @@ fn change_routes(
         let revision = format!("churn{change}");
         let next = Instant::now() + ROUTE_CHANGES;
         samples.note(|| {
-            manifests::write_app(manifests, route, port, &revision)?;
+            manifests.write_app(route, port, &revision)?;
             client.wait_for(&manifests::hostname(route), SERVED, |answer| {
                 answer.revision == revision
             })
@@ -160,7 +158,7 @@ fn change_routes(
 
 /// Changes endpoints of the second third until it is told to end.
 fn storm(
-    manifests: &Path,
+    manifests: &Manifests,
     third: usize,
     ports: [u16; 2],
     ended: &AtomicBool,
@@ -174,7 +172,7 @@ fn storm(
         }
         // There and back by rounds, so that every change is one.
         let port = ports[(change / third + 1) % 2];
-        manifests::write_app(manifests, third + change % third, port, REVISION)?;
+        manifests.write_app(third + change % third, port, REVISION)?;
         written.fetch_add(1, Ordering::Relaxed);
         due += ENDPOINT_CHANGES;
         std::thread::sleep(due.saturating_sub(began.elapsed()));

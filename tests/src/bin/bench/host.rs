@@ -7,22 +7,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use sesame_agent::envoy::Admin;
+use sesame_render::layout::XdsLayout;
 use sesame_tests::processes::{cpu_seconds, main_thread_seconds, memory_mib};
 
 use super::client::Client;
+use super::manifests::{Manifests, Shape};
 
 pub(crate) struct Host {
     root: tempfile::TempDir,
+    manifests: Manifests,
     port: u16,
     agent: Option<Child>,
     envoy_pid: Option<i32>,
+    /// Admin socket of the Envoy that served last.
+    admin: Option<PathBuf>,
 }
 
 impl Host {
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new(shape: Shape) -> anyhow::Result<Self> {
         // On tmpfs where there is one, as /run is.
         let base = if Path::new("/dev/shm").is_dir() {
             "/dev/shm"
@@ -30,19 +37,21 @@ impl Host {
             "/tmp"
         };
         let root = tempfile::Builder::new().prefix("sb").tempdir_in(base)?;
-        std::fs::create_dir(root.path().join("m"))?;
+        let manifests = root.path().join("m");
+        std::fs::create_dir(&manifests)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         Ok(Self {
+            manifests: Manifests::new(&manifests, shape),
             root,
             port,
             agent: None,
             envoy_pid: None,
+            admin: None,
         })
     }
 
-    pub(crate) fn manifests(&self) -> &Path {
-        // A TempDir's path with one more component, kept simple for the callers.
-        Box::leak(self.root.path().join("m").into_boxed_path())
+    pub(crate) fn manifests(&self) -> &Manifests {
+        &self.manifests
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -59,17 +68,14 @@ impl Host {
 
     /// Starts the agent with more arguments.
     pub(crate) fn start_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
-        let binary = std::env::current_exe()?
-            .parent()
-            .context("no directory")?
-            .join("sesame-agent");
+        let binary = agent_program()?;
         let log = std::fs::File::create(self.root.path().join("agent.log"))?;
         let child = Command::new(&binary)
             .args(["run", "--allow-local-endpoints", "--address", "127.0.0.1"])
             .arg("--port-map")
             .arg(format!("80:{}", self.port))
             .arg("--manifests")
-            .arg(self.manifests())
+            .arg(self.manifests.dir())
             .arg("--state-dir")
             .arg(self.root.path().join("s"))
             .arg("--runtime-dir")
@@ -95,11 +101,12 @@ impl Host {
         while Instant::now() < deadline {
             match self.report() {
                 Ok(report) => {
-                    let gateway = &report["gateways"][0];
+                    let gateway = measured(&report);
                     if gateway["state"] == "Serving" && gateway["wanted"] == gateway["applied"] {
                         self.envoy_pid = gateway["envoy"]["pid"]
                             .as_i64()
                             .and_then(|pid| pid.try_into().ok());
+                        self.admin = gateway["envoy"]["admin"].as_str().map(PathBuf::from);
                         return Ok(());
                     }
                     last = report.to_string();
@@ -113,7 +120,7 @@ impl Host {
 
     fn gateway_dir(&self) -> anyhow::Result<PathBuf> {
         let report = self.report()?;
-        let admin = report["gateways"][0]["envoy"]["admin"]
+        let admin = measured(&report)["envoy"]["admin"]
             .as_str()
             .context("no admin socket")?;
         Ok(Path::new(admin)
@@ -122,16 +129,18 @@ impl Host {
             .to_owned())
     }
 
-    fn layout(&self) -> anyhow::Result<sesame_render::layout::XdsLayout> {
-        let dirs = std::fs::read_dir(self.runtime().join("gateways"))?;
-        let dir = dirs.flatten().next().context("no Gateway")?;
-        Ok(sesame_render::layout::XdsLayout::new(
-            dir.path().join("xds"),
-        ))
+    fn layout(&self) -> anyhow::Result<XdsLayout> {
+        Ok(XdsLayout::new(self.gateway_dir()?.join("xds")))
     }
 
-    pub(crate) fn has_endpoint_file(&self, set: &str) -> bool {
-        self.layout().is_ok_and(|layout| layout.eds(set).exists())
+    /// Returns the names of these endpoint sets that have files.
+    pub(crate) fn with_endpoint_files(&self, sets: &[String]) -> anyhow::Result<Vec<bool>> {
+        let layout = self.layout()?;
+        Ok(sets.iter().map(|set| layout.eds(set).exists()).collect())
+    }
+
+    pub(crate) fn clusters_file(&self) -> anyhow::Result<PathBuf> {
+        Ok(self.layout()?.cds())
     }
 
     pub(crate) fn route_table_file(&self) -> anyhow::Result<PathBuf> {
@@ -206,6 +215,74 @@ impl Host {
         Ok(())
     }
 
+    /// Has the agent replace its Envoy, and waits until it has.
+    pub(crate) fn replace_envoy(&self, strategy: &str) -> anyhow::Result<()> {
+        let replaced = Command::new(agent_program()?)
+            .args(["restart", "--strategy", strategy, "--runtime-dir"])
+            .arg(self.runtime())
+            .arg("--gateway")
+            .arg(format!("bench/{}", Manifests::gateway()))
+            .output()?;
+        let words = String::from_utf8_lossy(&replaced.stderr);
+        ensure!(replaced.status.success(), "{strategy}: {words}");
+        Ok(())
+    }
+
+    /// Waits until the Envoys that were replaced have ended.
+    pub(crate) fn wait_alone(&mut self, within: Duration) -> anyhow::Result<()> {
+        let runtime = self.runtime();
+        let is_of_here = |process: &Path| {
+            std::fs::read(process.join("cmdline")).is_ok_and(|line| {
+                let line = String::from_utf8_lossy(&line);
+                line.contains("--restart-epoch") && line.contains(&*runtime.to_string_lossy())
+            })
+        };
+        let deadline = Instant::now() + within;
+        loop {
+            let processes = std::fs::read_dir("/proc")?.flatten();
+            let envoys = processes.filter(|process| is_of_here(&process.path()));
+            if envoys.count() <= self.manifests.gateways() {
+                return self.wait_serving(within);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "an Envoy that was replaced does not end"
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Kills the Envoy; the agent goes on.
+    pub(crate) fn kill_envoy(&mut self) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(self.envoy_pid.take().context("no Envoy")?);
+        Ok(kill(pid, Signal::SIGKILL)?)
+    }
+
+    /// Waits until Envoy has a cluster, or has it no more.
+    pub(crate) fn wait_cluster(
+        &self,
+        name: &str,
+        there: bool,
+        within: Duration,
+    ) -> anyhow::Result<()> {
+        let admin = self.admin.as_ref().context("the agent never served")?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let deadline = Instant::now() + within;
+        let filter = format!("^{name}$");
+        runtime.block_on(async {
+            let admin = Admin::new(admin);
+            while Instant::now() < deadline {
+                if admin.endpoints(&filter).await?.is_empty() != there {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            bail!("{name} is not as wanted within {within:?}")
+        })
+    }
+
     pub(crate) fn kill_all(&mut self) -> anyhow::Result<()> {
         self.kill_agent()?;
         if let Some(pid) = self.envoy_pid.take() {
@@ -256,10 +333,25 @@ impl Drop for Host {
     }
 }
 
+fn agent_program() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    Ok(own.parent().context("no directory")?.join("sesame-agent"))
+}
+
+/// Returns the report of the Gateway that is measured.
+fn measured(report: &Value) -> &Value {
+    let name = format!("bench/{}", Manifests::gateway());
+    let gateways = report["gateways"].as_array();
+    let mut gateways = gateways.into_iter().flatten();
+    gateways
+        .find(|it| it["gateway"] == name.as_str())
+        .unwrap_or(&Value::Null)
+}
+
 fn kill_and_wait(pid: i32) -> anyhow::Result<()> {
-    let pid = nix::unistd::Pid::from_raw(pid);
-    if nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).is_ok() {
-        let deadline = Instant::now() + Duration::from_secs(10);
+    let pid = Pid::from_raw(pid);
+    if kill(pid, Signal::SIGKILL).is_ok() {
+        let deadline = Instant::now() + Duration::from_secs(60);
         // Until every thread is gone: while one is left, the inotify instances still count.
         while std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
             || std::fs::read_to_string(format!("/proc/{pid}/stat"))

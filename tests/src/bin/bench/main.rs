@@ -7,9 +7,11 @@
 mod churn;
 mod client;
 mod host;
+mod life;
 mod manifests;
 mod pure;
 mod requests;
+mod switches;
 mod table;
 mod times;
 
@@ -22,7 +24,10 @@ use serde::Serialize;
 use churn::Churn;
 use client::{Backend, Client};
 use host::Host;
+use life::Life;
+use manifests::Shape;
 use requests::RequestCost;
+use switches::{ClusterLists, Switches};
 use times::{Times, pick};
 
 /// Measures Sesame on this machine.
@@ -31,6 +36,15 @@ struct Args {
     /// Number of HTTPRoutes; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 5000, 10_000])]
     routes: Vec<usize>,
+    /// Number of Gateways that share the routes; each has an Envoy of its own, and the changes are those of the first.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    gateways: u16,
+    /// Number of endpoints of each Service.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..255))]
+    endpoints: u8,
+    /// Number of ListenerSets, each with a listener for one of the first routes.
+    #[arg(long, default_value_t = 0)]
+    listener_sets: usize,
     /// Number of changes of each sort.
     #[arg(long, default_value_t = 60)]
     changes: usize,
@@ -52,8 +66,12 @@ struct Figures {
     route_change: Times,
     route_floor: Times,
     ratio: f64,
+    switches: Switches,
+    /// Number of Services whose endpoints are in files, of all.
+    endpoint_files: usize,
     endpoint_change_by_file: Option<Times>,
     endpoint_change_inline: Option<Times>,
+    life: Life,
     cold_start_ms: f64,
     envoy_alone_cold_start_ms: f64,
     resolve_ms: f64,
@@ -93,13 +111,20 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
     let changes = args.changes;
     let backends = [Backend::start("a")?, Backend::start("b")?];
     let ports = [backends[0].port(), backends[1].port()];
-    let mut host = Host::new()?;
-    manifests::write_all(host.manifests(), routes, ports[0])?;
+    let shape = Shape {
+        routes,
+        gateways: args.gateways.into(),
+        endpoints: args.endpoints,
+        listener_sets: args.listener_sets,
+    };
+    let mut host = Host::new(shape)?;
+    host.manifests().write_all(ports[0])?;
     let mut figures = Figures {
         routes,
         ..Figures::default()
     };
     let pure = pure::measure(host.manifests(), routes, ports[0])?;
+    let routes = shape.measured();
     figures.resolve_ms = pure.resolve;
     figures.resolve_route_ms = pure.route;
     figures.resolve_endpoints_ms = pure.endpoints;
@@ -111,7 +136,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
     eprintln!("  first start");
     host.start()?;
     let mut client = Client::new(host.address());
-    client.wait_for("h0.bench.example.com", Duration::from_secs(120), |answer| {
+    client.wait_for("h0.bench.example.com", Duration::from_secs(300), |answer| {
         answer.status == 200
     })?;
     client.wait_for(
@@ -127,7 +152,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         let route = pick(change, routes);
         let revision = format!("r{change}");
         let started = Instant::now();
-        manifests::write_app(host.manifests(), route, ports[0], &revision)?;
+        host.manifests().write_app(route, ports[0], &revision)?;
         figures.errors += client.wait_for(
             &manifests::hostname(route),
             Duration::from_secs(30),
@@ -135,12 +160,15 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         )?;
         samples.push(started.elapsed());
         host.wait_serving(Duration::from_secs(30))?;
+        times::come_alone(started);
     }
     figures.route_change = Times::of(samples);
 
     eprintln!("  endpoint changes");
-    let (by_file, inline): (Vec<_>, Vec<_>) =
-        (0..routes).partition(|route| host.has_endpoint_file(&manifests::endpoint_set(*route)));
+    let sets: Vec<String> = (0..routes).map(manifests::endpoint_set).collect();
+    let has_file = host.with_endpoint_files(&sets)?;
+    let (by_file, inline): (Vec<_>, Vec<_>) = (0..routes).partition(|route| has_file[*route]);
+    figures.endpoint_files = by_file.len();
     for (list, figure) in [
         (by_file, &mut figures.endpoint_change_by_file),
         (inline, &mut figures.endpoint_change_inline),
@@ -154,7 +182,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
             // There and back, so that every change is one whatever was picked before.
             for (backend, port) in [("b", ports[1]), ("a", ports[0])] {
                 let started = Instant::now();
-                manifests::write_app(host.manifests(), route, port, "endpoints")?;
+                host.manifests().write_app(route, port, "endpoints")?;
                 figures.errors += client.wait_for(
                     &manifests::hostname(route),
                     Duration::from_secs(30),
@@ -162,10 +190,15 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
                 )?;
                 samples.push(started.elapsed());
                 host.wait_serving(Duration::from_secs(30))?;
+                times::come_alone(started);
             }
         }
         *figure = Some(Times::of(samples));
     }
+
+    eprintln!("  changes of backends");
+    let (switch, errors) = switches::measure(&mut host, routes, changes.div_ceil(2), ports)?;
+    figures.errors += errors;
 
     figures.agent_idle_cpu_percent = host.agent_cpu_percent(Duration::from_secs(3))?;
     (figures.agent_rss_mib, figures.agent_peak_mib) = host.agent_memory()?;
@@ -181,12 +214,17 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         figures.churn = Some(churned);
     }
 
-    eprintln!("  floor");
-    let table = host.route_table_file()?;
+    eprintln!("  restarts");
     let hostname = manifests::hostname(0);
+    figures.life = life::measure(&mut host, &hostname)?;
+    figures.errors += figures.life.failed;
+
+    eprintln!("  floor");
+    let lists = ClusterLists::take(&mut host, ports[0])?;
+    let table = host.route_table_file()?;
     let mut variants = Vec::new();
     for revision in ["floor-a", "floor-b"] {
-        manifests::write_app(host.manifests(), 0, ports[0], revision)?;
+        host.manifests().write_switched(0, ports[0], revision)?;
         client.wait_for(&hostname, Duration::from_secs(30), |answer| {
             answer.revision == revision
         })?;
@@ -213,6 +251,13 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
     }
     figures.route_floor = Times::of(samples);
     figures.ratio = figures.route_change.median / figures.route_floor.median.max(0.001);
+    let clusters_floor = lists.floor(&host, changes)?;
+    let floors = clusters_floor.median + figures.route_floor.median;
+    figures.switches = Switches {
+        ratio: switch.median / floors.max(0.001),
+        switch,
+        clusters_floor,
+    };
 
     eprintln!("  cold start");
     figures.envoy_alone_cold_start_ms = host.cold_start_envoy_alone(&hostname)?;

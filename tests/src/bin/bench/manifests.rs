@@ -1,7 +1,7 @@
 //! The manifests that are measured: values, serialised.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -14,105 +14,212 @@ pub(crate) fn endpoint_set(route: usize) -> String {
     format!("Service/bench/s{route}/80")
 }
 
-pub(crate) fn write_all(dir: &Path, routes: usize, port: u16) -> anyhow::Result<()> {
-    // Nothing listens there, and nothing is sent there.
-    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-    write_access_log(dir, &json!({}), nobody)?;
-    write(
-        dir,
-        "gateway.yaml",
-        &[
-            json!({
-                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-                "metadata": {"name": "sesame"},
-                "spec": {"controllerName": "projectsesame.io/gateway-controller"},
-            }),
-            json!({
+/// The set of a Service that is there only while its route has changed its backend.
+pub(crate) fn switched_set(route: usize) -> String {
+    format!("Service/bench/t{route}/80")
+}
+
+/// Number of the objects that are measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) routes: usize,
+    /// Number of Gateways that share the routes.
+    pub(crate) gateways: usize,
+    /// Number of endpoints of each Service.
+    pub(crate) endpoints: u8,
+    /// Number of ListenerSets, of which each has a listener for one route.
+    pub(crate) listener_sets: usize,
+}
+
+impl Shape {
+    /// Returns the number of routes of the first Gateway, which is the one whose changes are measured.
+    pub(crate) fn measured(self) -> usize {
+        (self.routes / self.gateways).max(1)
+    }
+
+    /// Returns the Gateway of a route.
+    fn gateway(self, route: usize) -> usize {
+        (route / self.measured()).min(self.gateways - 1)
+    }
+}
+
+/// The manifests, in a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifests {
+    dir: PathBuf,
+    shape: Shape,
+}
+
+fn gateway_name(gateway: usize) -> String {
+    format!("bench{gateway:03}")
+}
+
+impl Manifests {
+    pub(crate) fn new(dir: &Path, shape: Shape) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            shape,
+        }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the number of Gateways.
+    pub(crate) fn gateways(&self) -> usize {
+        self.shape.gateways
+    }
+
+    /// Returns the name of the Gateway that is measured.
+    pub(crate) fn gateway() -> String {
+        gateway_name(0)
+    }
+
+    pub(crate) fn write_all(&self, port: u16) -> anyhow::Result<()> {
+        // Nothing listens there, and nothing is sent there.
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+        self.write_access_log(&json!({}), nobody)?;
+        let class = json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": "sesame"},
+            "spec": {"controllerName": "projectsesame.io/gateway-controller"},
+        });
+        write(&self.dir, "class.yaml", &[class])?;
+        for gateway in 0..self.shape.gateways {
+            let documents = [json!({
                 "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
-                "metadata": {"name": "bench", "namespace": "bench"},
+                "metadata": {"name": gateway_name(gateway), "namespace": "bench"},
                 "spec": {
                     "gatewayClassName": "sesame",
                     "infrastructure": {"parametersRef": {
                         "group": "projectsesame.io", "kind": "SesameConfiguration", "name": "logs",
                     }},
-                    "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+                    "allowedListeners": {"namespaces": {"from": "Same"}},
+                    // All on one address, so each on its own port.
+                    "listeners": [{
+                        "name": "http", "port": if gateway == 0 { 80 } else { 20_000 + gateway },
+                        "protocol": "HTTP",
+                    }],
+                },
+            })];
+            write(&self.dir, &format!("gateway{gateway}.yaml"), &documents)?;
+        }
+        for set in 0..self.shape.listener_sets {
+            let documents = [json!({
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
+                "metadata": {"name": format!("l{set}"), "namespace": "bench"},
+                "spec": {
+                    "parentRef": {"name": gateway_name(0)},
+                    "listeners": [{
+                        "name": "http", "port": 80, "protocol": "HTTP", "hostname": hostname(set),
+                    }],
+                },
+            })];
+            write(&self.dir, &format!("listeners{set}.yaml"), &documents)?;
+        }
+        for route in 0..self.shape.routes {
+            self.write_app(route, port, "first")?;
+        }
+        Ok(())
+    }
+
+    /// Sets the access log of the Gateways, and the Service `collector` at this address.
+    pub(crate) fn write_access_log(
+        &self,
+        access_log: &Value,
+        collector: SocketAddr,
+    ) -> anyhow::Result<()> {
+        let documents = [
+            json!({
+                "apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
+                "metadata": {"name": "logs", "namespace": "bench"},
+                "spec": {"accessLog": access_log},
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "collector", "namespace": "bench"},
+                "spec": {"ports": [{"port": 80}]},
+            }),
+            json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {
+                    "name": "collector-1", "namespace": "bench",
+                    "labels": {"kubernetes.io/service-name": "collector"},
+                },
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": [collector.ip().to_string()]}],
+                "ports": [{"port": collector.port()}],
+            }),
+        ];
+        write(&self.dir, "logs.yaml", &documents)
+    }
+
+    /// Writes the file of an application: its Service, its endpoints and its route.
+    pub(crate) fn write_app(&self, route: usize, port: u16, revision: &str) -> anyhow::Result<()> {
+        self.write_app_of(&format!("s{route}"), route, port, revision)
+    }
+
+    /// Writes it with another Service than usual.
+    pub(crate) fn write_switched(
+        &self,
+        route: usize,
+        port: u16,
+        revision: &str,
+    ) -> anyhow::Result<()> {
+        self.write_app_of(&format!("t{route}"), route, port, revision)
+    }
+
+    fn write_app_of(
+        &self,
+        service: &str,
+        route: usize,
+        port: u16,
+        revision: &str,
+    ) -> anyhow::Result<()> {
+        let endpoints = 1..=self.shape.endpoints;
+        let endpoints: Vec<Value> = endpoints
+            .map(|number| json!({"addresses": [format!("127.0.0.{number}")]}))
+            .collect();
+        let parent = if route < self.shape.listener_sets {
+            json!({"kind": "ListenerSet", "name": format!("l{route}")})
+        } else {
+            json!({"name": gateway_name(self.shape.gateway(route))})
+        };
+        let documents = [
+            json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": service, "namespace": "bench"},
+                "spec": {"ports": [{"port": 80}]},
+            }),
+            json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {
+                    "name": format!("{service}-1"), "namespace": "bench",
+                    "labels": {"kubernetes.io/service-name": service},
+                },
+                "addressType": "IPv4",
+                "endpoints": endpoints,
+                "ports": [{"port": port}],
+            }),
+            json!({
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+                "metadata": {"name": format!("r{route}"), "namespace": "bench"},
+                "spec": {
+                    "parentRefs": [parent],
+                    "hostnames": [hostname(route)],
+                    "rules": [{
+                        "filters": [{
+                            "type": "ResponseHeaderModifier",
+                            "responseHeaderModifier": {"set": [{"name": "x-revision", "value": revision}]},
+                        }],
+                        "backendRefs": [{"name": service, "port": 80}],
+                    }],
                 },
             }),
-        ],
-    )?;
-    for route in 0..routes {
-        write_app(dir, route, port, "first")?;
+        ];
+        write(&self.dir, &format!("app{route}.yaml"), &documents)
     }
-    Ok(())
-}
-
-/// Sets the access log of the Gateway, and the Service `collector` at this address.
-pub(crate) fn write_access_log(
-    dir: &Path,
-    access_log: &Value,
-    collector: SocketAddr,
-) -> anyhow::Result<()> {
-    let documents = [
-        json!({
-            "apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
-            "metadata": {"name": "logs", "namespace": "bench"},
-            "spec": {"accessLog": access_log},
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": "collector", "namespace": "bench"},
-            "spec": {"ports": [{"port": 80}]},
-        }),
-        json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {
-                "name": "collector-1", "namespace": "bench",
-                "labels": {"kubernetes.io/service-name": "collector"},
-            },
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": [collector.ip().to_string()]}],
-            "ports": [{"port": collector.port()}],
-        }),
-    ];
-    write(dir, "logs.yaml", &documents)
-}
-
-/// One file for each application: its Service, its endpoints and its route.
-pub(crate) fn write_app(dir: &Path, route: usize, port: u16, revision: &str) -> anyhow::Result<()> {
-    let service = format!("s{route}");
-    let documents = [
-        json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": service, "namespace": "bench"},
-            "spec": {"ports": [{"port": 80}]},
-        }),
-        json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {
-                "name": format!("s{route}-1"), "namespace": "bench",
-                "labels": {"kubernetes.io/service-name": service},
-            },
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": ["127.0.0.1"]}],
-            "ports": [{"port": port}],
-        }),
-        json!({
-            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
-            "metadata": {"name": format!("r{route}"), "namespace": "bench"},
-            "spec": {
-                "parentRefs": [{"name": "bench"}],
-                "hostnames": [hostname(route)],
-                "rules": [{
-                    "filters": [{
-                        "type": "ResponseHeaderModifier",
-                        "responseHeaderModifier": {"set": [{"name": "x-revision", "value": revision}]},
-                    }],
-                    "backendRefs": [{"name": service, "port": 80}],
-                }],
-            },
-        }),
-    ];
-    write(dir, &format!("app{route}.yaml"), &documents)
 }
 
 /// Writes beside and renames, as careful tools do.

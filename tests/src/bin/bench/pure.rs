@@ -1,6 +1,5 @@
 //! `resolve` and `render` alone, in this process, on one core.
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
@@ -11,7 +10,7 @@ use sesame_gateway_api::resolve::{Options, Resolver};
 use sesame_gateway_api::world::{Kind, World};
 use sesame_render::layout::XdsLayout;
 
-use super::manifests::write_app;
+use super::manifests::Manifests as Written;
 use super::times::{Times, pick};
 
 const RUNS: usize = 15;
@@ -29,8 +28,8 @@ pub(crate) struct Pure {
 }
 
 /// Measures the manifests of this many routes; they are what they were afterwards.
-pub(crate) fn measure(directory: &Path, routes: usize, port: u16) -> anyhow::Result<Pure> {
-    let mut manifests = Manifests::new(directory, LastGood::none());
+pub(crate) fn measure(written: &Written, routes: usize, port: u16) -> anyhow::Result<Pure> {
+    let mut manifests = Manifests::new(written.dir(), LastGood::none());
     manifests.scan();
     let options = Options {
         allow_local_endpoints: true,
@@ -83,12 +82,12 @@ pub(crate) fn measure(directory: &Path, routes: usize, port: u16) -> anyhow::Res
             (Kind::EndpointSlice, port ^ 1, "changed", &mut of_endpoints),
         ] {
             let before = manifests.world().clone();
-            write_app(directory, app, port, revision)?;
+            written.write_app(app, port, revision)?;
             let scan = manifests.scan();
             ensure!(scan.changed.iter().all(|key| key.kind == kind));
             times.push(changed(&before, manifests.world(), &scan.changed)?);
         }
-        write_app(directory, app, port, "first")?;
+        written.write_app(app, port, "first")?;
         manifests.scan();
     }
     Ok(Pure {

@@ -8,7 +8,6 @@ use sesame_tests::collecting::Collecting;
 
 use super::client::Client;
 use super::host::Host;
-use super::manifests;
 
 /// Number of requests of a round, one after the other.
 const REQUESTS: u32 = 10_000;
@@ -66,7 +65,7 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Request
     for _ in 0..ROUNDS {
         for ((flag, access_log), least) in kinds.iter().zip(&mut least) {
             let collector = collecting.address();
-            manifests::write_access_log(host.manifests(), access_log, collector)?;
+            host.manifests().write_access_log(access_log, collector)?;
             *least = least.min(cost(host, hostname, flag)?);
         }
     }

@@ -29,6 +29,18 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
         Times::cell(&f.route_floor)
     })?;
     row("  ratio of the medians", &|f| format!("{:.2}", f.ratio))?;
+    row("a route changes its backend, ms", &|f| {
+        f.switches.switch.cell()
+    })?;
+    row("  floor of its list of clusters", &|f| {
+        f.switches.clusters_floor.cell()
+    })?;
+    row("  ratio to both floors together", &|f| {
+        format!("{:.2}", f.switches.ratio)
+    })?;
+    row("Services whose endpoints are in files", &|f| {
+        f.endpoint_files.to_string()
+    })?;
     row("endpoint change by file, ms", &|f| {
         maybe(&f.endpoint_change_by_file)
     })?;
@@ -57,6 +69,18 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     })?;
     row("  floor: Envoy alone on the same files", &|f| {
         format!("{:.0}", f.envoy_alone_cold_start_ms)
+    })?;
+    row("the agent restarts beside Envoy, ms", &|f| {
+        format!("{:.0}", f.life.agent_restart_ms)
+    })?;
+    row("Envoy is killed: first response, ms", &|f| {
+        format!("{:.0}", f.life.envoy_killed_ms)
+    })?;
+    row("Envoy is replaced, hot / by handover, ms", &|f| {
+        format!("{:.0} / {:.0}", f.life.hot_restart_ms, f.life.handover_ms)
+    })?;
+    row("  requests meanwhile / failed", &|f| {
+        format!("{} / {}", f.life.requests, f.life.failed)
     })?;
     row("resolve everything, ms", &|f| {
         format!("{:.2}", f.resolve_ms)

@@ -1,6 +1,6 @@
 //! Distributions of times: what both benchmarks measure.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -45,4 +45,10 @@ impl Times {
 /// Walks over all of a list in strides, the same in every run.
 pub(crate) fn pick(change: usize, length: usize) -> usize {
     (change * 7919) % length
+}
+
+/// Waits after a change until the next one is one that comes alone: changes in a row wait for each other, so that an Envoy spends
+/// a quarter of its time on them.
+pub(crate) fn come_alone(since: Instant) {
+    std::thread::sleep(since.elapsed() * 4);
 }

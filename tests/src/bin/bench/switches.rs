@@ -1,0 +1,120 @@
+//! Routes that change their backend to one that Envoy does not have yet: clusters first, then their table.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use serde::Serialize;
+
+use super::client::Client;
+use super::host::Host;
+use super::manifests;
+use super::times::{Times, come_alone, pick};
+
+/// Limit for one change to be served.
+const SERVED: Duration = Duration::from_secs(60);
+/// Limit for what nothing uses to be removed.
+const REMOVED: Duration = Duration::from_secs(30);
+
+/// Times of the changes, and of the two files that they consist of, renamed by hand.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Switches {
+    pub(crate) switch: Times,
+    /// List of clusters; that of a table is the floor of a route change.
+    pub(crate) clusters_floor: Times,
+    /// Median of a switch through both medians.
+    pub(crate) ratio: f64,
+}
+
+/// Measures that many changes, there and back. Returns them with the number of answers that were 5xx.
+pub(crate) fn measure(
+    host: &mut Host,
+    routes: usize,
+    changes: usize,
+    ports: [u16; 2],
+) -> anyhow::Result<(Times, usize)> {
+    let manifests = host.manifests().clone();
+    let mut client = Client::new(host.address());
+    let (mut samples, mut errors) = (Vec::new(), 0);
+    for change in 0..changes {
+        let route = pick(change, routes);
+        for (body, port) in [("b", ports[1]), ("a", ports[0])] {
+            let started = Instant::now();
+            if body == "b" {
+                manifests.write_switched(route, port, "switch")?;
+            } else {
+                manifests.write_app(route, port, "switch")?;
+            }
+            let hostname = manifests::hostname(route);
+            errors += client.wait_for(&hostname, SERVED, |answer| answer.body == body)?;
+            samples.push(started.elapsed());
+            host.wait_serving(SERVED)?;
+            come_alone(started);
+        }
+    }
+    Ok((Times::of(samples), errors))
+}
+
+/// The list of clusters, with and without that of a route.
+pub(crate) struct ClusterLists {
+    file: PathBuf,
+    cluster: String,
+    without: Vec<u8>,
+    with: Vec<u8>,
+}
+
+impl ClusterLists {
+    /// Has route 0 change its backend for good, and takes the list from before and after.
+    pub(crate) fn take(host: &mut Host, port: u16) -> anyhow::Result<Self> {
+        let file = host.clusters_file()?;
+        let without = std::fs::read(&file)?;
+        host.manifests()
+            .clone()
+            .write_switched(0, port, "switched")?;
+        let is_switched = |answer: &super::client::Answer| answer.revision == "switched";
+        Client::new(host.address()).wait_for(&manifests::hostname(0), SERVED, is_switched)?;
+        host.wait_serving(SERVED)?;
+        let unused = manifests::endpoint_set(0);
+        let deadline = Instant::now() + REMOVED;
+        let with = loop {
+            let with = std::fs::read(&file)?;
+            if !contains(&with, &unused) {
+                break with;
+            }
+            ensure!(Instant::now() < deadline, "{unused} is never removed");
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        Ok(Self {
+            file,
+            cluster: manifests::switched_set(0),
+            without,
+            with,
+        })
+    }
+
+    /// Renames them by turns under an Envoy without an agent, which has the cluster before and after.
+    pub(crate) fn floor(&self, host: &Host, changes: usize) -> anyhow::Result<Times> {
+        let mut samples = Vec::new();
+        for _ in 0..changes.div_ceil(2) {
+            for (bytes, there) in [(&self.without, false), (&self.with, true)] {
+                let staged = self.staged(host, bytes)?;
+                let started = Instant::now();
+                std::fs::rename(&staged, &self.file)?;
+                host.wait_cluster(&self.cluster, there, SERVED)?;
+                samples.push(started.elapsed());
+            }
+        }
+        Ok(Times::of(samples))
+    }
+
+    fn staged(&self, host: &Host, bytes: &[u8]) -> anyhow::Result<PathBuf> {
+        let staged: &Path = &self.file.with_extension("bench");
+        std::fs::write(staged, bytes)?;
+        host.stage(staged)
+    }
+}
+
+fn contains(bytes: &[u8], name: &str) -> bool {
+    let mut windows = bytes.windows(name.len());
+    windows.any(|window| window == name.as_bytes())
+}
