@@ -1,4 +1,4 @@
-//! What waits of a change, and what of it may go ahead of the rest: endpoints of clusters that stay as they are, and route tables
+//! Parts of a change that wait, and those that may go ahead of the rest: endpoints of clusters that stay as they are, and route tables
 //! where no more than inline endpoints is to change beside them.
 //!
 //! Pure. Must never bring a cluster endpoints that are meant for another form of it, nor routes to a cluster in another form.
@@ -39,7 +39,11 @@ pub struct Waiting {
 impl Waiting {
     /// Compares what is on disk with what is wanted.
     pub fn of(old: &OnDisk, new: &Rendered) -> Self {
-        let (inline_endpoints, clusters) = changed_clusters(old, &new.clusters);
+        let (inline_endpoints, clusters) = if Arc::ptr_eq(&old.content.clusters, &new.clusters) {
+            (false, false)
+        } else {
+            changed_clusters(old, &new.clusters)
+        };
         let (endpoints, _) = changed_files(old, new, XdsKind::Endpoints);
         let (route_tables, other_tables) = changed_files(old, new, XdsKind::RouteTable);
         let changes = |kind| {
@@ -57,6 +61,12 @@ impl Waiting {
                 || !old.unconfirmed.is_empty(),
         }
     }
+}
+
+/// Tells whether these clusters differ from those on disk in more than inline endpoints, so that some of them may have to wait for
+/// something when Envoy takes them.
+pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
+    !old.has_clusters || changed_clusters(old, wanted).1
 }
 
 /// Tells whether files of a kind have another content, and whether some are new or gone.
@@ -77,13 +87,9 @@ fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
 
 /// Tells whether clusters have other inline endpoints, and whether any are different in another way, new or gone. Those that nothing
 /// uses any more do not count.
-fn changed_clusters(old: &OnDisk, wanted: &Arc<[Resource]>) -> (bool, bool) {
-    let before = &old.content.clusters;
-    if Arc::ptr_eq(before, wanted) {
-        return (false, false);
-    }
+fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
     let mut inline = false;
-    for pair in merge(before, &**wanted) {
+    for pair in merge(&old.content.clusters, wanted) {
         match pair {
             EitherOrBoth::Both(before, after) if before.bytes == after.bytes => {}
             EitherOrBoth::Both(before, after) => {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::ahead;
 use super::journal::Files;
 use super::on_disk::{OnDisk, find, resources_mut};
 use super::plan::{Phase, Plan, PlanStep, Write, plan};
@@ -242,6 +243,22 @@ impl Applier {
         Ok(expected)
     }
 
+    /// Tells whether Envoy may have to wait for something before it uses what a step has written.
+    fn may_warm(&self, step: &PlanStep) -> bool {
+        match step.phase {
+            Phase::ListenersUnion => true,
+            Phase::ClustersUnion => {
+                let mut writes = step.writes.iter();
+                writes.any(|write| ahead::may_warm(&self.on_disk, &write.resources))
+            }
+            Phase::Leaves
+            | Phase::RouteTables
+            | Phase::Listeners
+            | Phase::Clusters
+            | Phase::Orphans => false,
+        }
+    }
+
     /// Returns the endpoints by which a written set shows, if there was another one.
     fn shown(&self, write: &Write) -> Option<ShownEndpoints> {
         if write.new || write.subscription.kind != XdsKind::Endpoints {
@@ -289,7 +306,7 @@ impl Applier {
                     return Ok(Err(outcome));
                 }
             }
-            if matches!(step.phase, Phase::ClustersUnion | Phase::ListenersUnion)
+            if self.may_warm(step)
                 && let Err(outcome) = watcher.warm(step.phase, report).await
             {
                 return Ok(Err(outcome));

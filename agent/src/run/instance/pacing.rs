@@ -12,7 +12,9 @@ use crate::apply::Waiting;
 const BURST: Duration = Duration::from_secs(1);
 
 /// Time beyond the share of all queues that is not forgotten.
-const MOST: Duration = Duration::from_secs(2);
+const MAX_DEBT: Duration = Duration::from_secs(2);
+/// Longest pause between two batches of endpoints, whatever they cost: requests go to endpoints that are gone meanwhile.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Shares are counted in millionths.
 const MILLION: u32 = 1_000_000;
 
@@ -46,13 +48,14 @@ impl Queue {
     /// The part of the share that is its own, in percent. Together they are all of it.
     fn percent(self) -> u32 {
         match self {
-            Self::Endpoints | Self::InlineEndpoints => 12,
-            Self::Routes => 76,
+            Self::Endpoints => 8,
+            Self::InlineEndpoints => 22,
+            Self::Routes => 70,
         }
     }
 }
 
-/// What may go now of a change that waits.
+/// Parts of a waiting change that may go now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// All of it.
@@ -136,7 +139,7 @@ impl Pacing {
 
     /// Takes note of what a change of this queue has cost.
     pub(super) fn note(&mut self, queue: Queue, cost: Duration, now: Instant) {
-        self.all.note(cost, MOST + cost, self.share(), now);
+        self.all.note(cost, MAX_DEBT + cost, self.share(), now);
         let share = self.share_of(queue);
         // Nobody waits longer in a queue than for one such change.
         self.debt_of(queue).note(cost, BURST + cost, share, now);
@@ -161,7 +164,7 @@ impl Pacing {
     }
 
     /// Returns the moment at which a change of this queue may go; none if it may go now, because the queue or all of them have spent
-    /// less than their share.
+    /// less than their share, or endpoints have waited long enough.
     fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
         if self.percent >= 100 {
             return None;
@@ -172,7 +175,11 @@ impl Pacing {
             Queue::Routes => self.routes,
         };
         let own = debt.due(self.share_of(queue), now)?;
-        Some(own.min(self.all.due(self.share(), now)?))
+        let due = own.min(self.all.due(self.share(), now)?);
+        if queue == Queue::Routes {
+            return Some(due);
+        }
+        Some(due.min(debt.at + LONGEST_PAUSE)).filter(|due| *due > now)
     }
 
     fn debt_of(&mut self, queue: Queue) -> &mut Debt {
@@ -225,7 +232,7 @@ mod tests {
         cost: Duration,
     }
 
-    /// What became of a stream within a minute.
+    /// Outcome of a stream after a minute.
     #[derive(Clone, Copy, Debug, Default)]
     struct Served {
         spent: Duration,
@@ -360,6 +367,7 @@ mod tests {
             every: MS * 10,
             cost: MS * 57,
         };
+        let (routes_stream, inline_stream) = (routes, inline);
         let [routes, inline] = minute(25, [routes, inline]);
         let spent = routes.spent + inline.spent;
         assert!(
@@ -372,7 +380,13 @@ mod tests {
             "{:?}",
             routes.waited / routes.changes
         );
-        assert!(inline.longest <= MS * 1000, "{:?}", inline.longest);
+        assert!(inline.longest <= MS * 1200, "{:?}", inline.longest);
+        let slow = Stream {
+            cost: MS * 140,
+            ..inline_stream
+        };
+        let [_, slow] = minute(25, [routes_stream, slow]);
+        assert!(slow.longest <= MS * 1400, "{:?}", slow.longest);
     }
 
     #[test]

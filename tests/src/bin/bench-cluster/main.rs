@@ -4,6 +4,7 @@
 //! many HTTPRoutes with a Service each. The *floor* is the same bytes renamed by hand under the same Envoy, in the same
 //! run. The whole runs in a network of its own, because an API server takes no endpoint on the loopback range.
 
+mod churn;
 #[path = "../bench/client.rs"]
 #[allow(dead_code, reason = "shared with the other benchmark")]
 mod client;

@@ -13,7 +13,7 @@ use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
 use sesame_tests::envoy::workspace;
 use sesame_tests::network;
-use sesame_tests::processes::{cpu_seconds, main_thread_seconds, memory_mib};
+use sesame_tests::processes::{cpu_seconds, memory_mib};
 use sesame_tests::reports::allow_hosts;
 
 use super::client::Client;
@@ -24,28 +24,13 @@ use super::times::{Times, come_alone, pick};
 /// Number of requests to the API server that are under way at once while objects are made.
 const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Time between two changes of routes in the churn.
-const ROUTE_CHANGES: Duration = Duration::from_millis(500);
-/// Time between two changes of endpoints in the churn.
-const ENDPOINT_CHANGES: Duration = Duration::from_millis(10);
 
 pub(crate) struct Stage {
     cluster: TestCluster,
-    controller: ControllerUnderTest,
+    pub(super) controller: ControllerUnderTest,
     agent: AgentUnderTest,
-    backends: [Backend; 2],
-    routes: usize,
-}
-
-/// Figures of the churn.
-pub(crate) struct Churned {
-    pub(crate) route_change: Times,
-    pub(crate) endpoint_change: Times,
-    pub(crate) controller_cpu_percent: f64,
-    /// Processor time of the thread of Envoy that takes configuration, in seconds for each minute.
-    pub(crate) envoy_main_cpu: f64,
-    pub(crate) agent_cpu: f64,
-    pub(crate) endpoint_changes_a_second: f64,
+    pub(super) backends: [Backend; 2],
+    pub(super) routes: usize,
 }
 
 impl Stage {
@@ -81,7 +66,7 @@ impl Stage {
         })
     }
 
-    fn client(&self) -> Client {
+    pub(super) fn client(&self) -> Client {
         Client::new(self.agent.address(80))
     }
 
@@ -96,7 +81,7 @@ impl Stage {
             .await
     }
 
-    async fn merge(&self, path: &str, change: &Value) -> anyhow::Result<()> {
+    pub(super) async fn merge(&self, path: &str, change: &Value) -> anyhow::Result<()> {
         let merged = self.cluster.admin().merge(path, change).await;
         merged.context(path.to_owned()).map(drop)
     }
@@ -170,7 +155,7 @@ impl Stage {
     }
 
     /// Changes one route and waits until it is served.
-    async fn route_change(
+    pub(super) async fn route_change(
         &self,
         client: &mut Client,
         route: usize,
@@ -189,7 +174,7 @@ impl Stage {
     }
 
     /// Changes the endpoint of one Service and waits until it is served.
-    async fn endpoint_change(
+    pub(super) async fn endpoint_change(
         &self,
         client: &mut Client,
         route: usize,
@@ -251,83 +236,6 @@ impl Stage {
         }
         let writes = self.writes().await - before;
         Ok((Times::of(samples), per(writes, changes)))
-    }
-
-    /// Two changes of routes and a hundred of endpoints each second. A third of the routes change their rules, a third their
-    /// endpoints, and a third their endpoints under observation.
-    pub(crate) fn churn(&self, time: Duration, errors: &mut usize) -> anyhow::Result<Churned> {
-        let third = (self.routes / 3).max(1);
-        let envoy = self.envoy_pid()?;
-        let agent = self.agent_pid()?;
-        let main_thread = main_thread_seconds(envoy);
-        let agent_cpu = cpu_seconds(agent);
-        let controller_cpu = cpu_seconds(self.controller.pid());
-        let start = Instant::now();
-        let (mut of_routes, mut of_endpoints) = (0, 0);
-        let storm = async {
-            let mut tick = tokio::time::interval(ENDPOINT_CHANGES);
-            let mut changed = 0_usize;
-            while start.elapsed() < time {
-                tick.tick().await;
-                // There and back by rounds, so that every change is one.
-                let backend = &self.backends[changed / third % 2];
-                let change = objects::endpoints(backend.address());
-                let path = objects::slice_path(third + changed % third);
-                self.merge(&path, &change).await?;
-                changed += 1;
-            }
-            anyhow::Ok(changed)
-        };
-        let endpoints = async {
-            let mut client = self.client();
-            let mut samples = Vec::new();
-            while start.elapsed() < time {
-                let change = samples.len();
-                let route = 2 * third + pick(change / 2, self.routes - 2 * third);
-                let backend = &self.backends[change % 2];
-                samples.push(
-                    self.endpoint_change(&mut client, route, backend, &mut of_endpoints)
-                        .await?,
-                );
-            }
-            anyhow::Ok(samples)
-        };
-        let routes = async {
-            let mut client = self.client();
-            let mut samples = Vec::new();
-            let mut tick = tokio::time::interval(ROUTE_CHANGES);
-            while start.elapsed() < time {
-                tick.tick().await;
-                let route = pick(samples.len() + 31, third);
-                let revision = format!("churn{}", samples.len());
-                samples.push(
-                    self.route_change(&mut client, route, &revision, &mut of_routes)
-                        .await?,
-                );
-            }
-            anyhow::Ok(samples)
-        };
-        // A thread for each, because a client that waits for an answer blocks what it runs on.
-        let runtime = tokio::runtime::Handle::current();
-        let (changed, route_samples, endpoint_samples) = tokio::task::block_in_place(|| {
-            std::thread::scope(|scope| {
-                let storm = scope.spawn(|| runtime.block_on(storm));
-                let routes = scope.spawn(|| runtime.block_on(routes));
-                let endpoints = runtime.block_on(endpoints);
-                anyhow::Ok((joined(storm.join())?, joined(routes.join())?, endpoints?))
-            })
-        })?;
-        let took = start.elapsed().as_secs_f64();
-        *errors += of_routes + of_endpoints;
-        Ok(Churned {
-            route_change: Times::of(route_samples),
-            endpoint_change: Times::of(endpoint_samples),
-            controller_cpu_percent: (cpu_seconds(self.controller.pid()) - controller_cpu) / took
-                * 100.0,
-            envoy_main_cpu: (main_thread_seconds(envoy) - main_thread) / took * 60.0,
-            agent_cpu: (cpu_seconds(agent) - agent_cpu) / took * 60.0,
-            endpoint_changes_a_second: count(changed) / took,
-        })
     }
 
     /// The same bytes by hand, under the same Envoy, without an agent.
@@ -396,13 +304,13 @@ impl Stage {
         Ok(memory_mib(self.agent_pid()?))
     }
 
-    fn agent_pid(&self) -> anyhow::Result<u32> {
+    pub(super) fn agent_pid(&self) -> anyhow::Result<u32> {
         let status = self.agent.status().context("the agent's status")?;
         let pid = status["agent"]["pid"].as_u64().context("the agent's pid")?;
         Ok(u32::try_from(pid)?)
     }
 
-    fn envoy_pid(&self) -> anyhow::Result<u32> {
+    pub(super) fn envoy_pid(&self) -> anyhow::Result<u32> {
         let pids = self.agent.envoy_pids();
         Ok(u32::try_from(*pids.first().context("no Envoy")?)?)
     }
@@ -413,15 +321,11 @@ impl Stage {
     }
 }
 
-fn joined<T>(outcome: std::thread::Result<anyhow::Result<T>>) -> anyhow::Result<T> {
-    outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the churn panicked")))
-}
-
 fn per(total: f64, count_of: usize) -> f64 {
     total / count(count_of.max(1))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are small")]
-fn count(number: usize) -> f64 {
+pub(super) fn count(number: usize) -> f64 {
     number as f64
 }

@@ -51,6 +51,9 @@ struct Args {
     /// Seconds of churn at each size; none is measured if 0.
     #[arg(long, default_value_t = 60)]
     churn_seconds: u64,
+    /// Leave out what a request costs, which takes as long as everything else.
+    #[arg(long)]
+    no_requests: bool,
     /// Measure resolution and rendering alone, without a host.
     #[arg(long)]
     pure: bool,
@@ -272,7 +275,9 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
     // Only then is it known which Envoy is to be ended.
     host.wait_serving(Duration::from_secs(60))?;
-    eprintln!("  requests");
-    figures.request_cpu_us = requests::measure(&mut host, &hostname)?;
+    if !args.no_requests {
+        eprintln!("  requests");
+        figures.request_cpu_us = requests::measure(&mut host, &hostname)?;
+    }
     Ok(figures)
 }
