@@ -251,6 +251,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
             answer.revision == *revision
         })?;
         samples.push(started.elapsed());
+        times::come_alone(started);
     }
     figures.route_floor = Times::of(samples);
     figures.ratio = figures.route_change.median / figures.route_floor.median.max(0.001);

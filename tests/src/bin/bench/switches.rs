@@ -102,6 +102,7 @@ impl ClusterLists {
                 std::fs::rename(&staged, &self.file)?;
                 host.wait_cluster(&self.cluster, there, SERVED)?;
                 samples.push(started.elapsed());
+                come_alone(started);
             }
         }
         Ok(Times::of(samples))
