@@ -39,11 +39,7 @@ pub struct Waiting {
 impl Waiting {
     /// Compares what is on disk with what is wanted.
     pub fn of(old: &OnDisk, new: &Rendered) -> Self {
-        let (inline_endpoints, clusters) = if Arc::ptr_eq(&old.content.clusters, &new.clusters) {
-            (false, false)
-        } else {
-            changed_clusters(old, &new.clusters)
-        };
+        let (inline_endpoints, clusters) = changed_clusters(old, &new.clusters);
         let (endpoints, _) = changed_files(old, new, XdsKind::Endpoints);
         let (route_tables, other_tables) = changed_files(old, new, XdsKind::RouteTable);
         let changes = |kind| {
@@ -60,6 +56,11 @@ impl Waiting {
                 || changes(XdsKind::Secret)
                 || !old.unconfirmed.is_empty(),
         }
+    }
+
+    /// Tells whether there are route tables that go ahead of the rest: no more than inline endpoints changes beside them.
+    pub fn route_tables_go_ahead(self) -> bool {
+        self.route_tables && !self.rest
     }
 }
 
@@ -88,6 +89,10 @@ fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
 /// Tells whether clusters have other inline endpoints, and whether any are different in another way, new or gone. Those that nothing
 /// uses any more do not count.
 fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
+    // Thousands that a change has left alone are not compared.
+    if std::ptr::eq(old.content.clusters.as_ref(), wanted) {
+        return (false, false);
+    }
     let mut inline = false;
     for pair in merge(&old.content.clusters, wanted) {
         match pair {
@@ -151,7 +156,7 @@ pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
 
 /// Returns what is on disk, with the newer route tables; none if they have to wait for the rest, or there are none.
 pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Option<Rendered> {
-    (waiting.route_tables && !waiting.rest).then(|| Rendered {
+    waiting.route_tables_go_ahead().then(|| Rendered {
         route_tables: Arc::clone(&new.route_tables),
         shares: new.shares.clone(),
         ..old.content.clone()

@@ -30,6 +30,9 @@ pub(super) enum Queue {
 }
 
 impl Queue {
+    /// All queues, in the order of the enum.
+    const ALL: [Self; 3] = [Self::Endpoints, Self::InlineEndpoints, Self::Routes];
+
     /// Returns the queue of a change as a whole.
     pub(super) fn of(waiting: Waiting) -> Self {
         let Waiting {
@@ -60,12 +63,8 @@ impl Queue {
 pub(super) enum Turn {
     /// All of it.
     All,
-    /// These parts of it; the rest, or more of them, at the moment.
-    Ahead {
-        endpoints: bool,
-        route_tables: bool,
-        next: Instant,
-    },
+    /// That of this queue, if any; the rest, or more of it, at the moment.
+    Ahead { queue: Option<Queue>, next: Instant },
 }
 
 /// Pace of the changes of one Envoy.
@@ -74,9 +73,8 @@ pub(super) struct Pacing {
     /// Percentage of its time that Envoy's main thread spends on changes at most, if they keep coming.
     percent: u8,
     all: Debt,
-    endpoints: Debt,
-    inline_endpoints: Debt,
-    routes: Debt,
+    /// Those of each queue.
+    queues: [Debt; Queue::ALL.len()],
 }
 
 /// Time that was spent beyond a share.
@@ -106,8 +104,7 @@ impl Debt {
     /// Returns the moment at which the next change may go; none if it may go now.
     fn due(self, share: u32, now: Instant) -> Option<Instant> {
         let beyond = self.left(share, now).checked_sub(BURST)?;
-        let pause = beyond.as_secs_f64() * f64::from(MILLION) / f64::from(share);
-        (!beyond.is_zero()).then(|| now + Duration::from_secs_f64(pause))
+        (!beyond.is_zero()).then(|| now + beyond * MILLION / share)
     }
 }
 
@@ -121,18 +118,16 @@ impl Pacing {
         Self {
             percent: percent.max(1),
             all: none,
-            endpoints: none,
-            inline_endpoints: none,
-            routes: none,
+            queues: [none; Queue::ALL.len()],
         }
     }
 
     /// Changes the share from now on.
     pub(super) fn set_percent(&mut self, percent: u8, now: Instant) {
         self.all.settle(self.share(), now);
-        for queue in [Queue::Endpoints, Queue::InlineEndpoints, Queue::Routes] {
+        for queue in Queue::ALL {
             let share = self.share_of(queue);
-            self.debt_of(queue).settle(share, now);
+            self.queues[queue as usize].settle(share, now);
         }
         self.percent = percent.max(1);
     }
@@ -142,7 +137,7 @@ impl Pacing {
         self.all.note(cost, MAX_DEBT + cost, self.share(), now);
         let share = self.share_of(queue);
         // Nobody waits longer in a queue than for one such change.
-        self.debt_of(queue).note(cost, BURST + cost, share, now);
+        self.queues[queue as usize].note(cost, BURST + cost, share, now);
     }
 
     /// Returns what may go now of what waits.
@@ -150,17 +145,18 @@ impl Pacing {
         let Some(of_all) = self.due(Queue::of(waiting), now) else {
             return Turn::All;
         };
-        let mut next = of_all;
-        let mut may = |waits: bool, queue| {
-            let due = self.due(queue, now).filter(|_| waits);
-            next = due.map_or(next, |due| due.min(next));
-            waits && due.is_none()
-        };
-        Turn::Ahead {
-            endpoints: may(waiting.endpoints, Queue::Endpoints),
-            route_tables: may(waiting.route_tables && !waiting.rest, Queue::Routes),
-            next,
+        let (mut next, mut ahead) = (of_all, None);
+        for (waits, queue) in [
+            (waiting.route_tables_go_ahead(), Queue::Routes),
+            (waiting.endpoints, Queue::Endpoints),
+        ] {
+            match self.due(queue, now) {
+                _ if !waits => {}
+                None => ahead = Some(queue),
+                Some(due) => next = next.min(due),
+            }
         }
+        Turn::Ahead { queue: ahead, next }
     }
 
     /// Returns the moment at which a change of this queue may go; none if it may go now, because the queue or all of them have spent
@@ -169,25 +165,13 @@ impl Pacing {
         if self.percent >= 100 {
             return None;
         }
-        let debt = match queue {
-            Queue::Endpoints => self.endpoints,
-            Queue::InlineEndpoints => self.inline_endpoints,
-            Queue::Routes => self.routes,
-        };
+        let debt = self.queues[queue as usize];
         let own = debt.due(self.share_of(queue), now)?;
         let due = own.min(self.all.due(self.share(), now)?);
         if queue == Queue::Routes {
             return Some(due);
         }
         Some(due.min(debt.at + LONGEST_PAUSE)).filter(|due| *due > now)
-    }
-
-    fn debt_of(&mut self, queue: Queue) -> &mut Debt {
-        match queue {
-            Queue::Endpoints => &mut self.endpoints,
-            Queue::InlineEndpoints => &mut self.inline_endpoints,
-            Queue::Routes => &mut self.routes,
-        }
     }
 
     /// Returns the share of all queues, in millionths.
@@ -232,6 +216,14 @@ mod tests {
         cost: Duration,
     }
 
+    fn stream(sort: Waiting, every: u32, cost: u32) -> Stream {
+        Stream {
+            sort,
+            every: MS * every,
+            cost: MS * cost,
+        }
+    }
+
     /// Outcome of a stream after a minute.
     #[derive(Clone, Copy, Debug, Default)]
     struct Served {
@@ -265,26 +257,13 @@ mod tests {
             }
             let arrival = *next.iter().min().expect("at least one stream");
             let (all, ahead, until) = match pacing.turn(waiting, now) {
-                _ if waiting == NOTHING => (false, NOTHING, arrival),
-                Turn::All => (true, waiting, now),
-                Turn::Ahead {
-                    endpoints,
-                    route_tables,
-                    next,
-                } => {
-                    let ahead = Waiting {
-                        endpoints,
-                        route_tables,
-                        ..NOTHING
-                    };
-                    (false, ahead, next.min(arrival))
-                }
+                _ if waiting == NOTHING => (false, None, arrival),
+                Turn::All => (true, None, now),
+                Turn::Ahead { queue, next } => (false, queue, next.min(arrival)),
             };
             let mut cost = Duration::ZERO;
             for (number, stream) in streams.iter().enumerate() {
-                let goes = (stream.sort.endpoints && ahead.endpoints)
-                    || (stream.sort.route_tables && ahead.route_tables)
-                    || (stream.sort.inline_endpoints && ahead.inline_endpoints);
+                let goes = all || ahead == Some(Queue::of(stream.sort));
                 if !goes || arrived[number].is_empty() {
                     continue;
                 }
@@ -318,10 +297,11 @@ mod tests {
     fn changes_that_come_alone_never_wait() {
         for (every, cost) in [(1000, 108), (3000, 240), (100, 22), (20, 3)] {
             for sort in [ROUTES, ENDPOINTS, INLINE] {
-                let (every, cost) = (MS * every, MS * cost);
-                let [served] = minute(25, [Stream { sort, every, cost }]);
-                assert_eq!(served.batches, served.changes, "{sort:?} {every:?}");
-                assert_eq!(served.longest, cost, "{sort:?} {every:?}");
+                let [served] = minute(25, [stream(sort, every, cost)]);
+                let what = format!("{sort:?} {every} {cost}");
+                assert_eq!(served.changes, 60_000_u32.div_ceil(every), "{what}");
+                assert_eq!(served.batches, served.changes, "{what}");
+                assert_eq!(served.longest, MS * cost, "{what}");
             }
         }
     }
@@ -329,79 +309,40 @@ mod tests {
     #[test]
     fn changes_that_keep_coming_take_no_more_than_their_share() {
         for (percent, cost) in [(25, 108), (25, 22), (25, 3), (15, 220), (1, 22), (50, 500)] {
+            let [served] = minute(percent, [stream(ROUTES, 10, cost)]);
+            let what = format!("{percent} {cost}: {served:?}");
             let cost = MS * cost;
-            let streams = [Stream {
-                sort: ROUTES,
-                every: MS * 10,
-                cost,
-            }];
-            let [served] = minute(percent, streams);
             let allowed = Duration::from_secs(60) * u32::from(percent) / 100;
-            let spent = served.spent;
-            assert!(
-                spent <= allowed + BURST * 2 + cost * 2,
-                "{percent} {cost:?}: {spent:?}"
-            );
+            assert!(served.spent <= allowed + BURST * 2 + cost * 2, "{what}");
             // Nor much less: what waits goes as soon as it may.
             if cost >= MS * 22 {
-                assert!(spent + cost * 2 >= allowed, "{percent} {cost:?}: {spent:?}");
+                assert!(served.spent + cost * 2 >= allowed, "{what}");
             }
             let batch = cost * 100 / u32::from(percent);
-            let longest = served.longest;
-            assert!(
-                longest <= batch + cost + MS * 10,
-                "{percent} {cost:?}: {longest:?}"
-            );
+            assert!(served.longest <= batch + cost + MS * 10, "{what}");
+            assert!(served.batches > 1, "{what}");
         }
     }
 
     #[test]
     fn routes_go_ahead_of_inline_endpoints_that_wait_and_all_together_keep_to_the_share() {
-        let routes = Stream {
-            sort: ROUTES,
-            every: MS * 500,
-            cost: MS * 80,
-        };
-        let inline = Stream {
-            sort: INLINE,
-            every: MS * 10,
-            cost: MS * 57,
-        };
-        let (routes_stream, inline_stream) = (routes, inline);
-        let [routes, inline] = minute(25, [routes, inline]);
+        let of_routes = stream(ROUTES, 500, 80);
+        let [routes, inline] = minute(25, [of_routes, stream(INLINE, 10, 57)]);
         let spent = routes.spent + inline.spent;
-        assert!(
-            spent <= Duration::from_secs(15) + BURST * 4 + MS * 200,
-            "{spent:?}"
-        );
+        let most = Duration::from_secs(15) + BURST * 4 + MS * 200;
+        assert!(spent <= most, "{spent:?}");
         assert!(spent >= Duration::from_secs(14), "{spent:?}");
-        assert!(
-            routes.waited / routes.changes <= MS * 100,
-            "{:?}",
-            routes.waited / routes.changes
-        );
+        let mean = routes.waited / routes.changes;
+        assert!(mean <= MS * 100, "{mean:?}");
         assert!(inline.longest <= MS * 1200, "{:?}", inline.longest);
-        let slow = Stream {
-            cost: MS * 140,
-            ..inline_stream
-        };
-        let [_, slow] = minute(25, [routes_stream, slow]);
+        let [_, slow] = minute(25, [of_routes, stream(INLINE, 10, 140)]);
         assert!(slow.longest <= MS * 1400, "{:?}", slow.longest);
     }
 
     #[test]
     fn endpoints_in_files_go_ahead_of_routes_that_wait() {
-        let routes = Stream {
-            sort: ROUTES,
-            every: MS * 10,
-            cost: MS * 80,
-        };
-        let endpoints = Stream {
-            sort: ENDPOINTS,
-            every: MS * 10,
-            cost: MS * 2,
-        };
-        let [routes, endpoints] = minute(25, [routes, endpoints]);
+        let streams = [stream(ROUTES, 10, 80), stream(ENDPOINTS, 10, 2)];
+        let [routes, endpoints] = minute(25, streams);
         assert!(
             endpoints.batches > 3 * routes.batches,
             "{endpoints:?} {routes:?}"
@@ -412,12 +353,7 @@ mod tests {
 
     #[test]
     fn everything_goes_at_once_where_all_of_the_time_is_allowed() {
-        let streams = [Stream {
-            sort: ROUTES,
-            every: MS * 10,
-            cost: MS * 108,
-        }];
-        let [served] = minute(100, streams);
+        let [served] = minute(100, [stream(ROUTES, 10, 108)]);
         assert!(served.spent >= Duration::from_secs(60));
         assert!(served.longest <= MS * 216);
     }

@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 
 use self::clean_up::CleanUp;
 use super::drain::Drain;
-use super::pacing::{Pacing, Queue};
+use super::pacing::Pacing;
 use super::publisher::Publisher;
 use super::replacement::Replacement;
 use super::start::Started;
@@ -146,14 +146,13 @@ impl Serving {
         if !self.unpublished || !self.state.is_live() {
             return true;
         }
-        if self.paced && self.waits_for_turn().await {
+        let Some(queue) = self.its_turn().await else {
             return true;
-        }
+        };
         self.paced = false;
         self.turn = None;
         self.refused_ahead = false;
         let target = self.selector.selected();
-        let queue = Queue::of(self.publisher.waiting(target));
         let began = self.begin();
         // What is closed is to refuse connections.
         let addresses = tcp_addresses(&target.rendered);

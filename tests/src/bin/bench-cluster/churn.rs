@@ -6,12 +6,8 @@ use sesame_tests::processes::{cpu_seconds, main_thread_seconds};
 
 use super::objects;
 use super::stage::{Stage, count};
+use super::storm::{ENDPOINT_CHANGES, ROUTE_CHANGES, joined};
 use super::times::{Times, pick};
-
-/// Time between two changes of routes in the churn.
-const ROUTE_CHANGES: Duration = Duration::from_millis(500);
-/// Time between two changes of endpoints in the churn.
-const ENDPOINT_CHANGES: Duration = Duration::from_millis(10);
 
 /// Figures of the churn.
 pub(crate) struct Churned {
@@ -101,8 +97,4 @@ impl Stage {
             endpoint_changes_a_second: count(changed) / took,
         })
     }
-}
-
-fn joined<T>(outcome: std::thread::Result<anyhow::Result<T>>) -> anyhow::Result<T> {
-    outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the churn panicked")))
 }

@@ -11,6 +11,8 @@ mod client;
 mod figures;
 mod objects;
 mod stage;
+#[path = "../bench/storm.rs"]
+mod storm;
 #[path = "../bench/times.rs"]
 mod times;
 

@@ -7,13 +7,10 @@ use serde::Serialize;
 
 use super::client::Client;
 use super::host::Host;
-use super::manifests::{self, Manifests};
+use super::manifests::{self, WrittenManifests};
+use super::storm::{ENDPOINT_CHANGES, ROUTE_CHANGES, joined};
 use super::times::{Times, pick};
 
-/// Time between two changes of routes.
-const ROUTE_CHANGES: Duration = Duration::from_millis(500);
-/// Time between two changes of endpoints.
-const ENDPOINT_CHANGES: Duration = Duration::from_millis(10);
 /// Revision of the routes whose endpoints change.
 const REVISION: &str = "churn";
 /// Limit for one change to be served.
@@ -132,7 +129,7 @@ impl Samples {
 
 /// Changes one route after the other until the time is over.
 fn change_routes(
-    manifests: &Manifests,
+    manifests: &WrittenManifests,
     client: &mut Client,
     third: usize,
     port: u16,
@@ -158,7 +155,7 @@ fn change_routes(
 
 /// Changes endpoints of the second third until it is told to end.
 fn storm(
-    manifests: &Manifests,
+    manifests: &WrittenManifests,
     third: usize,
     ports: [u16; 2],
     ended: &AtomicBool,
@@ -178,8 +175,4 @@ fn storm(
         std::thread::sleep(due.saturating_sub(began.elapsed()));
     }
     Ok(())
-}
-
-fn joined<T>(outcome: std::thread::Result<anyhow::Result<T>>) -> anyhow::Result<T> {
-    outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the churn panicked")))
 }

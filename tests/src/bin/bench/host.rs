@@ -13,14 +13,14 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use sesame_agent::envoy::Admin;
 use sesame_render::layout::XdsLayout;
-use sesame_tests::processes::{cpu_seconds, main_thread_seconds, memory_mib};
+use sesame_tests::processes::{below, cpu_seconds, main_thread_seconds, memory_mib};
 
 use super::client::Client;
-use super::manifests::{Manifests, Shape};
+use super::manifests::{Shape, WrittenManifests};
 
 pub(crate) struct Host {
     root: tempfile::TempDir,
-    manifests: Manifests,
+    manifests: WrittenManifests,
     port: u16,
     agent: Option<Child>,
     envoy_pid: Option<i32>,
@@ -41,7 +41,7 @@ impl Host {
         std::fs::create_dir(&manifests)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         Ok(Self {
-            manifests: Manifests::new(&manifests, shape),
+            manifests: WrittenManifests::new(&manifests, shape),
             root,
             port,
             agent: None,
@@ -50,7 +50,7 @@ impl Host {
         })
     }
 
-    pub(crate) fn manifests(&self) -> &Manifests {
+    pub(crate) fn manifests(&self) -> &WrittenManifests {
         &self.manifests
     }
 
@@ -133,7 +133,7 @@ impl Host {
         Ok(XdsLayout::new(self.gateway_dir()?.join("xds")))
     }
 
-    /// Returns the names of these endpoint sets that have files.
+    /// Tells which of these endpoint sets have files.
     pub(crate) fn with_endpoint_files(&self, sets: &[String]) -> anyhow::Result<Vec<bool>> {
         let layout = self.layout()?;
         Ok(sets.iter().map(|set| layout.eds(set).exists()).collect())
@@ -147,10 +147,10 @@ impl Host {
         Ok(self.layout()?.rds("http/80"))
     }
 
-    /// Moves a file to where a rename into the watched directories is one on the same file system.
-    pub(crate) fn stage(&self, file: &Path) -> anyhow::Result<PathBuf> {
+    /// Writes a file where a rename into the watched directories is one on the same file system.
+    pub(crate) fn stage(&self, bytes: &[u8]) -> anyhow::Result<PathBuf> {
         let aside = self.root.path().join("floor.pb");
-        std::fs::rename(file, &aside)?;
+        std::fs::write(&aside, bytes)?;
         Ok(aside)
     }
 
@@ -221,7 +221,7 @@ impl Host {
             .args(["restart", "--strategy", strategy, "--runtime-dir"])
             .arg(self.runtime())
             .arg("--gateway")
-            .arg(format!("bench/{}", Manifests::gateway()))
+            .arg(format!("bench/{}", WrittenManifests::gateway()))
             .output()?;
         let words = String::from_utf8_lossy(&replaced.stderr);
         ensure!(replaced.status.success(), "{strategy}: {words}");
@@ -230,17 +230,10 @@ impl Host {
 
     /// Waits until the Envoys that were replaced have ended.
     pub(crate) fn wait_alone(&mut self, within: Duration) -> anyhow::Result<()> {
-        let runtime = self.runtime();
-        let is_of_here = |process: &Path| {
-            std::fs::read(process.join("cmdline")).is_ok_and(|line| {
-                let line = String::from_utf8_lossy(&line);
-                line.contains("--restart-epoch") && line.contains(&*runtime.to_string_lossy())
-            })
-        };
         let deadline = Instant::now() + within;
         loop {
-            let processes = std::fs::read_dir("/proc")?.flatten();
-            let envoys = processes.filter(|process| is_of_here(&process.path()));
+            let processes = below(&self.runtime()).into_iter();
+            let envoys = processes.filter(|process| process.is("envoy"));
             if envoys.count() <= self.manifests.gateways() {
                 return self.wait_serving(within);
             }
@@ -340,7 +333,7 @@ fn agent_program() -> anyhow::Result<PathBuf> {
 
 /// Returns the report of the Gateway that is measured.
 fn measured(report: &Value) -> &Value {
-    let name = format!("bench/{}", Manifests::gateway());
+    let name = format!("bench/{}", WrittenManifests::gateway());
     let gateways = report["gateways"].as_array();
     let mut gateways = gateways.into_iter().flatten();
     gateways

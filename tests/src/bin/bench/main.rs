@@ -11,6 +11,7 @@ mod life;
 mod manifests;
 mod pure;
 mod requests;
+mod storm;
 mod switches;
 mod table;
 mod times;
@@ -242,11 +243,9 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
     let mut samples = Vec::new();
     for change in 0..changes {
         let (revision, bytes) = &variants[change % 2];
-        let staged = table.with_extension("bench");
-        std::fs::write(&staged, bytes)?;
-        let staged_aside = host.stage(&staged)?;
+        let staged = host.stage(bytes)?;
         let started = Instant::now();
-        std::fs::rename(&staged_aside, &table)?;
+        std::fs::rename(&staged, &table)?;
         figures.errors += client.wait_for(&hostname, Duration::from_secs(30), |answer| {
             answer.revision == *revision
         })?;

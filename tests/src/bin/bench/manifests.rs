@@ -45,7 +45,7 @@ impl Shape {
 
 /// The manifests, in a directory.
 #[derive(Clone, Debug)]
-pub(crate) struct Manifests {
+pub(crate) struct WrittenManifests {
     dir: PathBuf,
     shape: Shape,
 }
@@ -54,7 +54,7 @@ fn gateway_name(gateway: usize) -> String {
     format!("bench{gateway:03}")
 }
 
-impl Manifests {
+impl WrittenManifests {
     pub(crate) fn new(dir: &Path, shape: Shape) -> Self {
         Self {
             dir: dir.to_owned(),

@@ -10,7 +10,7 @@ use sesame_gateway_api::resolve::{Options, Resolver};
 use sesame_gateway_api::world::{Kind, World};
 use sesame_render::layout::XdsLayout;
 
-use super::manifests::Manifests as Written;
+use super::manifests::WrittenManifests;
 use super::times::{Times, pick};
 
 const RUNS: usize = 15;
@@ -28,7 +28,11 @@ pub(crate) struct Pure {
 }
 
 /// Measures the manifests of this many routes; they are what they were afterwards.
-pub(crate) fn measure(written: &Written, routes: usize, port: u16) -> anyhow::Result<Pure> {
+pub(crate) fn measure(
+    written: &WrittenManifests,
+    routes: usize,
+    port: u16,
+) -> anyhow::Result<Pure> {
     let mut manifests = Manifests::new(written.dir(), LastGood::none());
     manifests.scan();
     let options = Options {

@@ -1,12 +1,12 @@
 //! Routes that change their backend to one that Envoy does not have yet: clusters first, then their table.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use serde::Serialize;
 
-use super::client::Client;
+use super::client::{Answer, Client};
 use super::host::Host;
 use super::manifests;
 use super::times::{Times, come_alone, pick};
@@ -71,7 +71,7 @@ impl ClusterLists {
         host.manifests()
             .clone()
             .write_switched(0, port, "switched")?;
-        let is_switched = |answer: &super::client::Answer| answer.revision == "switched";
+        let is_switched = |answer: &Answer| answer.revision == "switched";
         Client::new(host.address()).wait_for(&manifests::hostname(0), SERVED, is_switched)?;
         host.wait_serving(SERVED)?;
         let unused = manifests::endpoint_set(0);
@@ -97,7 +97,7 @@ impl ClusterLists {
         let mut samples = Vec::new();
         for _ in 0..changes.div_ceil(2) {
             for (bytes, there) in [(&self.without, false), (&self.with, true)] {
-                let staged = self.staged(host, bytes)?;
+                let staged = host.stage(bytes)?;
                 let started = Instant::now();
                 std::fs::rename(&staged, &self.file)?;
                 host.wait_cluster(&self.cluster, there, SERVED)?;
@@ -106,12 +106,6 @@ impl ClusterLists {
             }
         }
         Ok(Times::of(samples))
-    }
-
-    fn staged(&self, host: &Host, bytes: &[u8]) -> anyhow::Result<PathBuf> {
-        let staged: &Path = &self.file.with_extension("bench");
-        std::fs::write(staged, bytes)?;
-        host.stage(staged)
     }
 }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use sesame_render::Rendered;
 
 use super::Publisher;
-use crate::apply::{self, Outcome, Removal, Waiting};
+use crate::apply::{self, ApplyError, Desired, Outcome, Removal, Waiting};
+use crate::run::instance::pacing::Queue;
 use crate::run::target::Target;
 
 impl Publisher {
@@ -16,47 +17,51 @@ impl Publisher {
         Waiting::of(self.applier.on_disk(), &wanted.rendered)
     }
 
-    /// Returns what may go ahead of a change whose turn has not come: newer endpoints of clusters that Envoy has.
-    pub(in crate::run::instance) fn endpoints_ahead(&self, wanted: &Target) -> Option<Rendered> {
-        if !self.quarantine.is_clear() {
-            return None;
-        }
-        apply::endpoints_ahead(self.applier.on_disk(), &wanted.rendered)
-    }
-
-    /// Returns what may go ahead of it besides: newer route tables, if the clusters of all routes are there.
-    pub(in crate::run::instance) fn route_tables_ahead(
+    /// Returns what of this queue may go ahead of a change whose turn has not come; none if it has to wait for the change.
+    pub(in crate::run::instance) fn ahead(
         &self,
         wanted: &Target,
+        queue: Queue,
         waiting: Waiting,
     ) -> Option<Rendered> {
         if !self.quarantine.is_clear() {
             return None;
         }
-        apply::route_tables_ahead(self.applier.on_disk(), &wanted.rendered, waiting)
+        let (on_disk, wanted) = (self.applier.on_disk(), &wanted.rendered);
+        match queue {
+            Queue::Endpoints => apply::endpoints_ahead(on_disk, wanted),
+            Queue::Routes => apply::route_tables_ahead(on_disk, wanted, waiting),
+            Queue::InlineEndpoints => None,
+        }
     }
 
     /// Brings Envoy what goes ahead. Returns false if it is not taken: it goes with the change then, which judges it.
     pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
-        let desired = apply::Desired {
-            rendered: ahead,
-            serials: &BTreeMap::new(),
-            may_empty: false,
-        };
-        match self.applier.apply(desired, Some(&self.admin)).await {
-            Ok(report) => {
-                tracing::debug!(outcome = ?report.outcome, "a part of a change was sent ahead");
-                self.observed.send_if_modified(|observed| {
-                    observed.counts.note_steps(&report.steps);
-                    false
-                });
-                matches!(report.outcome, Outcome::Applied | Outcome::Unchanged)
+        match self.bring(ahead).await {
+            Ok(outcome) => {
+                tracing::debug!(?outcome, "a part of a change was sent ahead");
+                matches!(outcome, Outcome::Applied | Outcome::Unchanged)
             }
             Err(error) => {
                 tracing::debug!(%error, "a part of a change cannot be sent ahead");
                 false
             }
         }
+    }
+
+    /// Runs a transaction that is no change of what is wanted.
+    async fn bring(&mut self, rendered: &Rendered) -> Result<Outcome, ApplyError> {
+        let desired = Desired {
+            rendered,
+            serials: &BTreeMap::new(),
+            may_empty: false,
+        };
+        let report = self.applier.apply(desired, Some(&self.admin)).await?;
+        self.observed.send_if_modified(|observed| {
+            observed.counts.note_steps(&report.steps);
+            false
+        });
+        Ok(report.outcome)
     }
 
     /// Says when changes remove what nothing uses any more.
@@ -81,18 +86,9 @@ impl Publisher {
         self.applier.set_removal(Removal::AtOnce);
         // Endpoints that were sent ahead stay.
         let used = self.applier.on_disk().only(&served.rendered);
-        let desired = apply::Desired {
-            rendered: &used,
-            serials: &BTreeMap::new(),
-            may_empty: false,
-        };
-        match self.applier.apply(desired, Some(&self.admin)).await {
-            Ok(report) => {
-                tracing::debug!(outcome = ?report.outcome, "clusters that nothing uses were removed");
-                self.observed.send_if_modified(|observed| {
-                    observed.counts.note_steps(&report.steps);
-                    false
-                });
+        match self.bring(&used).await {
+            Ok(outcome) => {
+                tracing::debug!(?outcome, "clusters that nothing uses were removed");
             }
             Err(error) => {
                 tracing::warn!(%error, "clusters that nothing uses cannot be removed yet");

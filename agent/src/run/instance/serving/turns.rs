@@ -16,34 +16,20 @@ pub(super) struct Began {
 }
 
 impl Serving {
-    /// Brings Envoy what may go ahead of the selected target. Returns false if it is the turn of all of it.
-    pub(super) async fn waits_for_turn(&mut self) -> bool {
+    /// Returns the queue of the selected target, if it is its turn. Brings Envoy what may go ahead of it otherwise.
+    pub(super) async fn its_turn(&mut self) -> Option<Queue> {
         loop {
             let target = self.selector.selected();
             let waiting = self.publisher.waiting(target);
-            let Turn::Ahead {
-                endpoints,
-                route_tables,
-                next,
-            } = self.pacing.turn(waiting, Instant::now())
-            else {
-                return false;
+            let turn = self.pacing.turn(waiting, Instant::now());
+            let (true, Turn::Ahead { queue, next }) = (self.paced, turn) else {
+                return Some(Queue::of(waiting));
             };
             self.turn = Some(next);
-            if self.refused_ahead || !(endpoints || route_tables) {
-                return true;
-            }
+            let queue = queue.filter(|_| !self.refused_ahead)?;
             let began = self.begin();
-            let (queue, ahead) = if endpoints {
-                (Queue::Endpoints, self.publisher.endpoints_ahead(target))
-            } else {
-                let tables = self.publisher.route_tables_ahead(target, waiting);
-                (Queue::Routes, tables)
-            };
             // What has to wait in spite of its turn goes with the rest.
-            let Some(ahead) = ahead else {
-                return true;
-            };
+            let ahead = self.publisher.ahead(target, queue, waiting)?;
             self.refused_ahead = !self.publisher.send_ahead(&ahead).await;
             self.note_cost(queue, began);
         }
