@@ -83,6 +83,10 @@ impl Publisher {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return;
         };
+        // Tables that went ahead may use again what nothing used.
+        if self.applier.on_disk().content.route_tables != served.rendered.route_tables {
+            return;
+        }
         self.applier.set_removal(Removal::AtOnce);
         // Endpoints that were sent ahead stay.
         let used = self.applier.on_disk().only(&served.rendered);
