@@ -20,7 +20,8 @@ pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
         let kind = (
             AddressFamily::Inet,
             SockType::Stream,
-            SockFlag::SOCK_NONBLOCK,
+            // A process that another test starts meanwhile would keep it, and nobody would accept.
+            SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
         );
         let socket = socket(kind.0, kind.1, kind.2, None).expect("a socket");
         setsockopt(&socket, ReusePort, &true).expect("an option");
