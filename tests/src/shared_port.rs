@@ -12,7 +12,8 @@ use tokio::task::JoinSet;
 use crate::certs::Leaf;
 
 /// So many sockets of another process take nearly every connection to a port.
-const SOCKETS: usize = 100;
+const SOCKETS: usize = 200;
+
 /// Sockets beside those of Envoy, on the same port, that show another certificate.
 pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
     let mut all = JoinSet::new();

@@ -2,7 +2,7 @@
 
 mod poisoned;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON};
@@ -20,6 +20,8 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
+/// Limit for one round of handshakes that do not find Envoy to be said.
+const ROUND: Duration = Duration::from_secs(15);
 /// Listeners of a set.
 const OF_A_SET: usize = 64;
 
@@ -93,7 +95,7 @@ async fn conditions_of_certificates_reach_the_gateway_and_leave_it() {
         put(&authority.issue(&["a.test"])).await;
         let named =
             path.wait_condition(SHOWN, "False", "CertificateNotShown", "with serial number");
-        let named = tokio::time::timeout(SOON, named).await;
+        let named = tokio::time::timeout(ROUND, named).await;
         named.map_err(|_| "every handshake found Envoy".to_owned())
     })
     .await;
