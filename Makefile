@@ -224,7 +224,8 @@ test-skew: $(ENVOY) $(KUBE) ## Agents and controllers of other versions with tod
 
 .PHONY: bench-cluster
 bench-cluster: $(ENVOY) $(KUBE) ## The same with a real API server and a controller
-	$(CARGO) build --locked --release --workspace --bins
+	$(CARGO) build --locked --release --package sesame-agent --package sesame-controller --package sesame-tests \
+	  --bin sesame-agent --bin sesame-controller --bin bench-cluster
 	target/release/bench-cluster $(BENCH_FLAGS)
 
 .PHONY: bench-fleet

@@ -22,7 +22,7 @@ pub(crate) fn statuses(
     controller_name: &str,
 ) -> BTreeMap<ObjectKey, RouteStatus> {
     let status = |(place, route): (usize, &CheckedRoute<'_>)| {
-        let parents = route.parents.iter().enumerate().filter_map(|(i, parent)| {
+        let of_parents = route.parents.iter().enumerate().filter_map(|(i, parent)| {
             let gateway = gateways.get(parent.parent.gateway)?;
             Some(RouteParentStatus {
                 parent_ref: parent.reference.clone(),
@@ -39,10 +39,10 @@ pub(crate) fn statuses(
                 ),
             })
         });
-        let status = RouteStatus {
-            parents: parents.collect(),
-        };
-        (route.object.clone(), status)
+        // Room for no more: what grows by itself has room for four, of which there are as many as routes.
+        let mut parents = Vec::with_capacity(route.parents.len());
+        parents.extend(of_parents);
+        (route.object.clone(), RouteStatus { parents })
     };
     routes.iter().enumerate().map(status).collect()
 }

@@ -69,6 +69,8 @@ pub(crate) fn matching(
     if matching.is_empty() {
         return Err(detached(mismatch, &parent, reference, route, hostnames));
     }
+    // Each route has such a list for as long as everything is resolved.
+    matching.shrink_to_fit();
     Ok(matching)
 }
 
@@ -155,13 +157,13 @@ fn intersect(own: &Hostname, hostnames: &[Hostname]) -> Vec<CommonHostname> {
             rank: Hostname::any().specificity(),
         }];
     }
-    hostnames
-        .iter()
-        .filter_map(|hostname| {
-            Some(CommonHostname {
-                domain: own.intersect(hostname)?,
-                rank: hostname.specificity(),
-            })
+    let in_common = hostnames.iter().filter_map(|hostname| {
+        Some(CommonHostname {
+            domain: own.intersect(hostname)?,
+            rank: hostname.specificity(),
         })
-        .collect()
+    });
+    let mut all: Vec<CommonHostname> = in_common.collect();
+    all.shrink_to_fit();
+    all
 }

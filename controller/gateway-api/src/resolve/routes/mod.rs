@@ -239,21 +239,22 @@ fn find_listeners<'w>(
     lookup: &Lookup<'_, 'w, '_>,
 ) -> (Vec<RouteParent<'w>>, bool) {
     let mut terminates_tls = false;
-    let parents = parents.into_iter().filter_map(|(reference, parent)| {
+    let mut found = Vec::with_capacity(parents.len());
+    found.extend(parents.into_iter().filter_map(|(reference, parent)| {
         let gateway = lookup.gateways.get(parent.gateway)?;
         let (set, cx) = (parent.set, &*lookup.cx);
         let listeners =
             parents::listeners::matching(gateway, set, reference, object, hostnames, cx);
-        let mut found = listeners.iter().flatten();
-        terminates_tls |=
-            object.kind == Kind::TlsRoute && found.any(|(place, _)| gateway.terminates_tls(*place));
+        let mut places = listeners.iter().flatten();
+        terminates_tls |= object.kind == Kind::TlsRoute
+            && places.any(|(place, _)| gateway.terminates_tls(*place));
         Some(RouteParent {
             reference,
             parent,
             listeners,
         })
-    });
-    (parents.collect(), terminates_tls)
+    }));
+    (found, terminates_tls)
 }
 
 /// Checks the object itself, and the numbers of entries in its lists.

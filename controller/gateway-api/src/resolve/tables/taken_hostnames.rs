@@ -29,7 +29,8 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
         .iter()
         .map(|listener| listener.hostname.key())
         .collect();
-    for loser in listeners {
+    // An exact hostname covers no other, and there may be thousands of them.
+    for loser in listeners.iter().filter(|it| !it.hostname.is_exact()) {
         let behind: Vec<&Taker<'_, '_>> = takers
             .iter()
             .filter(|taker| taker.goes_behind(loser))
