@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::agents::Agents;
@@ -25,6 +26,17 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// Pauses between attempts at a write that was refused.
 const PAUSES: Pauses = Pauses::new(Duration::from_secs(1), Duration::from_secs(30));
 
+/// SHA-256 of a status as JSON. As values, the statuses of thousands of routes are most of what a controller holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StatusDigest([u8; 32]);
+
+impl StatusDigest {
+    /// Returns the digest of a status.
+    fn of(status: &Value) -> Self {
+        Self(Sha256::digest(status.to_string()).into())
+    }
+}
+
 /// Statuses as they should be and as they are stored, and the objects where the two may differ.
 #[derive(Default)]
 pub(super) struct Backlog {
@@ -41,9 +53,9 @@ pub(super) struct Backlog {
     pub(super) paces: BTreeMap<ObjectKey, Pace>,
     /// Objects whose write failed, and when they are written next.
     pub(super) retries: BTreeMap<ObjectKey, NextAttempt>,
-    /// Statuses that were written last, with the version that the write gave: the API server may drop fields that it does not
-    /// know.
-    pub(super) written: BTreeMap<ObjectKey, (Box<str>, Value)>,
+    /// Digests of the statuses that were written last, with the version that the write gave: the API server may drop fields that it
+    /// does not know.
+    pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
 }
 
 impl Backlog {
@@ -205,7 +217,8 @@ impl Backlog {
         change: &Value,
     ) -> bool {
         let written = self.written.get(key);
-        written.is_some_and(|(version, before)| *version == stored.version && before == change)
+        let of_version = written.filter(|(version, _)| *version == stored.version);
+        of_version.is_some_and(|(_, before)| *before == StatusDigest::of(change))
     }
 
     /// Takes the outcome of a write.
@@ -218,8 +231,8 @@ impl Backlog {
                 change,
             } => {
                 self.retries.remove(&key);
-                self.written
-                    .insert(key.clone(), (stored.version.clone(), change));
+                let written = (stored.version.clone(), StatusDigest::of(&change));
+                self.written.insert(key.clone(), written);
                 if self.stored.contains_key(&key) {
                     self.put(key, stored);
                 }
