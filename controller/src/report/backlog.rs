@@ -17,7 +17,7 @@ use super::pace::Pace;
 use super::write::WriteOutcome;
 use crate::retry::{NextAttempt, Pauses};
 use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange};
-use crate::watch::{StoredStatus, holds};
+use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
@@ -53,8 +53,8 @@ pub(super) struct Backlog {
     pub(super) paces: BTreeMap<ObjectKey, Pace>,
     /// Objects whose write failed, and when they are written next.
     pub(super) retries: BTreeMap<ObjectKey, NextAttempt>,
-    /// Digests of statuses that were written and are stored without fields that the API server does not know, with the version that
-    /// the write gave. Most are stored as they were written, and need no memory.
+    /// Digests of the statuses that were written last, with the version that the write gave: the API server may drop fields that it
+    /// does not know, or fill in others.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
 }
 
@@ -231,12 +231,8 @@ impl Backlog {
                 change,
             } => {
                 self.retries.remove(&key);
-                if holds(&stored.status(), &change) {
-                    self.written.remove(&key);
-                } else {
-                    let written = (stored.version.clone(), StatusDigest::of(&change));
-                    self.written.insert(key.clone(), written);
-                }
+                let written = (stored.version.clone(), StatusDigest::of(&change));
+                self.written.insert(key.clone(), written);
                 if self.stored.contains_key(&key) {
                     self.put(key, stored);
                 }
