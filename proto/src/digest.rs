@@ -103,10 +103,5 @@ pub fn revision(snapshot: &Snapshot) -> String {
         ..snapshot.clone()
     };
     canonicalize(&mut config);
-    revision_of_canonical(&config)
-}
-
-/// Returns the revision of a snapshot that is canonical and without endpoints.
-pub(crate) fn revision_of_canonical(config: &Snapshot) -> String {
     sha256(&config.encode_to_vec())
 }

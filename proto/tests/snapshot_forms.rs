@@ -119,7 +119,7 @@ proptest! {
             for host in next.route_tables[0].virtual_hosts.iter_mut().take(usize::from(edit % 3)) {
                 host.routes[0].method = format!("M{edit}");
             }
-            let mut published = splitter.split(next.clone()).unwrap();
+            let mut published = splitter.split(&mut next.clone()).unwrap();
             prop_assert_eq!(&published, &split(&next).unwrap());
 
             // Endpoints alone: some sets change, one of them is of no backend here.
@@ -143,7 +143,7 @@ proptest! {
                         *held.expect("a shard that was there") = shard;
                     }
                 }
-                RefreshedShards::Whole => published = splitter.split(next.clone()).unwrap(),
+                RefreshedShards::Whole => published = splitter.split(&mut next.clone()).unwrap(),
             }
             prop_assert_eq!(&published, &split(&next).unwrap());
 
@@ -160,7 +160,7 @@ proptest! {
                 .collect();
             let expected = split(&next).unwrap();
             let changed = splitter.change_hosts(&delta).unwrap();
-            let changed = changed.unwrap_or_else(|| splitter.split(next.clone()).unwrap());
+            let changed = changed.unwrap_or_else(|| splitter.split(&mut next.clone()).unwrap());
             prop_assert_eq!(changed, expected);
         }
     }
@@ -201,7 +201,7 @@ fn change(table: &str, before: VirtualHost, after: VirtualHost) -> ChangedHost {
 fn a_virtual_host_that_is_not_there_needs_the_whole() {
     let mut splitter = Splitter::default();
     let original = snapshot(40);
-    splitter.split(original.clone()).unwrap();
+    splitter.split(&mut original.clone()).unwrap();
     let host = original.route_tables[0].virtual_hosts[0].clone();
     let none = VirtualHost {
         domain: "none.example.com".to_owned(),
@@ -210,7 +210,7 @@ fn a_virtual_host_that_is_not_there_needs_the_whole() {
     for (table, host) in [("http/80", none), ("http/81", host)] {
         let delta = [change(table, host.clone(), host)].into_iter().collect();
         assert_eq!(splitter.change_hosts(&delta).unwrap(), None);
-        splitter.split(original.clone()).unwrap();
+        splitter.split(&mut original.clone()).unwrap();
     }
 }
 
@@ -238,7 +238,7 @@ fn one_edit_rewrites_one_shard_of_many() {
 #[test]
 fn one_endpoint_of_thousands_rewrites_one_small_shard() {
     let mut splitter = Splitter::default();
-    let whole = splitter.split(snapshot(5000)).unwrap();
+    let whole = splitter.split(&mut snapshot(5000)).unwrap();
     let moved = EndpointSet {
         name: "Service/default/s7/80".to_owned(),
         endpoints: vec![Endpoint {

@@ -19,6 +19,7 @@ mod publisher;
 mod retries;
 mod seen;
 mod signing;
+mod summary;
 mod write;
 
 pub(crate) use self::desired::{DesiredPublication, DesiredPublications, revisions};

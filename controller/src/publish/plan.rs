@@ -66,6 +66,7 @@ fn publish(
         revision: _,
         parts,
         manifest,
+        summary: _,
     } = publication.as_ref();
     let known = published.get(Part::Manifest, &manifest.name);
     let new_manifest = known.is_none_or(|known| !known.is(manifest));
@@ -121,6 +122,7 @@ fn left_over(
         revision: _,
         parts,
         manifest,
+        summary: _,
     } = publication;
     // While the manifest stays, shards that it does not name are those of the revision before.
     let named_before: BTreeSet<String> = published

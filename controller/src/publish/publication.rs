@@ -7,20 +7,12 @@ use bytes::Bytes;
 use prost::Message as _;
 use sesame_proto::delta::RouteTableDelta;
 use sesame_proto::keys::{self, KeyPair};
-use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::Snapshot;
 use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
 
 use super::objects::{DesiredObject, PublicationOwner};
+use super::summary::Summary;
 use sesame_gateway_api::resolve::ResolvedGateway;
-use sesame_gateway_api::world::ServedPorts;
-use sesame_published::names::{
-    GATEWAY_ENTRY, KEY_SECRETS_ENTRY, MAX_KEY_SECRETS, Part, SERVED_TOGETHER_ENTRY,
-    key_secret_name, manifest_name, shard_name,
-};
-
-/// Number of listeners that the summary names.
-const MAX_SUMMARY_LISTENERS: usize = 64;
+use sesame_published::names::{MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name};
 
 /// All objects that are to be published of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +22,7 @@ pub(crate) struct Publication {
     /// Key Secrets, then configuration, then endpoints; each by name.
     pub(crate) parts: Vec<Arc<DesiredObject>>,
     pub(crate) manifest: Arc<DesiredObject>,
+    pub(super) summary: Summary,
 }
 
 impl Publication {
@@ -42,7 +35,7 @@ impl Publication {
     ) -> Result<Self, String> {
         let ResolvedGateway {
             gateway,
-            snapshot,
+            mut snapshot,
             keys,
         } = resolved;
         let owner = PublicationOwner {
@@ -56,11 +49,12 @@ impl Publication {
             let secret = DesiredObject::new(&owner, Part::Keys, name, bytes, BTreeMap::new());
             Arc::new(secret)
         });
-        let secrets = secrets.collect();
+        let secrets: Vec<_> = secrets.collect();
         let sharded = splitter
-            .split(snapshot)
+            .split(&mut snapshot)
             .map_err(|error| error.to_string())?;
-        Self::of(owner, secrets, sharded, splitter.config(), &[])
+        let summary = Summary::of(&snapshot, &owner.fleet, secrets.len());
+        Self::of(owner, secrets, sharded, summary, &[])
     }
 
     /// Returns the publication after these changes of virtual hosts; none if only the whole Gateway tells. `splitter` is the
@@ -70,11 +64,12 @@ impl Publication {
         delta: &RouteTableDelta,
         splitter: &mut Splitter,
     ) -> Option<Self> {
+        let summary = self.summary.after(delta)?;
         let sharded = splitter.change_hosts(delta).ok()??;
         let secrets = self.parts.iter().filter(|part| part.part == Part::Keys);
         let secrets = secrets.cloned().collect();
         let owner = self.owner.clone();
-        Self::of(owner, secrets, sharded, splitter.config(), &self.parts).ok()
+        Self::of(owner, secrets, sharded, summary, &self.parts).ok()
     }
 
     /// Puts it together; objects that are among `known` are taken from there.
@@ -82,15 +77,12 @@ impl Publication {
         owner: PublicationOwner,
         secrets: Vec<Arc<DesiredObject>>,
         sharded: Sharded,
-        config: &Snapshot,
+        summary: Summary,
         known: &[Arc<DesiredObject>],
     ) -> Result<Self, String> {
         let Sharded { manifest, shards } = sharded;
         let known: HashMap<&str, &Arc<DesiredObject>> =
             known.iter().map(|part| (&*part.name, part)).collect();
-        let mut summary = summary(config, &owner.fleet, secrets.len());
-        summary.insert("revision".to_owned(), manifest.revision.clone());
-        summary.insert("shards".to_owned(), manifest.config.len().to_string());
         let shards = shards.into_iter().enumerate().map(|(index, shard)| {
             let Shard { name, bytes } = shard;
             let part = if index < manifest.config.len() {
@@ -120,12 +112,14 @@ impl Publication {
             ));
         }
         let name = manifest_name(&owner.gateway);
-        let manifest_object = DesiredObject::new(&owner, Part::Manifest, name, bytes, summary);
+        let entries = summary.entries(&manifest);
+        let manifest_object = DesiredObject::new(&owner, Part::Manifest, name, bytes, entries);
         Ok(Self {
             manifest: Arc::new(manifest_object),
             revision: manifest.revision,
             parts,
             owner,
+            summary,
         })
     }
 
@@ -174,51 +168,4 @@ fn pack_keys(keys: &[KeyPair]) -> Result<Vec<Vec<KeyPair>>, String> {
         ));
     }
     Ok(secrets)
-}
-
-/// Returns the summary that `kubectl describe` shows, and that the controller remembers by. It holds nothing that endpoints change: they do not rewrite the manifest.
-fn summary(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> BTreeMap<String, String> {
-    let mut listeners: Vec<String> = snapshot
-        .ports
-        .iter()
-        .flat_map(|port| {
-            port.listeners.iter().map(move |listener| {
-                let provenance = Provenance::parse(&listener.name).ok();
-                let name = provenance.and_then(|provenance| provenance.listener());
-                let name = name.unwrap_or(&listener.name);
-                let protocol = listener.protocol().as_str_name();
-                let hostname = match listener.hostname.as_str() {
-                    "" => "*",
-                    hostname => hostname,
-                };
-                format!("{name} {protocol} {} {hostname}", port.port)
-            })
-        })
-        .collect();
-    if listeners.len() > MAX_SUMMARY_LISTENERS {
-        let more = listeners.len() - MAX_SUMMARY_LISTENERS;
-        listeners.truncate(MAX_SUMMARY_LISTENERS);
-        listeners.push(format!("and {more} more"));
-    }
-    let routes: usize = snapshot
-        .route_tables
-        .iter()
-        .flat_map(|table| &table.virtual_hosts)
-        .map(|host| host.routes.len())
-        .sum();
-    let together = ServedPorts::of(snapshot).text();
-    let together = (!together.is_empty()).then_some((SERVED_TOGETHER_ENTRY, together));
-    [
-        (GATEWAY_ENTRY, snapshot.gateway.clone()),
-        ("fleet", fleet.to_owned()),
-        ("listeners", listeners.join("\n")),
-        ("routes", routes.to_string()),
-        ("backends", snapshot.backends.len().to_string()),
-        ("certificates", snapshot.keys.len().to_string()),
-        (KEY_SECRETS_ENTRY, key_secrets.to_string()),
-    ]
-    .into_iter()
-    .chain(together)
-    .map(|(name, value)| (name.to_owned(), value))
-    .collect()
 }

@@ -28,7 +28,7 @@ use crate::schema::{
 use crate::wire::{self, numbers};
 
 /// An encoded snapshot with its key pairs, and the few values of it that are asked for often.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedSnapshot {
     gateway: String,
     parts: Parts,
@@ -178,6 +178,11 @@ impl EncodedSnapshot {
     /// Returns the route tables with each virtual host as it is encoded; none if their encoding is not as expected.
     pub fn route_tables(&self) -> Option<Vec<EncodedTable<'_>>> {
         route_tables::tables(&self.parts.route_tables)
+    }
+
+    /// Returns the bytes that its route tables take, encoded.
+    pub fn size_of_route_tables(&self) -> usize {
+        self.parts.route_tables.len()
     }
 
     /// Returns the hex SHA-256 of everything but the endpoints and the private keys, whose digests are in it. This is the

@@ -11,7 +11,7 @@ pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Encoded snapshots with a part of the fields each; one behind the other they are the whole.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     /// The fields whose numbers are below that of the route tables.
     pub(super) ahead: Bytes,

@@ -12,7 +12,8 @@ use super::join::unpack;
 use super::live::LiveShards;
 use super::{FORMAT, MAX_SHARDS, Shard, ShardError, Sharded, bucket, bucket_count, pack};
 use crate::delta::{ChangedHost, RouteTableDelta};
-use crate::digest::{canonicalize, revision_of_canonical, sha256};
+use crate::digest::{canonicalize, sha256};
+use crate::encoded::EncodedSnapshot;
 use crate::schema::{Backend, EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
 
 /// Bytes of configuration that one shard is meant to hold, before compression. An edit rewrites one shard; a reader that
@@ -27,8 +28,10 @@ const NAME_DIGITS: usize = 20;
 #[derive(Debug, Default)]
 pub struct Splitter {
     /// The last snapshot, canonical, without its endpoints.
-    snapshot: Snapshot,
+    snapshot: EncodedSnapshot,
     revision: String,
+    /// Bytes of its backends, encoded.
+    backends: usize,
     /// Number of buckets that its virtual hosts and backends are shared out among.
     count: usize,
     /// The first shard, then one for each bucket that is not empty.
@@ -58,22 +61,24 @@ pub enum RefreshedShards {
 
 /// Splits a snapshot into shards.
 pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
-    Splitter::default().split(snapshot.clone())
+    Splitter::default().split(&mut snapshot.clone())
 }
 
 impl Splitter {
-    /// Splits the next snapshot.
-    pub fn split(&mut self, mut snapshot: Snapshot) -> Result<Sharded, ShardError> {
+    /// Splits the next snapshot, which is canonical and without its endpoints after that.
+    pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
         // A snapshot that cannot be split leaves nothing to go on from.
         let before = std::mem::take(self);
-        canonicalize(&mut snapshot);
+        canonicalize(snapshot);
         let endpoints = std::mem::take(&mut snapshot.endpoints);
-        let revision = revision_of_canonical(&snapshot);
+        let encoded = EncodedSnapshot::new(snapshot, Vec::new());
+        let revision = encoded.config_digest();
+        let backends = snapshot.backends.iter().map(Backend::encoded_len).sum();
         let (count, config) = if before.revision == revision {
             (before.count, before.config)
         } else {
-            let count = count(&snapshot);
-            (count, split_config(&snapshot, count, before.config)?)
+            let count = count(&encoded, backends);
+            (count, split_config(snapshot, count, before.config)?)
         };
         let live = before.live.after(endpoints)?;
         let found = config.len() + live.references().count();
@@ -81,8 +86,9 @@ impl Splitter {
             return Err(ShardError::TooMany { found });
         }
         *self = Self {
-            snapshot,
+            snapshot: encoded,
             revision,
+            backends,
             count,
             config,
             live,
@@ -90,17 +96,14 @@ impl Splitter {
         Ok(self.sharded())
     }
 
-    /// Returns the last snapshot, canonical, without its endpoints.
-    pub fn config(&self) -> &Snapshot {
-        &self.snapshot
-    }
-
     /// Changes virtual hosts of the last snapshot, with the outcome of splitting the changed one. None if only the whole
     /// snapshot tells the outcome; it is to be split again after that, and after an error.
     pub fn change_hosts(&mut self, delta: &RouteTableDelta) -> Result<Option<Sharded>, ShardError> {
         let mut before = std::mem::take(self);
-        let applied = delta.apply(&mut before.snapshot.route_tables);
-        if applied.is_none() || count(&before.snapshot) != before.count {
+        let Some(snapshot) = before.snapshot.with_changed_hosts(delta) else {
+            return Ok(None);
+        };
+        if count(&snapshot, before.backends) != before.count {
             return Ok(None);
         }
         let mut buckets: BTreeMap<usize, Vec<ChangedHost>> = BTreeMap::new();
@@ -121,7 +124,8 @@ impl Splitter {
             let plain = content.encode_to_vec();
             *shard = ConfigShard::new(Some(bucket), Sha256::digest(&plain).into(), &plain)?;
         }
-        before.revision = revision_of_canonical(&before.snapshot);
+        before.revision = snapshot.config_digest();
+        before.snapshot = snapshot;
         *self = before;
         Ok(Some(self.sharded()))
     }
@@ -130,6 +134,7 @@ impl Splitter {
         let Self {
             snapshot,
             revision,
+            backends: _,
             count: _,
             config,
             live,
@@ -137,7 +142,7 @@ impl Splitter {
         Sharded {
             manifest: Manifest {
                 format: FORMAT,
-                gateway: snapshot.gateway.clone(),
+                gateway: snapshot.gateway().to_owned(),
                 revision: revision.clone(),
                 config: config.iter().map(|shard| shard.reference.clone()).collect(),
                 endpoints: live.references().collect(),
@@ -162,19 +167,13 @@ impl Splitter {
     }
 }
 
-/// Returns the number of buckets that the virtual hosts and backends are shared out among.
-fn count(config: &Snapshot) -> usize {
-    let tables: usize = config
-        .route_tables
-        .iter()
-        .map(RouteTable::encoded_len)
-        .sum();
-    let backends: usize = config
-        .backends
-        .iter()
-        .map(prost::Message::encoded_len)
-        .sum();
-    bucket_count(tables + backends, TARGET_BYTES, MAX_CONFIG_SHARDS)
+/// Returns the number of buckets that the virtual hosts are shared out among, and the backends, which take this many bytes.
+fn count(config: &EncodedSnapshot, backends: usize) -> usize {
+    bucket_count(
+        config.size_of_route_tables() + backends,
+        TARGET_BYTES,
+        MAX_CONFIG_SHARDS,
+    )
 }
 
 /// Returns the pieces of what is spread over shards, by bucket.

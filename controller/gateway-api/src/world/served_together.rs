@@ -9,7 +9,7 @@ use std::sync::Arc;
 use sesame_proto::provenance::Provenance;
 use sesame_proto::refusal;
 use sesame_proto::schema::route::Action;
-use sesame_proto::schema::{DirectResponse, Listener, Route, Snapshot};
+use sesame_proto::schema::{DirectResponse, Listener, Snapshot, VirtualHost};
 
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
@@ -48,6 +48,11 @@ impl ServedPorts {
         found
     }
 
+    /// Returns true if this virtual host can be the one that tells that a listener refuses what it holds.
+    pub fn depend_on(host: &VirtualHost) -> bool {
+        refusing_listener(host).is_some()
+    }
+
     /// Reads the lines that [`Self::text`] writes; others are passed over.
     pub fn parse(text: &str) -> Self {
         let line = |line: &str| {
@@ -76,21 +81,24 @@ fn is_closed(listener: &Listener) -> bool {
 
 /// Returns the names of the listeners in whose name the requests of a virtual host are refused.
 fn refusing(snapshot: &Snapshot) -> HashSet<&str> {
-    let hosts = snapshot
-        .route_tables
-        .iter()
-        .flat_map(|it| &it.virtual_hosts);
-    let only = hosts.filter_map(|host| match host.routes.as_slice() {
-        [only] => Some(only),
-        _ => None,
-    });
-    let refuses = |route: &&Route| match &route.action {
-        Some(Action::DirectResponse(DirectResponse { status })) => *status == refusal::HTTP,
-        _ => false,
+    let tables = snapshot.route_tables.iter();
+    let hosts = tables.flat_map(|it| &it.virtual_hosts);
+    hosts.filter_map(refusing_listener).collect()
+}
+
+/// Returns the listener in whose name all requests of a virtual host are refused.
+fn refusing_listener(host: &VirtualHost) -> Option<&str> {
+    let [only] = host.routes.as_slice() else {
+        return None;
     };
-    only.filter(refuses)
-        .map(|route| route.name.as_str())
-        .collect()
+    let refused = Action::DirectResponse(DirectResponse {
+        status: refusal::HTTP,
+    });
+    if only.action.as_ref() != Some(&refused) {
+        return None;
+    }
+    Provenance::parse(&only.name).ok()?.listener()?;
+    Some(&only.name)
 }
 
 /// Ports on which Gateways are served, by the name under which they are published together.

@@ -448,7 +448,7 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
     original.route_tables[0].virtual_hosts = (0..400).map(|h| host(&domain(h), &long)).collect();
     digest::canonicalize(&mut original);
     let mut splitter = Splitter::default();
-    let first = splitter.split(original.clone()).expect("shards");
+    let first = splitter.split(&mut original.clone()).expect("shards");
     let changed = host(&domain(7), "changed");
     let table = original.route_tables[0].name.clone();
     let change = ChangedHost {

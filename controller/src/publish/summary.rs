@@ -1,0 +1,106 @@
+//! The summary of a Gateway in its manifest's ConfigMap: what `kubectl describe` shows, and what the controller remembers by. Pure.
+//!
+//! It must never say anything that endpoints change: they do not rewrite the manifest.
+
+use std::collections::BTreeMap;
+
+use sesame_proto::delta::RouteTableDelta;
+use sesame_proto::provenance::Provenance;
+use sesame_proto::schema::{Manifest, Port, Snapshot};
+
+use sesame_gateway_api::world::ServedPorts;
+use sesame_published::names::{GATEWAY_ENTRY, KEY_SECRETS_ENTRY, SERVED_TOGETHER_ENTRY};
+
+/// Number of listeners that the summary names.
+const MAX_LISTENERS: usize = 64;
+
+/// What is said of one Gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Summary {
+    /// The entries that no change of virtual hosts alone touches, by name.
+    entries: BTreeMap<String, String>,
+    /// Number of routes of all virtual hosts.
+    routes: usize,
+}
+
+impl Summary {
+    /// Summarises a canonical snapshot.
+    pub(super) fn of(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> Self {
+        let hosts = snapshot
+            .route_tables
+            .iter()
+            .flat_map(|it| &it.virtual_hosts);
+        let together = ServedPorts::of(snapshot).text();
+        let together = (!together.is_empty()).then_some((SERVED_TOGETHER_ENTRY, together));
+        let entries = [
+            (GATEWAY_ENTRY, snapshot.gateway.clone()),
+            ("fleet", fleet.to_owned()),
+            ("listeners", listeners(&snapshot.ports)),
+            ("backends", snapshot.backends.len().to_string()),
+            ("certificates", snapshot.keys.len().to_string()),
+            (KEY_SECRETS_ENTRY, key_secrets.to_string()),
+        ];
+        let entries = entries.into_iter().chain(together);
+        Self {
+            entries: entries
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+            routes: hosts.map(|host| host.routes.len()).sum(),
+        }
+    }
+
+    /// Returns the summary after these changes of virtual hosts. None if they decide which listeners are served.
+    pub(super) fn after(&self, delta: &RouteTableDelta) -> Option<Self> {
+        let mut routes = self.routes;
+        for host in delta.hosts() {
+            if [&host.before, &host.after]
+                .into_iter()
+                .any(ServedPorts::depend_on)
+            {
+                return None;
+            }
+            routes = routes.checked_sub(host.before.routes.len())?;
+            routes = routes.checked_add(host.after.routes.len())?;
+        }
+        Some(Self {
+            entries: self.entries.clone(),
+            routes,
+        })
+    }
+
+    /// Returns the entries for the ConfigMap of this manifest, by name.
+    pub(super) fn entries(&self, manifest: &Manifest) -> BTreeMap<String, String> {
+        let mut entries = self.entries.clone();
+        entries.insert("routes".to_owned(), self.routes.to_string());
+        entries.insert("revision".to_owned(), manifest.revision.clone());
+        entries.insert("shards".to_owned(), manifest.config.len().to_string());
+        entries
+    }
+}
+
+/// Returns a line for each of the first listeners: its name, protocol, port and hostname.
+fn listeners(ports: &[Port]) -> String {
+    let all = ports.iter().flat_map(|port| {
+        let listeners = port.listeners.iter();
+        listeners.map(move |listener| (port.port, listener))
+    });
+    let total = ports.iter().map(|port| port.listeners.len()).sum::<usize>();
+    let mut lines: Vec<String> = all
+        .take(MAX_LISTENERS)
+        .map(|(port, listener)| {
+            let provenance = Provenance::parse(&listener.name).ok();
+            let name = provenance.and_then(|provenance| provenance.listener());
+            let name = name.unwrap_or(&listener.name);
+            let protocol = listener.protocol().as_str_name();
+            let hostname = match listener.hostname.as_str() {
+                "" => "*",
+                hostname => hostname,
+            };
+            format!("{name} {protocol} {port} {hostname}")
+        })
+        .collect();
+    if total > MAX_LISTENERS {
+        lines.push(format!("and {} more", total - MAX_LISTENERS));
+    }
+    lines.join("\n")
+}
