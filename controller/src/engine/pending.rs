@@ -12,11 +12,11 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::incremental::PreviousRoutes;
 use sesame_gateway_api::world::ObjectKey;
 
-/// Quiet time after which a change is resolved.
+/// Quiet time after which the world is resolved.
 const QUIET: Duration = Duration::from_millis(5);
 /// Longest time that a change waits for quiet.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Time in which endpoints that change together are gathered.
+/// Time in which endpoints that change together are gathered, and routes that are resolved by themselves.
 const GATHER: Duration = Duration::from_millis(2);
 /// Time in which the next ones are gathered, after some were published.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -91,9 +91,11 @@ impl Pending {
 
     /// Returns the task that is due now.
     pub(super) fn task(&self, now: Instant) -> Task {
+        let only_routes = !self.unresolved && !self.routes.is_empty();
+        let quiet = if only_routes { GATHER } else { QUIET };
         let settle = self
             .arrived
-            .map(|(first, last)| (last + QUIET).min(first + LONGEST_WAIT));
+            .map(|(first, last)| (last + quiet).min(first + LONGEST_WAIT));
         let due = |time: &Option<Instant>| time.is_some_and(|time| time <= now);
         if due(&settle) {
             return Task::Settle;
@@ -132,6 +134,10 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use sesame_gateway_api::world::AnyObject;
+
     use super::*;
 
     fn endpoints_of(service: &str) -> Effect {
@@ -163,6 +169,22 @@ mod tests {
         // Nobody has them: the next ones wait for nothing.
         pending.note(endpoints_of("d"), at(160));
         assert_eq!(pending.task(at(162)), Task::Refresh);
+    }
+
+    #[test]
+    fn a_few_routes_wait_for_less_than_the_world() {
+        let start = Instant::now();
+        let mut pending = Pending::new();
+        pending.resolved(start);
+        let route = Effect {
+            routes: vec![AnyObject::HttpRoute(Arc::default())],
+            ..Effect::default()
+        };
+        pending.note(route, start);
+        assert_eq!(pending.task(start), Task::Wait(Some(GATHER)));
+        assert_eq!(pending.task(start + GATHER), Task::Settle);
+        pending.note(Effect::world(), start);
+        assert_eq!(pending.task(start), Task::Wait(Some(QUIET)));
     }
 
     #[test]
