@@ -276,10 +276,13 @@ impl Host {
         })
     }
 
+    /// Kills the agent and the Envoys of all Gateways.
     pub(crate) fn kill_all(&mut self) -> anyhow::Result<()> {
         self.kill_agent()?;
-        if let Some(pid) = self.envoy_pid.take() {
-            kill_and_wait(pid)?;
+        self.envoy_pid = None;
+        let processes = below(&self.runtime()).into_iter();
+        for envoy in processes.filter(|process| process.is("envoy")) {
+            kill_and_wait(envoy.pid)?;
         }
         Ok(())
     }
