@@ -139,7 +139,7 @@ fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
     (inline, false)
 }
 
-/// Where two versions of a cluster differ.
+/// Part of a cluster in which two versions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangedCluster {
     Nowhere,

@@ -14,7 +14,7 @@ use sesame_published::names::{GATEWAY_ENTRY, KEY_SECRETS_ENTRY, SERVED_TOGETHER_
 /// Number of listeners that the summary names.
 const MAX_LISTENERS: usize = 64;
 
-/// What is said of one Gateway.
+/// Summary of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
     /// The entries that no change of virtual hosts alone touches, by name.
