@@ -15,6 +15,7 @@ use sesame_render::{Rendered, Resource};
 
 use super::on_disk::{OnDisk, resources};
 use super::plan::merge;
+use super::removal::is_encrypted;
 use crate::xds::XdsKind;
 
 /// Number of the field `load_assignment` of a cluster.
@@ -68,10 +69,6 @@ impl Waiting {
 /// Tells whether some of these clusters may have to wait for something when Envoy takes them: new ones, and those that differ from
 /// what is on disk in more than inline endpoints. To ask Envoy costs it milliseconds with thousands of clusters.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
-    // Thousands that a change has left alone are not compared.
-    if old.has_clusters && std::ptr::eq(old.content.clusters.as_ref(), wanted) {
-        return false;
-    }
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {
             changed_cluster(before, after) == ChangedCluster::Form && waits_for_something(after)
@@ -96,8 +93,7 @@ fn waits_for_something(cluster: &Resource) -> bool {
     !is_static
         || cluster.load_assignment.is_none()
         || cluster.eds_cluster_config.is_some()
-        || cluster.transport_socket.is_some()
-        || !cluster.transport_socket_matches.is_empty()
+        || is_encrypted(&cluster)
         || !cluster.health_checks.is_empty()
 }
 

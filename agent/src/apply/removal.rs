@@ -65,7 +65,11 @@ pub(super) fn clusters(
     }
     let with = |unused: &[&Resource]| together(unused, wanted);
     let is_little = unused_before.len() + unused_now.len() <= MOST_UNUSED;
-    let may_stay = is_little && !unused_now.iter().any(|cluster| is_encrypted(cluster));
+    let is_encrypted = |unused: &&Resource| {
+        let cluster = Cluster::decode(&*unused.bytes);
+        cluster.is_ok_and(|cluster| is_encrypted(&cluster))
+    };
+    let may_stay = is_little && !unused_now.iter().any(is_encrypted);
     if removal == Removal::Later && may_stay {
         // Envoy has proven that nothing on disk uses what an earlier transaction has left.
         let (union, unused) = if is_written {
@@ -92,10 +96,8 @@ pub(super) fn clusters(
 
 /// Returns whether a cluster has connections that were made with a key or a trust bundle. They do not stay: whoever comes back to it
 /// asks for what holds now.
-fn is_encrypted(cluster: &Resource) -> bool {
-    Cluster::decode(&*cluster.bytes).is_ok_and(|cluster| {
-        cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
-    })
+pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
+    cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }
 
 /// Returns two lists as one, by name.

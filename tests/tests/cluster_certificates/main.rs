@@ -20,9 +20,9 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-/// Limit for one round of handshakes that do not find Envoy to be said, the first and the longest one: shorter than the limit of what
-/// is waited for in it.
+/// Limit for the first round of handshakes that do not find Envoy to be said.
 const ROUND: Duration = Duration::from_secs(15);
+/// Limit for the longest round: below that of the condition that is waited for in it.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);
 /// Listeners of a set.
 const OF_A_SET: usize = 64;

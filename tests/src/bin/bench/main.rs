@@ -8,6 +8,7 @@ mod churn;
 mod client;
 mod host;
 mod life;
+mod lone_change;
 mod manifests;
 mod pure;
 mod requests;
@@ -23,10 +24,10 @@ use clap::Parser;
 use serde::Serialize;
 
 use churn::Churn;
-use client::{Backend, Client};
+use client::{Answer, Backend, Client};
 use host::Host;
 use life::Life;
-use manifests::Shape;
+use manifests::{Shape, WrittenManifests};
 use requests::RequestCost;
 use switches::{ClusterLists, Switches};
 use times::{Times, pick};
@@ -62,6 +63,9 @@ struct Args {
     #[arg(long, default_value = "target/bench.json")]
     json: std::path::PathBuf,
 }
+
+/// Limit for one change to be served.
+const SERVED: Duration = Duration::from_secs(30);
 
 /// All figures of one size. Times in milliseconds, memory in MiB.
 #[derive(Debug, Default, Serialize)]
@@ -155,16 +159,12 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
     for change in 0..changes {
         let route = pick(change, routes);
         let revision = format!("r{change}");
-        let started = Instant::now();
-        host.manifests().write_app(route, ports[0], &revision)?;
-        figures.errors += client.wait_for(
-            &manifests::hostname(route),
-            Duration::from_secs(30),
-            |answer| answer.revision == revision,
-        )?;
-        samples.push(started.elapsed());
-        host.wait_serving(Duration::from_secs(30))?;
-        times::come_alone(started);
+        let write = |files: &WrittenManifests| files.write_app(route, ports[0], &revision);
+        let is_changed = |answer: &Answer| answer.revision == revision;
+        let (took, errors) =
+            lone_change::make(&mut host, &mut client, route, SERVED, write, is_changed)?;
+        samples.push(took);
+        figures.errors += errors;
     }
     figures.route_change = Times::of(samples);
 
@@ -184,27 +184,21 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         for change in 0..changes {
             let route = list[pick(change, list.len())];
             // The route has its revision before, so that nothing but endpoints changes.
-            let started = Instant::now();
-            host.manifests().write_app(route, ports[0], "endpoints")?;
-            figures.errors += client.wait_for(
-                &manifests::hostname(route),
-                Duration::from_secs(30),
-                |answer| answer.revision == "endpoints",
-            )?;
-            host.wait_serving(Duration::from_secs(30))?;
-            times::come_alone(started);
+            let write =
+                |port| move |files: &WrittenManifests| files.write_app(route, port, "endpoints");
+            let has_revision = |answer: &Answer| answer.revision == "endpoints";
+            let first = write(ports[0]);
+            let (_, errors) =
+                lone_change::make(&mut host, &mut client, route, SERVED, first, has_revision)?;
+            figures.errors += errors;
             // There and back, so that every change is one whatever was picked before.
             for (backend, port) in [("b", ports[1]), ("a", ports[0])] {
-                let started = Instant::now();
-                host.manifests().write_app(route, port, "endpoints")?;
-                figures.errors += client.wait_for(
-                    &manifests::hostname(route),
-                    Duration::from_secs(30),
-                    |answer| answer.body == backend,
-                )?;
-                samples.push(started.elapsed());
-                host.wait_serving(Duration::from_secs(30))?;
-                times::come_alone(started);
+                let is_moved = |answer: &Answer| answer.body == backend;
+                let write = write(port);
+                let (took, errors) =
+                    lone_change::make(&mut host, &mut client, route, SERVED, write, is_moved)?;
+                samples.push(took);
+                figures.errors += errors;
             }
         }
         *figure = Some(Times::of(samples));

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::client::{Answer, Client};
 use super::host::Host;
-use super::manifests;
+use super::lone_change;
+use super::manifests::{self, WrittenManifests};
 use super::times::{Times, come_alone, pick};
 
 /// Limit for one change to be served.
@@ -33,23 +34,20 @@ pub(crate) fn measure(
     changes: usize,
     ports: [u16; 2],
 ) -> anyhow::Result<(Times, usize)> {
-    let manifests = host.manifests().clone();
     let mut client = Client::new(host.address());
     let (mut samples, mut errors) = (Vec::new(), 0);
     for change in 0..changes {
         let route = pick(change, routes);
         for (body, port) in [("b", ports[1]), ("a", ports[0])] {
-            let started = Instant::now();
-            if body == "b" {
-                manifests.write_switched(route, port, "switch")?;
-            } else {
-                manifests.write_app(route, port, "switch")?;
-            }
-            let hostname = manifests::hostname(route);
-            errors += client.wait_for(&hostname, SERVED, |answer| answer.body == body)?;
-            samples.push(started.elapsed());
-            host.wait_serving(SERVED)?;
-            come_alone(started);
+            let write = |files: &WrittenManifests| match body {
+                "b" => files.write_switched(route, port, "switch"),
+                _ => files.write_app(route, port, "switch"),
+            };
+            let is_switched = |answer: &Answer| answer.body == body;
+            let (took, failed) =
+                lone_change::make(host, &mut client, route, SERVED, write, is_switched)?;
+            samples.push(took);
+            errors += failed;
         }
     }
     Ok((Times::of(samples), errors))

@@ -1,0 +1,27 @@
+//! One change that comes alone: made, answered, served, and followed by a pause.
+
+use std::time::{Duration, Instant};
+
+use super::client::{Answer, Client};
+use super::host::Host;
+use super::manifests::{self, WrittenManifests};
+use super::times::come_alone;
+
+/// Makes a change of a route's files, and waits for it. Returns the time until the answer is the wanted one, and the number of answers
+/// before it that were 5xx.
+pub(crate) fn make(
+    host: &mut Host,
+    client: &mut Client,
+    route: usize,
+    within: Duration,
+    write: impl FnOnce(&WrittenManifests) -> anyhow::Result<()>,
+    wanted: impl Fn(&Answer) -> bool,
+) -> anyhow::Result<(Duration, usize)> {
+    let started = Instant::now();
+    write(host.manifests())?;
+    let errors = client.wait_for(&manifests::hostname(route), within, wanted)?;
+    let took = started.elapsed();
+    host.wait_serving(within)?;
+    come_alone(started);
+    Ok((took, errors))
+}
