@@ -1,11 +1,12 @@
-//! The difference between two versions of a Gateway's route tables, where nothing but virtual hosts has changed. Pure.
+//! The difference between two versions of a Gateway, where nothing but virtual hosts has changed, and backends have come and
+//! gone. Pure.
 //!
 //! Incremental resolution makes one, or a comparison of two versions of a shard; shards and the encoded snapshot take it in
 //! without being made anew. It must never be applied in part: where one virtual host does not fit, none is changed for
 //! whoever holds the outcome.
 
 use crate::digest::domain_order;
-use crate::schema::{RouteTable, VirtualHost};
+use crate::schema::{Backend, EndpointSet, RouteTable, VirtualHost};
 
 /// Virtual hosts that have changed, each in its place.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +23,26 @@ pub struct ChangedHost {
     pub before: VirtualHost,
     /// The version that replaces it.
     pub after: VirtualHost,
+}
+
+/// Backends that have come and gone, and the endpoint sets that have with them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BackendDelta {
+    /// The backends that have come.
+    pub added: Vec<Backend>,
+    /// The names of the backends that have gone.
+    pub removed: Vec<String>,
+    /// The endpoint sets that have come.
+    pub added_endpoints: Vec<EndpointSet>,
+    /// The names of the endpoint sets that have gone.
+    pub removed_endpoints: Vec<String>,
+}
+
+impl BackendDelta {
+    /// Returns true if nothing has come or gone.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl RouteTableDelta {

@@ -3,6 +3,7 @@
 //!
 //! It must never give different bytes for the same snapshot.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use sesame_proto::keys::KeyPair;
@@ -18,13 +19,31 @@ use crate::tls::secrets;
 
 /// Renders a snapshot with its keys.
 pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) -> Rendered {
+    let tables = |context: &RenderContext<'_>, problems: &mut RenderProblems| {
+        let tables = snapshot.route_tables.iter();
+        let tables = tables
+            .map(|table| route_tables::render(table, context, problems))
+            .collect();
+        Ok::<_, Infallible>(by_name(tables, problems))
+    };
+    let Ok(rendered) = render_around(tables, snapshot, keys, options);
+    rendered
+}
+
+/// Renders everything but route tables, which `tables` returns given the context that they are rendered in, by name.
+pub(crate) fn render_around<E>(
+    tables: impl FnOnce(&RenderContext<'_>, &mut RenderProblems) -> Result<Vec<Resource>, E>,
+    snapshot: &Snapshot,
+    keys: &[KeyPair],
+    options: &RenderOptions,
+) -> Result<Rendered, E> {
     // `addresses` are what was asked for; the host says in `options` what it listens on, and what is trusted longer than
     // declared. `edge`, `tracing`, `log_output` and `measured_routes` are in the context.
     let Snapshot {
         gateway: _,
         addresses: _,
         ports,
-        route_tables,
+        route_tables: _,
         backends,
         endpoints,
         // The secrets are made of the whole snapshot.
@@ -46,17 +65,13 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
     context.clusters = &clusters;
     let endpoints = endpoints::render(&backends, &sets, &context);
     let mut of_routes = RenderProblems::default();
-    let tables = route_tables
-        .iter()
-        .map(|table| route_tables::render(table, &context, &mut of_routes))
-        .collect();
-    let tables = by_name(tables, &mut of_routes);
+    let tables = tables(&context, &mut of_routes)?;
     context.route_tables = &tables;
     let listeners = listeners::render(ports, &context, &mut problems);
     problems.append(of_routes);
     let granted = &context.subscriptions;
     let inline = granted.inline_of(&backends);
-    Rendered {
+    Ok(Rendered {
         shares: shares::render(&options.limits, &listeners, &clusters, &backends),
         listeners: listeners.into(),
         route_tables: in_files(&tables, &granted.route_tables),
@@ -65,7 +80,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
         clusters: clusters.into(),
         problems: problems.distinct(),
         inline,
-    }
+    })
 }
 
 /// Returns the resources that are not inline where they are used.

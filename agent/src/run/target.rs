@@ -337,11 +337,16 @@ fn render_difference(
     };
     let UnchangedParts {
         route_tables,
+        backends,
         endpoints: same_endpoints,
         rest,
     } = encoded.unchanged_since(&before.encoded);
     match (route_tables, same_endpoints) {
         _ if !rest => None,
+        _ if !backends => {
+            let rendered = &before.rendered;
+            sesame_render::backends_after(rendered, &before.encoded, encoded, options)
+        }
         (true, true) => None,
         (true, false) => endpoints(&before.rendered),
         (false, true) => routes(&before.rendered),

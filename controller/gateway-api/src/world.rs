@@ -6,6 +6,7 @@ mod definitions;
 mod last_good;
 mod objects;
 mod provenance;
+pub mod references;
 mod served_together;
 
 use std::fmt;

@@ -9,8 +9,8 @@ use super::relevant::Relevant;
 use crate::serve::Metrics;
 use crate::watch::{FetchOutcome, Input, PublishedBefore, StoredStatus, WatchEvent, WatchedObject};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::Options;
 use sesame_gateway_api::resolve::incremental::{SliceIndex, is_incremental, service_of};
+use sesame_gateway_api::resolve::{Options, Problem};
 use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
 
 /// Effect of an input.
@@ -276,11 +276,20 @@ impl ClusterState {
         services: &BTreeSet<NamespacedName>,
         options: &Options,
     ) -> Vec<EndpointSet> {
-        let (sets, problems) = self.slices.endpoint_sets(services, &self.world, options);
+        let (sets, problems) = self.sets_of(services, options);
         for problem in &problems {
             tracing::debug!(object = %problem.object, "{}", problem.message);
         }
         sets
+    }
+
+    /// Returns the endpoint sets of these Services, and the problems of their slices.
+    pub(super) fn sets_of(
+        &self,
+        services: &BTreeSet<NamespacedName>,
+        options: &Options,
+    ) -> (Vec<EndpointSet>, Vec<Problem>) {
+        self.slices.endpoint_sets(services, &self.world, options)
     }
 }
 
@@ -430,6 +439,16 @@ pub(super) mod tests {
                 "{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{ports: [{{port: {port}}}]}}}}"
             )))
         };
+        assert!(!take(&mut state, Kind::Service, service("lines", 4317)));
+        let configuration = observed(
+            "{apiVersion: projectsesame.io/v1alpha1, kind: SesameConfiguration, metadata: {name: a}, \
+             spec: {accessLog: {sinks: [{backendRef: {name: lines, port: 4317}}]}}}",
+        );
+        let configuration = WatchEvent::Applied(configuration);
+        assert!(take(&mut state, Kind::SesameConfiguration, configuration));
+        state.note_resolved();
+        assert!(take(&mut state, Kind::Service, service("lines", 4318)));
+        state.note_resolved();
         assert!(!take(&mut state, Kind::Service, service("other", 80)));
         assert!(take(&mut state, Kind::Service, service("app", 80)));
         assert!(take(&mut state, Kind::Service, service("app", 81)));

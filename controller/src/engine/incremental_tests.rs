@@ -3,6 +3,8 @@
 #[path = "../../gateway-api/src/resolve/tests/any_routes.rs"]
 mod any_routes;
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::cluster_state::tests::{observed, watched};
@@ -12,9 +14,11 @@ use crate::publish::{DesiredPublication, Publication};
 use crate::serve::Metrics;
 use crate::watch::{WatchEvent, WatchedObject};
 use any_routes::{OBJECTS, any_place, any_rules, version};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode;
 use sesame_gateway_api::resolve::incremental::{
-    PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
+    PreviousObjects, PreviousRoutes, PreviousServices, RouteDelta, RouteStatusChange,
+    resolve_routes,
 };
 use sesame_gateway_api::resolve::{self, Options, Resolver};
 use sesame_gateway_api::status::Statuses;
@@ -96,9 +100,12 @@ proptest! {
             let delta = if world_changed {
                 None
             } else {
-                resolve_routes(state.world(), &before, &mut resolver, &Options::default())
+                resolved(&state, before, &mut resolver)
             };
-            let desired = delta.and_then(|RouteDelta { route_tables, statuses }| {
+            let desired = delta.and_then(|RouteDelta { route_tables, backends, statuses }| {
+                if !backends.is_empty() {
+                    return None;
+                }
                 let now = |change: RouteStatusChange| (change.route, change.after);
                 said.routes.extend(statuses.into_iter().map(now));
                 publications.change_hosts(&route_tables)
@@ -123,12 +130,25 @@ fn change(state: &mut ClusterState, spec: &str) -> Option<RouteDelta> {
     assert!(!effect.world_changed);
     let before: PreviousRoutes = effect.routes.into_iter().map(|r| (r.key(), r)).collect();
     state.note_resolved();
+    resolved(state, before, &mut Resolver::default())
+}
+
+fn resolved(
+    state: &ClusterState,
+    routes: PreviousRoutes,
+    resolver: &mut Resolver,
+) -> Option<RouteDelta> {
     let options = Options::default();
-    resolve_routes(state.world(), &before, &mut Resolver::default(), &options)
+    let before = PreviousObjects {
+        routes,
+        services: PreviousServices::new(),
+    };
+    let sets_of = |services: &BTreeSet<NamespacedName>| state.sets_of(services, &options);
+    resolve_routes(state.world(), before, &sets_of, resolver, &options)
 }
 
 #[test]
-fn a_change_of_rules_is_one_of_their_virtual_hosts_and_one_of_backends_is_everybodys() {
+fn a_change_of_rules_is_one_of_their_virtual_hosts_and_may_be_one_of_backends() {
     let mut state = state();
     let spec = |path: &str, service: &str| {
         format!(
@@ -155,7 +175,12 @@ fn a_change_of_rules_is_one_of_their_virtual_hosts_and_one_of_backends_is_everyb
     let hosts = delta.hosts().iter();
     let domains: Vec<&str> = hosts.map(|host| host.after.domain.as_str()).collect();
     assert_eq!(domains, ["a.example.com"]);
-    assert!(change(&mut state, &spec("/a", "s1")).is_none());
+    let delta = change(&mut state, &spec("/a", "s1")).expect("it is told");
+    let [(_, backends)] = delta.backends.as_slice() else {
+        panic!("one Gateway: {delta:?}");
+    };
+    assert_eq!(backends.removed, ["Service/default/s0/80"]);
+    assert!(backends.added.is_empty(), "{backends:?}");
     let and_none = spec("/a", "s1, port: 80}, {name: none");
     let delta = change(&mut state, &and_none).expect("it is told");
     assert_eq!((delta.route_tables.len(), delta.statuses.len()), (1, 1));

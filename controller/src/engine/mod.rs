@@ -36,8 +36,10 @@ use crate::statuses::{
     Resolved, ResolvedStatuses, RouteStatusUpdate, ServiceRequests, SettingsByGateway, StatusChange,
 };
 use crate::watch::{Input, PublishedBefore, References, references};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::incremental::{
-    PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
+    PreviousObjects, PreviousRoutes, PreviousServices, RouteDelta, RouteStatusChange,
+    resolve_routes,
 };
 use sesame_gateway_api::resolve::{OcgBundles, Resolver};
 use sesame_gateway_api::world::ObjectKey;
@@ -233,10 +235,22 @@ impl Engine {
             return None;
         }
         let (start, began) = (Instant::now(), SystemTime::now());
+        let options = &self.settings.options;
+        // A relevant Service that changes has the whole world resolved.
+        let before = PreviousObjects {
+            routes: before.clone(),
+            services: PreviousServices::new(),
+        };
+        let sets_of = |services: &BTreeSet<NamespacedName>| state.sets_of(services, options);
+        let delta = resolve_routes(state.world(), before, &sets_of, resolver, options)?;
         let RouteDelta {
             route_tables,
+            backends,
             statuses,
-        } = resolve_routes(state.world(), before, resolver, &self.settings.options)?;
+        } = delta;
+        if !backends.is_empty() {
+            return None;
+        }
         let mut changed = BTreeMap::new();
         if !route_tables.is_empty() {
             let desired = publications.change_hosts(&route_tables)?;

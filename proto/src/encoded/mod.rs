@@ -3,6 +3,7 @@
 //! As values a snapshot takes seven times the memory, and between two changes nobody looks into it. Its parts are encoded
 //! separately, so that a comparison of bytes tells which of them a change left alone. It must never print a key.
 
+mod backends;
 mod endpoints;
 mod parts;
 mod route_tables;
@@ -96,12 +97,11 @@ impl EncodedSnapshot {
         let sets = endpoints::replaced(&before.parts.endpoints, &self.parts.endpoints)?;
         let names: HashSet<&[u8]> = sets.iter().map(|set| set.name.as_bytes()).collect();
         let mut backends = Vec::new();
-        wire::each(&self.parts.behind, |field, content| {
-            if field == numbers::snapshot::BACKENDS && names.contains(endpoints::set_of(content)) {
-                backends.push(Backend::decode(content).ok()?);
+        for backend in wire::contents(&self.parts.backends, numbers::snapshot::BACKENDS)? {
+            if names.contains(endpoints::set_of(backend)) {
+                backends.push(Backend::decode(backend).ok()?);
             }
-            Some(())
-        })?;
+        }
         Some((sets, backends))
     }
 
@@ -127,6 +127,7 @@ impl EncodedSnapshot {
         let (now, then) = (&self.parts, &before.parts);
         UnchangedParts {
             route_tables: is_same(&now.route_tables, &then.route_tables),
+            backends: is_same(&now.backends, &then.backends),
             endpoints: is_same(&now.endpoints, &then.endpoints),
             rest: is_same(&now.ahead, &then.ahead)
                 && is_same(&now.behind, &then.behind)
@@ -169,10 +170,11 @@ impl EncodedSnapshot {
         let Parts {
             ahead,
             route_tables: _,
+            backends,
             behind,
             endpoints,
         } = &self.parts;
-        decoded(&[&ahead[..], behind, endpoints].concat())
+        decoded(&[&ahead[..], backends, behind, endpoints].concat())
     }
 
     /// Returns the route tables with each virtual host as it is encoded; none if their encoding is not as expected.
@@ -191,10 +193,11 @@ impl EncodedSnapshot {
         let Parts {
             ahead,
             route_tables,
+            backends,
             behind,
             endpoints: _,
         } = &self.parts;
-        digest::sha256_of_all(&[ahead, route_tables, behind])
+        digest::sha256_of_all(&[ahead, route_tables, backends, behind])
     }
 
     /// Returns the hex SHA-256 of everything but the private keys, whose digests are in it.
@@ -267,12 +270,18 @@ pub struct Counts {
 
 /// Parts in which two snapshots are the same bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each part is the same or not, whatever the others are"
+)]
 pub struct UnchangedParts {
     /// The route tables.
     pub route_tables: bool,
+    /// The backends.
+    pub backends: bool,
     /// The endpoint sets.
     pub endpoints: bool,
-    /// Everything else: listeners, backends, trust bundles, key pairs.
+    /// Everything else: listeners, trust bundles, key pairs, settings.
     pub rest: bool,
 }
 

@@ -16,6 +16,7 @@ pub(super) struct Parts {
     /// The fields whose numbers are below that of the route tables.
     pub(super) ahead: Bytes,
     pub(super) route_tables: Bytes,
+    pub(super) backends: Bytes,
     /// The other fields, but for the endpoints.
     pub(super) behind: Bytes,
     pub(super) endpoints: Bytes,
@@ -57,7 +58,6 @@ impl Parts {
             wire::append(numbers::snapshot::ADDRESSES, address.as_bytes(), &mut ahead);
         }
         wire::append_messages(numbers::snapshot::PORTS, ports, &mut ahead);
-        wire::append_messages(numbers::snapshot::BACKENDS, backends, &mut behind);
         wire::append_messages(numbers::snapshot::KEYS, keys, &mut behind);
         wire::append_messages(numbers::snapshot::TRUST_BUNDLES, trust_bundles, &mut behind);
         wire::append_messages(numbers::snapshot::EDGE, edge, &mut behind);
@@ -74,20 +74,22 @@ impl Parts {
         Self {
             ahead: ahead.into(),
             route_tables: encoded(numbers::snapshot::ROUTE_TABLES, route_tables),
+            backends: encoded(numbers::snapshot::BACKENDS, backends),
             behind: behind.into(),
             endpoints: encoded(numbers::snapshot::ENDPOINTS, endpoints),
         }
     }
 
     /// Returns all parts, in the order in which they are stored and digested.
-    pub(super) fn all(&self) -> [&[u8]; 4] {
+    pub(super) fn all(&self) -> [&[u8]; 5] {
         let Self {
             ahead,
             route_tables,
+            backends,
             behind,
             endpoints,
         } = self;
-        [ahead, behind, route_tables, endpoints]
+        [ahead, backends, behind, route_tables, endpoints]
     }
 }
 

@@ -7,13 +7,17 @@ mod route_table_patch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::encoded::{EncodedHost, EncodedSnapshot};
 use sesame_proto::schema::{Backend, Edge, EndpointSet};
 
 use crate::budget::Subscriptions;
 use crate::clusters::{self, endpoints};
 use crate::context::{RenderContext, RenderOptions};
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
+use crate::whole;
+
+/// Number of clusters at most that are looked for in all route tables: with more, a whole rendering is hardly more work.
+const MAX_LOOKED_FOR: usize = 16;
 
 /// Takes over everything but route tables, and of those the virtual hosts that are the same, of a Gateway that differs
 /// from the rendered one in nothing else. None where more might differ for it; otherwise the outcome is that of
@@ -49,6 +53,62 @@ pub fn routes_after(
         route_tables: route_table_patch::render(&rendered.route_tables, &before, &now, &context)?,
         ..rendered.clone()
     })
+}
+
+/// Takes over the route tables, and of those that have changed the virtual hosts that are the same, of a Gateway that differs from the
+/// rendered one in nothing but these, backends and endpoints. None where more might differ for it; otherwise the outcome is that
+/// of [`render`](crate::render).
+pub fn backends_after(
+    rendered: &Rendered,
+    before: &EncodedSnapshot,
+    now: &EncodedSnapshot,
+    options: &RenderOptions,
+) -> Option<Rendered> {
+    // With problems something was left out, and something else may look different for it.
+    if !rendered.problems.is_empty() {
+        return None;
+    }
+    let (old, new) = (before.route_tables()?, now.route_tables()?);
+    // The connection managers of listeners have a place for each of them.
+    let mut hosts = new.iter().flat_map(|table| &table.hosts);
+    if hosts.any(EncodedHost::has_external_auth) {
+        return None;
+    }
+    let tables = |context: &RenderContext<'_>, _: &mut RenderProblems| {
+        let [gone, come] = differ(&rendered.clusters, context.clusters).ok_or(())?;
+        // A virtual host that names one of them looks different, and those that have not changed are not rendered.
+        if gone.iter().any(|name| now.is_in_route_tables(name))
+            || come.iter().any(|name| before.is_in_route_tables(name))
+        {
+            return Err(());
+        }
+        route_table_patch::render(&rendered.route_tables, &old, &new, context)
+            .map(|tables| tables.to_vec())
+            .ok_or(())
+    };
+    let snapshot = now.without_route_tables();
+    let mut after = whole::render_around(tables, &snapshot, now.keys(), options).ok()?;
+    after.share_with(rendered);
+    after.problems.is_empty().then_some(after)
+}
+
+/// Returns the names that are in one of two lists by name alone: in the first, in the second. None if they are too many to be looked
+/// for.
+fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r str>; 2]> {
+    let in_one_alone = |one: &'r [Resource], other: &[Resource]| {
+        let mut left = other.iter().peekable();
+        let mut names = Vec::new();
+        for resource in one {
+            while left.next_if(|it| it.name < resource.name).is_some() {}
+            if left.next_if(|it| it.name == resource.name).is_none() {
+                names.push(resource.name.as_str());
+            }
+        }
+        names
+    };
+    let differ = [in_one_alone(before, now), in_one_alone(now, before)];
+    let count: usize = differ.iter().map(Vec::len).sum();
+    (count <= MAX_LOOKED_FOR).then_some(differ)
 }
 
 /// Takes over everything but what says the endpoints of these sets, where the snapshot differs from the rendered one in nothing else.

@@ -2,11 +2,13 @@
 
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{Endpoint, RouteTable, Snapshot, VirtualHost};
+use sesame_proto::schema::{
+    Backend, Endpoint, EndpointSet, ExternalAuth, RouteTable, Snapshot, VirtualHost,
+};
 
 use super::everything::everything;
 use super::parts::options;
-use crate::{RenderOptions, endpoints_after, render, routes_after};
+use crate::{RenderOptions, backends_after, endpoints_after, render, routes_after};
 
 /// [`everything`] without what is wrong in it.
 fn everything_right() -> (Snapshot, Vec<KeyPair>) {
@@ -31,6 +33,9 @@ fn encoded(snapshot: &Snapshot, keys: &[KeyPair]) -> EncodedSnapshot {
 
 /// A change of a snapshot; true if its outcome can be told from the rendering before.
 type SnapshotChange = (bool, fn(&mut Snapshot));
+
+/// A change of a snapshot that takes names from around it.
+type AnyChange<'a> = &'a dyn Fn(&mut Snapshot);
 
 /// A change of a table; true if its outcome can be told from the rendering before.
 type TableChange = (bool, fn(&mut RouteTable));
@@ -154,4 +159,93 @@ fn what_endpoints_leave_alone_is_what_would_be_rendered() {
         chained > 0,
         "routes and endpoints that change together are rendered in part"
     );
+}
+
+#[test]
+fn what_backends_that_come_and_go_leave_alone_is_what_would_be_rendered() {
+    let (mut old, keys) = everything_right();
+    for host in old
+        .route_tables
+        .iter_mut()
+        .flat_map(|table| &mut table.virtual_hosts)
+    {
+        host.external_auth.clear();
+    }
+    // A backend that no route sends to, so that it may go.
+    let backend = |name: &str| Backend {
+        name: name.to_owned(),
+        endpoints: name.to_owned(),
+        ..Backend::default()
+    };
+    let set = |name: &str| EndpointSet {
+        name: name.to_owned(),
+        endpoints: vec![Endpoint {
+            address: "192.0.2.99".to_owned(),
+            port: 99,
+        }],
+    };
+    let (lone, new_one) = ("Service/ns/lone/80", "Service/ns/new/80");
+    old.backends.push(backend(lone));
+    old.endpoints.push(set(lone));
+    let used = old.backends[0].name.clone();
+    let add = |new: &mut Snapshot| {
+        new.backends.push(backend(new_one));
+        new.endpoints.push(set(new_one));
+    };
+    let remove = |new: &mut Snapshot, name: &str| {
+        new.backends.retain(|backend| backend.name != name);
+    };
+    let change_host = |new: &mut Snapshot| {
+        let host = &mut new.route_tables[0].virtual_hosts[0];
+        host.routes.truncate(1);
+    };
+    let changes: [(bool, AnyChange<'_>); 7] = [
+        (true, &add),
+        (true, &|new| remove(new, lone)),
+        (true, &|new| {
+            add(new);
+            remove(new, lone);
+            change_host(new);
+        }),
+        // Another protocol is of no concern to routes.
+        (true, &|new| {
+            let last = new.backends.last_mut().unwrap();
+            last.set_protocol(sesame_proto::schema::AppProtocol::Http2);
+        }),
+        // Routes that have not changed look different without it.
+        (false, &|new| remove(new, &used)),
+        // Too many to look for.
+        (false, &|new| {
+            for name in 0..20 {
+                new.backends
+                    .push(backend(&format!("Service/ns/new{name:02}/80")));
+            }
+        }),
+        (false, &|new| {
+            let host = &mut new.route_tables[0].virtual_hosts[0];
+            host.external_auth.push(ExternalAuth::default());
+            add(new);
+        }),
+    ];
+    sesame_proto::digest::canonicalize(&mut old);
+    let mut told = 0;
+    for budget in [100, 1000] {
+        let options = RenderOptions {
+            subscription_budget: budget,
+            ..options()
+        };
+        for (expected, change) in &changes {
+            let mut new = old.clone();
+            change(&mut new);
+            sesame_proto::digest::canonicalize(&mut new);
+            let before = render(&old, &keys, &options);
+            assert!(before.problems.is_empty(), "{:?}", before.problems);
+            let (then, now) = (encoded(&old, &keys), encoded(&new, &keys));
+            let after = backends_after(&before, &then, &now, &options);
+            assert_eq!(after.is_some(), *expected);
+            told += usize::from(after.is_some());
+            assert!(after.is_none_or(|after| after == render(&new, &keys, &options)));
+        }
+    }
+    assert_eq!(told, 8);
 }

@@ -1,4 +1,4 @@
-//! Incremental resolution on a host: a few routes or endpoints have changed and nothing else, so neither is everything
+//! Incremental resolution on a host: a few routes, Services or endpoints have changed and nothing else, so neither is everything
 //! resolved nor anything decoded that is served. It must give what these would give, or nothing.
 
 use std::collections::BTreeMap;
@@ -37,14 +37,19 @@ impl Engine {
         let Delta { routes, endpoints } = delta;
         let RouteDelta {
             route_tables,
+            backends,
             statuses,
         } = routes;
         let mut route_tables: BTreeMap<_, _> = route_tables.into_iter().collect();
+        let mut backends: BTreeMap<_, _> = backends.into_iter().collect();
         let mut offers = Vec::with_capacity(wanted.len());
         for (name, wanted) in wanted {
             let mut encoded = Arc::clone(&wanted.encoded);
             if let Some(delta) = route_tables.remove(name) {
                 encoded = Arc::new(encoded.with_changed_hosts(&delta)?);
+            }
+            if let Some(delta) = backends.remove(name) {
+                encoded = Arc::new(encoded.with_changed_backends(&delta)?);
             }
             if !endpoints.is_empty() {
                 encoded = Arc::new(encoded.with_changed_endpoints(&endpoints)?);
@@ -56,6 +61,7 @@ impl Engine {
                 manifest_revision: None,
             });
         }
-        route_tables.is_empty().then_some((offers, statuses))
+        let all_have_places = route_tables.is_empty() && backends.is_empty();
+        all_have_places.then_some((offers, statuses))
     }
 }

@@ -104,8 +104,11 @@ fn any_rule() -> impl Strategy<Value = String> {
     let value = prop::sample::select(vec!["a", "b", "c", "d"]);
     let header = prop_oneof![9 => Just("x"), 1 => Just("'no header'")];
     let to = prop_oneof![
-        12 => Just("{name: s0, port: 80}"),
-        1 => Just("{name: s1, port: 80}"),
+        8 => Just("{name: s0, port: 80}"),
+        2 => Just("{name: s1, port: 80}"),
+        1 => Just("{name: s2, port: 80}"),
+        1 => Just("{name: s3, port: 80}, {name: s3, port: 81}"),
+        1 => Just("{name: s4, port: 81}"),
         1 => Just("{name: s0, port: 80}, {name: none, port: 80}"),
     ];
     (value.clone(), value, header, to).prop_map(|(matched, set, header, to)| {
@@ -132,7 +135,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         16 => any_rules().prop_map(Event::Rules),
         2 => any_place().prop_map(Event::Place),
         2 => (0..3_usize).prop_map(Event::Comments),
-        1 => prop::sample::select(vec![80_u16, 81]).prop_map(Event::Port),
+        2 => prop::sample::select(vec![80_u16, 81]).prop_map(Event::Port),
         1 => prop::sample::select(vec!["10.0.0.1", "127.0.0.1"]).prop_map(Event::Endpoint),
         1 => Just(Event::Gone),
     ]
@@ -299,7 +302,7 @@ proptest! {
 }
 
 #[test]
-fn changes_of_routes_and_endpoints_alone_are_resolved_incrementally() {
+fn changes_of_routes_services_and_endpoints_alone_are_resolved_incrementally() {
     let place = |hostname: &str| format!("parentRefs: [{{name: edge}}], hostnames: [{hostname}]");
     let rule = |value: &str, service: &str| {
         format!(
@@ -312,8 +315,13 @@ fn changes_of_routes_and_endpoints_alone_are_resolved_incrementally() {
     let mut fixture = Fixture::new(apps.to_vec());
     let changes = [
         (true, vec![(0, Event::Rules(rule("b", "s0")))]),
-        // Of nobody else's Backend; of virtual hosts.
-        (false, vec![(0, Event::Rules(rule("b", "s1")))]),
+        // The Backend that it sent to goes, and comes again with its Service.
+        (true, vec![(0, Event::Rules(rule("b", "s1")))]),
+        (true, vec![(0, Event::Rules(rule("b", "s0")))]),
+        (true, vec![(0, Event::Port(81))]),
+        (true, vec![(0, Event::Port(80))]),
+        (true, vec![(0, Event::Rules(rule("b", "s1")))]),
+        // Of virtual hosts.
         (false, vec![(0, Event::Place(place("c.example.com")))]),
         (
             true,
@@ -334,7 +342,7 @@ fn changes_of_routes_and_endpoints_alone_are_resolved_incrementally() {
         // A problem to report.
         (false, vec![(1, Event::Endpoint("127.0.0.1"))]),
         (false, vec![(1, Event::Endpoint("10.0.0.2"))]),
-        (false, vec![(1, Event::Port(81))]),
+        (true, vec![(1, Event::Port(81))]),
         (false, vec![(1, Event::Gone)]),
     ];
     for (second, (told, events)) in (1..).zip(changes) {

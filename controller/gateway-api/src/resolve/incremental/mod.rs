@@ -1,22 +1,27 @@
 //! Incremental resolution: the outcome of a whole resolution, where a few routes or endpoints have changed since the last
 //! one. Pure.
 //!
-//! `routes` resolves changed routes with their neighbours alone; `endpoints` reads the EndpointSlices of the changed Services
+//! `routes` resolves changed routes with their `neighbours` alone, and `backends` says which Backends come and go; `endpoints` reads the EndpointSlices of the changed Services
 //! alone. It must never give anything but what a whole resolution gives (property tests compare): where it cannot tell, it
 //! has no outcome.
 
+mod backends;
 mod endpoints;
+mod neighbours;
 mod routes;
 
 use std::collections::BTreeSet;
 
 use sesame_proto::schema::EndpointSet;
 
+pub use self::backends::{PreviousServices, SetsOfServices};
 pub use self::endpoints::{SliceIndex, service_of};
 pub use self::routes::{
-    PreviousRoutes, RouteDelta, RouteStatusChange, is_incremental, resolve as resolve_routes,
+    PreviousObjects, PreviousRoutes, RouteDelta, RouteStatusChange, is_incremental,
+    resolve as resolve_routes,
 };
 use super::{Options, Resolver};
+use crate::api::NamespacedName;
 use crate::world::{Kind, ObjectKey, World};
 
 /// Everything that has changed since the last resolution.
@@ -40,7 +45,7 @@ pub fn resolve(
     if !options.incremental {
         return None;
     }
-    let mut previous = PreviousRoutes::new();
+    let mut previous = PreviousObjects::default();
     let mut services = BTreeSet::new();
     // Slices by name, with the Service that they were of, and the one that they are of.
     let mut slices = Vec::new();
@@ -52,8 +57,13 @@ pub fn resolve(
                 services.extend(of.iter().flatten().cloned());
                 slices.push((&key.name.name, of));
             }
+            Kind::Service => {
+                let service = before.services.get(&key.name.namespace, &key.name.name);
+                previous.services.insert(key.name.clone(), service.cloned());
+                services.insert(key.name.clone());
+            }
             kind if is_incremental(kind) => {
-                previous.insert(key.clone(), then?);
+                previous.routes.insert(key.clone(), then?);
             }
             _ => return None,
         }
@@ -76,10 +86,20 @@ pub fn resolve(
     }
     sets(before, &index_before)?;
     let endpoints = sets(world, &index)?;
-    let routes = if previous.is_empty() {
+    let sets_of = |of: &BTreeSet<NamespacedName>| {
+        if of.is_subset(&services) {
+            return index.endpoint_sets(of, world, options);
+        }
+        SliceIndex::of(world, of).endpoint_sets(of, world, options)
+    };
+    let PreviousObjects {
+        routes,
+        services: of_services,
+    } = &previous;
+    let routes = if routes.is_empty() && of_services.is_empty() {
         RouteDelta::default()
     } else {
-        resolve_routes(world, &previous, resolver, options)?
+        resolve_routes(world, previous, &sets_of, resolver, options)?
     };
     Some(Delta { routes, endpoints })
 }

@@ -29,6 +29,10 @@ pub(crate) const OBJECTS: &str = r"
 {apiVersion: v1, kind: Service, metadata: {name: s1}, spec: {ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Service, metadata: {name: s2}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: s4}, spec: {ports: [{port: 80}, {port: 81}]}}
 ";
 
 fn picked(from: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
@@ -96,6 +100,10 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 3}"),
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 0}"),
         1 => Just("{name: s2, port: 80}"),
+        // Few routes refer to these, so that they come and go.
+        1 => Just("{name: s3, port: 80}"),
+        1 => Just("{name: s4, port: 80}"),
+        1 => Just("{name: s0, port: 80}, {name: s4, port: 81}"),
     ];
     let header = mostly(&["a", "b"], "'no header'");
     let path = mostly(&["/", "/a", "/a/b", "/c", "/d"], "no path");

@@ -3,7 +3,7 @@
 use super::router::{self, GET, Request};
 use super::{HTTP, Holds, gateway, holds, route, world};
 use crate::api::NamespacedName;
-use crate::resolve::incremental::{self, PreviousRoutes};
+use crate::resolve::incremental;
 use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::{Kind, ObjectKey, World};
@@ -50,14 +50,13 @@ fn parent(name: &str, backend: &str) -> String {
 fn change(world: &mut World, route_name: &str, spec: &str) {
     let options = Options::default();
     let key = Kind::HttpRoute.named(name(route_name));
-    let before = PreviousRoutes::from([(key.clone(), world.get(&key).expect("the route"))]);
-    let then = resolve(world, &options);
+    let (before, then) = (world.clone(), resolve(world, &options));
     for object in super::objects(&route(route_name, spec)) {
         world.insert(object);
     }
     let mut resolver = Resolver::default();
-    let delta = incremental::resolve_routes(world, &before, &mut resolver, &options);
-    let delta = delta.expect("an outcome");
+    let delta = incremental::resolve(&before, world, &[key], &mut resolver, &options);
+    let delta = delta.expect("an outcome").routes;
     assert_eq!(
         super::incremental::after(then, delta),
         resolve(world, &options)

@@ -7,10 +7,14 @@ use super::any_routes::{OBJECTS, any_place, any_rules, version};
 use super::any_slices::{self, any_slice};
 use super::properties::{any_objects, http_route};
 use super::world_of;
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::schema::Snapshot;
+
+use crate::api::NamespacedName;
 use crate::decode::{self, DecodeLimits};
-use crate::resolve::incremental::{self, Delta, PreviousRoutes, RouteDelta, RouteStatusChange};
+use crate::resolve::incremental::{self, Delta, RouteDelta, RouteStatusChange};
 use crate::resolve::{Options, Resolution, Resolver, resolve};
-use crate::world::{AnyObject, Kind, World};
+use crate::world::{AnyObject, Kind, ObjectKey, World};
 
 fn read(yaml: &str) -> Vec<AnyObject> {
     let documents = decode::split(yaml);
@@ -22,26 +26,37 @@ fn read(yaml: &str) -> Vec<AnyObject> {
         .collect()
 }
 
-/// Replaces a route if it is there, and adds it to `before` as it was.
-fn replace(world: &mut World, before: &mut PreviousRoutes, route: AnyObject) {
+/// Replaces a route if it is there, and notes that it has changed.
+fn replace(world: &mut World, changed: &mut Vec<ObjectKey>, route: AnyObject) {
     let key = route.key();
-    if let Some(old) = world.get(&key) {
-        before.entry(key).or_insert(old);
+    if world.contains(&key) {
+        changed.push(key);
         world.insert(route);
     }
+}
+
+fn snapshot<'r>(resolution: &'r mut Resolution, gateway: &NamespacedName) -> &'r mut Snapshot {
+    let mut gateways = resolution.gateways.iter_mut();
+    let resolved = gateways.find(|resolved| resolved.gateway == *gateway);
+    &mut resolved.expect("the Gateway").snapshot
 }
 
 /// Returns the resolution of before, after these changes.
 pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
     let RouteDelta {
         route_tables,
+        backends,
         statuses,
     } = delta;
     for (gateway, delta) in route_tables {
-        let mut gateways = resolution.gateways.iter_mut();
-        let resolved = gateways.find(|resolved| resolved.gateway == gateway);
-        let tables = &mut resolved.expect("the Gateway").snapshot.route_tables;
+        let tables = &mut snapshot(&mut resolution, &gateway).route_tables;
         delta.apply(tables).expect("the virtual hosts as they were");
+    }
+    for (gateway, delta) in backends {
+        let snapshot = snapshot(&mut resolution, &gateway);
+        let encoded = EncodedSnapshot::new(snapshot, Vec::new());
+        let changed = encoded.with_changed_backends(&delta);
+        *snapshot = changed.expect("the Backends as they were").snapshot();
     }
     for RouteStatusChange {
         route,
@@ -55,17 +70,27 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
     resolution
 }
 
-/// Returns the outcome of a whole resolution; that of an incremental one since `then` has to be the same, if there is one.
+/// Returns the outcome of a whole resolution; that of an incremental one since `then`, the outcome of `before`, has to be the same, if
+/// there is one.
 fn compare(
+    before: &World,
     world: &World,
-    before: &PreviousRoutes,
-    then: Resolution,
+    changed: &[ObjectKey],
+    mut then: Resolution,
     resolver: &mut Resolver,
 ) -> Resolution {
     let options = Options::default();
     let whole = resolve(world, &options);
-    if let Some(delta) = incremental::resolve_routes(world, before, resolver, &options) {
-        assert_eq!(after(then, delta), whole);
+    let delta = incremental::resolve(before, world, changed, resolver, &options);
+    if let Some(Delta { routes, endpoints }) = delta {
+        then = after(then, routes);
+        let gateways = then.gateways.iter_mut();
+        for set in gateways.flat_map(|gateway| &mut gateway.snapshot.endpoints) {
+            if let Some(changed) = endpoints.iter().find(|changed| changed.name == set.name) {
+                set.clone_from(changed);
+            }
+        }
+        assert_eq!(then, whole);
     }
     whole
 }
@@ -90,14 +115,14 @@ proptest! {
         let mut resolver = Resolver::default();
         let mut said = resolve(&world, &Options::default());
         for batch in batches {
-            let mut before = PreviousRoutes::new();
+            let (before, mut changed) = (world.clone(), Vec::new());
             for (event, name, other_place, rules) in batch {
                 let place = if event == 0 { &other_place } else { &first[name].0 };
                 for route in read(&version(name, place, &rules)) {
-                    replace(&mut world, &mut before, route);
+                    replace(&mut world, &mut changed, route);
                 }
             }
-            said = compare(&world, &before, said, &mut resolver);
+            said = compare(&before, &world, &changed, said, &mut resolver);
         }
     }
 
@@ -111,14 +136,14 @@ proptest! {
         for (route, index) in routes {
             // Of the name of one that is there, if there is any.
             let names = world.names(Kind::HttpRoute);
-            let mut before = PreviousRoutes::new();
+            let (before, mut changed) = (world.clone(), Vec::new());
             for mut route in super::objects(&route) {
                 if !names.is_empty() {
                     route.metadata_mut().name.clone_from(&index.get(&names).name);
                 }
-                replace(&mut world, &mut before, route);
+                replace(&mut world, &mut changed, route);
             }
-            said = compare(&world, &before, said, &mut resolver);
+            said = compare(&before, &world, &changed, said, &mut resolver);
         }
     }
 }
@@ -131,8 +156,8 @@ proptest! {
         batches in prop::collection::vec(prop::collection::vec(any_change_of_slices(), 1..4), 1..12)
     ) {
         let mut world = world_of(read(any_slices::OBJECTS));
-        let (mut resolver, options) = (Resolver::default(), Options::default());
-        let mut then = resolve(&world, &options);
+        let mut resolver = Resolver::default();
+        let mut then = resolve(&world, &Options::default());
         for batch in batches {
             let before = world.clone();
             let mut changed = Vec::new();
@@ -146,20 +171,66 @@ proptest! {
                     }
                 }
             }
-            let whole = resolve(&world, &options);
-            let delta = incremental::resolve(&before, &world, &changed, &mut resolver, &options);
-            if let Some(Delta { routes, endpoints }) = delta {
-                let gateways = then.gateways.iter_mut();
-                for set in gateways.flat_map(|gateway| &mut gateway.snapshot.endpoints) {
-                    if let Some(changed) = endpoints.iter().find(|changed| changed.name == set.name) {
-                        set.clone_from(changed);
-                    }
-                }
-                prop_assert_eq!(&after(then, routes), &whole);
-            }
-            then = whole;
+            then = compare(&before, &world, &changed, then, &mut resolver);
         }
     }
+
+    #[test]
+    fn services_that_change_get_what_a_whole_resolution_gives_them(
+        first in prop::collection::vec((any_place(), any_rules()), 6),
+        batches in prop::collection::vec(
+            (
+                prop::collection::vec((0..6_usize, any_rules()), 0..3),
+                prop::collection::vec(any_service(), 0..3),
+                prop::collection::vec(any_change_of_slices(), 0..2),
+            ),
+            1..16,
+        ),
+    ) {
+        let mut world = world_of(read(OBJECTS));
+        for (name, (place, rules)) in first.iter().enumerate() {
+            for route in read(&version(name, place, rules)) {
+                world.insert(route);
+            }
+        }
+        let mut resolver = Resolver::default();
+        let mut said = resolve(&world, &Options::default());
+        for (routes, services, slices) in batches {
+            let (before, mut changed) = (world.clone(), Vec::new());
+            for (name, rules) in routes {
+                for route in read(&version(name, &first[name].0, &rules)) {
+                    replace(&mut world, &mut changed, route);
+                }
+            }
+            for (there, yaml) in services.into_iter().chain(slices) {
+                for object in read(&yaml) {
+                    changed.push(object.key());
+                    if there {
+                        world.insert(object);
+                    } else {
+                        world.remove(&object.key());
+                    }
+                }
+            }
+            said = compare(&before, &world, &changed, said, &mut resolver);
+        }
+    }
+}
+
+/// Returns a version of a Service that some of the routes refer to, or that it goes.
+fn any_service() -> impl Strategy<Value = (bool, String)> {
+    let ports = prop::sample::select(vec![
+        "{port: 80}",
+        "{name: a, port: 80}",
+        "{name: a, port: 80}, {name: b, port: 81}",
+        "{port: 81, protocol: UDP}",
+    ]);
+    (prop::bool::weighted(0.7), 0..6_usize, ports).prop_map(|(there, name, ports)| {
+        let yaml = format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: s{name}}}, spec: {{ports: [{ports}]}}}}"
+        );
+        (there, yaml)
+    })
 }
 
 /// Returns slices of which a few give problems, which only a whole resolution reports.
@@ -177,19 +248,19 @@ fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));
     let options = Options::default();
     let then = resolve(&world, &options);
-    let mut before = PreviousRoutes::new();
+    let (before, mut changed) = (world.clone(), Vec::new());
     for route in read(&version(new)) {
-        replace(&mut world, &mut before, route);
+        replace(&mut world, &mut changed, route);
     }
     let mut resolver = Resolver::default();
-    compare(&world, &before, then, &mut resolver);
+    compare(&before, &world, &changed, then, &mut resolver);
     let full = Options {
         incremental: false,
         ..Options::default()
     };
-    let off = incremental::resolve_routes(&world, &before, &mut resolver, &full);
+    let off = incremental::resolve(&before, &world, &changed, &mut resolver, &full);
     assert!(off.is_none(), "it is turned off");
-    incremental::resolve_routes(&world, &before, &mut resolver, &options).is_some()
+    incremental::resolve(&before, &world, &changed, &mut resolver, &options).is_some()
 }
 
 fn route(name: &str, age: u8, place: &str, path: &str, service: &str) -> String {
@@ -237,6 +308,27 @@ fn a_backend_that_a_neighbour_seems_to_send_to_may_have_no_other_user() {
     );
     let user = route("user", 0, other, "/", "s0");
     let routes = format!("{far}{near}{user}");
+    // Of so few, all that refer to it are looked at; of so many, it is not known.
+    assert!(told(&routes, one, [("/", "s1"), ("/", "s0")]));
+    let many: String = (0..40)
+        .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: none}]", "/", "s1"))
+        .collect();
+    let routes = format!("{routes}{many}");
     assert!(!told(&routes, one, [("/", "s1"), ("/", "s0")]));
     assert!(told(&routes, one, [("/", "s1"), ("/a", "s1")]));
+}
+
+/// Routes that switch to a Service which no other route refers to.
+#[test]
+fn a_switch_of_a_backend_that_has_few_users_is_told() {
+    let place = "parentRefs: [{name: edge}], hostnames: [a.example.com]";
+    assert!(told("", place, [("/", "s0"), ("/", "s3")]));
+    let other = route("b", 1, "parentRefs: [{name: wide}]", "/", "s0");
+    assert!(told(&other, place, [("/", "s0"), ("/", "s3")]));
+    // A policy refers to it, so that more than the Backend comes with it.
+    assert!(!told("", place, [("/", "s0"), ("/", "s2")]));
+    let many: String = (0..40)
+        .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: wide}]", "/", "s0"))
+        .collect();
+    assert!(!told(&many, place, [("/", "s0"), ("/", "s3")]));
 }

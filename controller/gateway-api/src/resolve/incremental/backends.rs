@@ -1,0 +1,181 @@
+//! Backends that come and go with changed routes and Services.
+//!
+//! A Backend is there while a route sends to it that is reached, and of a neighbour that is not known for certain. So all routes that
+//! refer to a Service are taken for changed where the Service has changed, or a changed route has begun or ceased to refer to it. Of
+//! any other Service this must never say that a Backend has come or gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sesame_proto::delta::BackendDelta;
+use sesame_proto::schema::{Backend, EndpointSet};
+
+use super::routes::{MAX_CHANGED, PreviousRoutes, is_incremental};
+use crate::api::{NamespacedName, Service};
+use crate::resolve::Problem;
+use crate::world::references::{self, ServiceReference};
+use crate::world::{Kind, ObjectKey, World};
+
+/// Services that have changed, as they were when they were last resolved; none for those that were not there.
+pub type PreviousServices = BTreeMap<NamespacedName, Option<Arc<Service>>>;
+
+/// Services all of whose users are among the changed routes.
+pub(super) type KnownServices = BTreeSet<NamespacedName>;
+
+/// Returns the endpoint sets of Services, and the problems of their slices.
+pub type SetsOfServices<'a> =
+    &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
+
+/// Adds the routes that refer to a changed Service, or to one that the changed routes have begun or ceased to refer to, as they are.
+/// Returns the Services of which no other users are left.
+pub(super) fn add_users(
+    world: &World,
+    services: &PreviousServices,
+    routes: &mut PreviousRoutes,
+) -> KnownServices {
+    let mut changed: BTreeSet<NamespacedName> = services.keys().cloned().collect();
+    for (key, before) in routes.iter() {
+        let now = world.get(key);
+        let (mut old, mut new) = (BTreeSet::new(), BTreeSet::new());
+        references::of(before, |reference| {
+            old.insert(reference);
+        });
+        if let Some(now) = &now {
+            references::of(now, |reference| {
+                new.insert(reference);
+            });
+        }
+        let differ = old.symmetric_difference(&new);
+        let name = |it: &ServiceReference<'_>| NamespacedName::new(it.namespace, it.name);
+        changed.extend(differ.map(name));
+    }
+    let mut known = KnownServices::new();
+    for (service, users) in users(world, &changed) {
+        let others: Vec<ObjectKey> = users
+            .into_iter()
+            .filter(|user| !routes.contains_key(user))
+            .collect();
+        if routes.len() + others.len() > MAX_CHANGED {
+            continue;
+        }
+        for user in others {
+            if let Some(route) = world.get(&user) {
+                routes.insert(user, route);
+            }
+        }
+        known.insert(service);
+    }
+    known
+}
+
+/// Returns the routes that refer to each of the Services. One that others refer to as well is left out.
+fn users(
+    world: &World,
+    services: &BTreeSet<NamespacedName>,
+) -> BTreeMap<NamespacedName, BTreeSet<ObjectKey>> {
+    if services.is_empty() {
+        return BTreeMap::new();
+    }
+    let all = services.iter();
+    // None for a Service that others refer to.
+    let mut users: BTreeMap<(&str, &str), Option<BTreeSet<ObjectKey>>> = all
+        .map(|it| {
+            (
+                (it.namespace.as_str(), it.name.as_str()),
+                Some(BTreeSet::new()),
+            )
+        })
+        .collect();
+    references::each(world, |route, reference| {
+        let Some(users) = users.get_mut(&(reference.namespace, reference.name)) else {
+            return;
+        };
+        match route {
+            Some(route) if is_incremental(route.0) => {
+                if let Some(users) = users
+                    && users.len() <= MAX_CHANGED
+                {
+                    users.insert(references::key_of(route));
+                }
+            }
+            _ => *users = None,
+        }
+    });
+    let known = users.into_iter().filter_map(|((namespace, name), users)| {
+        Some((NamespacedName::new(namespace, name), users?))
+    });
+    known.collect()
+}
+
+/// The Backends of a Gateway, and their endpoint sets, which are empty.
+#[derive(Debug)]
+pub(super) struct Upstreams {
+    pub(super) backends: Vec<Backend>,
+    pub(super) endpoints: Vec<EndpointSet>,
+}
+
+impl Upstreams {
+    /// Returns true if the Backend of this name, whether it is there or not, is so in the whole world as well.
+    pub(super) fn knows(&self, name: &str, known: &KnownServices) -> Option<bool> {
+        let place = self
+            .backends
+            .binary_search_by(|it| it.name.as_str().cmp(name));
+        let backend = self.backends.get(place.ok()?)?;
+        Some(service_of(backend).is_some_and(|service| known.contains(&service)))
+    }
+}
+
+/// Returns the difference between the Backends; none if only a whole resolution tells.
+pub(super) fn difference(
+    then: Upstreams,
+    now: Upstreams,
+    known: &KnownServices,
+    sets_of: SetsOfServices<'_>,
+) -> Option<BackendDelta> {
+    let mut services = BTreeSet::new();
+    let mut changes = |backend: &Backend| {
+        // What else it needs may have another user that is not here, or have had one.
+        let is_plain = backend.tls.is_none() && backend.session_key.is_empty();
+        let service = service_of(backend).filter(|service| is_plain && known.contains(service))?;
+        services.insert(service);
+        Some(())
+    };
+    let mut delta = BackendDelta::default();
+    let old = then.backends.into_iter();
+    let mut old: BTreeMap<String, Backend> = old.map(|it| (it.name.clone(), it)).collect();
+    for backend in now.backends {
+        match old.remove(&backend.name) {
+            Some(before) if before == backend => {}
+            Some(_) => return None,
+            None => {
+                changes(&backend)?;
+                delta.added.push(backend);
+            }
+        }
+    }
+    for (name, backend) in old {
+        changes(&backend)?;
+        delta.removed.push(name);
+    }
+    if delta.is_empty() {
+        return Some(delta);
+    }
+    let names = |sets: Vec<EndpointSet>| sets.into_iter().map(|set| set.name);
+    let old: BTreeSet<String> = names(then.endpoints).collect();
+    let new: BTreeSet<String> = names(now.endpoints).collect();
+    let (sets, problems) = sets_of(&services);
+    let is_added = |set: &EndpointSet| new.contains(&set.name) && !old.contains(&set.name);
+    delta.added_endpoints = sets.into_iter().filter(is_added).collect();
+    delta.removed_endpoints = old.difference(&new).cloned().collect();
+    let complete = delta.added_endpoints.len() == new.difference(&old).count();
+    // Which problems a whole resolution reports depends on the ports that routes use, so it reports them.
+    (complete && problems.is_empty()).then_some(delta)
+}
+
+/// Returns the Service that a Backend is made of; none if it is not of one, or never has endpoints.
+fn service_of(backend: &Backend) -> Option<NamespacedName> {
+    let mut parts = backend.endpoints.split('/');
+    let is_service = parts.next()? == Kind::Service.as_str();
+    let (namespace, name) = (parts.next()?, parts.next()?);
+    is_service.then(|| NamespacedName::new(namespace, name))
+}

@@ -1,0 +1,152 @@
+//! The neighbours of routes: everything that the outcome of these depends on.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use super::routes::PreviousRoutes;
+use crate::api::{FleetGateways, Gateway, Metadata, RouteSpec};
+use crate::resolve::Options;
+use crate::resolve::gateways::classes::Classes;
+use crate::resolve::parents::gateways_of;
+use crate::resolve::syntax::hostnames::{covers, meant};
+use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
+use crate::world::{AnyObject, Named, Objects, World};
+
+/// Number of neighbours of a kind at most: with more, a whole resolution is hardly more work.
+const MAX_NEIGHBOURS: usize = 256;
+
+/// Returns everything that the outcome of the routes depends on, as they were and as they are.
+// Long: each kind of object in turn, so that none is forgotten.
+pub(super) fn neighbourhood(
+    world: &World,
+    before: &PreviousRoutes,
+    options: &Options,
+) -> Option<World> {
+    let now: Vec<AnyObject> = before
+        .keys()
+        .map(|key| world.get(key))
+        .collect::<Option<_>>()?;
+    let mut hostnames: BTreeSet<Cow<'_, str>> = BTreeSet::new();
+    let mut parents: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for route in before.values().chain(&now) {
+        let (of, gateways) = match route {
+            AnyObject::HttpRoute(route) => reach(&route.metadata, &route.spec, world),
+            AnyObject::GrpcRoute(route) => reach(&route.metadata, &route.spec, world),
+            _ => return None,
+        };
+        parents.extend(gateways);
+        hostnames.extend(hosts(of));
+    }
+    let near = |other: &str| {
+        hostnames
+            .iter()
+            .any(|own| covers(own, other) || covers(other, own))
+    };
+    let World {
+        gateway_classes,
+        gateways,
+        listener_sets,
+        http_routes,
+        grpc_routes,
+        // They have tables of their own, or none.
+        tls_routes: _,
+        tcp_routes: _,
+        udp_routes: _,
+        reference_grants,
+        backend_tls_policies,
+        gateway_mesh_policies,
+        mesh_ocg_policies,
+        x_meshes,
+        x_telemetry_policies,
+        x_backends,
+        x_backend_traffic_policies,
+        services,
+        // No table depends on them, nor does it matter to a backend which endpoints it has.
+        endpoint_slices: _,
+        pods: _,
+        secrets,
+        config_maps,
+        cluster_trust_bundles,
+        namespaces,
+        configurations,
+        last_good,
+        definitions,
+        served_together,
+    } = world;
+    Some(World {
+        gateway_classes: gateway_classes.clone(),
+        gateways: around(gateways, &parents, &Classes::check(world, options)),
+        listener_sets: listener_sets.clone(),
+        http_routes: only(http_routes, |route| is_near(&route.spec, near))?,
+        grpc_routes: only(grpc_routes, |route| is_near(&route.spec, near))?,
+        reference_grants: reference_grants.clone(),
+        backend_tls_policies: backend_tls_policies.clone(),
+        gateway_mesh_policies: gateway_mesh_policies.clone(),
+        mesh_ocg_policies: mesh_ocg_policies.clone(),
+        x_meshes: x_meshes.clone(),
+        x_telemetry_policies: x_telemetry_policies.clone(),
+        x_backends: x_backends.clone(),
+        x_backend_traffic_policies: x_backend_traffic_policies.clone(),
+        services: services.clone(),
+        secrets: secrets.clone(),
+        config_maps: config_maps.clone(),
+        cluster_trust_bundles: cluster_trust_bundles.clone(),
+        namespaces: namespaces.clone(),
+        configurations: configurations.clone(),
+        last_good: last_good.clone(),
+        definitions: definitions.clone(),
+        served_together: served_together.clone(),
+        ..World::default()
+    })
+}
+
+/// Returns the Gateways that are parents, and those of classes in which one depends on the others.
+fn around(
+    gateways: &Objects<Gateway>,
+    parents: &BTreeSet<(&str, &str)>,
+    classes: &Classes<'_>,
+) -> Objects<Gateway> {
+    let is_shared = |gateway: &Gateway| {
+        let class = classes.get(&gateway.spec.gateway_class_name);
+        class.is_some_and(|class| *class.gateways() != FleetGateways::Isolated)
+    };
+    let mut around = gateways.clone();
+    around.retain(|gateway| {
+        let metadata = &gateway.metadata;
+        let name = (metadata.namespace.as_str(), metadata.name.as_str());
+        parents.contains(&name) || is_shared(gateway)
+    });
+    around
+}
+
+/// Returns the hostnames of a route, and the Gateways that it names.
+fn reach<'w, R>(
+    metadata: &'w Metadata,
+    spec: &'w RouteSpec<R>,
+    world: &'w World,
+) -> (&'w [String], Vec<(&'w str, &'w str)>) {
+    (&spec.hostnames, gateways_of(metadata, spec, world))
+}
+
+fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
+    hosts(&spec.hostnames).any(|hostname| near(&hostname))
+}
+
+/// Returns the hostnames for which a route may have virtual hosts, also if it is not valid and only refuses.
+fn hosts(hostnames: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
+    let all = hostnames.is_empty() || hostnames.len() > MAX_REFUSED_HOSTNAMES;
+    let each = hostnames.iter().map(|hostname| meant(hostname));
+    all.then_some(Cow::Borrowed("")).into_iter().chain(each)
+}
+
+/// Returns the objects that are wanted; none if they are too many.
+fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<Objects<T>> {
+    let mut found = Objects::default();
+    for object in objects.iter().filter(|object| wanted(object)) {
+        if found.len() == MAX_NEIGHBOURS {
+            return None;
+        }
+        found.insert(object.clone());
+    }
+    Some(found)
+}

@@ -1,0 +1,162 @@
+//! The Services that other objects refer to, as they write it: whether a reference is valid is for resolution to say.
+
+use super::{AnyObject, Kind, ObjectKey, World};
+use crate::api::{
+    BackendRef, CollectorRef, ExternalAuth, Filter, GrpcRule, HttpRule, L4Rule, Metadata, Object,
+    RequestMirror, RouteSpec,
+};
+
+/// A reference to what may be a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServiceReference<'w> {
+    /// The namespace.
+    pub namespace: &'w str,
+    /// The name.
+    pub name: &'w str,
+    /// The port, where it is part of the reference.
+    pub port: Option<i32>,
+}
+
+/// Hands each reference of a route, listener, policy or configuration to `take`, with the kind and the metadata of the route if it
+/// is of one.
+pub fn each<'w>(
+    world: &'w World,
+    mut take: impl FnMut(Option<(Kind, &'w Metadata)>, ServiceReference<'w>),
+) {
+    for route in &world.http_routes {
+        let referrer = Some((Kind::HttpRoute, &route.metadata));
+        of_route(route, http, &mut |reference| take(referrer, reference));
+    }
+    for route in &world.grpc_routes {
+        let referrer = Some((Kind::GrpcRoute, &route.metadata));
+        of_route(route, grpc, &mut |reference| take(referrer, reference));
+    }
+    let l4 = [
+        (Kind::TlsRoute, &world.tls_routes),
+        (Kind::TcpRoute, &world.tcp_routes),
+        (Kind::UdpRoute, &world.udp_routes),
+    ];
+    for (kind, routes) in l4 {
+        for route in routes {
+            let referrer = Some((kind, &route.metadata));
+            of_route(route, l4_parts, &mut |reference| take(referrer, reference));
+        }
+    }
+    of_others(world, &mut |reference| take(None, reference));
+}
+
+/// Hands each reference of an `HTTPRoute` or a `GRPCRoute` to `take`. Other objects have none here.
+pub fn of<'w>(object: &'w AnyObject, mut take: impl FnMut(ServiceReference<'w>)) {
+    match object {
+        AnyObject::HttpRoute(route) => of_route(route, http, &mut take),
+        AnyObject::GrpcRoute(route) => of_route(route, grpc, &mut take),
+        _ => {}
+    }
+}
+
+/// Returns the key of a route.
+pub fn key_of((kind, metadata): (Kind, &Metadata)) -> ObjectKey {
+    ObjectKey {
+        kind,
+        name: metadata.key(),
+    }
+}
+
+fn http(rule: &HttpRule) -> (&[BackendRef], &[Filter]) {
+    (&rule.backend_refs, &rule.filters)
+}
+
+fn grpc(rule: &GrpcRule) -> (&[BackendRef], &[Filter]) {
+    (&rule.backend_refs, &rule.filters)
+}
+
+fn l4_parts(rule: &L4Rule) -> (&[BackendRef], &[Filter]) {
+    (&rule.backend_refs, &[])
+}
+
+fn of_route<'w, R>(
+    route: &'w Object<RouteSpec<R>>,
+    parts: impl Fn(&'w R) -> (&'w [BackendRef], &'w [Filter]),
+    take: &mut impl FnMut(ServiceReference<'w>),
+) {
+    let namespace = &route.metadata.namespace;
+    for rule in &route.spec.rules {
+        let (backends, filters) = parts(rule);
+        of_filters(namespace, filters, take);
+        for backend in backends {
+            take(reference(namespace, backend));
+            of_filters(namespace, &backend.filters, take);
+        }
+    }
+}
+
+fn of_filters<'w>(
+    namespace: &'w str,
+    filters: &'w [Filter],
+    take: &mut impl FnMut(ServiceReference<'w>),
+) {
+    for filter in filters {
+        if let Some(RequestMirror { backend_ref, .. }) = filter.request_mirror.as_deref() {
+            take(reference(namespace, backend_ref));
+        }
+        if let Some(ExternalAuth { backend_ref, .. }) = filter.external_auth.as_deref() {
+            take(reference(namespace, backend_ref));
+        }
+    }
+}
+
+fn of_others<'w>(world: &'w World, take: &mut impl FnMut(ServiceReference<'w>)) {
+    let own = world.gateways.iter();
+    let own = own.map(|it| (&it.metadata.namespace, &it.spec.listeners));
+    let sets = world.listener_sets.iter();
+    let sets = sets.map(|it| (&it.metadata.namespace, &it.spec.listeners));
+    for (namespace, listeners) in own.chain(sets) {
+        let filters = listeners.iter().filter_map(|it| it.filters.as_ref());
+        for filter in filters.flat_map(|filters| &filters.requests) {
+            if let Some(ExternalAuth { backend_ref, .. }) = filter.external_auth.as_deref() {
+                take(reference(namespace, backend_ref));
+            }
+        }
+    }
+    for policy in &world.backend_tls_policies {
+        for target in &policy.spec.target_refs {
+            take(ServiceReference {
+                namespace: &policy.metadata.namespace,
+                name: &target.name,
+                port: None,
+            });
+        }
+    }
+    for policy in &world.x_telemetry_policies {
+        let tracing = policy.spec.tracing.iter();
+        for provider in tracing.filter_map(|tracing| tracing.provider.as_ref()) {
+            take(collector(&policy.metadata.namespace, &provider.backend_ref));
+        }
+    }
+    for configuration in &world.configurations {
+        let tracing = configuration.spec.tracing.iter();
+        let providers = tracing.filter_map(|tracing| tracing.provider.as_ref());
+        let log = configuration.spec.access_log.iter();
+        let sinks = log.flat_map(|log| &log.sinks).flatten();
+        let of_spans = providers.map(|provider| &provider.backend_ref);
+        for receiver in of_spans.chain(sinks.map(|sink| &sink.backend_ref)) {
+            take(collector(&configuration.metadata.namespace, receiver));
+        }
+    }
+}
+
+fn collector<'w>(namespace: &'w str, reference: &'w CollectorRef) -> ServiceReference<'w> {
+    ServiceReference {
+        namespace: reference.namespace.as_deref().unwrap_or(namespace),
+        name: &reference.name,
+        port: reference.port,
+    }
+}
+
+fn reference<'w>(namespace: &'w str, backend: &'w BackendRef) -> ServiceReference<'w> {
+    ServiceReference {
+        namespace: backend.namespace.as_deref().unwrap_or(namespace),
+        name: &backend.name,
+        port: backend.port,
+    }
+}

@@ -1,0 +1,148 @@
+//! Backends that come and go in an encoded snapshot, with their endpoint sets. What stays is not decoded.
+//!
+//! It must never guess: where the bytes are not as expected there is no outcome, and the caller makes the whole anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message;
+
+use super::EncodedSnapshot;
+use crate::delta::BackendDelta;
+use crate::wire::numbers::{backend, endpoint_set, snapshot};
+use crate::wire::{append, contents, first};
+
+impl EncodedSnapshot {
+    /// Returns the same snapshot after these backends and endpoint sets have come and gone; none where one that comes is there
+    /// already, or one that goes is not.
+    pub fn with_changed_backends(&self, delta: &BackendDelta) -> Option<Self> {
+        let BackendDelta {
+            added,
+            removed,
+            added_endpoints,
+            removed_endpoints,
+        } = delta;
+        let mut changed = self.clone();
+        let backends = added.iter().map(|it| (it.name.as_str(), it)).collect();
+        let place = (snapshot::BACKENDS, backend::NAME);
+        changed.parts.backends = patch(&self.parts.backends, place, backends, removed)?.into();
+        let sets = added_endpoints.iter().map(|it| (it.name.as_str(), it));
+        let place = (snapshot::ENDPOINTS, endpoint_set::NAME);
+        let sets = patch(
+            &self.parts.endpoints,
+            place,
+            sets.collect(),
+            removed_endpoints,
+        )?;
+        changed.parts.endpoints = sets.into();
+        changed.counts.backends =
+            (self.counts.backends + added.len()).checked_sub(removed.len())?;
+        Some(changed)
+    }
+
+    /// Returns true if this text is anywhere in the route tables, whatever it means there.
+    pub fn is_in_route_tables(&self, text: &str) -> bool {
+        let text = text.as_bytes();
+        let tables = &self.parts.route_tables;
+        text.is_empty() || memchr::memmem::find(tables, text).is_some()
+    }
+}
+
+/// Returns a list by name, the number of whose field is given with that of the name in each, after these have come and gone.
+fn patch<M: Message>(
+    encoded: &[u8],
+    (field, name_field): (u32, u32),
+    mut added: BTreeMap<&str, &M>,
+    removed: &[String],
+) -> Option<Vec<u8>> {
+    let mut removed: BTreeSet<&[u8]> = removed.iter().map(String::as_bytes).collect();
+    let grown: usize = added.values().map(|it| it.encoded_len() + 16).sum();
+    let mut bytes = Vec::with_capacity(encoded.len() + grown);
+    let add = |message: &M, bytes: &mut Vec<u8>| append(field, &message.encode_to_vec(), bytes);
+    for message in contents(encoded, field)? {
+        let (number, name, _) = first(message)?;
+        if number != name_field {
+            return None;
+        }
+        while let Some(next) = added.first_entry() {
+            match next.key().as_bytes().cmp(name) {
+                std::cmp::Ordering::Less => add(next.remove(), &mut bytes),
+                std::cmp::Ordering::Equal => return None,
+                std::cmp::Ordering::Greater => break,
+            }
+        }
+        if !removed.remove(name) {
+            append(field, message, &mut bytes);
+        }
+    }
+    for message in added.into_values() {
+        add(message, &mut bytes);
+    }
+    removed.is_empty().then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{AppProtocol, Backend, Endpoint, EndpointSet, Snapshot};
+
+    fn backend(name: &str) -> Backend {
+        Backend {
+            name: name.to_owned(),
+            endpoints: format!("set of {name}"),
+            protocol: AppProtocol::Http2.into(),
+            ..Backend::default()
+        }
+    }
+
+    fn set(name: &str) -> EndpointSet {
+        EndpointSet {
+            name: format!("set of {name}"),
+            endpoints: vec![Endpoint {
+                address: "192.0.2.1".to_owned(),
+                port: 80,
+            }],
+        }
+    }
+
+    fn snapshot(names: &[&str]) -> EncodedSnapshot {
+        let snapshot = Snapshot {
+            gateway: "Gateway/ns/gw".to_owned(),
+            backends: names.iter().map(|name| backend(name)).collect(),
+            endpoints: names.iter().map(|name| set(name)).collect(),
+            ..Snapshot::default()
+        };
+        EncodedSnapshot::new(&snapshot, Vec::new())
+    }
+
+    fn delta(added: &[&str], removed: &[&str]) -> BackendDelta {
+        BackendDelta {
+            added: added.iter().map(|name| backend(name)).collect(),
+            removed: removed.iter().map(|name| (*name).to_owned()).collect(),
+            added_endpoints: added.iter().map(|name| set(name)).collect(),
+            removed_endpoints: removed
+                .iter()
+                .map(|name| format!("set of {name}"))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn backends_that_come_and_go_are_encoded_as_if_all_were_encoded_again() {
+        let all: [&[&str]; 5] = [&[], &["b"], &["a", "b"], &["b", "d"], &["a", "b", "c", "d"]];
+        for before in all {
+            for after in all {
+                let not_in = |one: &[&'static str], other: &[&str]| {
+                    let mut names = one.to_vec();
+                    names.retain(|name| !other.contains(name));
+                    names
+                };
+                let delta = delta(&not_in(after, before), &not_in(before, after));
+                let patched = snapshot(before).with_changed_backends(&delta);
+                assert_eq!(patched, Some(snapshot(after)), "{before:?} {after:?}");
+            }
+        }
+        let there = snapshot(&["a", "b"]);
+        assert_eq!(there.with_changed_backends(&delta(&["b"], &[])), None);
+        assert_eq!(there.with_changed_backends(&delta(&[], &["c"])), None);
+    }
+}
