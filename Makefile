@@ -137,6 +137,8 @@ check: fmt-check length-check clippy deny doc ## Format, file lengths, clippy, l
 
 .PHONY: unit
 unit: $(ENVOY) $(OLDER_ENVOY) $(KUBE) $(HELM) $(OTHER_DEFINITIONS) ## Every test; those that need an Envoy or an API server use a real one
+	@# Tests in networks of their own cannot fetch the Gateway API's definitions.
+	@cd tests/conformance && $(GO) mod download sigs.k8s.io/gateway-api
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --locked --workspace --no-fail-fast
 

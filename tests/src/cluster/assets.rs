@@ -90,10 +90,11 @@ fn gateway_api() -> PathBuf {
         .current_dir(workspace().join("tests/conformance"))
         .output()
         .expect("the Gateway API's definitions are in a Go module: install Go");
-    let errors = String::from_utf8_lossy(&output.stderr);
+    // With `-json` it says what is wrong where the module would be.
+    let [said, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
     assert!(
         output.status.success(),
-        "go mod download in tests/conformance: {errors}"
+        "go mod download sigs.k8s.io/gateway-api in tests/conformance, which needs a network once: {said}{errors}"
     );
     let module: Value = serde_json::from_slice(&output.stdout).expect("go prints JSON");
     let directory = module["Dir"].as_str();
