@@ -35,6 +35,18 @@ fn replace(world: &mut World, changed: &mut Vec<ObjectKey>, route: AnyObject) {
     }
 }
 
+/// Adds or replaces objects, or removes them, and notes that they have changed.
+fn put(world: &mut World, changed: &mut Vec<ObjectKey>, there: bool, yaml: &str) {
+    for object in read(yaml) {
+        changed.push(object.key());
+        if there {
+            world.insert(object);
+        } else {
+            world.remove(&object.key());
+        }
+    }
+}
+
 fn snapshot<'r>(resolution: &'r mut Resolution, gateway: &NamespacedName) -> &'r mut Snapshot {
     let mut gateways = resolution.gateways.iter_mut();
     let resolved = gateways.find(|resolved| resolved.gateway == *gateway);
@@ -162,14 +174,7 @@ proptest! {
             let before = world.clone();
             let mut changed = Vec::new();
             for (there, yaml) in batch {
-                for slice in read(&yaml) {
-                    changed.push(slice.key());
-                    if there {
-                        world.insert(slice);
-                    } else {
-                        world.remove(&slice.key());
-                    }
-                }
+                put(&mut world, &mut changed, there, &yaml);
             }
             then = compare(&before, &world, &changed, then, &mut resolver);
         }
@@ -203,14 +208,7 @@ proptest! {
                 }
             }
             for (there, yaml) in services.into_iter().chain(slices) {
-                for object in read(&yaml) {
-                    changed.push(object.key());
-                    if there {
-                        world.insert(object);
-                    } else {
-                        world.remove(&object.key());
-                    }
-                }
+                put(&mut world, &mut changed, there, &yaml);
             }
             said = compare(&before, &world, &changed, said, &mut resolver);
         }
