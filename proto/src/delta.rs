@@ -8,6 +8,17 @@
 use crate::digest::domain_order;
 use crate::schema::{Backend, EndpointSet, RouteTable, VirtualHost};
 
+/// Everything that has changed of a Gateway.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GatewayDelta {
+    /// The changed virtual hosts.
+    pub route_tables: RouteTableDelta,
+    /// The backends that have come and gone.
+    pub backends: BackendDelta,
+    /// The endpoint sets that have come and gone with them.
+    pub endpoints: EndpointDelta,
+}
+
 /// Virtual hosts that have changed, each in its place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteTableDelta {
@@ -25,20 +36,86 @@ pub struct ChangedHost {
     pub after: VirtualHost,
 }
 
-/// Backends that have come and gone, and the endpoint sets that have with them.
+/// Backends that have come and gone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendDelta {
     /// The backends that have come.
     pub added: Vec<Backend>,
     /// The names of the backends that have gone.
     pub removed: Vec<String>,
-    /// The endpoint sets that have come.
-    pub added_endpoints: Vec<EndpointSet>,
-    /// The names of the endpoint sets that have gone.
-    pub removed_endpoints: Vec<String>,
+}
+
+/// Endpoint sets that have come and gone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EndpointDelta {
+    /// The sets that have come.
+    pub added: Vec<EndpointSet>,
+    /// The names of the sets that have gone.
+    pub removed: Vec<String>,
+}
+
+impl GatewayDelta {
+    /// Returns true if nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl BackendDelta {
+    /// Returns true if nothing has come or gone.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the difference between two lists of backends; none if one that is in both has changed, or the
+    /// lists are not by name.
+    pub fn between(before: Vec<Backend>, after: Vec<Backend>) -> Option<Self> {
+        let is_by_name = |list: &[Backend]| list.is_sorted_by(|one, next| one.name < next.name);
+        if !is_by_name(&before) || !is_by_name(&after) {
+            return None;
+        }
+        let mut delta = Self::default();
+        let mut before = before.into_iter().peekable();
+        for backend in after {
+            while let Some(gone) = before.next_if(|held| held.name < backend.name) {
+                delta.removed.push(gone.name);
+            }
+            match before.next_if(|held| held.name == backend.name) {
+                Some(held) if held == backend => {}
+                Some(_) => return None,
+                None => delta.added.push(backend),
+            }
+        }
+        delta.removed.extend(before.map(|gone| gone.name));
+        Some(delta)
+    }
+
+    /// Adds the backends that have come and gone elsewhere.
+    pub fn extend(&mut self, more: Self) {
+        let Self { added, removed } = more;
+        self.added.extend(added);
+        self.removed.extend(removed);
+    }
+
+    /// Puts the backends into a list by name, and takes those out that have gone. None if one that comes is there, or one that goes
+    /// is not; the list is of no use then.
+    #[must_use]
+    pub fn apply(&self, backends: &mut Vec<Backend>) -> Option<()> {
+        let place = |list: &[Backend], name: &str| {
+            list.binary_search_by(|held| held.name.as_str().cmp(name))
+        };
+        for name in &self.removed {
+            backends.remove(place(backends, name).ok()?);
+        }
+        for backend in &self.added {
+            let free = place(backends, &backend.name).err()?;
+            backends.insert(free, backend.clone());
+        }
+        Some(())
+    }
+}
+
+impl EndpointDelta {
     /// Returns true if nothing has come or gone.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

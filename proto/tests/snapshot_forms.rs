@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sesame_proto::delta::{ChangedHost, RouteTableDelta};
+use sesame_proto::delta::{
+    BackendDelta, ChangedHost, EndpointDelta, GatewayDelta, RouteTableDelta,
+};
 use sesame_proto::digest::{canonicalize, revision};
 use sesame_proto::schema::{
     Backend, Edge, Endpoint, EndpointSet, Forward, KeyRef, Listener, PathMatch, Port, Route,
@@ -147,10 +149,10 @@ proptest! {
             }
             prop_assert_eq!(&published, &split(&next).unwrap());
 
-            // Virtual hosts alone; sometimes so much longer that there are more shards.
+            // Virtual hosts, sometimes so much longer that there are more shards, and backends that come and go.
             let longer = usize::from(edit % 5) * endpoints * 100;
             let hosts = next.route_tables[0].virtual_hosts.iter_mut();
-            let delta: RouteTableDelta = hosts
+            let route_tables: RouteTableDelta = hosts
                 .step_by(endpoints + 1)
                 .map(|host| {
                     let before = host.clone();
@@ -158,8 +160,10 @@ proptest! {
                     change("http/80", before, host.clone())
                 })
                 .collect();
+            let (backends, endpoints) = come_and_go(&mut next, usize::from(edit % 7), usize::from(edit % 11));
+            let delta = GatewayDelta { route_tables, backends, endpoints };
             let expected = split(&next).unwrap();
-            let changed = splitter.change_hosts(&delta).unwrap();
+            let changed = splitter.change(&delta).unwrap();
             let changed = changed.unwrap_or_else(|| splitter.split(&mut next.clone()).unwrap());
             prop_assert_eq!(changed, expected);
         }
@@ -189,6 +193,50 @@ proptest! {
     }
 }
 
+/// Adds that many backends to a snapshot, and removes that many.
+fn come_and_go(
+    snapshot: &mut Snapshot,
+    added: usize,
+    removed: usize,
+) -> (BackendDelta, EndpointDelta) {
+    let removed = removed.min(snapshot.backends.len());
+    let gone: Vec<String> = snapshot
+        .backends
+        .drain(..removed)
+        .map(|it| it.name)
+        .collect();
+    snapshot.endpoints.retain(|set| !gone.contains(&set.name));
+    let name = |index: usize| format!("Service/default/new{index}/80");
+    let backends = BackendDelta {
+        added: (0..added)
+            .map(|index| Backend {
+                name: name(index),
+                endpoints: name(index),
+                ..Backend::default()
+            })
+            .collect(),
+        removed: gone.clone(),
+    };
+    // In no order of their own.
+    let endpoint = |last| Endpoint {
+        address: format!("10.2.0.{last}"),
+        port: 80,
+    };
+    let endpoints = EndpointDelta {
+        added: (0..added)
+            .map(|index| EndpointSet {
+                name: name(index),
+                endpoints: vec![endpoint(2), endpoint(1)],
+            })
+            .collect(),
+        removed: gone,
+    };
+    snapshot.backends.extend(backends.added.clone());
+    snapshot.endpoints.extend(endpoints.added.clone());
+    canonicalize(snapshot);
+    (backends, endpoints)
+}
+
 fn change(table: &str, before: VirtualHost, after: VirtualHost) -> ChangedHost {
     ChangedHost {
         table: table.to_owned(),
@@ -208,9 +256,54 @@ fn a_virtual_host_that_is_not_there_needs_the_whole() {
         ..host.clone()
     };
     for (table, host) in [("http/80", none), ("http/81", host)] {
-        let delta = [change(table, host.clone(), host)].into_iter().collect();
-        assert_eq!(splitter.change_hosts(&delta).unwrap(), None);
+        let delta = GatewayDelta {
+            route_tables: [change(table, host.clone(), host)].into_iter().collect(),
+            ..GatewayDelta::default()
+        };
+        assert_eq!(splitter.change(&delta).unwrap(), None);
         splitter.split(&mut original.clone()).unwrap();
+    }
+}
+
+#[test]
+fn backends_that_are_there_or_are_not_need_the_whole() {
+    let original = snapshot(40);
+    let (there, none) = (&original.backends[0], "Service/default/none/80".to_owned());
+    let set = &original.endpoints[0];
+    let deltas = [
+        GatewayDelta {
+            backends: BackendDelta {
+                added: vec![there.clone()],
+                removed: Vec::new(),
+            },
+            ..GatewayDelta::default()
+        },
+        GatewayDelta {
+            backends: BackendDelta {
+                added: Vec::new(),
+                removed: vec![none.clone()],
+            },
+            ..GatewayDelta::default()
+        },
+        GatewayDelta {
+            endpoints: EndpointDelta {
+                added: vec![set.clone()],
+                removed: Vec::new(),
+            },
+            ..GatewayDelta::default()
+        },
+        GatewayDelta {
+            endpoints: EndpointDelta {
+                added: Vec::new(),
+                removed: vec![none],
+            },
+            ..GatewayDelta::default()
+        },
+    ];
+    let mut splitter = Splitter::default();
+    for delta in deltas {
+        splitter.split(&mut original.clone()).unwrap();
+        assert_eq!(splitter.change(&delta).unwrap(), None, "{delta:?}");
     }
 }
 

@@ -102,13 +102,10 @@ proptest! {
             } else {
                 resolved(&state, before, &mut resolver)
             };
-            let desired = delta.and_then(|RouteDelta { route_tables, backends, statuses }| {
-                if !backends.is_empty() {
-                    return None;
-                }
+            let desired = delta.and_then(|RouteDelta { gateways, statuses }| {
                 let now = |change: RouteStatusChange| (change.route, change.after);
                 said.routes.extend(statuses.into_iter().map(now));
-                publications.change_hosts(&route_tables)
+                publications.change(&gateways)
             });
             let published_now = if let Some(desired) = desired {
                 published(desired.values())
@@ -168,21 +165,21 @@ fn a_change_of_rules_is_one_of_their_virtual_hosts_and_may_be_one_of_backends() 
     state.note_resolved();
     let delta = change(&mut state, &spec("/a", "s0")).expect("it is told");
     assert!(delta.statuses.is_empty(), "{delta:?}");
-    let [(gateway, delta)] = delta.route_tables.as_slice() else {
+    let [(gateway, delta)] = delta.gateways.as_slice() else {
         panic!("one Gateway: {delta:?}");
     };
     assert_eq!(gateway.name, "edge");
-    let hosts = delta.hosts().iter();
+    let hosts = delta.route_tables.hosts().iter();
     let domains: Vec<&str> = hosts.map(|host| host.after.domain.as_str()).collect();
     assert_eq!(domains, ["a.example.com"]);
     let delta = change(&mut state, &spec("/a", "s1")).expect("it is told");
-    let [(_, backends)] = delta.backends.as_slice() else {
+    let [(_, delta)] = delta.gateways.as_slice() else {
         panic!("one Gateway: {delta:?}");
     };
-    assert_eq!(backends.removed, ["Service/default/s0/80"]);
-    assert!(backends.added.is_empty(), "{backends:?}");
+    assert_eq!(delta.backends.removed, ["Service/default/s0/80"]);
+    assert!(delta.backends.added.is_empty(), "{delta:?}");
     let and_none = spec("/a", "s1, port: 80}, {name: none");
     let delta = change(&mut state, &and_none).expect("it is told");
-    assert_eq!((delta.route_tables.len(), delta.statuses.len()), (1, 1));
+    assert_eq!((delta.gateways.len(), delta.statuses.len()), (1, 1));
     assert_eq!(state.world().count(Kind::HttpRoute), 2);
 }

@@ -243,17 +243,10 @@ impl Engine {
         };
         let sets_of = |services: &BTreeSet<NamespacedName>| state.sets_of(services, options);
         let delta = resolve_routes(state.world(), before, &sets_of, resolver, options)?;
-        let RouteDelta {
-            route_tables,
-            backends,
-            statuses,
-        } = delta;
-        if !backends.is_empty() {
-            return None;
-        }
+        let RouteDelta { gateways, statuses } = delta;
         let mut changed = BTreeMap::new();
-        if !route_tables.is_empty() {
-            let desired = publications.change_hosts(&route_tables)?;
+        if !gateways.is_empty() {
+            let desired = publications.change(&gateways)?;
             changed = revisions(&desired);
             self.changes.resolved(seen, began, &changed);
             self.desired.send_replace(Some(Arc::new(desired)));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sesame_proto::delta::RouteTableDelta;
+use sesame_proto::delta::GatewayDelta;
 use sesame_proto::schema::EndpointSet;
 use sesame_proto::shard::{RefreshedShards, Splitter};
 
@@ -78,17 +78,17 @@ impl Publications {
         (desired, unpublishable)
     }
 
-    /// Changes virtual hosts of the publications; none if only a whole resolution tells the outcome, which is to follow then.
-    pub(super) fn change_hosts(
+    /// Changes the publications of these Gateways; none if only a whole resolution tells the outcome, which is to follow then.
+    pub(super) fn change(
         &mut self,
-        changed: &[(NamespacedName, RouteTableDelta)],
+        changed: &[(NamespacedName, GatewayDelta)],
     ) -> Option<DesiredPublications> {
         for (name, delta) in changed {
             let splitter = self.splitters.get_mut(name)?;
             let Some(DesiredPublication::Publish(publication)) = self.desired.get_mut(name) else {
                 return None;
             };
-            *publication = Arc::new(publication.with_changed_hosts(delta, splitter)?);
+            *publication = Arc::new(publication.with_changes(delta, splitter)?);
         }
         Some(self.desired.clone())
     }

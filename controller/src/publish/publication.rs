@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message as _;
-use sesame_proto::delta::RouteTableDelta;
+use sesame_proto::delta::GatewayDelta;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
 
@@ -57,15 +57,14 @@ impl Publication {
         Self::of(owner, secrets, sharded, summary, &[])
     }
 
-    /// Returns the publication after these changes of virtual hosts; none if only the whole Gateway tells. `splitter` is the
-    /// Gateway's own.
-    pub(crate) fn with_changed_hosts(
+    /// Returns the publication after these changes; none if only the whole Gateway tells. `splitter` is the Gateway's own.
+    pub(crate) fn with_changes(
         &self,
-        delta: &RouteTableDelta,
+        delta: &GatewayDelta,
         splitter: &mut Splitter,
     ) -> Option<Self> {
         let summary = self.summary.after(delta)?;
-        let sharded = splitter.change_hosts(delta).ok()??;
+        let sharded = splitter.change(delta).ok()??;
         let secrets = self.parts.iter().filter(|part| part.part == Part::Keys);
         let secrets = secrets.cloned().collect();
         let owner = self.owner.clone();

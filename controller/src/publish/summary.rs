@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use sesame_proto::delta::RouteTableDelta;
+use sesame_proto::delta::{BackendDelta, GatewayDelta};
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Manifest, Port, Snapshot};
 
@@ -17,10 +17,12 @@ const MAX_LISTENERS: usize = 64;
 /// Summary of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// The entries that no change of virtual hosts alone touches, by name.
+    /// The entries that no change of virtual hosts and backends touches, by name.
     entries: BTreeMap<String, String>,
     /// Number of routes of all virtual hosts.
     routes: usize,
+    /// Number of backends.
+    backends: usize,
 }
 
 impl Summary {
@@ -36,7 +38,6 @@ impl Summary {
             (GATEWAY_ENTRY, snapshot.gateway.clone()),
             ("fleet", fleet.to_owned()),
             ("listeners", listeners(&snapshot.ports)),
-            ("backends", snapshot.backends.len().to_string()),
             ("certificates", snapshot.keys.len().to_string()),
             (KEY_SECRETS_ENTRY, key_secrets.to_string()),
         ];
@@ -46,13 +47,19 @@ impl Summary {
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect(),
             routes: hosts.map(|host| host.routes.len()).sum(),
+            backends: snapshot.backends.len(),
         }
     }
 
-    /// Returns the summary after these changes of virtual hosts. None if they decide which listeners are served.
-    pub(super) fn after(&self, delta: &RouteTableDelta) -> Option<Self> {
+    /// Returns the summary after these changes. None if they decide which listeners are served.
+    pub(super) fn after(&self, delta: &GatewayDelta) -> Option<Self> {
+        let GatewayDelta {
+            route_tables,
+            backends: BackendDelta { added, removed },
+            endpoints: _,
+        } = delta;
         let mut routes = self.routes;
-        for host in delta.hosts() {
+        for host in route_tables.hosts() {
             if [&host.before, &host.after]
                 .into_iter()
                 .any(ServedPorts::depend_on)
@@ -65,6 +72,7 @@ impl Summary {
         Some(Self {
             entries: self.entries.clone(),
             routes,
+            backends: (self.backends + added.len()).checked_sub(removed.len())?,
         })
     }
 
@@ -72,6 +80,7 @@ impl Summary {
     pub(super) fn entries(&self, manifest: &Manifest) -> BTreeMap<String, String> {
         let mut entries = self.entries.clone();
         entries.insert("routes".to_owned(), self.routes.to_string());
+        entries.insert("backends".to_owned(), self.backends.to_string());
         entries.insert("revision".to_owned(), manifest.revision.clone());
         entries.insert("shards".to_owned(), manifest.config.len().to_string());
         entries

@@ -4,38 +4,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use prost::Message;
 
 use super::EncodedSnapshot;
-use crate::delta::BackendDelta;
+use crate::delta::{BackendDelta, EndpointDelta};
 use crate::wire::numbers::{backend, endpoint_set, snapshot};
 use crate::wire::{append, contents, first};
 
 impl EncodedSnapshot {
-    /// Returns the same snapshot after these backends and endpoint sets have come and gone; none where one that comes is there
-    /// already, or one that goes is not.
+    /// Returns the same snapshot after these backends have come and gone; none where one that comes is there already, or one that
+    /// goes is not.
     pub fn with_changed_backends(&self, delta: &BackendDelta) -> Option<Self> {
-        let BackendDelta {
-            added,
-            removed,
-            added_endpoints,
-            removed_endpoints,
-        } = delta;
+        let BackendDelta { added, removed } = delta;
         let mut changed = self.clone();
-        let backends = added.iter().map(|it| (it.name.as_str(), it)).collect();
-        let place = (snapshot::BACKENDS, backend::NAME);
-        changed.parts.backends = patch(&self.parts.backends, place, backends, removed)?.into();
-        let sets = added_endpoints.iter().map(|it| (it.name.as_str(), it));
-        let place = (snapshot::ENDPOINTS, endpoint_set::NAME);
-        let sets = patch(
-            &self.parts.endpoints,
-            place,
-            sets.collect(),
-            removed_endpoints,
-        )?;
-        changed.parts.endpoints = sets.into();
-        changed.counts.backends =
-            (self.counts.backends + added.len()).checked_sub(removed.len())?;
+        if !delta.is_empty() {
+            let by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();
+            let place = (snapshot::BACKENDS, backend::NAME);
+            changed.parts.backends = patch(&self.parts.backends, place, by_name, removed)?.into();
+            changed.counts.backends =
+                (self.counts.backends + added.len()).checked_sub(removed.len())?;
+        }
         Some(changed)
     }
 
@@ -45,6 +34,14 @@ impl EncodedSnapshot {
         let tables = &self.parts.route_tables;
         text.is_empty() || memchr::memmem::find(tables, text).is_some()
     }
+}
+
+/// Returns the encoded endpoint sets after these have come and gone.
+pub(super) fn endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option<Bytes> {
+    let EndpointDelta { added, removed } = delta;
+    let by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();
+    let place = (snapshot::ENDPOINTS, endpoint_set::NAME);
+    patch(encoded, place, by_name, removed).map(Bytes::from)
 }
 
 /// Returns a list by name, the number of whose field is given with that of the name in each, after these have come and gone.
@@ -83,6 +80,7 @@ fn patch<M: Message>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delta::GatewayDelta;
     use crate::schema::{AppProtocol, Backend, Endpoint, EndpointSet, Snapshot};
 
     fn backend(name: &str) -> Backend {
@@ -114,15 +112,18 @@ mod tests {
         EncodedSnapshot::new(&snapshot, Vec::new())
     }
 
-    fn delta(added: &[&str], removed: &[&str]) -> BackendDelta {
-        BackendDelta {
-            added: added.iter().map(|name| backend(name)).collect(),
-            removed: removed.iter().map(|name| (*name).to_owned()).collect(),
-            added_endpoints: added.iter().map(|name| set(name)).collect(),
-            removed_endpoints: removed
-                .iter()
-                .map(|name| format!("set of {name}"))
-                .collect(),
+    fn delta(added: &[&str], removed: &[&str]) -> GatewayDelta {
+        let set_of = |name: &&str| format!("set of {name}");
+        GatewayDelta {
+            backends: BackendDelta {
+                added: added.iter().map(|name| backend(name)).collect(),
+                removed: removed.iter().map(|name| (*name).to_owned()).collect(),
+            },
+            endpoints: EndpointDelta {
+                added: added.iter().map(|name| set(name)).collect(),
+                removed: removed.iter().map(set_of).collect(),
+            },
+            ..GatewayDelta::default()
         }
     }
 
@@ -137,12 +138,12 @@ mod tests {
                     names
                 };
                 let delta = delta(&not_in(after, before), &not_in(before, after));
-                let patched = snapshot(before).with_changed_backends(&delta);
+                let patched = snapshot(before).with_changes(&delta);
                 assert_eq!(patched, Some(snapshot(after)), "{before:?} {after:?}");
             }
         }
         let there = snapshot(&["a", "b"]);
-        assert_eq!(there.with_changed_backends(&delta(&["b"], &[])), None);
-        assert_eq!(there.with_changed_backends(&delta(&[], &["c"])), None);
+        assert_eq!(there.with_changes(&delta(&["b"], &[])), None);
+        assert_eq!(there.with_changes(&delta(&[], &["c"])), None);
     }
 }

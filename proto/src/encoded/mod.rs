@@ -9,7 +9,7 @@ mod parts;
 mod route_tables;
 mod substitutes;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use prost::Message as _;
@@ -17,7 +17,7 @@ use prost::Message as _;
 use self::parts::{Parts, encoded, is_same};
 pub use self::route_tables::{EncodedHost, EncodedTable};
 pub use self::substitutes::Substitutes;
-use crate::delta::RouteTableDelta;
+use crate::delta::{GatewayDelta, RouteTableDelta};
 use crate::digest;
 use crate::keys::KeyPair;
 use crate::refusal;
@@ -122,6 +122,21 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
+    /// Returns the same snapshot after all of these changes; none where something is not as it was before them.
+    pub fn with_changes(&self, delta: &GatewayDelta) -> Option<Self> {
+        let GatewayDelta {
+            route_tables,
+            backends,
+            endpoints,
+        } = delta;
+        let changed = self.with_changed_hosts(route_tables)?;
+        let mut changed = changed.with_changed_backends(backends)?;
+        if !endpoints.is_empty() {
+            changed.parts.endpoints = backends::endpoints(&self.parts.endpoints, endpoints)?;
+        }
+        Some(changed)
+    }
+
     /// Returns which parts are the same bytes as those of `before`.
     pub fn unchanged_since(&self, before: &Self) -> UnchangedParts {
         let (now, then) = (&self.parts, &before.parts);
@@ -185,6 +200,19 @@ impl EncodedSnapshot {
     /// Returns the bytes that its route tables take, encoded.
     pub fn size_of_route_tables(&self) -> usize {
         self.parts.route_tables.len()
+    }
+
+    /// Returns the bytes that its backends take, encoded.
+    pub fn size_of_backends(&self) -> usize {
+        self.parts.backends.len()
+    }
+
+    /// Returns the names of the endpoint sets that its backends use, those that it does not have included. None if their encoding is
+    /// not as expected.
+    pub fn used_endpoints(&self) -> Option<BTreeSet<&str>> {
+        let backends = wire::contents(&self.parts.backends, numbers::snapshot::BACKENDS)?;
+        let names = backends.into_iter().map(endpoints::set_of);
+        names.map(|name| std::str::from_utf8(name).ok()).collect()
     }
 
     /// Returns the hex SHA-256 of everything but the endpoints and the private keys, whose digests are in it. This is the

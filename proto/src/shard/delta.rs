@@ -1,13 +1,13 @@
 //! The difference between two versions of a configuration, read from the shards that have changed alone.
 //!
 //! It must never vouch for anything: whoever applies the difference has to prove the revision of the outcome. Where more
-//! than virtual hosts has changed there is no difference, and the whole is to be joined.
+//! than virtual hosts has changed, and backends that come and go, there is no difference, and the whole is to be joined.
 
 use std::collections::BTreeSet;
 
 use super::join::unpack;
 use super::{MAX_SNAPSHOT_BYTES, check_digest};
-use crate::delta::RouteTableDelta;
+use crate::delta::{BackendDelta, RouteTableDelta};
 use crate::schema::{ShardRef, Snapshot};
 
 /// Number of shards that may change at most: with more, joining all is hardly more work.
@@ -18,13 +18,15 @@ pub const MAX_CHANGED_SHARDS: usize = 16;
 pub struct ShardDelta {
     /// The virtual hosts that have changed.
     pub route_tables: RouteTableDelta,
+    /// The backends that have come and gone.
+    pub backends: BackendDelta,
     /// Bytes of memory that the values of all shards take after the change.
     pub size: u64,
 }
 
 /// Returns the difference between a configuration that was joined from `before`, and takes `size` bytes of memory, and the
-/// one of `after`; `stored` returns shards by their digest. None if anything but virtual hosts in their places has changed,
-/// or a shard is missing or is not what its digest says.
+/// one of `after`; `stored` returns shards by their digest. None if anything has changed but virtual hosts in their places, and
+/// backends that have come and gone, or a shard is missing or is not what its digest says.
 pub fn delta<'s>(
     before: &[ShardRef],
     size: u64,
@@ -42,6 +44,7 @@ pub fn delta<'s>(
     };
     let mut delta = ShardDelta {
         route_tables: RouteTableDelta::default(),
+        backends: BackendDelta::default(),
         size,
     };
     let changed = before
@@ -55,19 +58,26 @@ pub fn delta<'s>(
         let (before, less) = open(before)?;
         let (after, more) = open(after)?;
         delta.size = delta.size.checked_sub(less)?.checked_add(more)?;
-        delta.route_tables.extend(between(before, after)?);
+        let (route_tables, backends) = between(before, after)?;
+        delta.route_tables.extend(route_tables);
+        delta.backends.extend(backends);
     }
     (delta.size <= MAX_SNAPSHOT_BYTES).then_some(delta)
 }
 
 /// Returns the difference between two versions of a shard.
-fn between(mut before: Snapshot, mut after: Snapshot) -> Option<RouteTableDelta> {
-    let old = std::mem::take(&mut before.route_tables);
-    let new = std::mem::take(&mut after.route_tables);
+fn between(mut before: Snapshot, mut after: Snapshot) -> Option<(RouteTableDelta, BackendDelta)> {
+    let taken = |shard: &mut Snapshot| {
+        let tables = std::mem::take(&mut shard.route_tables);
+        (tables, std::mem::take(&mut shard.backends))
+    };
+    let (old_tables, old_backends) = taken(&mut before);
+    let (new_tables, new_backends) = taken(&mut after);
     if before != after {
         return None;
     }
-    RouteTableDelta::between(old, new)
+    let tables = RouteTableDelta::between(old_tables, new_tables)?;
+    Some((tables, BackendDelta::between(old_backends, new_backends)?))
 }
 
 #[cfg(test)]
@@ -144,6 +154,7 @@ mod tests {
         };
         let expected = ShardDelta {
             route_tables: [change].into_iter().collect(),
+            backends: BackendDelta::default(),
             size: 1_000_005,
         };
         assert_eq!(changed(&before, &after, 1_000_000), Some(expected));
@@ -168,7 +179,8 @@ mod tests {
         };
         let cases = [
             with(&|s| s.gateway = "other".to_owned()),
-            with(&|s| s.backends.clear()),
+            with(&|s| s.backends[0].endpoints = "other".to_owned()),
+            with(&|s| s.backends.push(Backend::default())),
             with(&|s| s.endpoints.push(EndpointSet::default())),
             with(&|s| s.route_tables[0].name = "http/81".to_owned()),
             with(&|s| s.route_tables.clear()),
@@ -191,6 +203,29 @@ mod tests {
 
         let many = |route: &str| vec![piece(&[host("a", route)]); MAX_CHANGED_SHARDS + 1];
         assert_eq!(changed(&many("1"), &many("2"), 1000), None);
+    }
+
+    #[test]
+    fn backends_that_come_and_go_are_found_in_any_shard() {
+        let named = |name: &str| Backend {
+            name: name.to_owned(),
+            ..Backend::default()
+        };
+        let with = |names: &[&str]| Snapshot {
+            backends: names.iter().map(|name| named(name)).collect(),
+            ..piece(&[host("a", "1")])
+        };
+        let before = [with(&["b", "c", "e"]), with(&["f"])];
+        let after = [with(&["a", "c", "d"]), with(&["f", "g"])];
+        let delta = changed(&before, &after, 1_000_000).expect("a difference");
+        let names: Vec<&str> = delta.backends.added.iter().map(|it| &*it.name).collect();
+        assert_eq!(names, ["a", "d", "g"]);
+        assert_eq!(delta.backends.removed, ["b", "e"]);
+        assert!(delta.route_tables.is_empty());
+
+        let disordered = [with(&["c", "b", "e"]), with(&["f"])];
+        assert_eq!(changed(&before, &disordered, 1_000_000), None);
+        assert_eq!(changed(&disordered, &before, 1_000_000), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use prost::Message as _;
 
 use super::splitter::RefreshedShards;
 use super::{Shard, ShardError, bucket, bucket_count, pack};
+use crate::delta::EndpointDelta;
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
 
@@ -47,9 +48,13 @@ impl LiveShards {
                 .shards
                 .remove(&index)
                 .filter(|held| self.count == count && held.sets == sets);
-            let shard = match same {
-                Some(held) => held,
-                None => LiveShard::new(format!("endpoints-{count}-{index}"), sets)?,
+            let shard = if let Some(held) = same {
+                held
+            } else {
+                let mut shard = LiveShard::empty(count, index);
+                shard.sets = sets;
+                shard.pack()?;
+                shard
             };
             shards.insert(index, shard);
         }
@@ -66,8 +71,7 @@ impl LiveShards {
         for set in sets {
             let index = bucket(&set.name, self.count.max(1));
             let held = self.shards.get_mut(&index).and_then(|shard| {
-                let name = |held: &EndpointSet| held.name.cmp(&set.name);
-                let place = shard.sets.binary_search_by(name).ok()?;
+                let place = shard.place(&set.name).ok()?;
                 shard.sets.get_mut(place)
             });
             let Some(held) = held else { continue };
@@ -92,6 +96,47 @@ impl LiveShards {
         Ok(RefreshedShards::Changed(changed))
     }
 
+    /// Puts sets in, and takes sets out. False if the number of shards changes, one that comes is there, or one that goes is not: the
+    /// shards are of no use then.
+    pub(super) fn change(&mut self, delta: &EndpointDelta) -> Result<bool, ShardError> {
+        let EndpointDelta { added, removed } = delta;
+        let mut touched = BTreeSet::new();
+        for name in removed {
+            let index = bucket(name, self.count.max(1));
+            let held = self.shards.get_mut(&index);
+            let taken = held.and_then(|shard| {
+                let place = shard.place(name).ok()?;
+                Some(shard.sets.remove(place))
+            });
+            let Some(set) = taken else { return Ok(false) };
+            self.size -= set.encoded_len();
+            touched.insert(index);
+        }
+        for set in added {
+            let index = bucket(&set.name, self.count.max(1));
+            let shard = self.shards.entry(index);
+            let shard = shard.or_insert_with(|| LiveShard::empty(self.count, index));
+            let Err(place) = shard.place(&set.name) else {
+                return Ok(false);
+            };
+            let mut set = set.clone();
+            canonicalize_endpoints(&mut set);
+            self.size += set.encoded_len();
+            shard.sets.insert(place, set);
+            touched.insert(index);
+        }
+        if count(self.size) != self.count && !touched.is_empty() {
+            return Ok(false);
+        }
+        for index in touched {
+            match self.shards.get_mut(&index) {
+                Some(shard) if !shard.sets.is_empty() => shard.pack()?,
+                _ => drop(self.shards.remove(&index)),
+            }
+        }
+        Ok(true)
+    }
+
     /// Returns the references for a manifest, which say nothing that changes in place.
     pub(super) fn references(&self) -> impl Iterator<Item = ShardRef> + '_ {
         self.shards().map(|shard| ShardRef {
@@ -108,12 +153,20 @@ impl LiveShards {
 }
 
 impl LiveShard {
-    fn new(name: String, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
+    /// Returns the shard of a bucket, which holds nothing and is not packed.
+    fn empty(count: usize, index: usize) -> Self {
+        let name = format!("endpoints-{count}-{index}");
         let bytes = bytes::Bytes::new();
-        let shard = Shard { name, bytes };
-        let mut packed = Self { sets, shard };
-        packed.pack()?;
-        Ok(packed)
+        Self {
+            sets: Vec::new(),
+            shard: Shard { name, bytes },
+        }
+    }
+
+    /// Returns the place of the set of this name, or the one where it would be.
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        let place = |held: &EndpointSet| held.name.as_str().cmp(name);
+        self.sets.binary_search_by(place)
     }
 
     fn pack(&mut self) -> Result<(), ShardError> {

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::join::unpack;
 use super::live::LiveShards;
 use super::{FORMAT, MAX_SHARDS, Shard, ShardError, Sharded, bucket, bucket_count, pack};
-use crate::delta::{ChangedHost, RouteTableDelta};
+use crate::delta::{BackendDelta, ChangedHost, GatewayDelta, RouteTableDelta};
 use crate::digest::{canonicalize, sha256};
 use crate::encoded::EncodedSnapshot;
 use crate::schema::{Backend, EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
@@ -30,8 +30,6 @@ pub struct Splitter {
     /// The last snapshot, canonical, without its endpoints.
     snapshot: EncodedSnapshot,
     revision: String,
-    /// Bytes of its backends, encoded.
-    backends: usize,
     /// Number of buckets that its virtual hosts and backends are shared out among.
     count: usize,
     /// The first shard, then one for each bucket that is not empty.
@@ -73,11 +71,10 @@ impl Splitter {
         let endpoints = std::mem::take(&mut snapshot.endpoints);
         let encoded = EncodedSnapshot::new(snapshot, Vec::new());
         let revision = encoded.config_digest();
-        let backends = snapshot.backends.iter().map(Backend::encoded_len).sum();
         let (count, config) = if before.revision == revision {
             (before.count, before.config)
         } else {
-            let count = count(&encoded, backends);
+            let count = count(&encoded);
             (count, split_config(snapshot, count, before.config)?)
         };
         let live = before.live.after(endpoints)?;
@@ -88,7 +85,6 @@ impl Splitter {
         *self = Self {
             snapshot: encoded,
             revision,
-            backends,
             count,
             config,
             live,
@@ -96,33 +92,29 @@ impl Splitter {
         Ok(self.sharded())
     }
 
-    /// Changes virtual hosts of the last snapshot, with the outcome of splitting the changed one. None if only the whole
-    /// snapshot tells the outcome; it is to be split again after that, and after an error.
-    pub fn change_hosts(&mut self, delta: &RouteTableDelta) -> Result<Option<Sharded>, ShardError> {
+    /// Changes the last snapshot, with the outcome of splitting the changed one. None if only the whole snapshot tells the
+    /// outcome; it is to be split again after that, and after an error.
+    pub fn change(&mut self, delta: &GatewayDelta) -> Result<Option<Sharded>, ShardError> {
+        let GatewayDelta {
+            route_tables,
+            backends,
+            endpoints,
+        } = delta;
         let mut before = std::mem::take(self);
-        let Some(snapshot) = before.snapshot.with_changed_hosts(delta) else {
+        let snapshot = before.snapshot.with_changed_hosts(route_tables);
+        let Some(snapshot) = snapshot.and_then(|it| it.with_changed_backends(backends)) else {
             return Ok(None);
         };
-        if count(&snapshot, before.backends) != before.count {
+        if count(&snapshot) != before.count || !before.live.change(endpoints)? {
             return Ok(None);
         }
-        let mut buckets: BTreeMap<usize, Vec<ChangedHost>> = BTreeMap::new();
-        for host in delta.hosts() {
-            let bucket = bucket(&host.before.domain, before.count);
-            buckets.entry(bucket).or_default().push(host.clone());
-        }
-        for (bucket, hosts) in buckets {
-            let held = |shard: &&mut ConfigShard| shard.bucket == Some(bucket);
-            let Some(shard) = before.config.iter_mut().find(held) else {
-                return Ok(None);
-            };
-            let (mut content, _) = unpack(&shard.shard.name, 0, &shard.shard.bytes)?;
-            let delta: RouteTableDelta = hosts.into_iter().collect();
-            if delta.apply(&mut content.route_tables).is_none() {
+        for (bucket, delta) in by_bucket(route_tables, backends, before.count) {
+            if !before.change_bucket(bucket, delta)? {
                 return Ok(None);
             }
-            let plain = content.encode_to_vec();
-            *shard = ConfigShard::new(Some(bucket), Sha256::digest(&plain).into(), &plain)?;
+        }
+        if before.config.len() + before.live.references().count() > MAX_SHARDS {
+            return Ok(None);
         }
         before.revision = snapshot.config_digest();
         before.snapshot = snapshot;
@@ -130,11 +122,40 @@ impl Splitter {
         Ok(Some(self.sharded()))
     }
 
+    /// Changes the shard of a bucket; false if it is not as it was before the changes.
+    fn change_bucket(&mut self, bucket: usize, delta: BucketDelta) -> Result<bool, ShardError> {
+        let BucketDelta { hosts, backends } = delta;
+        let config = &mut self.config;
+        // The first shard, which is of no bucket, is in front.
+        let place = config.binary_search_by_key(&Some(bucket), |shard| shard.bucket);
+        let mut content = match place.ok().and_then(|place| config.get(place)) {
+            Some(shard) => unpack(&shard.shard.name, 0, &shard.shard.bytes)?.0,
+            None => Snapshot::default(),
+        };
+        let hosts: RouteTableDelta = hosts.into_iter().collect();
+        let hosts = hosts.apply(&mut content.route_tables);
+        if hosts.and(backends.apply(&mut content.backends)).is_none() {
+            return Ok(false);
+        }
+        let plain = content.encode_to_vec();
+        let changed = match plain.as_slice() {
+            [] => None,
+            plain => Some(ConfigShard::new(
+                Some(bucket),
+                Sha256::digest(plain).into(),
+                plain,
+            )?),
+        };
+        let (Ok(start) | Err(start)) = place;
+        let end = start + usize::from(place.is_ok());
+        config.splice(start..end, changed);
+        Ok(true)
+    }
+
     fn sharded(&self) -> Sharded {
         let Self {
             snapshot,
             revision,
-            backends: _,
             count: _,
             config,
             live,
@@ -167,13 +188,44 @@ impl Splitter {
     }
 }
 
-/// Returns the number of buckets that the virtual hosts are shared out among, and the backends, which take this many bytes.
-fn count(config: &EncodedSnapshot, backends: usize) -> usize {
+/// Returns the number of buckets that the virtual hosts and backends are shared out among.
+fn count(config: &EncodedSnapshot) -> usize {
     bucket_count(
-        config.size_of_route_tables() + backends,
+        config.size_of_route_tables() + config.size_of_backends(),
         TARGET_BYTES,
         MAX_CONFIG_SHARDS,
     )
+}
+
+/// Changes of what one bucket holds.
+#[derive(Default)]
+struct BucketDelta {
+    hosts: Vec<ChangedHost>,
+    backends: BackendDelta,
+}
+
+/// Returns the changes by bucket.
+fn by_bucket(
+    route_tables: &RouteTableDelta,
+    backends: &BackendDelta,
+    count: usize,
+) -> BTreeMap<usize, BucketDelta> {
+    let BackendDelta { added, removed } = backends;
+    let mut buckets: BTreeMap<usize, BucketDelta> = BTreeMap::new();
+    let bucket = |name: &str| bucket(name, count);
+    for host in route_tables.hosts() {
+        let changes = buckets.entry(bucket(&host.before.domain)).or_default();
+        changes.hosts.push(host.clone());
+    }
+    for backend in added {
+        let changes = buckets.entry(bucket(&backend.name)).or_default();
+        changes.backends.added.push(backend.clone());
+    }
+    for name in removed {
+        let changes = buckets.entry(bucket(name)).or_default();
+        changes.backends.removed.push(name.clone());
+    }
+    buckets
 }
 
 /// Returns the pieces of what is spread over shards, by bucket.

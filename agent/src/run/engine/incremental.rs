@@ -35,21 +35,13 @@ impl Engine {
             )?
         };
         let Delta { routes, endpoints } = delta;
-        let RouteDelta {
-            route_tables,
-            backends,
-            statuses,
-        } = routes;
-        let mut route_tables: BTreeMap<_, _> = route_tables.into_iter().collect();
-        let mut backends: BTreeMap<_, _> = backends.into_iter().collect();
+        let RouteDelta { gateways, statuses } = routes;
+        let mut gateways: BTreeMap<_, _> = gateways.into_iter().collect();
         let mut offers = Vec::with_capacity(wanted.len());
         for (name, wanted) in wanted {
             let mut encoded = Arc::clone(&wanted.encoded);
-            if let Some(delta) = route_tables.remove(name) {
-                encoded = Arc::new(encoded.with_changed_hosts(&delta)?);
-            }
-            if let Some(delta) = backends.remove(name) {
-                encoded = Arc::new(encoded.with_changed_backends(&delta)?);
+            if let Some(delta) = gateways.remove(name) {
+                encoded = Arc::new(encoded.with_changes(&delta)?);
             }
             if !endpoints.is_empty() {
                 encoded = Arc::new(encoded.with_changed_endpoints(&endpoints)?);
@@ -61,7 +53,6 @@ impl Engine {
                 manifest_revision: None,
             });
         }
-        let all_have_places = route_tables.is_empty() && backends.is_empty();
-        all_have_places.then_some((offers, statuses))
+        gateways.is_empty().then_some((offers, statuses))
     }
 }

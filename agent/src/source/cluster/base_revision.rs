@@ -1,7 +1,7 @@
 //! The shards that the complete revision was read from, and the fast path from there to the next revision. Pure.
 //!
-//! A change of a route is a change of one shard of many. The two versions of that shard are compared, and the changed virtual
-//! hosts are put into the encoded snapshot; nothing else is read. It must never lead elsewhere than a join of all shards
+//! A change of a route is a change of a few shards of many. The two versions of these are compared, and the changed virtual
+//! hosts and backends are put into the encoded snapshot; nothing else is read. It must never lead elsewhere than a join of all shards
 //! would: the revision of the outcome is proven as that of a join is, and where anything is not as expected there is none.
 
 use std::collections::BTreeMap;
@@ -25,8 +25,12 @@ pub(super) struct Next {
 pub(super) enum Config {
     /// A configuration that was joined from all of its shards.
     Joined(Snapshot),
-    /// The complete revision after changes of virtual hosts, with its keys and endpoints.
-    Patched(EncodedSnapshot),
+    /// The complete revision after changes, with its keys and endpoints.
+    Patched {
+        encoded: EncodedSnapshot,
+        /// True if backends have come or gone, whose endpoints have not.
+        backends_changed: bool,
+    },
 }
 
 impl Next {
@@ -99,12 +103,19 @@ impl BaseRevision {
             let held = shards.get(digest).or_else(|| self.unnamed.get(digest));
             held.map(Vec::as_slice)
         };
-        let ShardDelta { route_tables, size } =
-            shard::delta(&self.config, self.size, &manifest.config, stored)?;
-        let patched = complete.with_changed_hosts(&route_tables)?;
-        (patched.config_digest() == manifest.revision).then(|| Next {
+        let ShardDelta {
+            route_tables,
+            backends,
+            size,
+        } = shard::delta(&self.config, self.size, &manifest.config, stored)?;
+        let encoded = complete.with_changed_hosts(&route_tables)?;
+        let encoded = encoded.with_changed_backends(&backends)?;
+        (encoded.config_digest() == manifest.revision).then(|| Next {
             base: Self::new(next, size),
-            config: Config::Patched(patched),
+            config: Config::Patched {
+                encoded,
+                backends_changed: !backends.is_empty(),
+            },
         })
     }
 }

@@ -177,8 +177,9 @@ pub(super) fn moved_endpoints(
 ) -> Result<Option<EncodedSnapshot>, Blocked> {
     let shards = live_shards(gateway, manifest, live)?;
     let earlier = encoded.endpoints();
-    // A whole revision has the sets that it uses, and no others.
-    let used = earlier.iter().map(|set| set.name.as_str()).collect();
+    let used = encoded.used_endpoints();
+    let used =
+        used.ok_or_else(|| Blocked::stuck("its backends are not as they were encoded".to_owned()))?;
     let sets = endpoints(&shards, used, &earlier)?;
     Ok((sets != earlier).then(|| encoded.with_endpoints(&sets)))
 }

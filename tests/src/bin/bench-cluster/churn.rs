@@ -68,8 +68,9 @@ impl Stage {
                 tick.tick().await;
                 let route = pick(samples.len() + 31, third);
                 let revision = format!("churn{}", samples.len());
+                let service = objects::service(route);
                 samples.push(
-                    self.route_change(&mut client, route, &revision, &mut of_routes)
+                    self.route_change(&mut client, route, &service, &revision, &mut of_routes)
                         .await?,
                 );
             }

@@ -13,6 +13,8 @@ pub(crate) struct Figures {
     pub(crate) route_change: Times,
     pub(crate) route_floor: Times,
     pub(crate) route_change_in_churn: Times,
+    pub(crate) switch: Times,
+    pub(crate) clusters_floor: Times,
     pub(crate) endpoint_change: Times,
     pub(crate) endpoint_change_in_churn: Times,
     pub(crate) endpoint_changes_a_second: f64,
@@ -60,6 +62,13 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
         Times::cell(&f.route_floor)
     })?;
     row("  under churn", &|f| Times::cell(&f.route_change_in_churn))?;
+    row("route to another backend applied to served, ms", &|f| {
+        Times::cell(&f.switch)
+    })?;
+    row(
+        "  floor of the list of clusters, beside that of a route",
+        &|f| Times::cell(&f.clusters_floor),
+    )?;
     row("endpoint applied to served, ms", &|f| {
         Times::cell(&f.endpoint_change)
     })?;

@@ -9,6 +9,7 @@ mod churn;
 #[allow(dead_code, reason = "shared with the other benchmark")]
 mod client;
 mod figures;
+mod floors;
 mod objects;
 mod stage;
 #[path = "../bench/storm.rs"]
@@ -88,6 +89,8 @@ async fn measure(routes: usize, changes: usize, churn: Duration) -> anyhow::Resu
     eprintln!("  endpoint changes");
     (figures.endpoint_change, figures.writes_per_endpoint_change) =
         stage.endpoint_changes(changes, &mut figures.errors).await?;
+    eprintln!("  routes that change their backend");
+    figures.switch = stage.switches(changes, &mut figures.errors).await?;
     (figures.agent_mib, _) = stage.agent_mib()?;
     eprintln!("  churn");
     let churned = stage.churn(churn, &mut figures.errors)?;
@@ -99,8 +102,9 @@ async fn measure(routes: usize, changes: usize, churn: Duration) -> anyhow::Resu
     figures.endpoint_changes_a_second = churned.endpoint_changes_a_second;
     (_, figures.controller_peak_mib) = stage.controller_mib();
     (_, figures.agent_peak_mib) = stage.agent_mib()?;
-    eprintln!("  floor");
-    figures.route_floor = stage.floor(changes, &mut figures.errors).await?;
+    eprintln!("  floors");
+    let floors = stage.floors(changes, &mut figures.errors).await?;
+    (figures.route_floor, figures.clusters_floor) = (floors.route, floors.clusters);
     eprintln!("  deletion");
     figures.detached = stage.delete_routes().await?;
     Ok(figures)

@@ -12,6 +12,21 @@ pub(crate) fn hostname(route: usize) -> String {
     format!("h{route}.bench.example.com")
 }
 
+/// Returns the name of the Service that a route refers to.
+pub(crate) fn service(route: usize) -> String {
+    format!("s{route}")
+}
+
+/// Returns the name of a Service that a route refers to only while it has changed its backend.
+pub(crate) fn other_service(route: usize) -> String {
+    format!("t{route}")
+}
+
+/// Returns the name of the endpoint set of a Service, and of its cluster.
+pub(crate) fn endpoint_set(service: &str) -> String {
+    format!("Service/{NAMESPACE}/{service}/80")
+}
+
 pub(crate) fn route_path(route: usize) -> String {
     format!("/apis/gateway.networking.k8s.io/v1/namespaces/bench/httproutes/r{route}")
 }
@@ -39,18 +54,18 @@ pub(crate) fn edge() -> Vec<Value> {
     ]
 }
 
-pub(crate) fn backends(route: usize, endpoint: SocketAddr) -> [Value; 2] {
+pub(crate) fn backends(service: &str, endpoint: SocketAddr) -> [Value; 2] {
     [
         json!({
             "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": format!("s{route}"), "namespace": NAMESPACE},
+            "metadata": {"name": service, "namespace": NAMESPACE},
             "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
         }),
         json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {
-                "name": format!("s{route}-1"), "namespace": NAMESPACE,
-                "labels": {"kubernetes.io/service-name": format!("s{route}")},
+                "name": format!("{service}-1"), "namespace": NAMESPACE,
+                "labels": {"kubernetes.io/service-name": service},
             },
             "addressType": "IPv4",
             "endpoints": [{"addresses": [endpoint.ip()]}],
@@ -70,18 +85,18 @@ pub(crate) fn route(route: usize, revision: &str) -> Value {
         "spec": {
             "parentRefs": [{"name": "bench"}],
             "hostnames": [hostname(route)],
-            "rules": rules(route, revision),
+            "rules": rules(&service(route), revision),
         },
     })
 }
 
 /// A header of the answer tells revisions apart.
-pub(crate) fn rules(route: usize, revision: &str) -> Value {
+pub(crate) fn rules(service: &str, revision: &str) -> Value {
     json!([{
         "filters": [{
             "type": "ResponseHeaderModifier",
             "responseHeaderModifier": {"set": [{"name": "x-revision", "value": revision}]},
         }],
-        "backendRefs": [{"name": format!("s{route}"), "port": 80}],
+        "backendRefs": [{"name": service, "port": 80}],
     }])
 }

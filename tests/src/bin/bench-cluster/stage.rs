@@ -23,7 +23,7 @@ use super::times::{Times, come_alone, pick};
 
 /// Number of requests to the API server that are under way at once while objects are made.
 const AT_ONCE: usize = 16;
-const PATIENCE: Duration = Duration::from_secs(180);
+pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) struct Stage {
     cluster: TestCluster,
@@ -92,8 +92,11 @@ impl Stage {
             self.apply_all(std::iter::once(object)).await?;
         }
         let endpoint = self.backends[0].address();
-        self.apply_all((0..self.routes).flat_map(|route| objects::backends(route, endpoint)))
-            .await
+        self.apply_all(
+            (0..self.routes)
+                .flat_map(|route| objects::backends(&objects::service(route), endpoint)),
+        )
+        .await
     }
 
     /// All routes; waits until they are counted and served.
@@ -154,16 +157,17 @@ impl Stage {
         }
     }
 
-    /// Changes one route and waits until it is served.
+    /// Changes one route, which refers to this Service then, and waits until it is served.
     pub(super) async fn route_change(
         &self,
         client: &mut Client,
         route: usize,
+        service: &str,
         revision: &str,
         errors: &mut usize,
     ) -> anyhow::Result<Duration> {
         let started = Instant::now();
-        let change = json!({"spec": {"rules": objects::rules(route, revision)}});
+        let change = json!({"spec": {"rules": objects::rules(service, revision)}});
         self.merge(&objects::route_path(route), &change).await?;
         *errors += tokio::task::block_in_place(|| {
             client.wait_for(&objects::hostname(route), PATIENCE, |answer| {
@@ -205,8 +209,14 @@ impl Stage {
             let route = pick(change, self.routes);
             let revision = format!("r{change}");
             samples.push(
-                self.route_change(&mut client, route, &revision, errors)
-                    .await?,
+                self.route_change(
+                    &mut client,
+                    route,
+                    &objects::service(route),
+                    &revision,
+                    errors,
+                )
+                .await?,
             );
             self.pause().await;
             tokio::task::block_in_place(|| come_alone(started));
@@ -238,53 +248,48 @@ impl Stage {
         Ok((Times::of(samples), per(writes, changes)))
     }
 
-    /// The same bytes by hand, under the same Envoy, without an agent.
-    pub(crate) async fn floor(
-        &mut self,
+    /// Has routes change to a backend that Envoy does not have yet, and back.
+    pub(crate) async fn switches(
+        &self,
         changes: usize,
         errors: &mut usize,
     ) -> anyhow::Result<Times> {
-        let table = self.route_table()?;
-        let hostname = objects::hostname(0);
+        let routes: Vec<usize> = (0..changes.div_ceil(2))
+            .map(|change| pick(change, self.routes))
+            .collect();
+        let endpoint = self.backends[0].address();
+        let others = routes.iter().chain(&[0]);
+        let others = others.map(|route| objects::other_service(*route));
+        self.apply_all(others.flat_map(|service| objects::backends(&service, endpoint)))
+            .await?;
+        self.pause().await;
         let mut client = self.client();
-        let mut variants = Vec::new();
-        for revision in ["floor-a", "floor-b"] {
-            self.route_change(&mut client, 0, revision, errors).await?;
-            self.pause().await;
-            variants.push((revision, std::fs::read(&table)?));
-        }
-        ensure!(
-            variants[0].1 != variants[1].1,
-            "the route table did not change"
-        );
-        self.agent.kill9();
-        let aside = table
-            .ancestors()
-            .nth(3)
-            .context("no directory above the route tables")?
-            .join("bench");
         let mut samples = Vec::new();
-        for change in 0..changes {
-            let (revision, bytes) = &variants[change % 2];
-            std::fs::write(&aside, bytes)?;
-            let started = Instant::now();
-            std::fs::rename(&aside, &table)?;
-            *errors += tokio::task::block_in_place(|| {
-                client.wait_for(&hostname, PATIENCE, |answer| answer.revision == *revision)
-            })?;
-            samples.push(started.elapsed());
-            tokio::task::block_in_place(|| come_alone(started));
+        for (change, route) in routes.into_iter().enumerate() {
+            for service in [objects::other_service(route), objects::service(route)] {
+                let started = Instant::now();
+                let revision = format!("{service}-{change}");
+                samples.push(
+                    self.route_change(&mut client, route, &service, &revision, errors)
+                        .await?,
+                );
+                self.pause().await;
+                tokio::task::block_in_place(|| come_alone(started));
+            }
         }
-        self.agent.restart();
         Ok(Times::of(samples))
     }
 
-    fn route_table(&self) -> anyhow::Result<PathBuf> {
-        let gateways = std::fs::read_dir(self.agent.runtime().join("gateways"))?;
-        let gateway = gateways.flatten().next().context("no Gateway")?;
-        let tables = std::fs::read_dir(gateway.path().join("xds/rds"))?;
-        let table = tables.flatten().next().context("no route table")?;
-        Ok(table.path().join("rds.pb"))
+    pub(super) fn agent_runtime(&self) -> PathBuf {
+        self.agent.runtime()
+    }
+
+    pub(super) fn kill_agent(&mut self) {
+        self.agent.kill9();
+    }
+
+    pub(super) fn restart_agent(&mut self) {
+        self.agent.restart();
     }
 
     pub(crate) async fn controller_cpu(&self, over: Duration) -> anyhow::Result<f64> {
@@ -316,7 +321,7 @@ impl Stage {
     }
 
     /// Waits until all that a change causes is done.
-    async fn pause(&self) {
+    pub(super) async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
 }

@@ -29,7 +29,7 @@ impl RevisionAssembler {
         let complete = self.complete.as_ref();
         let same = complete.filter(|held| held.manifest_revision.as_ref() == Some(&revision));
         let encoded = if let Some(held) = same {
-            self.moved(gateway, named, &held.encoded)?
+            self.moved(gateway, named, &held.encoded, self.endpoints_moved)?
         } else {
             let mut next = match self.next.take() {
                 Some(next) => next,
@@ -76,8 +76,12 @@ impl RevisionAssembler {
         config: &mut Config,
     ) -> Result<EncodedSnapshot, Blocked> {
         let config = match config {
-            Config::Patched(encoded) => {
-                let moved = self.moved(gateway, named, encoded)?;
+            Config::Patched {
+                encoded,
+                backends_changed,
+            } => {
+                let looks = self.endpoints_moved || *backends_changed;
+                let moved = self.moved(gateway, named, encoded, looks)?;
                 return Ok(moved.unwrap_or_else(|| encoded.clone()));
             }
             Config::Joined(config) => config,
@@ -101,14 +105,15 @@ impl RevisionAssembler {
         Ok(EncodedSnapshot::new(&snapshot, keys))
     }
 
-    /// Returns the snapshot with the newest endpoints; none if they are the same.
+    /// Returns the snapshot with the newest endpoints; none if they are the same, or nobody `looks` for others.
     fn moved(
         &self,
         gateway: &NamespacedName,
         named: &CheckedManifest,
         encoded: &EncodedSnapshot,
+        looks: bool,
     ) -> Result<Option<EncodedSnapshot>, Blocked> {
-        if !self.endpoints_moved {
+        if !looks {
             return Ok(None);
         }
         moved_endpoints(gateway, &named.manifest, &self.live, encoded)

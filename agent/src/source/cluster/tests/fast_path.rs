@@ -1,7 +1,9 @@
 //! The fast path to the next revision leads where a join of all shards does, and is taken.
 
 use proptest::prelude::*;
-use sesame_proto::delta::ChangedHost;
+use sesame_proto::delta::{
+    BackendDelta, ChangedHost, EndpointDelta, GatewayDelta, RouteTableDelta,
+};
 use sesame_proto::digest;
 use sesame_proto::schema::{Route, ShardRef};
 use sesame_proto::shard::Splitter;
@@ -49,6 +51,7 @@ enum Change {
     HostRemoved(usize, usize),
     Backend(usize, i32),
     BackendAdded,
+    BackendRemoved,
     Endpoint(usize, u8),
     Address(u8),
     Key(u8),
@@ -61,7 +64,8 @@ fn change() -> impl Strategy<Value = Change> {
         1 => place().prop_map(|(t, h)| Change::HostAdded(t, h)),
         1 => place().prop_map(|(t, h)| Change::HostRemoved(t, h)),
         1 => (0..4_usize, 0..3_i32).prop_map(|(b, p)| Change::Backend(b, p)),
-        1 => Just(Change::BackendAdded),
+        2 => Just(Change::BackendAdded),
+        2 => Just(Change::BackendRemoved),
         3 => (0..4_usize, any::<u8>()).prop_map(|(b, last)| Change::Endpoint(b, last)),
         1 => any::<u8>().prop_map(Change::Address),
         1 => (0..3_u8).prop_map(Change::Key),
@@ -216,13 +220,20 @@ impl Publisher {
             }
             Change::Backend(index, protocol) => snapshot.backends[*index].protocol = *protocol,
             Change::BackendAdded => {
-                let name = format!("b{}", snapshot.backends.len());
+                let last = snapshot.backends.last().map_or("b", |last| &last.name);
+                let name = format!("{last}+");
                 snapshot.endpoints.push(set(&name, "10.0.1.1"));
                 snapshot.backends.push(Backend {
                     endpoints: name.clone(),
                     name,
                     ..Backend::default()
                 });
+            }
+            Change::BackendRemoved => {
+                if snapshot.backends.len() > 4 {
+                    snapshot.backends.remove(4);
+                    snapshot.endpoints.remove(4);
+                }
             }
             Change::Endpoint(index, last) => {
                 let set = &mut snapshot.endpoints[*index];
@@ -440,66 +451,82 @@ proptest! {
     }
 }
 
+/// Returns the second of two versions, read where nothing but the shards that the first does not have can be read, and none where the
+/// assembler does not remember the first.
+fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<GatewayRevision> {
+    let mut assembler = filled(first);
+    if !remembers {
+        assembler.forget_base();
+    }
+    // It is there before the manifest is, as a controller writes them.
+    take_live(&mut assembler, &live(second));
+    assembler.advance();
+    assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
+    let need = assembler.advance().expect("a shard is missing");
+    assert!(need.shards.len() <= 3, "{}", need.shards.len());
+    let mut fetched = fetched(&need, second);
+    // Whoever looks into these sees that they are not what they were.
+    let others = second.manifest.config.iter();
+    let others = others.filter(|shard| !need.shards.contains(shard));
+    let others: Vec<_> = others
+        .map(|shard| (shard.sha256.clone(), b"garbage".to_vec()))
+        .collect();
+    assert!(others.len() > 4, "{}", others.len());
+    fetched.shards.extend(others);
+    assembler.absorb(fetched);
+    assert_eq!(assembler.advance(), None);
+    let now = complete(&assembler).expect("complete");
+    let revision = now.manifest_revision.as_ref();
+    if revision == Some(&second.manifest.revision) {
+        assert_eq!(reason(&assembler), "");
+        return Some(now);
+    }
+    assert_eq!(revision, Some(&first.manifest.revision));
+    let reason = reason(&assembler);
+    assert!(reason.contains("SHA-256"), "{reason}");
+    None
+}
+
 #[test]
-fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
-    let mut original = snapshot(&[("a", "10.0.0.1")]);
+fn of_a_changed_route_and_backend_no_shard_is_looked_into_but_theirs() {
+    let mut original = snapshot(&[("a", "10.0.0.1"), ("c", "10.0.0.3")]);
     let domain = |index: usize| format!("h{index}.example.com");
     let long = "x".repeat(1024);
     original.route_tables[0].virtual_hosts = (0..400).map(|h| host(&domain(h), &long)).collect();
     digest::canonicalize(&mut original);
-    let mut splitter = Splitter::default();
-    let first = splitter.split(&mut original.clone()).expect("shards");
     let changed = host(&domain(7), "changed");
-    let table = original.route_tables[0].name.clone();
-    let change = ChangedHost {
-        table,
+    let route_tables: RouteTableDelta = [ChangedHost {
+        table: original.route_tables[0].name.clone(),
         before: host(&domain(7), &long),
         after: changed.clone(),
+    }]
+    .into_iter()
+    .collect();
+    let other = snapshot(&[("b", "10.0.0.2")]);
+    let route = GatewayDelta {
+        route_tables: route_tables.clone(),
+        ..GatewayDelta::default()
     };
-    let second = splitter.change_hosts(&[change].into_iter().collect());
-    let second = second.expect("shards").expect("the host has its place");
-    for fast in [true, false] {
-        let mut assembler = filled(&first);
-        if !fast {
-            assembler.forget_base();
-        }
-        assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
-        let need = assembler.advance().expect("a shard is missing");
-        assert_eq!(need.shards.len(), 1);
-        let mut fetched = fetched(&need, &second);
-        // Whoever looks into these sees that they are not what they were.
-        let others = second.manifest.config.iter();
-        let others = others.filter(|shard| !need.shards.contains(shard));
-        let others: Vec<_> = others
-            .map(|shard| (shard.sha256.clone(), b"garbage".to_vec()))
-            .collect();
-        assert!(others.len() > 4, "{}", others.len());
-        fetched.shards.extend(others);
-        assembler.absorb(fetched);
-        assert_eq!(assembler.advance(), None);
-        let now = complete(&assembler).expect("complete");
-        if !fast {
-            assert!(
-                reason(&assembler).contains("SHA-256"),
-                "{}",
-                reason(&assembler)
-            );
-            assert_eq!(
-                now.manifest_revision.as_ref(),
-                Some(&first.manifest.revision)
-            );
-            continue;
-        }
-        assert_eq!(reason(&assembler), "");
-        assert_eq!(
-            now.manifest_revision.as_ref(),
-            Some(&second.manifest.revision)
-        );
-        let mut expected = original.clone();
-        let hosts = &mut expected.route_tables[0].virtual_hosts;
-        let place = hosts.iter().position(|host| host.domain == changed.domain);
-        hosts[place.expect("its place")] = changed.clone();
-        let expected = EncodedSnapshot::new(&expected, Vec::new());
+    let route_and_backend = GatewayDelta {
+        route_tables,
+        backends: BackendDelta {
+            added: other.backends.clone(),
+            removed: vec!["a".to_owned()],
+        },
+        endpoints: EndpointDelta {
+            added: other.endpoints.clone(),
+            removed: vec!["a".to_owned()],
+        },
+    };
+    for delta in [route, route_and_backend] {
+        let mut splitter = Splitter::default();
+        let first = splitter.split(&mut original.clone()).expect("shards");
+        let second = splitter.change(&delta).expect("shards");
+        let second = second.expect("all have their places");
+        assert!(read_alone(&first, &second, false).is_none());
+        let now = read_alone(&first, &second, true).expect("by the fast path");
+        let encoded = EncodedSnapshot::new(&original, Vec::new());
+        let expected = encoded.with_changes(&delta).expect("all have their places");
         assert_eq!(*now.encoded, expected);
     }
 }

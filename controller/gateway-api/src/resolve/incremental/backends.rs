@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sesame_proto::delta::BackendDelta;
+use sesame_proto::delta::{BackendDelta, EndpointDelta};
 use sesame_proto::schema::{Backend, EndpointSet};
 
 use super::routes::{MAX_CHANGED, PreviousRoutes, is_incremental};
@@ -131,7 +131,7 @@ pub(super) fn difference(
     now: Upstreams,
     known: &KnownServices,
     sets_of: SetsOfServices<'_>,
-) -> Option<BackendDelta> {
+) -> Option<(BackendDelta, EndpointDelta)> {
     let mut services = BTreeSet::new();
     let mut changes = |backend: &Backend| {
         // What else it needs may have another user that is not here, or have had one.
@@ -158,18 +158,20 @@ pub(super) fn difference(
         delta.removed.push(name);
     }
     if delta.is_empty() {
-        return Some(delta);
+        return Some((delta, EndpointDelta::default()));
     }
     let names = |sets: Vec<EndpointSet>| sets.into_iter().map(|set| set.name);
     let old: BTreeSet<String> = names(then.endpoints).collect();
     let new: BTreeSet<String> = names(now.endpoints).collect();
     let (sets, problems) = sets_of(&services);
     let is_added = |set: &EndpointSet| new.contains(&set.name) && !old.contains(&set.name);
-    delta.added_endpoints = sets.into_iter().filter(is_added).collect();
-    delta.removed_endpoints = old.difference(&new).cloned().collect();
-    let complete = delta.added_endpoints.len() == new.difference(&old).count();
+    let endpoints = EndpointDelta {
+        added: sets.into_iter().filter(is_added).collect(),
+        removed: old.difference(&new).cloned().collect(),
+    };
+    let complete = endpoints.added.len() == new.difference(&old).count();
     // Which problems a whole resolution reports depends on the ports that routes use, so it reports them.
-    (complete && problems.is_empty()).then_some(delta)
+    (complete && problems.is_empty()).then_some((delta, endpoints))
 }
 
 /// Returns the Service that a Backend is made of; none if it is not of one, or never has endpoints.

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::delta::{BackendDelta, ChangedHost, RouteTableDelta};
+use sesame_proto::delta::{ChangedHost, GatewayDelta, RouteTableDelta};
 use sesame_proto::schema::{Snapshot, VirtualHost};
 
 use super::backends::{self, KnownServices, PreviousServices, SetsOfServices, Upstreams};
@@ -41,10 +41,8 @@ pub struct PreviousObjects {
 /// The outcome of changed routes.
 #[derive(Debug, Default)]
 pub struct RouteDelta {
-    /// The changed virtual hosts, by Gateway.
-    pub route_tables: Vec<(NamespacedName, RouteTableDelta)>,
-    /// The Backends that have come and gone, by Gateway.
-    pub backends: Vec<(NamespacedName, BackendDelta)>,
+    /// The changes of each Gateway that has changed.
+    pub gateways: Vec<(NamespacedName, GatewayDelta)>,
     /// The changed statuses, by route.
     pub statuses: Vec<RouteStatusChange>,
 }
@@ -155,12 +153,9 @@ fn differences(
     }
     let mut delta = RouteDelta::default();
     for (then, now) in then.gateways.into_iter().zip(gateways) {
-        let (name, route_tables, backends) = differences_of(then, now, known, sets_of)?;
-        if !backends.is_empty() {
-            delta.backends.push((name.clone(), backends));
-        }
-        if !route_tables.is_empty() {
-            delta.route_tables.push((name, route_tables));
+        let (gateway, differences) = differences_of(then, now, known, sets_of)?;
+        if !differences.is_empty() {
+            delta.gateways.push((gateway, differences));
         }
     }
     delta.statuses = status_changes(changed, before.routes, routes)?;
@@ -198,7 +193,7 @@ fn differences_of(
     now: ResolvedGateway,
     known: &KnownServices,
     sets_of: SetsOfServices<'_>,
-) -> Option<(NamespacedName, RouteTableDelta, BackendDelta)> {
+) -> Option<(NamespacedName, GatewayDelta)> {
     let split = |resolved: ResolvedGateway| {
         let ResolvedGateway {
             gateway,
@@ -218,11 +213,11 @@ fn differences_of(
     if then != now {
         return None;
     }
-    let delta = RouteTableDelta::between(old_tables, new_tables)?;
+    let route_tables = RouteTableDelta::between(old_tables, new_tables)?;
     // A Backend that a neighbour seems to send to elsewhere may not be reached there; nor may sessions be kept there.
     let names = |version: fn(&ChangedHost) -> &VirtualHost| {
         let (mut reached, mut with_sessions) = (BTreeSet::new(), BTreeSet::new());
-        for host in delta.hosts().iter().map(version) {
+        for host in route_tables.hosts().iter().map(version) {
             tables::backends_of(host, &mut reached);
             tables::session_backends_of(host, &mut with_sessions);
         }
@@ -238,6 +233,11 @@ fn differences_of(
     if sessions_then != sessions_now || !differ.all(is_known) {
         return None;
     }
-    let backends = backends::difference(old, new, known, sets_of)?;
-    Some((now.0, delta, backends))
+    let (backends, endpoints) = backends::difference(old, new, known, sets_of)?;
+    let delta = GatewayDelta {
+        route_tables,
+        backends,
+        endpoints,
+    };
+    Some((now.0, delta))
 }

@@ -55,20 +55,12 @@ fn snapshot<'r>(resolution: &'r mut Resolution, gateway: &NamespacedName) -> &'r
 
 /// Returns the resolution of before, after these changes.
 pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
-    let RouteDelta {
-        route_tables,
-        backends,
-        statuses,
-    } = delta;
-    for (gateway, delta) in route_tables {
-        let tables = &mut snapshot(&mut resolution, &gateway).route_tables;
-        delta.apply(tables).expect("the virtual hosts as they were");
-    }
-    for (gateway, delta) in backends {
+    let RouteDelta { gateways, statuses } = delta;
+    for (gateway, delta) in gateways {
         let snapshot = snapshot(&mut resolution, &gateway);
         let encoded = EncodedSnapshot::new(snapshot, Vec::new());
-        let changed = encoded.with_changed_backends(&delta);
-        *snapshot = changed.expect("the Backends as they were").snapshot();
+        let changed = encoded.with_changes(&delta);
+        *snapshot = changed.expect("the Gateway as it was").snapshot();
     }
     for RouteStatusChange {
         route,

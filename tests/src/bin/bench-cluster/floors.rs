@@ -1,0 +1,151 @@
+//! The floors: what Envoy alone needs for the bytes that the agent wrote, renamed by hand in the same run.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use sesame_agent::envoy::Admin;
+use sesame_render::layout::XdsLayout;
+
+use super::objects;
+use super::stage::{PATIENCE, Stage};
+use super::times::{Times, come_alone};
+
+/// Pause between two looks at something that is waited for.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Floors of the changes.
+#[derive(Debug)]
+pub(crate) struct Floors {
+    /// A table with another route.
+    pub(crate) route: Times,
+    /// A list of clusters with one that comes or goes.
+    pub(crate) clusters: Times,
+}
+
+/// A file of Envoy, and two contents of it that it takes by turns.
+struct Variants {
+    file: PathBuf,
+    contents: [Vec<u8>; 2],
+}
+
+impl Variants {
+    /// Renames the next content into place. `aside` is a path on the same file system.
+    fn rename(&self, change: usize, aside: &Path) -> anyhow::Result<Instant> {
+        std::fs::write(aside, &self.contents[change % 2])?;
+        let started = Instant::now();
+        std::fs::rename(aside, &self.file)?;
+        Ok(started)
+    }
+}
+
+impl Stage {
+    /// Measures all floors: takes what the agent writes for two versions of each, and renames it without the agent.
+    pub(crate) async fn floors(
+        &mut self,
+        changes: usize,
+        errors: &mut usize,
+    ) -> anyhow::Result<Floors> {
+        let gateway = self.gateway_directory()?;
+        let layout = XdsLayout::new(gateway.join("xds"));
+        let clusters = self.cluster_lists(layout.cds(), errors).await?;
+        let tables = self.tables(layout.rds("http/80"), errors).await?;
+        self.kill_agent();
+        let aside = gateway.join("bench");
+        let route = self.floor_of_table(&tables, &aside, changes, errors)?;
+        let admin = Admin::new(gateway.join("admin.sock"));
+        let clusters = floor_of_list(&clusters, &aside, changes, &admin).await?;
+        self.restart_agent();
+        Ok(Floors { route, clusters })
+    }
+
+    async fn tables(&self, file: PathBuf, errors: &mut usize) -> anyhow::Result<Variants> {
+        let mut client = self.client();
+        let mut contents = [Vec::new(), Vec::new()];
+        for (revision, content) in ["floor-0", "floor-1"].into_iter().zip(&mut contents) {
+            let service = objects::other_service(0);
+            self.route_change(&mut client, 0, &service, revision, errors)
+                .await?;
+            self.pause().await;
+            *content = std::fs::read(&file)?;
+        }
+        ensure!(contents[0] != contents[1], "the route table did not change");
+        Ok(Variants { file, contents })
+    }
+
+    /// Has the first route change its backend for good, and takes the list from before and after.
+    async fn cluster_lists(&self, file: PathBuf, errors: &mut usize) -> anyhow::Result<Variants> {
+        let without = std::fs::read(&file)?;
+        let service = objects::other_service(0);
+        self.route_change(&mut self.client(), 0, &service, "switched", errors)
+            .await?;
+        let unused = objects::endpoint_set(&objects::service(0));
+        let deadline = Instant::now() + PATIENCE;
+        let with = loop {
+            let with = std::fs::read(&file)?;
+            if !contains(&with, &unused) {
+                break with;
+            }
+            ensure!(Instant::now() < deadline, "{unused} is never removed");
+            tokio::time::sleep(LOOK).await;
+        };
+        let contents = [without, with];
+        Ok(Variants { file, contents })
+    }
+
+    fn floor_of_table(
+        &self,
+        tables: &Variants,
+        aside: &Path,
+        changes: usize,
+        errors: &mut usize,
+    ) -> anyhow::Result<Times> {
+        let mut client = self.client();
+        let mut samples = Vec::new();
+        for change in 0..changes {
+            let revision = format!("floor-{}", change % 2);
+            let started = tables.rename(change, aside)?;
+            *errors += tokio::task::block_in_place(|| {
+                client.wait_for(&objects::hostname(0), PATIENCE, |answer| {
+                    answer.revision == revision
+                })
+            })?;
+            samples.push(started.elapsed());
+            tokio::task::block_in_place(|| come_alone(started));
+        }
+        Ok(Times::of(samples))
+    }
+
+    fn gateway_directory(&self) -> anyhow::Result<PathBuf> {
+        let gateways = std::fs::read_dir(self.agent_runtime().join("gateways"))?;
+        let gateway = gateways.flatten().next().context("no Gateway")?;
+        Ok(gateway.path())
+    }
+}
+
+async fn floor_of_list(
+    lists: &Variants,
+    aside: &Path,
+    changes: usize,
+    admin: &Admin,
+) -> anyhow::Result<Times> {
+    let cluster = objects::endpoint_set(&objects::other_service(0));
+    let filter = format!("^{cluster}$");
+    let mut samples = Vec::new();
+    for change in 0..changes {
+        let is_there = change % 2 == 1;
+        let started = lists.rename(change, aside)?;
+        while admin.endpoints(&filter).await?.is_empty() == is_there {
+            ensure!(started.elapsed() < PATIENCE, "{cluster} is not as wanted");
+            tokio::time::sleep(LOOK).await;
+        }
+        samples.push(started.elapsed());
+        tokio::task::block_in_place(|| come_alone(started));
+    }
+    Ok(Times::of(samples))
+}
+
+fn contains(bytes: &[u8], name: &str) -> bool {
+    let mut windows = bytes.windows(name.len());
+    windows.any(|window| window == name.as_bytes())
+}
