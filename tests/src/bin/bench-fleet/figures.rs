@@ -170,7 +170,8 @@ const ROWS: &[Row] = &[
     ("a light agent's memory at the peak, MiB", |f| f.agent_mib),
 ];
 
-/// Prints all sizes side by side, how far the model is off at the largest, and what it says of larger ones.
+/// Prints all sizes side by side, how far a line through all of them is off at the largest, and one through the others, and what the
+/// first says of larger ones.
 pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if let Some(first) = all.first() {
@@ -184,7 +185,7 @@ pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
     for figures in all {
         write!(out, "{:>10}", figures.hosts)?;
     }
-    write!(out, "{:>9}", "error")?;
+    write!(out, "{:>16}", "error, foretold")?;
     for hosts in FORETOLD {
         write!(out, "{:>12}", format!("({hosts})"))?;
     }
@@ -199,13 +200,15 @@ pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
         let model = Model::of(&points).filter(|_| points.iter().any(|point| point.1 > 0.0));
         match model {
             Some(model) => {
-                write!(out, "{:>8.0}%", model.error * 100.0)?;
+                let errors = [model.error, model.foretold_error];
+                let [error, foretold] = errors.map(|error| format!("{:.0}%", error * 100.0));
+                write!(out, "{:>16}", format!("{error}, {foretold}"))?;
                 for hosts in FORETOLD {
                     let foretold = model.line.at(f64::from(hosts)).max(0.0);
                     write!(out, "{:>12}", short(foretold))?;
                 }
             }
-            None => write!(out, "{:>9}", "–")?,
+            None => write!(out, "{:>16}", "–")?,
         }
         writeln!(out)?;
     }

@@ -31,23 +31,30 @@ impl Line {
     }
 }
 
-/// A line through all sizes but the largest, and how far off it is there.
+/// A line through all sizes, and how far off it is at the largest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
     /// Line through all sizes.
     pub(crate) line: Line,
-    /// Part of the largest size's figure by which the line through the others misses it.
+    /// Part of the largest size's figure by which the line misses it.
     pub(crate) error: f64,
+    /// The same of a line through the other sizes alone, which foretells the largest.
+    pub(crate) foretold_error: f64,
 }
 
 impl Model {
     /// Returns the model of a figure by the number of hosts, in order; none with fewer than three sizes.
     pub(crate) fn of(points: &[(f64, f64)]) -> Option<Self> {
         let (largest, smaller) = points.split_last()?;
-        let foretold = Line::through(smaller)?.at(largest.0);
+        let (line, foretold) = (Line::through(points)?, Line::through(smaller)?);
+        let error = |line: Line| {
+            let off = (line.at(largest.0) - largest.1).abs();
+            off / largest.1.abs().max(f64::MIN_POSITIVE)
+        };
         Some(Self {
-            line: Line::through(points)?,
-            error: (foretold - largest.1).abs() / largest.1.abs().max(f64::MIN_POSITIVE),
+            line,
+            error: error(line),
+            foretold_error: error(foretold),
         })
     }
 }
@@ -65,11 +72,12 @@ mod tests {
             (2000.0, 210.0),
         ];
         let model = Model::of(&straight).expect("four sizes");
-        assert!(model.error < 1e-9, "{model:?}");
+        assert!(model.error.max(model.foretold_error) < 1e-9, "{model:?}");
         assert!((model.line.at(10_000.0) - 1010.0).abs() < 1e-6, "{model:?}");
         let curved = straight.map(|(hosts, _)| (hosts, hosts * hosts));
         let model = Model::of(&curved).expect("four sizes");
-        assert!(model.error > 0.2, "{model:?}");
+        assert!(model.foretold_error > 0.2, "{model:?}");
+        assert!(model.error < model.foretold_error, "{model:?}");
         assert!(Model::of(&straight[..2]).is_none());
     }
 }
