@@ -207,12 +207,12 @@ mod tests {
 
     #[test]
     fn backends_that_come_and_go_are_found_in_any_shard() {
-        let named = |name: &str| Backend {
+        let backend = |name: &str| Backend {
             name: name.to_owned(),
             ..Backend::default()
         };
         let with = |names: &[&str]| Snapshot {
-            backends: names.iter().map(|name| named(name)).collect(),
+            backends: names.iter().map(|name| backend(name)).collect(),
             ..piece(&[host("a", "1")])
         };
         let before = [with(&["b", "c", "e"]), with(&["f"])];
