@@ -270,38 +270,21 @@ fn backends_that_are_there_or_are_not_need_the_whole() {
     let original = snapshot(40);
     let (there, none) = (&original.backends[0], "Service/default/none/80".to_owned());
     let set = &original.endpoints[0];
+    let backends = |added, removed| (BackendDelta { added, removed }, EndpointDelta::default());
+    let endpoints = |added, removed| (BackendDelta::default(), EndpointDelta { added, removed });
     let deltas = [
-        GatewayDelta {
-            backends: BackendDelta {
-                added: vec![there.clone()],
-                removed: Vec::new(),
-            },
-            ..GatewayDelta::default()
-        },
-        GatewayDelta {
-            backends: BackendDelta {
-                added: Vec::new(),
-                removed: vec![none.clone()],
-            },
-            ..GatewayDelta::default()
-        },
-        GatewayDelta {
-            endpoints: EndpointDelta {
-                added: vec![set.clone()],
-                removed: Vec::new(),
-            },
-            ..GatewayDelta::default()
-        },
-        GatewayDelta {
-            endpoints: EndpointDelta {
-                added: Vec::new(),
-                removed: vec![none],
-            },
-            ..GatewayDelta::default()
-        },
+        backends(vec![there.clone()], Vec::new()),
+        backends(Vec::new(), vec![none.clone()]),
+        endpoints(vec![set.clone()], Vec::new()),
+        endpoints(Vec::new(), vec![none]),
     ];
     let mut splitter = Splitter::default();
-    for delta in deltas {
+    for (backends, endpoints) in deltas {
+        let delta = GatewayDelta {
+            backends,
+            endpoints,
+            ..GatewayDelta::default()
+        };
         splitter.split(&mut original.clone()).unwrap();
         assert_eq!(splitter.change(&delta).unwrap(), None, "{delta:?}");
     }

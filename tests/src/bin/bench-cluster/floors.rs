@@ -7,6 +7,7 @@ use anyhow::{Context as _, ensure};
 use sesame_agent::envoy::Admin;
 use sesame_render::layout::XdsLayout;
 
+use super::cluster_list;
 use super::objects;
 use super::stage::{PATIENCE, Stage};
 use super::times::{Times, come_alone};
@@ -80,15 +81,8 @@ impl Stage {
         self.route_change(&mut self.client(), 0, &service, "switched", errors)
             .await?;
         let unused = objects::endpoint_set(&objects::service(0));
-        let deadline = Instant::now() + PATIENCE;
-        let with = loop {
-            let with = std::fs::read(&file)?;
-            if !contains(&with, &unused) {
-                break with;
-            }
-            ensure!(Instant::now() < deadline, "{unused} is never removed");
-            tokio::time::sleep(LOOK).await;
-        };
+        let with =
+            tokio::task::block_in_place(|| cluster_list::read_without(&file, &unused, PATIENCE))?;
         let contents = [without, with];
         Ok(Variants { file, contents })
     }
@@ -143,9 +137,4 @@ async fn floor_of_list(
         tokio::task::block_in_place(|| come_alone(started));
     }
     Ok(Times::of(samples))
-}
-
-fn contains(bytes: &[u8], name: &str) -> bool {
-    let mut windows = bytes.windows(name.len());
-    windows.any(|window| window == name.as_bytes())
 }

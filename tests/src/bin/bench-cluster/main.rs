@@ -8,6 +8,8 @@ mod churn;
 #[path = "../bench/client.rs"]
 #[allow(dead_code, reason = "shared with the other benchmark")]
 mod client;
+#[path = "../bench/cluster_list.rs"]
+mod cluster_list;
 mod figures;
 mod floors;
 mod objects;

@@ -6,6 +6,7 @@
 
 mod churn;
 mod client;
+mod cluster_list;
 mod host;
 mod life;
 mod lone_change;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
 use serde::Serialize;
 
 use super::client::{Answer, Client};
+use super::cluster_list;
 use super::host::Host;
 use super::lone_change;
 use super::manifests::{self, WrittenManifests};
@@ -73,15 +73,7 @@ impl ClusterLists {
         Client::new(host.address()).wait_for(&manifests::hostname(0), SERVED, is_switched)?;
         host.wait_serving(SERVED)?;
         let unused = manifests::endpoint_set(0);
-        let deadline = Instant::now() + REMOVED;
-        let with = loop {
-            let with = std::fs::read(&file)?;
-            if !contains(&with, &unused) {
-                break with;
-            }
-            ensure!(Instant::now() < deadline, "{unused} is never removed");
-            std::thread::sleep(Duration::from_millis(50));
-        };
+        let with = cluster_list::read_without(&file, &unused, REMOVED)?;
         Ok(Self {
             file,
             cluster: manifests::switched_set(0),
@@ -105,9 +97,4 @@ impl ClusterLists {
         }
         Ok(Times::of(samples))
     }
-}
-
-fn contains(bytes: &[u8], name: &str) -> bool {
-    let mut windows = bytes.windows(name.len());
-    windows.any(|window| window == name.as_bytes())
 }
