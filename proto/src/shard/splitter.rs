@@ -14,7 +14,7 @@ use super::{FORMAT, MAX_SHARDS, Shard, ShardError, Sharded, bucket, bucket_count
 use crate::delta::{BackendDelta, ChangedHost, GatewayDelta, RouteTableDelta};
 use crate::digest::{canonicalize, sha256};
 use crate::encoded::EncodedSnapshot;
-use crate::schema::{Backend, EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
+use crate::schema::{Backend, EndpointSet, Manifest, RouteTable, ShardRef, Snapshot, VirtualHost};
 
 /// Bytes of configuration that one shard is meant to hold, before compression. An edit rewrites one shard; a reader that
 /// starts fetches all of them.
@@ -228,28 +228,51 @@ fn by_bucket(
     buckets
 }
 
+/// What one bucket holds of a snapshot. Copies of all pieces at once would take as much memory as the snapshot.
+#[derive(Default)]
+struct Piece<'s> {
+    /// Virtual hosts with the names of their tables, in the order of the snapshot.
+    hosts: Vec<(&'s str, &'s VirtualHost)>,
+    backends: Vec<&'s Backend>,
+}
+
+impl Piece<'_> {
+    /// Returns a copy of it.
+    fn snapshot(&self) -> Snapshot {
+        let mut route_tables: Vec<RouteTable> = Vec::new();
+        for (table, host) in &self.hosts {
+            match route_tables.last_mut() {
+                Some(last) if last.name == *table => last.virtual_hosts.push((*host).clone()),
+                _ => route_tables.push(RouteTable {
+                    name: (*table).to_owned(),
+                    virtual_hosts: vec![(*host).clone()],
+                }),
+            }
+        }
+        Snapshot {
+            route_tables,
+            backends: self.backends.iter().copied().cloned().collect(),
+            ..Snapshot::default()
+        }
+    }
+}
+
 /// Returns the pieces of what is spread over shards, by bucket.
-fn pieces(
-    route_tables: &[RouteTable],
-    backends: &[Backend],
+fn pieces<'s>(
+    route_tables: &'s [RouteTable],
+    backends: &'s [Backend],
     count: usize,
-) -> BTreeMap<usize, Snapshot> {
-    let mut pieces: BTreeMap<usize, Snapshot> = BTreeMap::new();
+) -> BTreeMap<usize, Piece<'s>> {
+    let mut pieces: BTreeMap<usize, Piece<'s>> = BTreeMap::new();
     for table in route_tables {
         for host in &table.virtual_hosts {
             let piece = pieces.entry(bucket(&host.domain, count)).or_default();
-            match piece.route_tables.last_mut() {
-                Some(last) if last.name == table.name => last.virtual_hosts.push(host.clone()),
-                _ => piece.route_tables.push(RouteTable {
-                    name: table.name.clone(),
-                    virtual_hosts: vec![host.clone()],
-                }),
-            }
+            piece.hosts.push((&table.name, host));
         }
     }
     for backend in backends {
         let piece = pieces.entry(bucket(&backend.name, count)).or_default();
-        piece.backends.push(backend.clone());
+        piece.backends.push(backend);
     }
     pieces
 }
@@ -294,7 +317,7 @@ fn split_config(
         .collect();
     let rest = pieces(route_tables, backends, count)
         .into_iter()
-        .map(|(bucket, piece)| (Some(bucket), piece));
+        .map(|(bucket, piece)| (Some(bucket), piece.snapshot()));
     std::iter::once((None, head))
         .chain(rest)
         .map(|(bucket, piece)| {
