@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::resolve::{Options, Problem, ResolvedGateway, resolve};
 use sesame_gateway_api::world::World;
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::dump::{self, Redact};
 use sesame_render::{AccessLogSink, RenderOptions};
 
@@ -180,8 +181,14 @@ impl Case {
         let mut bootstraps = BTreeMap::new();
         for resolved in &resolution.gateways {
             snapshots.push(sesame_proto::json::to_value(&resolved.snapshot));
-            let rendered =
-                sesame_render::render(&resolved.snapshot, &resolved.keys, &self.host(resolved)?);
+            let options = self.host(resolved)?;
+            let rendered = sesame_render::render(&resolved.snapshot, &resolved.keys, &options);
+            let encoded = EncodedSnapshot::new(&resolved.snapshot, resolved.keys.clone());
+            ensure!(
+                rendered == sesame_render::render_encoded(&encoded, &options),
+                "Gateway {}: encoded, it is rendered otherwise",
+                resolved.gateway
+            );
             let mut value = dump::resources(&rendered, Redact::PrivateKeys)?;
             let gateway = resolved.gateway.to_string();
             if let Value::Object(value) = &mut value {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Edge, LogOutput, RouteTable, Snapshot, Tracing};
+use sesame_proto::schema::{Edge, LogOutput, Snapshot, Tracing};
 
 use crate::budget::{self, SubscriptionBudget, Subscriptions};
 use crate::layout::XdsLayout;
@@ -117,6 +117,7 @@ impl<'a> RenderContext<'a> {
     /// Makes a context in which nothing is rendered but secrets.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
+        listener_filters: BTreeMap<&'a str, usize>,
         secrets: &'a [Resource],
         options: &'a RenderOptions,
     ) -> Self {
@@ -140,7 +141,7 @@ impl<'a> RenderContext<'a> {
             secrets,
             clusters: &[],
             route_tables: &[],
-            listener_filters: listener_filters(&snapshot.route_tables),
+            listener_filters,
         }
     }
 
@@ -167,13 +168,4 @@ impl<'a> RenderContext<'a> {
     pub(crate) fn has_cluster(&self, name: &str) -> bool {
         find(self.clusters, name).is_some()
     }
-}
-
-fn listener_filters(tables: &[RouteTable]) -> BTreeMap<&str, usize> {
-    let most = tables.iter().map(|table| {
-        let filters = table.virtual_hosts.iter();
-        let most = filters.map(|host| host.external_auth.len()).max();
-        (table.name.as_str(), most.unwrap_or_default())
-    });
-    most.filter(|(_, most)| *most > 0).collect()
 }

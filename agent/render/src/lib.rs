@@ -45,4 +45,4 @@ pub use context::{
 pub use l4::weights::REFUSED_CLUSTER;
 pub use rendered::{RenderProblem, Rendered, Resource};
 pub use tls::secrets::session_ticket_keys;
-pub use whole::render;
+pub use whole::{render, render_encoded};

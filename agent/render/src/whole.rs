@@ -3,9 +3,12 @@
 //!
 //! It must never give different bytes for the same snapshot.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use prost::DecodeError;
+use sesame_proto::encoded::{EncodedHost, EncodedSnapshot};
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Backend, Snapshot};
 
@@ -26,13 +29,55 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
             .collect();
         Ok::<_, Infallible>(by_name(tables, problems))
     };
-    let Ok(rendered) = render_around(tables, snapshot, keys, options);
+    let filters = snapshot.route_tables.iter().map(|table| {
+        let hosts = table.virtual_hosts.iter();
+        let most = hosts.map(|host| host.external_auth.len()).max();
+        (table.name.as_str(), most.unwrap_or_default())
+    });
+    let Ok(rendered) = render_around(tables, listener_filters(filters), snapshot, keys, options);
     rendered
 }
 
+/// Renders an encoded snapshot, with the outcome of [`render`]. Its virtual hosts, which are most of it, are decoded one at a time: as
+/// values they take seven times the memory.
+pub fn render_encoded(encoded: &EncodedSnapshot, options: &RenderOptions) -> Rendered {
+    // Where a snapshot is not encoded as expected, it is decoded as a whole.
+    by_hosts(encoded, options)
+        .unwrap_or_else(|| render(&encoded.snapshot(), encoded.keys(), options))
+}
+
+fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Rendered> {
+    let all = encoded.route_tables()?;
+    let tables = |context: &RenderContext<'_>, problems: &mut RenderProblems| {
+        let tables = all.iter();
+        let tables = tables
+            .map(|table| route_tables::render_encoded(table, context, problems))
+            .collect::<Result<_, _>>()?;
+        Ok::<_, DecodeError>(by_name(tables, problems))
+    };
+    let mut filters = Vec::new();
+    for table in &all {
+        let mut hosts = table.hosts.iter().map(EncodedHost::external_auths);
+        let most = hosts.try_fold(0, |most, count| Some(count?.max(most)))?;
+        filters.push((table.name, most));
+    }
+    let filters = listener_filters(filters.into_iter());
+    let snapshot = encoded.without_route_tables();
+    render_around(tables, filters, &snapshot, encoded.keys(), options).ok()
+}
+
+/// Returns the number of filters that listeners have at most, by route table; none for those without.
+fn listener_filters<'t>(
+    of_tables: impl Iterator<Item = (&'t str, usize)>,
+) -> BTreeMap<&'t str, usize> {
+    of_tables.filter(|(_, most)| *most > 0).collect()
+}
+
 /// Renders everything but route tables, which `tables` returns given the context that they are rendered in, by name.
+/// `listener_filters` are the numbers of filters that listeners have at most, by route table.
 pub(crate) fn render_around<E>(
     tables: impl FnOnce(&RenderContext<'_>, &mut RenderProblems) -> Result<Vec<Resource>, E>,
+    listener_filters: BTreeMap<&str, usize>,
     snapshot: &Snapshot,
     keys: &[KeyPair],
     options: &RenderOptions,
@@ -57,7 +102,7 @@ pub(crate) fn render_around<E>(
     } = snapshot;
     let mut problems = RenderProblems::default();
     let secrets = secrets::render(snapshot, keys, options, &mut problems);
-    let mut context = RenderContext::new(snapshot, &secrets, options);
+    let mut context = RenderContext::new(snapshot, listener_filters, &secrets, options);
     endpoints::check(endpoints, &options.endpoints, &mut problems);
     let backends: Vec<&Backend> = backends.iter().collect();
     let sets = endpoints::sets(endpoints);

@@ -6,7 +6,6 @@ mod local;
 mod own_sockets;
 mod retaining;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -152,7 +151,6 @@ impl Target {
         GatewayRevision {
             gateway: gateway.clone(),
             encoded: Arc::clone(&self.encoded),
-            snapshot: None,
             manifest_revision: self.manifest_revision.clone(),
         }
     }
@@ -262,7 +260,6 @@ fn render_one(
     let GatewayRevision {
         gateway,
         encoded,
-        snapshot,
         manifest_revision,
     } = offer;
     let directories = host.directories.gateway(gateway);
@@ -286,14 +283,10 @@ fn render_one(
         },
         retained: BTreeMap::new(),
     };
-    let values = || match snapshot {
-        Some(snapshot) => Cow::Borrowed(snapshot),
-        None => Cow::Owned(encoded.snapshot()),
-    };
     let rendered = before
         .filter(|before| before.options == options)
         .and_then(|before| render_difference(before, offer, &options))
-        .unwrap_or_else(|| sesame_render::render(&values(), encoded.keys(), &options));
+        .unwrap_or_else(|| sesame_render::render_encoded(encoded, &options));
     Target {
         rendered,
         bootstrap: sesame_render::bootstrap(&options),

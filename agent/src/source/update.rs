@@ -11,7 +11,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::Snapshot;
+use sesame_proto::schema::{KeyRef, Snapshot};
 use sesame_proto::signature::TrustedKeys;
 
 use super::problem::SourceProblem;
@@ -62,8 +62,6 @@ pub struct GatewayRevision {
     pub gateway: NamespacedName,
     /// The snapshot and its keys.
     pub encoded: Arc<EncodedSnapshot>,
-    /// The snapshot as values, where it was resolved just now.
-    pub snapshot: Option<Snapshot>,
     /// The revision that the manifest names, where there is a manifest.
     pub manifest_revision: Option<String>,
 }
@@ -78,7 +76,6 @@ impl GatewayRevision {
         Self {
             gateway,
             encoded,
-            snapshot: None,
             manifest_revision: Some(revision),
         }
     }
@@ -94,7 +91,6 @@ impl From<ResolvedGateway> for GatewayRevision {
         Self {
             gateway,
             encoded: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
-            snapshot: Some(snapshot),
             manifest_revision: None,
         }
     }
@@ -130,10 +126,9 @@ pub fn needs_keys(snapshot: &Snapshot) -> bool {
     snapshot.keys.iter().any(|named| !named.on_host)
 }
 
-/// Returns the keys that a snapshot names and that do not stay on hosts, in its order, or the names of those that are not among
-/// `held`.
+/// Returns the keys of these that do not stay on hosts, in their order, or the names of those that are not among `held`.
 pub fn keys_of<'a>(
-    snapshot: &Snapshot,
+    named: &[KeyRef],
     held: impl IntoIterator<Item = &'a KeyPair>,
 ) -> Result<Vec<KeyPair>, Vec<String>> {
     let held: BTreeMap<(&str, String), &KeyPair> = held
@@ -142,7 +137,7 @@ pub fn keys_of<'a>(
         .collect();
     let mut missing = Vec::new();
     let mut keys = Vec::new();
-    for named in snapshot.keys.iter().filter(|named| !named.on_host) {
+    for named in named.iter().filter(|named| !named.on_host) {
         match held.get(&(named.name.as_str(), named.digest.clone())) {
             Some(key) => keys.push((*key).clone()),
             None => missing.push(named.name.clone()),
@@ -157,8 +152,6 @@ pub fn keys_of<'a>(
 
 #[cfg(test)]
 mod tests {
-    use sesame_proto::schema::KeyRef;
-
     use super::*;
 
     #[test]
@@ -206,9 +199,12 @@ mod tests {
         let older = key("Secret/default/a", b"two");
         let other = key("Secret/default/b", b"one");
         assert_eq!(
-            keys_of(&snapshot, [&older, &other]).unwrap_err(),
+            keys_of(&snapshot.keys, [&older, &other]).unwrap_err(),
             ["Secret/default/a"]
         );
-        assert_eq!(keys_of(&snapshot, [&older, &good, &other]).unwrap(), [good]);
+        assert_eq!(
+            keys_of(&snapshot.keys, [&older, &good, &other]).unwrap(),
+            [good]
+        );
     }
 }

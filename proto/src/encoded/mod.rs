@@ -4,6 +4,7 @@
 //! separately, so that a comparison of bytes tells which of them a change left alone. It must never print a key.
 
 mod backends;
+mod builder;
 mod endpoints;
 mod parts;
 mod route_tables;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use prost::Message as _;
 
+pub(crate) use self::builder::ConfigBuilder;
 use self::parts::{Parts, encoded, is_same};
 pub use self::route_tables::{EncodedHost, EncodedTable};
 pub use self::substitutes::Substitutes;
@@ -23,8 +25,8 @@ use crate::keys::KeyPair;
 use crate::refusal;
 use crate::schema::route::Action;
 use crate::schema::{
-    Backend, DirectResponse, Edge, EndpointSet, Rotation, RouteTable, Snapshot, Transport,
-    TrustBundle, VirtualHost,
+    Backend, DirectResponse, Edge, EndpointSet, KeyRef, Port, Rotation, RouteTable, Snapshot,
+    Transport, TrustBundle, VirtualHost,
 };
 use crate::wire::{self, numbers};
 
@@ -62,7 +64,7 @@ impl EncodedSnapshot {
                 .collect(),
             serials: serials(snapshot),
             first_expiry: not_after.filter(|end| *end > 0).min(),
-            lacks_ticket_keys: lacks_ticket_keys(snapshot, &keys),
+            lacks_ticket_keys: lacks_ticket_keys(&snapshot.ports, &keys),
             counts: Counts {
                 listeners: snapshot.ports.iter().map(|port| port.listeners.len()).sum(),
                 hostnames: tables.map(hostnames).sum(),
@@ -72,6 +74,17 @@ impl EncodedSnapshot {
             rotation: snapshot.rotation.unwrap_or_default(),
             measured_routes: snapshot.measured_routes.as_slice().into(),
             keys: keys.into(),
+        }
+    }
+
+    /// Returns the same snapshot with these key pairs, which are those that it names, in its order.
+    #[must_use]
+    pub fn with_keys(self, keys: Vec<KeyPair>) -> Self {
+        let ports = decoded(&self.parts.ahead).ports;
+        Self {
+            lacks_ticket_keys: lacks_ticket_keys(&ports, &keys),
+            keys: keys.into(),
+            ..self
         }
     }
 
@@ -163,6 +176,11 @@ impl EncodedSnapshot {
     /// Returns the names of the routes whose requests are counted apart.
     pub fn measured_routes(&self) -> &[String] {
         &self.measured_routes
+    }
+
+    /// Decodes what it says of the key pairs that it names.
+    pub fn key_refs(&self) -> Vec<KeyRef> {
+        decoded(&self.parts.behind).keys
     }
 
     /// Decodes the trust bundles.
@@ -313,26 +331,31 @@ pub struct UnchangedParts {
     pub rest: bool,
 }
 
-fn lacks_ticket_keys(snapshot: &Snapshot, keys: &[KeyPair]) -> bool {
-    let listeners = snapshot.ports.iter().flat_map(|port| &port.listeners);
+fn lacks_ticket_keys(ports: &[Port], keys: &[KeyPair]) -> bool {
+    let listeners = ports.iter().flat_map(|port| &port.listeners);
     let names = listeners.filter_map(|listener| Some(&listener.tls.as_ref()?.session_ticket_keys));
     let is_here = |name: &String| name.is_empty() || keys.iter().any(|pair| pair.name == *name);
     !names.into_iter().all(is_here)
 }
 
-/// Returns the number of hostnames that a table serves. How many others it answers with 421 depends on how many listeners share the
-/// port, and is nobody's wish.
+/// Returns the number of hostnames that a table serves.
 fn hostnames(table: &RouteTable) -> usize {
-    let is_served = |host: &&VirtualHost| {
-        let [route] = host.routes.as_slice() else {
-            return true;
-        };
-        let misdirected = DirectResponse {
-            status: refusal::MISDIRECTED,
-        };
-        route.action != Some(Action::DirectResponse(misdirected))
+    table
+        .virtual_hosts
+        .iter()
+        .filter(|it| is_served(it))
+        .count()
+}
+
+/// Returns whether somebody wants a virtual host. How many others are answered with 421 depends on how many listeners share the port.
+fn is_served(host: &VirtualHost) -> bool {
+    let [route] = host.routes.as_slice() else {
+        return true;
     };
-    table.virtual_hosts.iter().filter(is_served).count()
+    let misdirected = DirectResponse {
+        status: refusal::MISDIRECTED,
+    };
+    route.action != Some(Action::DirectResponse(misdirected))
 }
 
 /// Returns the serial numbers that handshakes must show, by key name.

@@ -30,13 +30,20 @@ pub struct EncodedHost<'a> {
 }
 
 impl EncodedHost<'_> {
-    /// Returns true if some authorization is asked about each of its requests, before a route is chosen.
-    pub fn has_external_auth(&self) -> bool {
-        // What cannot be read counts as one.
+    /// Returns the number of authorizations that are asked about each of its requests, before a route is chosen; none if it is not
+    /// encoded as expected.
+    pub fn external_auths(&self) -> Option<usize> {
+        let mut count = 0;
         each(self.bytes, |field, _| {
-            (field != virtual_host::EXTERNAL_AUTH).then_some(())
-        })
-        .is_none()
+            count += usize::from(field == virtual_host::EXTERNAL_AUTH);
+            Some(())
+        })?;
+        Some(count)
+    }
+
+    /// Returns true if there are any of these. What cannot be read counts as one.
+    pub fn has_external_auth(&self) -> bool {
+        self.external_auths() != Some(0)
     }
 }
 

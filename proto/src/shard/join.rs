@@ -5,22 +5,21 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
-use prost::Message as _;
-
 use super::{
     FORMAT, MAX_DECODED_BYTES, MAX_SHARD_BYTES, MAX_SHARDS, MAX_SNAPSHOT_BYTES, MAX_STORED_BYTES,
     ShardError,
 };
 use crate::bounds;
-use crate::digest::{canonicalize, canonicalize_endpoints, sha256};
+use crate::digest::{canonicalize_endpoints, sha256};
 use crate::dns_name::is_dns_label;
-use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
+use crate::encoded::{ConfigBuilder, EncodedSnapshot};
+use crate::schema::{EndpointSet, Manifest, ShardRef, Snapshot};
 
 /// A configuration that is the one its manifest names.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Joined {
-    /// The configuration, canonical and without endpoints.
-    pub config: Snapshot,
+    /// The configuration, canonical, without its key pairs and its endpoints.
+    pub config: EncodedSnapshot,
     /// Bytes of memory that the values of its shards take.
     pub size: u64,
 }
@@ -39,7 +38,7 @@ pub fn join<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
 ) -> Result<Snapshot, ShardError> {
-    let mut snapshot = join_config(manifest, shards)?.config;
+    let mut snapshot = join_config(manifest, shards)?.config.snapshot();
     let mut sets = Vec::new();
     let mut left = MAX_SNAPSHOT_BYTES;
     for reference in &manifest.endpoints {
@@ -76,79 +75,33 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     }
 }
 
-/// Adds everything of a piece but its route tables.
-fn add(piece: Snapshot, snapshot: &mut Snapshot) {
-    let Snapshot {
-        gateway,
-        addresses,
-        ports,
-        route_tables: _,
-        backends,
-        // They are no part of the revision, so nobody has vouched for them.
-        endpoints: _,
-        keys,
-        trust_bundles,
-        edge,
-        rotation,
-        tracing,
-        log_output,
-        measured_routes,
-    } = piece;
-    if !gateway.is_empty() {
-        snapshot.gateway = gateway;
-    }
-    snapshot.addresses.extend(addresses);
-    snapshot.ports.extend(ports);
-    snapshot.backends.extend(backends);
-    snapshot.keys.extend(keys);
-    snapshot.trust_bundles.extend(trust_bundles);
-    snapshot.edge = snapshot.edge.or(edge);
-    snapshot.rotation = snapshot.rotation.or(rotation);
-    snapshot.tracing = snapshot.tracing.take().or(tracing);
-    snapshot.log_output = snapshot.log_output.take().or(log_output);
-    snapshot.measured_routes.extend(measured_routes);
-}
-
 /// Joins the configuration, which the revision is taken over, without the endpoints.
 pub fn join_config<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
 ) -> Result<Joined, ShardError> {
     check(manifest)?;
-    let mut snapshot = Snapshot::default();
-    let mut tables: BTreeMap<String, RouteTable> = BTreeMap::new();
+    let mut builder = ConfigBuilder::default();
     let mut left = MAX_SNAPSHOT_BYTES;
     for reference in &manifest.config {
         let bytes = stored(reference, shards)?;
         check_digest(reference, bytes)?;
-        let (mut piece, size) = unpack(&reference.name, reference.size, bytes)?;
+        let (piece, size) = unpack(&reference.name, reference.size, bytes)?;
         left = left
             .checked_sub(size)
             .ok_or_else(|| too_much(&reference.name))?;
-        for table in piece.route_tables.drain(..) {
-            match tables.entry(table.name.clone()) {
-                std::collections::btree_map::Entry::Vacant(entry) => {
-                    entry.insert(table);
-                }
-                std::collections::btree_map::Entry::Occupied(mut entry) => {
-                    entry.get_mut().virtual_hosts.extend(table.virtual_hosts);
-                }
-            }
-        }
-        add(piece, &mut snapshot);
+        builder.add(piece);
     }
-    snapshot.route_tables = tables.into_values().collect();
-    canonicalize(&mut snapshot);
-    // It is canonical and has no endpoints: this is its revision, without a copy of all of it.
-    let found = sha256(&snapshot.encode_to_vec());
-    if found != manifest.revision || snapshot.gateway != manifest.gateway {
+    let config = builder.build();
+    let found = config.config_digest();
+    if found != manifest.revision || config.gateway() != manifest.gateway {
         return Err(ShardError::Revision {
             expected: manifest.revision.clone(),
             found,
         });
     }
     Ok(Joined {
-        config: snapshot,
+        config,
         size: MAX_SNAPSHOT_BYTES - left,
     })
 }

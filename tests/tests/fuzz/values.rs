@@ -39,6 +39,9 @@ pub(crate) fn holds(snapshot: &Snapshot, keys: &[KeyPair]) -> Result<(), String>
     }
     let _ = sesame_render::static_bootstrap(&rendered);
     let encoded = EncodedSnapshot::new(snapshot, keys.to_vec());
+    if rendered != sesame_render::render_encoded(&encoded, &host()) {
+        return Err("encoded it is rendered otherwise".to_owned());
+    }
     if encoded.snapshot() == *snapshot {
         Ok(())
     } else {

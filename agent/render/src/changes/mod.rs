@@ -87,7 +87,8 @@ pub fn backends_after(
             .ok_or(())
     };
     let snapshot = now.without_route_tables();
-    let mut after = whole::render_around(tables, &snapshot, now.keys(), options).ok()?;
+    let after = whole::render_around(tables, BTreeMap::new(), &snapshot, now.keys(), options);
+    let mut after = after.ok()?;
     after.share_with(rendered);
     after.problems.is_empty().then_some(after)
 }

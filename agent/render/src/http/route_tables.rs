@@ -9,7 +9,8 @@ use envoy_types::pb::envoy::config::route::v3::{
     Route as EnvoyRoute, RouteConfiguration, RouteMatch, VirtualHost as EnvoyVirtualHost,
     route_match::PathSpecifier,
 };
-use prost::Message as _;
+use prost::{DecodeError, Message as _};
+use sesame_proto::encoded::EncodedTable;
 use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::refusal;
 use sesame_proto::schema::{ExternalAuth, RouteTable, VirtualHost};
@@ -43,24 +44,73 @@ pub(crate) fn render(
         name,
         virtual_hosts,
     } = table;
-    let mut bytes = head(name);
-    let mut seen = BTreeSet::new();
-    let mut host = Vec::new();
-    for virtual_host in virtual_hosts {
-        let domain = &virtual_host.domain;
-        let checked = check_domain(domain, &mut seen)
+    let mut rendering = TableRendering::new(name);
+    for host in virtual_hosts {
+        rendering.add(&host.domain, host, context, problems);
+    }
+    rendering.finish()
+}
+
+/// Renders an encoded table, whose virtual hosts are decoded one at a time.
+pub(crate) fn render_encoded(
+    table: &EncodedTable<'_>,
+    context: &RenderContext<'_>,
+    problems: &mut RenderProblems,
+) -> Result<Resource, DecodeError> {
+    let mut rendering = TableRendering::new(table.name);
+    for host in &table.hosts {
+        let decoded = VirtualHost::decode(host.bytes)?;
+        rendering.add(host.domain, &decoded, context, problems);
+    }
+    Ok(rendering.finish())
+}
+
+/// A table that is being rendered, one virtual host after the other.
+struct TableRendering<'t> {
+    name: &'t str,
+    bytes: Vec<u8>,
+    seen: BTreeSet<&'t str>,
+    /// Room for the virtual host at hand.
+    host: Vec<u8>,
+}
+
+impl<'t> TableRendering<'t> {
+    fn new(name: &'t str) -> Self {
+        Self {
+            name,
+            bytes: head(name),
+            seen: BTreeSet::new(),
+            host: Vec::new(),
+        }
+    }
+
+    /// Adds a virtual host of this domain.
+    fn add(
+        &mut self,
+        domain: &'t str,
+        virtual_host: &VirtualHost,
+        context: &RenderContext<'_>,
+        problems: &mut RenderProblems,
+    ) {
+        let checked = check_domain(domain, &mut self.seen)
             .map_err(|reason| format!("virtual host `{domain}`: {reason}"));
         // Envoy would refuse the whole table.
-        if problems.value(name, checked, "it is left out").is_none() {
-            continue;
+        if problems
+            .value(self.name, checked, "it is left out")
+            .is_none()
+        {
+            return;
         }
-        host.clear();
-        render_host(virtual_host, context, problems, &mut host);
-        append(VIRTUAL_HOSTS, &host, &mut bytes);
+        self.host.clear();
+        render_host(virtual_host, context, problems, &mut self.host);
+        append(VIRTUAL_HOSTS, &self.host, &mut self.bytes);
     }
-    Resource {
-        name: name.clone(),
-        bytes: bytes.into(),
+
+    fn finish(self) -> Resource {
+        Resource {
+            name: self.name.to_owned(),
+            bytes: self.bytes.into(),
+        }
     }
 }
 

@@ -49,7 +49,6 @@ impl Engine {
             offers.push(GatewayRevision {
                 gateway: name.clone(),
                 encoded,
-                snapshot: None,
                 manifest_revision: None,
             });
         }

@@ -22,7 +22,6 @@ pub(super) fn with_local<'a>(
         if let Some(encoded) = offer.encoded.with_substitutes(&local.usable)
             && let Some(offer) = changed.to_mut().get_mut(place)
         {
-            offer.snapshot = None;
             offer.encoded = Arc::new(encoded);
         }
     }

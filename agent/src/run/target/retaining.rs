@@ -36,9 +36,7 @@ impl Target {
         let mut rendered = before
             .filter(|before| before.options == options)
             .and_then(|before| render_difference(before, &offer, &options))
-            .unwrap_or_else(|| {
-                sesame_render::render(&self.encoded.snapshot(), self.encoded.keys(), &options)
-            });
+            .unwrap_or_else(|| sesame_render::render_encoded(&self.encoded, &options));
         rendered.share_with(&self.rendered);
         Self {
             rendered,

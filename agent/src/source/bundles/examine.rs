@@ -129,7 +129,7 @@ fn keys(
             }
         }
     };
-    keys_of(snapshot, &held).map_err(|missing| {
+    keys_of(&snapshot.keys, &held).map_err(|missing| {
         format!(
             "names keys that this host does not have ({}): {why}",
             missing.join(", ")

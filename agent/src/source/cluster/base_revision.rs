@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::encoded::EncodedSnapshot;
-use sesame_proto::schema::{ShardRef, Snapshot};
+use sesame_proto::schema::ShardRef;
 use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS, ShardDelta};
 
 use super::pieces::CheckedManifest;
@@ -23,8 +23,8 @@ pub(super) struct Next {
 /// A configuration whose revision is proven.
 #[derive(Debug)]
 pub(super) enum Config {
-    /// A configuration that was joined from all of its shards.
-    Joined(Snapshot),
+    /// A configuration that was joined from all of its shards, without its keys and endpoints.
+    Joined(EncodedSnapshot),
     /// The complete revision after changes, with its keys and endpoints.
     Patched {
         encoded: EncodedSnapshot,

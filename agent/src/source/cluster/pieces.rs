@@ -168,6 +168,12 @@ pub(super) fn endpoints(
     Ok(sets)
 }
 
+/// Returns the names of the endpoint sets that a configuration uses.
+pub(super) fn used_endpoints(config: &EncodedSnapshot) -> Result<BTreeSet<&str>, Blocked> {
+    let used = config.used_endpoints();
+    used.ok_or_else(|| Blocked::stuck("its backends are not as they were encoded".to_owned()))
+}
+
 /// Returns the encoded snapshot with the endpoints as they are now, if they have changed.
 pub(super) fn moved_endpoints(
     gateway: &NamespacedName,
@@ -177,10 +183,7 @@ pub(super) fn moved_endpoints(
 ) -> Result<Option<EncodedSnapshot>, Blocked> {
     let shards = live_shards(gateway, manifest, live)?;
     let earlier = encoded.endpoints();
-    let used = encoded.used_endpoints();
-    let used =
-        used.ok_or_else(|| Blocked::stuck("its backends are not as they were encoded".to_owned()))?;
-    let sets = endpoints(&shards, used, &earlier)?;
+    let sets = endpoints(&shards, used_endpoints(encoded)?, &earlier)?;
     Ok((sets != earlier).then(|| encoded.with_endpoints(&sets)))
 }
 

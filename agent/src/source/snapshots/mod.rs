@@ -276,7 +276,7 @@ fn read(
     } else {
         Vec::new()
     };
-    let keys = keys_of(&snapshot, &held).map_err(|missing| {
+    let keys = keys_of(&snapshot.keys, &held).map_err(|missing| {
         format!(
             "{}: has not the keys that revision {} names: {}",
             dir.join(KEYS).display(),

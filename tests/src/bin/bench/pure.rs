@@ -8,6 +8,7 @@ use sesame_agent::source::manifests::Manifests;
 use sesame_gateway_api::resolve::incremental;
 use sesame_gateway_api::resolve::{Options, Resolver};
 use sesame_gateway_api::world::{Kind, World};
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::layout::XdsLayout;
 
 use super::manifests::WrittenManifests;
@@ -66,8 +67,10 @@ pub(crate) fn measure(
         resolve.push(started.elapsed());
         let gateway = resolution.gateways.first();
         let gateway = gateway.context("the Gateway does not resolve")?;
+        // As an agent does, which keeps the encoded snapshot.
         let started = Instant::now();
-        let result = sesame_render::render(&gateway.snapshot, &gateway.keys, &render_options);
+        let encoded = EncodedSnapshot::new(&gateway.snapshot, gateway.keys.clone());
+        let result = sesame_render::render_encoded(&encoded, &render_options);
         rendered.push(started.elapsed());
         ensure!(result.problems.is_empty(), "{:?}", result.problems);
     }

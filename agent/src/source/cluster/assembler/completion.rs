@@ -10,7 +10,8 @@ use sesame_published::names::shard_name;
 use super::RevisionAssembler;
 use crate::source::cluster::base_revision::{Config, Next};
 use crate::source::cluster::pieces::{
-    Blocked, CheckedManifest, endpoints, join, live_shards, moved_endpoints, wait_for_keys,
+    Blocked, CheckedManifest, endpoints, join, live_shards, moved_endpoints, used_endpoints,
+    wait_for_keys,
 };
 use crate::source::update::{GatewayRevision, keys_of};
 
@@ -31,11 +32,11 @@ impl RevisionAssembler {
         let encoded = if let Some(held) = same {
             self.moved(gateway, named, &held.encoded, self.endpoints_moved)?
         } else {
-            let mut next = match self.next.take() {
+            let next = match self.next.take() {
                 Some(next) => next,
                 None => self.begin(gateway, named)?,
             };
-            match self.encode(gateway, named, &mut next.config) {
+            match self.encode(gateway, named, &next.config) {
                 Ok(encoded) => {
                     self.base = Some(next.base);
                     Some(encoded)
@@ -68,12 +69,12 @@ impl RevisionAssembler {
         Ok(Next::joined(named, joined))
     }
 
-    /// Returns the snapshot of a configuration with its keys and endpoints. Takes what it has joined, once nothing is missing.
+    /// Returns a configuration with its keys and endpoints.
     fn encode(
         &self,
         gateway: &NamespacedName,
         named: &CheckedManifest,
-        config: &mut Config,
+        config: &Config,
     ) -> Result<EncodedSnapshot, Blocked> {
         let config = match config {
             Config::Patched {
@@ -93,16 +94,13 @@ impl RevisionAssembler {
         } = named;
         let before = self.complete.as_ref();
         let held = before.into_iter().flat_map(|held| held.encoded.keys());
-        let keys = keys_of(config, self.keys.iter().chain(held))
+        let keys = keys_of(&config.key_refs(), self.keys.iter().chain(held))
             .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
-        let backends = &config.backends;
-        let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
         let earlier = before.map(|held| held.encoded.endpoints());
         let shards = live_shards(gateway, manifest, &self.live)?;
+        let used = used_endpoints(config)?;
         let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
-        let mut snapshot = std::mem::take(config);
-        snapshot.endpoints = sets;
-        Ok(EncodedSnapshot::new(&snapshot, keys))
+        Ok(config.clone().with_keys(keys).with_endpoints(&sets))
     }
 
     /// Returns the snapshot with the newest endpoints; none if they are the same, or nobody `looks` for others.

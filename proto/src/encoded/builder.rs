@@ -1,0 +1,124 @@
+//! An encoded snapshot, put together of the pieces that its shards hold.
+//!
+//! Each piece is encoded and dropped before the next one is decoded: all of them as values would take seven times the memory. It must
+//! never give another outcome than encoding the whole canonical snapshot would.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::{Counts, EncodedSnapshot, is_served};
+use crate::digest::{canonicalize, domain_order};
+use crate::schema::{RouteTable, Snapshot};
+use crate::wire::{append, numbers};
+
+/// Builder of a configuration, without its keys and its endpoints.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigBuilder {
+    /// Everything but route tables and backends.
+    rest: Snapshot,
+    /// Encoded virtual hosts by domain, by table.
+    tables: BTreeMap<String, Vec<(String, Vec<u8>)>>,
+    /// Encoded backends by name.
+    backends: Vec<(String, Vec<u8>)>,
+    hostnames: usize,
+}
+
+impl ConfigBuilder {
+    /// Adds a piece.
+    pub(crate) fn add(&mut self, piece: Snapshot) {
+        let Snapshot {
+            gateway,
+            addresses,
+            ports,
+            route_tables,
+            backends,
+            // They are no part of the revision, so nobody has vouched for them.
+            endpoints: _,
+            keys,
+            trust_bundles,
+            edge,
+            rotation,
+            tracing,
+            log_output,
+            measured_routes,
+        } = piece;
+        for table in route_tables {
+            let RouteTable {
+                name,
+                virtual_hosts,
+            } = table;
+            self.hostnames += virtual_hosts.iter().filter(|it| is_served(it)).count();
+            let hosts = virtual_hosts.into_iter().map(|host| {
+                let bytes = host.encode_to_vec();
+                (host.domain, bytes)
+            });
+            self.tables.entry(name).or_default().extend(hosts);
+        }
+        let backends = backends.into_iter().map(|backend| {
+            let bytes = backend.encode_to_vec();
+            (backend.name, bytes)
+        });
+        self.backends.extend(backends);
+        let rest = &mut self.rest;
+        if !gateway.is_empty() {
+            rest.gateway = gateway;
+        }
+        rest.addresses.extend(addresses);
+        rest.ports.extend(ports);
+        rest.keys.extend(keys);
+        rest.trust_bundles.extend(trust_bundles);
+        rest.edge = rest.edge.or(edge);
+        rest.rotation = rest.rotation.or(rotation);
+        rest.tracing = rest.tracing.take().or(tracing);
+        rest.log_output = rest.log_output.take().or(log_output);
+        rest.measured_routes.extend(measured_routes);
+    }
+
+    /// Returns the canonical configuration.
+    pub(crate) fn build(self) -> EncodedSnapshot {
+        let Self {
+            mut rest,
+            tables,
+            mut backends,
+            hostnames,
+        } = self;
+        canonicalize(&mut rest);
+        backends.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut encoded = EncodedSnapshot::new(&rest, Vec::new());
+        encoded.counts = Counts {
+            listeners: encoded.counts.listeners,
+            hostnames,
+            backends: backends.len(),
+        };
+        encoded.parts.route_tables = encode_tables(tables);
+        let backends = backends.into_iter().map(|(_, bytes)| bytes);
+        let mut bytes = Vec::new();
+        append_all(numbers::snapshot::BACKENDS, backends, &mut bytes);
+        encoded.parts.backends = bytes.into();
+        encoded
+    }
+}
+
+fn encode_tables(tables: BTreeMap<String, Vec<(String, Vec<u8>)>>) -> Bytes {
+    let (mut bytes, mut content) = (Vec::new(), Vec::new());
+    for (name, mut hosts) in tables {
+        hosts.sort_by(|(a, _), (b, _)| domain_order(a).cmp(&domain_order(b)));
+        content.clear();
+        if !name.is_empty() {
+            append(numbers::route_table::NAME, name.as_bytes(), &mut content);
+        }
+        let hosts = hosts.into_iter().map(|(_, bytes)| bytes);
+        append_all(numbers::route_table::VIRTUAL_HOSTS, hosts, &mut content);
+        append(numbers::snapshot::ROUTE_TABLES, &content, &mut bytes);
+    }
+    bytes.into()
+}
+
+/// Appends a field for each of the messages, and drops each at once.
+fn append_all(field: u32, messages: impl Iterator<Item = Vec<u8>>, bytes: &mut Vec<u8>) {
+    for message in messages {
+        append(field, &message, bytes);
+    }
+}
