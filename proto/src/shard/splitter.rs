@@ -228,7 +228,7 @@ fn by_bucket(
     buckets
 }
 
-/// What one bucket holds of a snapshot. Copies of all pieces at once would take as much memory as the snapshot.
+/// The part of a snapshot that one bucket holds. Copies of all pieces at once would take as much memory as the snapshot.
 #[derive(Default)]
 struct Piece<'s> {
     /// Virtual hosts with the names of their tables, in the order of the snapshot.
