@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message as _;
 
+use super::route_tables::begin;
 use super::{Counts, EncodedSnapshot, is_served};
 use crate::digest::{canonicalize, domain_order};
 use crate::schema::{RouteTable, Snapshot};
@@ -105,10 +106,7 @@ fn encode_tables(tables: BTreeMap<String, Vec<(String, Vec<u8>)>>) -> Bytes {
     let (mut bytes, mut content) = (Vec::new(), Vec::new());
     for (name, mut hosts) in tables {
         hosts.sort_by(|(a, _), (b, _)| domain_order(a).cmp(&domain_order(b)));
-        content.clear();
-        if !name.is_empty() {
-            append(numbers::route_table::NAME, name.as_bytes(), &mut content);
-        }
+        begin(&name, &mut content);
         let hosts = hosts.into_iter().map(|(_, bytes)| bytes);
         append_all(numbers::route_table::VIRTUAL_HOSTS, hosts, &mut content);
         append(numbers::snapshot::ROUTE_TABLES, &content, &mut bytes);

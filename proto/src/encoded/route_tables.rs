@@ -41,7 +41,7 @@ impl EncodedHost<'_> {
         Some(count)
     }
 
-    /// Returns true if there are any of these. What cannot be read counts as one.
+    /// Returns true if some authorization is asked about each of its requests. What cannot be read counts as one.
     pub fn has_external_auth(&self) -> bool {
         self.external_auths() != Some(0)
     }
@@ -78,6 +78,14 @@ fn host(bytes: &[u8]) -> Option<EncodedHost<'_>> {
     (field == virtual_host::DOMAIN).then_some(EncodedHost { domain, bytes })
 }
 
+/// Replaces the content with that of a table without virtual hosts.
+pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
+    content.clear();
+    if !name.is_empty() {
+        append(route_table::NAME, name.as_bytes(), content);
+    }
+}
+
 /// Returns the tables after the changes; none where a virtual host is not there as it was before, or twice.
 pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> {
     // None stands for a host that has found its place.
@@ -91,10 +99,7 @@ pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> 
     let mut bytes = Vec::with_capacity(encoded.len() + encoded.len() / 64);
     let mut content = Vec::new();
     for EncodedTable { name, hosts } in tables(encoded)? {
-        content.clear();
-        if !name.is_empty() {
-            append(route_table::NAME, name.as_bytes(), &mut content);
-        }
+        begin(name, &mut content);
         for EncodedHost { domain, bytes } in hosts {
             match changed.get_mut(&(name, domain)) {
                 Some(host) => {
