@@ -46,6 +46,8 @@ pub struct Rendered {
     pub problems: Vec<RenderProblem>,
     /// Number of backends whose endpoints are in the list of clusters, because Envoy may watch no more files.
     pub inline: usize,
+    /// Names of the backends whose endpoints are in files.
+    pub in_files: Arc<BTreeSet<String>>,
 }
 
 impl Rendered {

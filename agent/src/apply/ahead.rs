@@ -21,6 +21,9 @@ use crate::xds::XdsKind;
 /// Number of the field `load_assignment` of a cluster.
 const LOAD_ASSIGNMENT: u32 = 33;
 
+/// Number of clusters that may come before their shares do: until then, each may open as much as Envoy allows by itself.
+const MOST_BEFORE_SHARES: usize = 4;
+
 /// Parts of a change that Envoy has not been brought yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
@@ -172,6 +175,14 @@ fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     Some(fields)
 }
 
+/// Tells whether a change may go ahead of the shares of listeners and backends: it brings no listener, and few clusters.
+pub(super) fn goes_ahead_of_shares(old: &OnDisk, new: &Rendered) -> bool {
+    let come = merge(&old.content.clusters, &*new.clusters)
+        .filter(|pair| matches!(pair, EitherOrBoth::Right(_)));
+    old.content.listeners == new.listeners
+        && come.take(MOST_BEFORE_SHARES + 1).count() <= MOST_BEFORE_SHARES
+}
+
 /// Returns what is on disk, with the newer endpoints of clusters that stay as they are; none if there are none.
 pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     if Arc::ptr_eq(&old.content.endpoints, &new.endpoints) {
@@ -251,6 +262,39 @@ mod tests {
             ..Cluster::default()
         }
         .encode_to_vec()
+    }
+
+    #[test]
+    fn shares_come_first_where_there_are_more_listeners_or_many_more_clusters() {
+        let of = |listeners: &[&str], clusters: std::ops::Range<u32>| {
+            let all = |names: &[String]| {
+                let all: Vec<_> = names.iter().map(|name| (&**name, vec![1])).collect();
+                resources(&all)
+            };
+            let listeners: Vec<_> = listeners.iter().map(|it| (*it).to_owned()).collect();
+            let clusters: Vec<_> = clusters.map(|number| format!("c{number}")).collect();
+            Rendered {
+                listeners: all(&listeners),
+                clusters: all(&clusters),
+                ..Rendered::default()
+            }
+        };
+        let old = OnDisk {
+            content: of(&["a"], 0..4),
+            ..OnDisk::default()
+        };
+        for (listeners, clusters, ahead) in [
+            (&["a"][..], 0..4, true),
+            (&["a"], 0..8, true),
+            (&["a"], 3..8, true),
+            (&["a"], 0..9, false),
+            (&["a"], 4..9, false),
+            (&["a", "b"], 0..4, false),
+        ] {
+            let new = of(listeners, clusters.clone());
+            let found = goes_ahead_of_shares(&old, &new);
+            assert_eq!(found, ahead, "{listeners:?} {clusters:?}");
+        }
     }
 
     #[test]

@@ -96,6 +96,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> 
         shares: _,
         problems: _,
         inline: _,
+        in_files: _,
     } = rendered;
     match kind {
         XdsKind::Listeners => listeners,

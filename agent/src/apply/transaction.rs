@@ -106,7 +106,7 @@ impl Applier {
     }
 
     /// Writes the file of the shares, unless it has them already. It is beside the transactions, because Envoy refuses nothing in
-    /// it and shares of another moment harm nobody; it must be there before an Envoy is, and ahead of more listeners and backends.
+    /// it and shares of another moment harm nobody; it must be there before an Envoy is, and before many more backends are.
     pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
         let written = self.files.share_out(shares);
         written.map_err(|source| self.io("writing the shares", source))
@@ -143,7 +143,13 @@ impl Applier {
         }
         let removal = envoy.map_or(Removal::AtOnce, |_| self.removal);
         let plan = plan(&self.on_disk, desired.rendered, removal)?;
-        self.share_out(&desired.rendered.shares)?;
+        let shares = &desired.rendered.shares;
+        // With thousands of backends that file keeps Envoy busy for some milliseconds, for which no request should wait.
+        let goes_ahead = ahead::goes_ahead_of_shares(&self.on_disk, desired.rendered);
+        let shares_follow = envoy.is_some() && !plan.is_empty() && goes_ahead;
+        if !shares_follow {
+            self.share_out(shares)?;
+        }
         let mut report = ApplyReport::default();
         if plan.is_empty() {
             return Ok(report);
@@ -159,6 +165,9 @@ impl Applier {
         match done {
             Ok(Ok(())) => {
                 self.finish(&plan, desired.rendered, envoy.is_some())?;
+                if shares_follow {
+                    self.share_out(shares)?;
+                }
                 report.outcome = if envoy.is_some() {
                     Outcome::Applied
                 } else {
@@ -363,6 +372,7 @@ impl Applier {
         // As it can be read from the disk again.
         self.on_disk.content.shares = Bytes::new();
         self.on_disk.content.inline = 0;
+        self.on_disk.content.in_files = Arc::default();
         self.confirmed = confirmed;
         Ok(())
     }

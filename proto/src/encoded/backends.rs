@@ -8,11 +8,57 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::EncodedSnapshot;
+use super::differences::differences;
 use crate::delta::{BackendDelta, EndpointDelta};
+use crate::schema::{Backend, EndpointSet};
 use crate::wire::numbers::{backend, endpoint_set, snapshot};
 use crate::wire::{append, contents, first};
 
+/// Backends and endpoint sets in which two versions of a snapshot differ.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BackendChanges {
+    /// Backends that have come.
+    pub come: Vec<Backend>,
+    /// Backends that have gone.
+    pub gone: Vec<Backend>,
+    /// Names of the endpoint sets that have come, gone or changed.
+    pub sets: BTreeSet<String>,
+}
+
 impl EncodedSnapshot {
+    /// Returns what has come, gone and changed since `before`, the backends of which are as they were otherwise. None where one is
+    /// not, or the encoding is not as expected.
+    pub fn backend_changes(&self, before: &Self) -> Option<BackendChanges> {
+        let (now, then) = (&self.parts, &before.parts);
+        let place = (snapshot::BACKENDS, backend::NAME);
+        let backends = differences(&then.backends, &now.backends, place)?;
+        if !backends.replaced.is_empty() {
+            return None;
+        }
+        let place = (snapshot::ENDPOINTS, endpoint_set::NAME);
+        let sets = differences(&then.endpoints, &now.endpoints, place)?;
+        let sets = [sets.come, sets.gone, sets.replaced];
+        let name = |set: &[u8]| Some(EndpointSet::decode(set).ok()?.name);
+        let backend = |backend: &[u8]| Backend::decode(backend).ok();
+        Some(BackendChanges {
+            come: backends
+                .come
+                .into_iter()
+                .map(backend)
+                .collect::<Option<_>>()?,
+            gone: backends
+                .gone
+                .into_iter()
+                .map(backend)
+                .collect::<Option<_>>()?,
+            sets: sets
+                .into_iter()
+                .flatten()
+                .map(name)
+                .collect::<Option<_>>()?,
+        })
+    }
+
     /// Returns the same snapshot after these backends have come and gone; none where one that comes is there already, or one that
     /// goes is not.
     pub fn with_changed_backends(&self, delta: &BackendDelta) -> Option<Self> {
@@ -33,6 +79,13 @@ impl EncodedSnapshot {
         let text = text.as_bytes();
         let tables = &self.parts.route_tables;
         text.is_empty() || memchr::memmem::find(tables, text).is_some()
+    }
+
+    /// Returns true if this text is anywhere but in the route tables, the backends and the endpoint sets, whatever it means there.
+    pub fn is_in_rest(&self, text: &str) -> bool {
+        let text = text.as_bytes();
+        let is_in = |part: &Bytes| memchr::memmem::find(part, text).is_some();
+        text.is_empty() || is_in(&self.parts.ahead) || is_in(&self.parts.behind)
     }
 }
 

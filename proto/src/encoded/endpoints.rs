@@ -1,6 +1,6 @@
 //! Endpoint sets in an encoded snapshot, patched without decoding those that have not changed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use prost::Message as _;
 
@@ -68,6 +68,18 @@ pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> 
         .into_iter()
         .map(|(name, _)| std::str::from_utf8(name));
     names.collect::<Result<_, _>>().ok()
+}
+
+/// Decodes the sets of these names; none where the bytes are not as expected.
+pub(super) fn named(encoded: &[u8], names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
+    let all = by_name(encoded)?.into_iter();
+    let wanted = all.filter(|(name, _)| {
+        let name = std::str::from_utf8(name);
+        name.is_ok_and(|name| names.contains(name))
+    });
+    wanted
+        .map(|(_, set)| EndpointSet::decode(set).ok())
+        .collect()
 }
 
 /// A name, and the set as it is encoded.

@@ -5,6 +5,7 @@
 
 mod backends;
 mod builder;
+mod differences;
 mod endpoints;
 mod parts;
 mod route_tables;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use prost::Message as _;
 
+pub use self::backends::BackendChanges;
 pub(crate) use self::builder::ConfigBuilder;
 use self::parts::{Parts, encoded, is_same};
 pub use self::route_tables::{EncodedHost, EncodedTable};
@@ -210,6 +212,18 @@ impl EncodedSnapshot {
         decoded(&[&ahead[..], backends, behind, endpoints].concat())
     }
 
+    /// Decodes the snapshot without its route tables and its endpoint sets.
+    pub fn without_route_tables_and_endpoints(&self) -> Snapshot {
+        let Parts {
+            ahead,
+            route_tables: _,
+            backends,
+            behind,
+            endpoints: _,
+        } = &self.parts;
+        decoded(&[&ahead[..], backends, behind].concat())
+    }
+
     /// Returns the route tables with each virtual host as it is encoded; none if their encoding is not as expected.
     pub fn route_tables(&self) -> Option<Vec<EncodedTable<'_>>> {
         route_tables::tables(&self.parts.route_tables)
@@ -249,6 +263,11 @@ impl EncodedSnapshot {
     /// Returns the hex SHA-256 of everything but the private keys, whose digests are in it.
     pub fn digest(&self) -> String {
         digest::sha256_of_all(&self.parts.all())
+    }
+
+    /// Decodes the endpoint sets of these names, as far as there are any. None if their encoding is not as expected.
+    pub fn endpoints_of(&self, names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
+        endpoints::named(&self.parts.endpoints, names)
     }
 
     /// Decodes the endpoint sets.

@@ -35,6 +35,7 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         shares: _,
         problems: _,
         inline: _,
+        in_files: _,
     } = rendered;
     let listeners = listeners.iter().map(|it| listener(it, route_tables));
     let clusters = clusters.iter().map(|it| cluster(it, endpoints));

@@ -2,6 +2,7 @@
 //!
 //! It must never give another outcome than a whole rendering would; where that is not certain, it gives none.
 
+pub(crate) mod backend_patch;
 mod route_table_patch;
 
 use std::collections::BTreeMap;
@@ -68,12 +69,24 @@ pub fn backends_after(
     if !rendered.problems.is_empty() {
         return None;
     }
-    let (old, new) = (before.route_tables()?, now.route_tables()?);
+    let new = now.route_tables()?;
     // The connection managers of listeners have a place for each of them.
     let mut hosts = new.iter().flat_map(|table| &table.hosts);
     if hosts.any(EncodedHost::has_external_auth) {
         return None;
     }
+    backend_patch::render(rendered, before, now, options)
+        .or_else(|| around_tables(rendered, before, now, options))
+}
+
+/// Renders everything but the route tables, of which it takes over what has not changed.
+fn around_tables(
+    rendered: &Rendered,
+    before: &EncodedSnapshot,
+    now: &EncodedSnapshot,
+    options: &RenderOptions,
+) -> Option<Rendered> {
+    let (old, new) = (before.route_tables()?, now.route_tables()?);
     let tables = |context: &RenderContext<'_>, _: &mut RenderProblems| {
         let [gone, come] = differ(&rendered.clusters, context.clusters).ok_or(())?;
         // A virtual host that names one of them looks different, and those that have not changed are not rendered.

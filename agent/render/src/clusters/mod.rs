@@ -48,14 +48,30 @@ pub(crate) fn render(
 ) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(backends.len());
     for backend in backends {
-        let cluster = cluster(backend, sets, context);
+        let of_backend = of_backend(backend, sets, context);
         let refused = "its share of requests is refused";
-        let Some(cluster) = problems.value(&backend.name, cluster, refused) else {
-            continue;
-        };
-        clusters.extend(all_of(backend, cluster));
+        let of_backend = problems.value(&backend.name, of_backend, refused);
+        clusters.extend(of_backend.into_iter().flatten());
     }
     by_name(clusters, problems)
+}
+
+/// Returns the clusters of one backend, or why it has none.
+pub(crate) fn of_backend(
+    backend: &Backend,
+    sets: &Sets<'_>,
+    context: &RenderContext<'_>,
+) -> Result<Vec<Resource>, String> {
+    Ok(all_of(backend, cluster(backend, sets, context)?))
+}
+
+/// Returns the names of the clusters of a backend.
+pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
+    let cluster = Cluster {
+        name: backend.name.clone(),
+        ..Default::default()
+    };
+    all_of(backend, cluster).into_iter().map(|it| it.name)
 }
 
 /// Returns the cluster of a backend, and those that it has beside it for sessions.

@@ -76,6 +76,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         shares: _,
         problems: _,
         inline: _,
+        in_files: _,
     } = rendered;
     let secrets = secrets.iter().map(|Resource { name, bytes }| {
         let secret = readable(decode(name, bytes)?, redact);

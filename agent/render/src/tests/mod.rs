@@ -1,5 +1,6 @@
 //! Tests of all that is rendered; a real Envoy is asked where there is one.
 
+mod backend_changes;
 mod changes;
 mod envoy;
 mod every_route;

@@ -1,0 +1,151 @@
+//! Clusters of which a few come and go: all others are taken over as they were rendered.
+//!
+//! One of thousands changes with a route that is sent elsewhere, and rendering the others would be most of the work. It must never
+//! guess: where more than these clusters, their endpoints and some virtual hosts might differ, there is no outcome, and the caller
+//! renders more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sesame_proto::encoded::{BackendChanges, EncodedSnapshot};
+use sesame_proto::schema::Backend;
+
+use super::{MAX_LOOKED_FOR, route_table_patch};
+use crate::budget::Subscriptions;
+use crate::clusters::endpoints::Sets;
+use crate::clusters::{self, endpoints, shares};
+use crate::context::{RenderContext, RenderOptions};
+use crate::rendered::{RenderProblems, Rendered, Resource, find};
+
+/// Renders `now`, given what was rendered of `before` without a problem. Neither may have external authorization.
+pub(crate) fn render(
+    rendered: &Rendered,
+    before: &EncodedSnapshot,
+    now: &EncodedSnapshot,
+    options: &RenderOptions,
+) -> Option<Rendered> {
+    let changes = now.backend_changes(before)?;
+    if !concerns_nobody_else(&changes, before, now) {
+        return None;
+    }
+    let snapshot = now.without_route_tables_and_endpoints();
+    let mut context = RenderContext::new(&snapshot, BTreeMap::new(), &rendered.secrets, options);
+    if !others_stay(rendered, &context.subscriptions, &changes) {
+        return None;
+    }
+    let BackendChanges { come, gone, sets } = &changes;
+    let of_backends = come.iter().chain(gone).map(|it| it.endpoints.as_str());
+    let touched: BTreeSet<&str> = sets.iter().map(String::as_str).chain(of_backends).collect();
+    let found = now.endpoints_of(&touched)?;
+    let mut problems = RenderProblems::default();
+    endpoints::check(&found, &options.endpoints, &mut problems);
+    if !problems.is_empty() {
+        return None;
+    }
+    let sets = endpoints::sets(&found);
+    let backends: Vec<&Backend> = snapshot.backends.iter().collect();
+    let mut touched_backends = backends.clone();
+    touched_backends.retain(|backend| touched.contains(backend.endpoints.as_str()));
+    let clusters = clusters(rendered, &changes, &touched_backends, &sets, &context)?;
+    context.clusters = &clusters;
+    let (old, new) = (before.route_tables()?, now.route_tables()?);
+    let route_tables = route_table_patch::render(&rendered.route_tables, &old, &new, &context)?;
+    let files = endpoints::render(&touched_backends, &sets, &context);
+    let files = files.into_iter().map(|it| (it.name.clone(), it)).collect();
+    let granted = &context.subscriptions;
+    let in_files = granted.endpoints.iter().map(|&name| name.to_owned());
+    Some(Rendered {
+        shares: shares::render(&options.limits, &rendered.listeners, &clusters, &backends),
+        route_tables,
+        endpoints: merged(&rendered.endpoints, &touched, files),
+        in_files: Arc::new(in_files.collect()),
+        inline: granted.inline_of(&backends),
+        clusters,
+        ..rendered.clone()
+    })
+}
+
+/// Tells whether nothing that has not changed itself looks different for these backends: no key pair or trust bundle comes or goes with
+/// them, and no virtual host, listener or receiver of logs names one.
+fn concerns_nobody_else(
+    changes: &BackendChanges,
+    before: &EncodedSnapshot,
+    now: &EncodedSnapshot,
+) -> bool {
+    let BackendChanges { come, gone, .. } = changes;
+    let is_named = |backend: &Backend, snapshot: &EncodedSnapshot| {
+        snapshot.is_in_route_tables(&backend.name) || snapshot.is_in_rest(&backend.name)
+    };
+    come.len() + gone.len() <= MAX_LOOKED_FOR
+        && come.iter().chain(gone).all(|backend| backend.tls.is_none())
+        // A virtual host that named one that came has not changed, unless it names it no more; and the other way round.
+        && !gone.iter().any(|backend| is_named(backend, now))
+        && !come.iter().any(|backend| is_named(backend, before))
+}
+
+/// Tells whether the endpoints of all other backends are where they were: in files or not.
+fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &BackendChanges) -> bool {
+    let BackendChanges { come, gone, .. } = changes;
+    let is_of = |backends: &[Backend], name: &str| backends.iter().any(|it| it.name == name);
+    let before = rendered.in_files.iter().map(String::as_str);
+    let before = before.filter(|name| !is_of(gone, name));
+    let now = granted.endpoints.iter().copied();
+    before.eq(now.filter(|name| !is_of(come, name)))
+}
+
+/// Returns all clusters, rendering those of backends that have come and those whose endpoints have changed.
+fn clusters(
+    rendered: &Rendered,
+    changes: &BackendChanges,
+    touched: &[&Backend],
+    sets: &Sets<'_>,
+    context: &RenderContext<'_>,
+) -> Option<Arc<[Resource]>> {
+    let BackendChanges { come, gone, .. } = changes;
+    let gone: Vec<String> = gone.iter().flat_map(clusters::names_of).collect();
+    let gone = gone.iter().map(String::as_str).collect();
+    let mut rendered_now = BTreeMap::new();
+    for backend in come {
+        for cluster in clusters::of_backend(backend, sets, context).ok()? {
+            // Two of a name are a problem, of which the whole has to be told.
+            let name = cluster.name.clone();
+            if find(&rendered.clusters, &name).is_some() {
+                return None;
+            }
+            rendered_now.insert(name, cluster);
+        }
+    }
+    let has_come = |backend: &Backend| come.iter().any(|it| it.name == backend.name);
+    for backend in touched.iter().filter(|backend| !has_come(backend)) {
+        let known = find(&rendered.clusters, &backend.name)?;
+        let rules = &context.options.endpoints;
+        let inline = clusters::with_endpoints(known, backend, sets, rules)?;
+        rendered_now.extend(inline.into_iter().map(|it| (it.name.clone(), it)));
+    }
+    Some(merged(&rendered.clusters, &gone, rendered_now))
+}
+
+/// Returns a list by name without some, and with others, which take the places of those of their names.
+fn merged(
+    list: &Arc<[Resource]>,
+    without: &BTreeSet<&str>,
+    with: BTreeMap<String, Resource>,
+) -> Arc<[Resource]> {
+    if with.is_empty() && !list.iter().any(|it| without.contains(it.name.as_str())) {
+        return Arc::clone(list);
+    }
+    let mut all = Vec::with_capacity(list.len() + with.len());
+    let mut with = with.into_values().peekable();
+    for kept in list.iter() {
+        while let Some(next) = with.next_if(|it| it.name < kept.name) {
+            all.push(next);
+        }
+        if let Some(next) = with.next_if(|it| it.name == kept.name) {
+            all.push(next);
+        } else if !without.contains(kept.name.as_str()) {
+            all.push(kept.clone());
+        }
+    }
+    all.extend(with);
+    all.into()
+}
