@@ -349,9 +349,7 @@ impl Applier {
         if !matches!(phase, Phase::ListenersUnion | Phase::Listeners) {
             return 0;
         }
-        let filter = r"^listener_manager\.listener_create_failure$";
-        let counters = envoy.counters(filter).await.unwrap_or_default();
-        counters.into_values().sum()
+        envoy.failed_listeners().await.unwrap_or_default()
     }
 
     fn finish(

@@ -159,13 +159,25 @@ impl Watcher<'_> {
                 Ok(None) | Err(_) => *by_endpoints = None,
             }
         }
-        let is_endpoints = |it: &Expectation| it.subscription.kind == XdsKind::Endpoints;
-        let versions = if expected.iter().any(is_endpoints) {
-            self.envoy.version_texts().await?
-        } else {
-            self.envoy.version_texts_without_endpoints().await?
-        };
+        let versions = self.versions(expected).await?;
         Ok(pending(expected, &versions))
+    }
+
+    /// Asks for the versions of all these, in the way that costs Envoy least.
+    async fn versions(&self, expected: &[Expectation]) -> Result<VersionTexts, AdminError> {
+        let has = |kind| expected.iter().any(|it| it.subscription.kind == kind);
+        if has(XdsKind::Endpoints) {
+            return self.envoy.version_texts().await;
+        }
+        if !has(XdsKind::Secret) {
+            let versions = self.envoy.versions_of_lists_and_route_tables().await?;
+            let is_told = |it: &Expectation| versions.of(&it.subscription, &it.version).is_some();
+            if expected.iter().all(is_told) {
+                return Ok(versions);
+            }
+            // Some have names that are no labels, or nobody reads them: only all names tell.
+        }
+        self.envoy.version_texts_without_endpoints().await
     }
 
     /// Handles files that Envoy neither took nor complained about; `Some` ends the wait.

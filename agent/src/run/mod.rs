@@ -61,7 +61,6 @@ use std::time::Duration;
 
 pub(crate) use self::addresses::host::in_networks;
 pub use self::directories::DirectoriesError;
-pub(crate) use self::metrics::Sample;
 use self::reload::{ReadSettings, SettingsReading};
 pub use self::shutdown::OnStop;
 pub use self::source::Source;

@@ -22,6 +22,7 @@ fn recorded() -> Vec<Vec<u8>> {
         "gauges",
         "certs",
         "warming",
+        "labelled_versions",
         "counters",
     ];
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("data/admin");
@@ -88,6 +89,7 @@ fn admin_interface() {
                 3 => admin.active_connections().await.is_ok() && admin.warming().await.is_ok(),
                 4 => admin.certificate_serials().await.is_ok(),
                 5 => admin.warming_clusters().await.is_ok(),
+                6 => admin.versions_of_lists_and_route_tables().await.is_ok(),
                 _ => admin.counters(".").await.is_ok(),
             }
         };

@@ -10,7 +10,7 @@ use super::stages::StageTimes;
 use super::tally::{Tally, TopCounts, TopReport};
 use super::{By, RowOrder};
 use crate::cli::agent;
-use crate::run::Sample;
+use crate::envoy::admin::Sample;
 
 /// TopCounts of backends since their Envoys started.
 type BackendCounts = BTreeMap<String, TopCounts>;

@@ -21,13 +21,15 @@ use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+mod accepted;
 mod answers;
 mod endpoints;
+mod sample;
 
 pub use self::answers::{AdminError, Readiness, ServerInfo};
 use self::endpoints::ClustersAnswer;
 pub use self::endpoints::{ClusterEndpoints, EndpointCounts};
-use crate::xds::VersionTexts;
+pub(crate) use self::sample::Sample;
 
 /// Size in bytes beyond which an answer is refused: a dump of everything belongs into a support bundle.
 const MAX_ANSWER: usize = 32 << 20;
@@ -98,34 +100,6 @@ impl Admin {
         self.json("/server_info").await
     }
 
-    /// Returns the accepted version of every subscription: 2 ms at a thousand clusters, and 13 ms at 5,000 with a file each.
-    pub async fn version_texts(&self) -> Result<VersionTexts, AdminError> {
-        self.versions("version_text").await
-    }
-
-    /// Returns those of subscriptions that are no endpoints, which costs a quarter less.
-    pub async fn version_texts_without_endpoints(&self) -> Result<VersionTexts, AdminError> {
-        self.versions(r"^(cluster_manager|listener_manager|http|sds)\..*version_text")
-            .await
-    }
-
-    async fn versions(&self, filter: &str) -> Result<VersionTexts, AdminError> {
-        let path = format!("/stats?type=TextReadouts&filter={}", encode_query(filter));
-        let path = path.as_str();
-        let body = self.get(path).await?;
-        let mut by_scope = HashMap::new();
-        for line in text(path, &body)?.lines() {
-            // `cluster_manager.cds.version_text: "0123"`; a name may itself contain spaces.
-            let scope_and_version = line
-                .strip_suffix('"')
-                .and_then(|line| line.rsplit_once(".version_text: \""));
-            if let Some((scope, version)) = scope_and_version {
-                by_scope.insert(scope.to_owned(), version.to_owned());
-            }
-        }
-        Ok(VersionTexts { by_scope })
-    }
-
     /// Returns the counters that moved and whose name matches the regular expression. Costs Envoy a scan of all.
     pub async fn counters(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Counters", filter).await
@@ -134,16 +108,6 @@ impl Admin {
     /// Returns the gauges that were ever set and whose name matches the regular expression. Costs Envoy a scan of all.
     pub async fn gauges(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Gauges", filter).await
-    }
-
-    /// Returns whether clusters or listeners have not finished warming: clusters wait for endpoints, secrets or a first health
-    /// check, listeners for route tables or secrets.
-    pub async fn warming(&self) -> Result<bool, AdminError> {
-        const CLUSTERS: &str = "cluster_manager.warming_clusters";
-        const LISTENERS: &str = "listener_manager.total_listeners_warming";
-        let filter = format!("^({CLUSTERS}|{LISTENERS})$");
-        let gauges = self.gauges(&filter).await?;
-        Ok(gauges.into_values().any(|count| count > 0))
     }
 
     /// Returns the names of clusters that are warming: for people, 10 ms at five thousand clusters.

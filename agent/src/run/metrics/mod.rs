@@ -19,4 +19,3 @@ mod writer;
 
 pub(super) use self::counts::{ApplyCounts, ApplyOutcome, ProcessReason};
 pub(super) use self::serve::{KnownBackends, METRICS_PATH, MetricsSource, PageSource, serve};
-pub(crate) use self::traffic::Sample;

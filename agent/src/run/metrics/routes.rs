@@ -6,8 +6,9 @@ use std::fmt;
 
 use super::counts::Durations;
 use super::scrape::Scrape;
-use super::traffic::Sample;
+use super::traffic::bound;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
+use crate::envoy::admin::Sample;
 
 /// Classes of statuses, as Envoy has them and as labels have them.
 const CLASSES: [(&str, &str); 5] = [
@@ -39,7 +40,7 @@ impl RouteTraffic {
             }
             "time_sum" => self.durations.sum += sample.value / 1000.0,
             "time_bucket" => {
-                let Some(bound) = sample.bound() else {
+                let Some(bound) = bound(sample) else {
                     return;
                 };
                 let count = sample.count();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::counts::Durations;
 use super::routes::RouteTraffic;
+use crate::envoy::admin::Sample;
 
 /// Expression that chooses the statistics of [`EnvoyTraffic`] by Envoy's own names.
 pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^vhost\..*\.route\.";
@@ -114,7 +115,7 @@ impl PortTraffic {
             "rq_active" => self.requests_active = Some(value),
             "rq_time_sum" => self.durations.sum = value / 1000.0,
             "rq_time_bucket" => {
-                if let Some(bound) = sample.bound() {
+                if let Some(bound) = bound(sample) {
                     self.durations.buckets.push((bound, sample.count()));
                 }
             }
@@ -147,59 +148,14 @@ fn port_and_protocol(prefix: &str) -> Option<(u16, String)> {
     Some((port.parse().ok()?, protocol.to_owned()))
 }
 
-/// Returns a count as a whole number. Envoy's counts are; what is not has no meaning here.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast saturates, and counts are neither negative nor fractions"
-)]
-fn whole(value: f64) -> u64 {
-    value as u64
-}
-
-/// One line of the text.
-pub(crate) struct Sample<'a> {
-    pub(crate) name: &'a str,
-    labels: &'a str,
-    pub(super) value: f64,
-}
-
-impl<'a> Sample<'a> {
-    /// Reads `name{label="text",…} 1`; none for comments and whatever else is not of this form.
-    pub(crate) fn read(line: &'a str) -> Option<Self> {
-        let (series, value) = line.rsplit_once(' ')?;
-        let (name, labels) = series.split_once('{')?;
-        Some(Self {
-            name,
-            labels: labels.strip_suffix('}')?,
-            value: value.parse().ok()?,
-        })
-    }
-
-    /// Returns the value as a count.
-    pub(crate) fn count(&self) -> u64 {
-        whole(self.value)
-    }
-
-    /// Returns the upper bound of a bucket in seconds; none if there is none, or if it gets no bucket of its own.
-    pub(super) fn bound(&self) -> Option<f64> {
-        match self.label("le")? {
-            "+Inf" => Some(f64::INFINITY),
-            bound => {
-                let bound = bound.parse::<f64>().ok()?;
-                (bound <= LONGEST).then_some(bound / 1000.0)
-            }
+/// Returns the upper bound of a bucket in seconds; none if there is none, or if it gets no bucket of its own.
+pub(super) fn bound(sample: &Sample<'_>) -> Option<f64> {
+    match sample.label("le")? {
+        "+Inf" => Some(f64::INFINITY),
+        bound => {
+            let bound = bound.parse::<f64>().ok()?;
+            (bound <= LONGEST).then_some(bound / 1000.0)
         }
-    }
-
-    /// Returns the value of a label.
-    pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
-        // Names and values of the labels that are read here hold neither quotes nor commas.
-        let found = self.labels.split(',').find_map(|label| {
-            let (found, value) = label.split_once('=')?;
-            (found == name).then_some(value)
-        });
-        found?.strip_prefix('"')?.strip_suffix('"')
     }
 }
 
@@ -236,7 +192,7 @@ envoy_server_memory_allocated{} 6075792
         assert_eq!(port.durations.buckets, buckets);
         assert_eq!(port.durations.sum.to_string(), "2.5");
         assert_eq!(traffic.refused["tls_error"].to_string(), "5");
-        assert_eq!(traffic.memory.map(whole), Some(6_075_792));
+        assert_eq!(traffic.memory.unwrap().to_string(), "6075792");
     }
 
     #[test]

@@ -1,0 +1,94 @@
+//! Versions that Envoy has accepted, and whether it waits for something before it uses them.
+//!
+//! Asked after each change, of a main thread on which the next one waits. In the format of Prometheus statistics cost it a walk through
+//! all scopes, of which each cluster and each virtual host has some: 3 ms at ten thousand of both. In plain text they are put in order
+//! first, which takes 17 ms for each type; but only there is a name whole. It must never take one version for another.
+
+use std::collections::HashMap;
+
+use super::{Admin, AdminError, Sample, encode_query, text};
+use crate::xds::VersionTexts;
+
+impl Admin {
+    /// Returns the accepted versions of the lists, and of the route tables whose names Envoy tells as labels: those of letters, digits,
+    /// `_`, `-`, `.` and `/`.
+    pub async fn versions_of_lists_and_route_tables(&self) -> Result<VersionTexts, AdminError> {
+        let filter =
+            r"^(cluster_manager\.cds|listener_manager\.lds|http\..*\.rds\..*)\.version_text$";
+        let path = format!(
+            "/stats/prometheus?text_readouts&filter={}",
+            encode_query(filter)
+        );
+        let body = self.get(&path).await?;
+        let samples = text(&path, &body)?.lines().filter_map(Sample::read);
+        let by_scope = samples.filter_map(|sample| {
+            let scope = match sample.name {
+                "envoy_cluster_manager_cds_version_text" => "cluster_manager.cds".to_owned(),
+                "envoy_listener_manager_lds_version_text" => "listener_manager.lds".to_owned(),
+                "envoy_http_rds_version_text" => {
+                    let prefix = sample.label("envoy_http_conn_manager_prefix")?;
+                    let table = sample.label("envoy_rds_route_config")?;
+                    format!("http.{prefix}.rds.{table}")
+                }
+                _ => return None,
+            };
+            Some((scope, sample.label("text_value")?.to_owned()))
+        });
+        Ok(VersionTexts {
+            by_scope: by_scope.collect(),
+        })
+    }
+
+    /// Returns the accepted version of every subscription: 2 ms at a thousand clusters, and 13 ms at 5,000 with a file each.
+    pub async fn version_texts(&self) -> Result<VersionTexts, AdminError> {
+        self.versions("version_text").await
+    }
+
+    /// Returns those of subscriptions that are no endpoints, which costs a quarter less.
+    pub async fn version_texts_without_endpoints(&self) -> Result<VersionTexts, AdminError> {
+        self.versions(r"^(cluster_manager|listener_manager|http|sds)\..*version_text")
+            .await
+    }
+
+    async fn versions(&self, filter: &str) -> Result<VersionTexts, AdminError> {
+        let path = format!("/stats?type=TextReadouts&filter={}", encode_query(filter));
+        let path = path.as_str();
+        let body = self.get(path).await?;
+        let mut by_scope = HashMap::new();
+        for line in text(path, &body)?.lines() {
+            // `cluster_manager.cds.version_text: "0123"`; a name may itself contain spaces.
+            let scope_and_version = line
+                .strip_suffix('"')
+                .and_then(|line| line.rsplit_once(".version_text: \""));
+            if let Some((scope, version)) = scope_and_version {
+                by_scope.insert(scope.to_owned(), version.to_owned());
+            }
+        }
+        Ok(VersionTexts { by_scope })
+    }
+
+    /// Returns whether clusters or listeners have not finished warming: clusters wait for endpoints, secrets or a first health
+    /// check, listeners for route tables or secrets.
+    pub async fn warming(&self) -> Result<bool, AdminError> {
+        let gauges = [
+            "cluster_manager.warming_clusters",
+            "listener_manager.total_listeners_warming",
+        ];
+        Ok(self.sum(&gauges).await? > 0)
+    }
+
+    /// Returns the number of listeners that could not listen after they were accepted.
+    pub async fn failed_listeners(&self) -> Result<u64, AdminError> {
+        self.sum(&["listener_manager.listener_create_failure"])
+            .await
+    }
+
+    /// Returns the sum of counters and gauges, in whose names Envoy finds no labels.
+    async fn sum(&self, names: &[&str]) -> Result<u64, AdminError> {
+        let filter = format!("^({})$", names.join("|"));
+        let path = format!("/stats/prometheus?filter={}", encode_query(&filter));
+        let body = self.get(&path).await?;
+        let samples = text(&path, &body)?.lines().filter_map(Sample::read);
+        Ok(samples.map(|sample| sample.count()).sum())
+    }
+}

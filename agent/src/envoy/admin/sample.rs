@@ -1,0 +1,48 @@
+//! Lines of statistics in the text format of Prometheus.
+//!
+//! They are Envoy's: it must never fail on one, nor take another value for the one that was asked for.
+
+/// Returns a count as a whole number. Envoy's counts are; what is not has no meaning here.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates, and counts are neither negative nor fractions"
+)]
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// One line of the text.
+pub(crate) struct Sample<'a> {
+    pub(crate) name: &'a str,
+    labels: &'a str,
+    pub(crate) value: f64,
+}
+
+impl<'a> Sample<'a> {
+    /// Reads `name{label="text",…} 1`; none for comments and whatever else is not of this form.
+    pub(crate) fn read(line: &'a str) -> Option<Self> {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (name, labels) = series.split_once('{')?;
+        Some(Self {
+            name,
+            labels: labels.strip_suffix('}')?,
+            value: value.parse().ok()?,
+        })
+    }
+
+    /// Returns the value as a count.
+    pub(crate) fn count(&self) -> u64 {
+        whole(self.value)
+    }
+
+    /// Returns the value of a label.
+    pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
+        // Names and values of the labels that are read here hold neither quotes nor commas.
+        let found = self.labels.split(',').find_map(|label| {
+            let (found, value) = label.split_once('=')?;
+            (found == name).then_some(value)
+        });
+        found?.strip_prefix('"')?.strip_suffix('"')
+    }
+}
