@@ -114,48 +114,6 @@ async fn what_a_switch_leaves_unused_goes_with_the_next_one_under_load_without_a
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Names of route tables are labels in one of the forms, as far as Envoy finds them.
-#[tokio::test]
-async fn both_forms_of_statistics_tell_the_same_versions() {
-    let host = Host::new();
-    let tables = ["https/443/Gateway/ns/a.b/listeners/x-1_y", "not*a*label"];
-    let addresses = [free_address(), free_address()];
-    let to = |name: &str| {
-        let listeners = addresses.iter().zip(tables);
-        let mut listeners: Vec<Resource> = listeners
-            .map(|(at, table)| listener(&host.layout, *at, table, None))
-            .collect();
-        listeners.sort_by(|a, b| a.name.cmp(&b.name));
-        Rendered {
-            listeners: listeners.into(),
-            route_tables: tables.map(|table| route_table(table, name)).into(),
-            ..to_backend(&host, addresses[0], name, addresses[0])
-        }
-    };
-    let (mut applier, supervisor) = host.start(&to("one")).await;
-    let envoy = supervisor.admin();
-    let report = apply(&mut applier, &to("two"), Some(&envoy)).await;
-    assert_eq!(report.outcome, Outcome::Applied, "{report:?}");
-    assert!(report.unverified.is_empty(), "{report:?}");
-    let whole = envoy.version_texts().await.expect("Envoy answers");
-    let labelled = envoy.versions_of_lists_and_route_tables().await;
-    let labelled = labelled.expect("Envoy answers");
-    for (kind, name) in [
-        (XdsKind::Listeners, ""),
-        (XdsKind::Clusters, ""),
-        (XdsKind::RouteTable, tables[0]),
-    ] {
-        let subscription = Subscription::new(kind, name);
-        let version = whole.of(&subscription, "").expect("a version");
-        assert_eq!(version.len(), 32, "{subscription}");
-        assert_eq!(labelled.of(&subscription, ""), Some(version));
-    }
-    let odd = Subscription::new(XdsKind::RouteTable, tables[1]);
-    assert_eq!(whole.of(&odd, "").map(str::len), Some(32));
-    assert_eq!(labelled.of(&odd, ""), None);
-    supervisor.stop(Duration::ZERO).await;
-}
-
 /// Killed at each of its waits, whatever the change before has left unused.
 #[tokio::test]
 async fn an_agent_that_was_killed_with_something_unused_is_followed_by_one_that_removes_it() {

@@ -7,7 +7,8 @@ use sesame_agent::apply::{Applier, Outcome};
 use sesame_agent::envoy::process::Process;
 use sesame_agent::envoy::restart::{Request, Way};
 use sesame_agent::envoy::{State, Supervisor, SupervisorConfig};
-use sesame_render::Rendered;
+use sesame_agent::xds::{Subscription, XdsKind};
+use sesame_render::{Rendered, Resource};
 use sesame_tests::client::Connection;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::envoy_files::{
@@ -298,4 +299,48 @@ async fn the_binary_says_its_version() {
     assert!(version.number >= (1, 40, 0), "{version:?}");
     let other = std::path::Path::new("/bin/sh");
     assert!(sesame_agent::envoy::locate::version(other).await.is_err());
+}
+
+/// Names of route tables are labels in one of the forms, as far as Envoy finds them.
+#[tokio::test]
+async fn both_forms_of_statistics_tell_the_same_versions() {
+    let host = Host::new();
+    let tables = ["https/443/Gateway/ns/a.b/listeners/x-1_y", "not*a*label"];
+    let addresses = [free_address(), free_address()];
+    let to = |name: &str| {
+        let listeners = addresses.iter().zip(tables);
+        let mut listeners: Vec<Resource> = listeners
+            .map(|(at, table)| listener(&host.layout, *at, table, None))
+            .collect();
+        listeners.sort_by(|a, b| a.name.cmp(&b.name));
+        Rendered {
+            listeners: listeners.into(),
+            route_tables: tables.map(|table| route_table(table, name)).into(),
+            clusters: [cluster(&host.layout, name)].into(),
+            endpoints: [endpoints(name, &addresses[..1])].into(),
+            ..Rendered::default()
+        }
+    };
+    let (mut applier, supervisor) = host.start(&to("one")).await;
+    let envoy = supervisor.admin();
+    let report = apply(&mut applier, &to("two"), Some(&envoy)).await;
+    assert_eq!(report.outcome, Outcome::Applied, "{report:?}");
+    assert!(report.unverified.is_empty(), "{report:?}");
+    let whole = envoy.version_texts().await.expect("Envoy answers");
+    let labelled = envoy.versions_of_lists_and_route_tables().await;
+    let labelled = labelled.expect("Envoy answers");
+    for (kind, name) in [
+        (XdsKind::Listeners, ""),
+        (XdsKind::Clusters, ""),
+        (XdsKind::RouteTable, tables[0]),
+    ] {
+        let subscription = Subscription::new(kind, name);
+        let version = whole.of(&subscription, "").expect("a version");
+        assert_eq!(version.len(), 32, "{subscription}");
+        assert_eq!(labelled.of(&subscription, ""), Some(version));
+    }
+    let odd = Subscription::new(XdsKind::RouteTable, tables[1]);
+    assert_eq!(whole.of(&odd, "").map(str::len), Some(32));
+    assert_eq!(labelled.of(&odd, ""), None);
+    supervisor.stop(Duration::ZERO).await;
 }
