@@ -7,35 +7,46 @@ use std::time::{Duration, Instant};
 use super::Serving;
 use crate::apply::Removal;
 
-/// Time for which what is unused stays: changes that follow each other remove it with their own.
-const STAYS: Duration = Duration::from_secs(2);
+/// Time without a change after which what is unused is removed: the next change does not find Envoy busy with that, and one that
+/// writes the list of clusters removes it with its own.
+const QUIET: Duration = Duration::from_secs(3);
 /// Time after which a change removes it itself, if no moment has come at which nothing waited.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Time since when Envoy has clusters that nothing uses.
+/// Clusters of Envoy that nothing uses.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CleanUp(Option<Instant>);
+pub(super) struct CleanUp(Option<LeftOver>);
+
+#[derive(Clone, Copy, Debug)]
+struct LeftOver {
+    /// Time since when there are some.
+    since: Instant,
+    last_change: Instant,
+}
 
 impl CleanUp {
     /// Returns when the change that is made now is to remove what nothing uses.
     pub(super) fn removal(self, now: Instant) -> Removal {
         match self.0 {
-            Some(since) if now.saturating_duration_since(since) >= LONGEST => Removal::AtOnce,
+            Some(LeftOver { since, .. }) if now.saturating_duration_since(since) >= LONGEST => {
+                Removal::AtOnce
+            }
             _ => Removal::Later,
         }
     }
 
     /// Returns the moment at which it is removed, if nothing waits then.
     pub(super) fn due(self) -> Option<Instant> {
-        Some(self.0? + STAYS)
+        Some(self.0?.last_change + QUIET)
     }
 
     /// Takes note of whether anything is unused after a change. `tried` says that it was to be removed.
     fn note(&mut self, is_left: bool, tried: bool, now: Instant) {
-        self.0 = match self.0 {
-            Some(since) if is_left && !tried => Some(since),
-            _ => is_left.then_some(now),
-        };
+        let since = self.0.filter(|_| !tried).map_or(now, |left| left.since);
+        self.0 = is_left.then_some(LeftOver {
+            since,
+            last_change: now,
+        });
     }
 }
 
@@ -84,14 +95,16 @@ mod tests {
         let mut clean_up = CleanUp::default();
         assert_eq!(clean_up.due(), None);
         clean_up.note(true, false, start);
-        // Changes that leave more do not put it off.
-        clean_up.note(true, false, start + STAYS / 2);
-        assert_eq!(clean_up.due(), Some(start + STAYS));
-        assert_eq!(clean_up.removal(start + STAYS), Removal::Later);
+        assert_eq!(clean_up.due(), Some(start + QUIET));
+        // Changes put it off, but not for ever.
+        clean_up.note(true, false, start + QUIET / 2);
+        assert_eq!(clean_up.due(), Some(start + QUIET / 2 + QUIET));
+        assert_eq!(clean_up.removal(start + QUIET), Removal::Later);
         assert_eq!(clean_up.removal(start + LONGEST), Removal::AtOnce);
         // What stays in spite of it waits again.
         clean_up.note(true, true, start + LONGEST);
-        assert_eq!(clean_up.due(), Some(start + LONGEST + STAYS));
+        assert_eq!(clean_up.due(), Some(start + LONGEST + QUIET));
+        assert_eq!(clean_up.removal(start + LONGEST + QUIET), Removal::Later);
         clean_up.note(false, false, start + LONGEST);
         assert_eq!(clean_up.due(), None);
     }
