@@ -10,6 +10,7 @@
 //! of which there may be most, have few.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 
@@ -42,6 +43,12 @@ pub(crate) struct Subscriptions<'a> {
 }
 
 impl Subscriptions<'_> {
+    /// Returns the names of the backends whose endpoints are in files.
+    pub(crate) fn in_files(&self) -> Arc<BTreeSet<String>> {
+        let names = self.endpoints.iter().map(|&name| name.to_owned());
+        Arc::new(names.collect())
+    }
+
     /// Returns the number of these backends that have endpoints and no file for them.
     pub(crate) fn inline_of(&self, backends: &[&Backend]) -> usize {
         let is_inline = |backend: &&&Backend| {

@@ -116,9 +116,8 @@ pub(crate) fn render_around<E>(
     problems.append(of_routes);
     let granted = &context.subscriptions;
     let inline = granted.inline_of(&backends);
-    let in_files_of = granted.endpoints.iter().map(|&name| name.to_owned());
     Ok(Rendered {
-        in_files: Arc::new(in_files_of.collect()),
+        in_files: granted.in_files(),
         shares: shares::render(&options.limits, &listeners, &clusters, &backends),
         listeners: listeners.into(),
         route_tables: in_files(&tables, &granted.route_tables),

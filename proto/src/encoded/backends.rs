@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use prost::Message;
 
-use super::EncodedSnapshot;
-use super::differences::differences;
+use super::differences::{by_name, differences};
+use super::{EncodedSnapshot, endpoints};
 use crate::delta::{BackendDelta, EndpointDelta};
-use crate::schema::{Backend, EndpointSet};
-use crate::wire::numbers::{backend, endpoint_set, snapshot};
-use crate::wire::{append, contents, first};
+use crate::schema::Backend;
+use crate::wire::numbers::{backend, snapshot};
+use crate::wire::{append, first};
+
+/// The numbers of the field of the backends, and of the name in each.
+const PLACE: (u32, u32) = (snapshot::BACKENDS, backend::NAME);
 
 /// Backends and endpoint sets in which two versions of a snapshot differ.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,18 +30,16 @@ pub struct BackendChanges {
 
 impl EncodedSnapshot {
     /// Returns what has come, gone and changed since `before`, the backends of which are as they were otherwise. None where one is
-    /// not, or the encoding is not as expected.
-    pub fn backend_changes(&self, before: &Self) -> Option<BackendChanges> {
+    /// not, more than `most` have come and gone, or the encoding is not as expected.
+    pub fn backend_changes(&self, before: &Self, most: usize) -> Option<BackendChanges> {
         let (now, then) = (&self.parts, &before.parts);
-        let place = (snapshot::BACKENDS, backend::NAME);
-        let backends = differences(&then.backends, &now.backends, place)?;
-        if !backends.replaced.is_empty() {
+        let backends = differences(&then.backends, &now.backends, PLACE)?;
+        if !backends.replaced.is_empty() || backends.come.len() + backends.gone.len() > most {
             return None;
         }
-        let place = (snapshot::ENDPOINTS, endpoint_set::NAME);
-        let sets = differences(&then.endpoints, &now.endpoints, place)?;
+        let sets = differences(&then.endpoints, &now.endpoints, endpoints::PLACE)?;
         let sets = [sets.come, sets.gone, sets.replaced];
-        let name = |set: &[u8]| Some(EndpointSet::decode(set).ok()?.name);
+        let name = |set| String::from_utf8(first(set)?.1.to_vec()).ok();
         let backend = |backend: &[u8]| Backend::decode(backend).ok();
         Some(BackendChanges {
             come: backends
@@ -65,9 +66,9 @@ impl EncodedSnapshot {
         let BackendDelta { added, removed } = delta;
         let mut changed = self.clone();
         if !delta.is_empty() {
-            let by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();
-            let place = (snapshot::BACKENDS, backend::NAME);
-            changed.parts.backends = patch(&self.parts.backends, place, by_name, removed)?.into();
+            let added_by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();
+            changed.parts.backends =
+                patch(&self.parts.backends, PLACE, added_by_name, removed)?.into();
             changed.counts.backends =
                 (self.counts.backends + added.len()).checked_sub(removed.len())?;
         }
@@ -90,29 +91,25 @@ impl EncodedSnapshot {
 }
 
 /// Returns the encoded endpoint sets after these have come and gone.
-pub(super) fn endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option<Bytes> {
+pub(super) fn patched_endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option<Bytes> {
     let EndpointDelta { added, removed } = delta;
-    let by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();
-    let place = (snapshot::ENDPOINTS, endpoint_set::NAME);
-    patch(encoded, place, by_name, removed).map(Bytes::from)
+    let added_by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();
+    patch(encoded, endpoints::PLACE, added_by_name, removed).map(Bytes::from)
 }
 
 /// Returns a list by name, the number of whose field is given with that of the name in each, after these have come and gone.
 fn patch<M: Message>(
     encoded: &[u8],
-    (field, name_field): (u32, u32),
+    place: (u32, u32),
     mut added: BTreeMap<&str, &M>,
     removed: &[String],
 ) -> Option<Vec<u8>> {
     let mut removed: BTreeSet<&[u8]> = removed.iter().map(String::as_bytes).collect();
     let grown: usize = added.values().map(|it| it.encoded_len() + 16).sum();
     let mut bytes = Vec::with_capacity(encoded.len() + grown);
+    let (field, _) = place;
     let add = |message: &M, bytes: &mut Vec<u8>| append(field, &message.encode_to_vec(), bytes);
-    for message in contents(encoded, field)? {
-        let (number, name, _) = first(message)?;
-        if number != name_field {
-            return None;
-        }
+    for (name, message) in by_name(encoded, place)? {
         while let Some(next) = added.first_entry() {
             match next.key().as_bytes().cmp(name) {
                 std::cmp::Ordering::Less => add(next.remove(), &mut bytes),

@@ -25,6 +25,10 @@ pub(super) fn differences<'e>(
 ) -> Option<Differences<'e>> {
     let mut differences = Differences::default();
     let (before, now) = (by_name(before, place)?, by_name(now, place)?);
+    let in_order = |list: &[NamedMessage<'_>]| list.is_sorted_by(|(one, _), (next, _)| one < next);
+    if !in_order(&before) || !in_order(&now) {
+        return None;
+    }
     let (mut before, mut now) = (before.into_iter().peekable(), now.into_iter().peekable());
     loop {
         let order = match (before.peek(), now.peek()) {
@@ -46,17 +50,19 @@ pub(super) fn differences<'e>(
 }
 
 /// A name, and the message that has it, as they are encoded.
-type NamedMessage<'e> = (&'e [u8], &'e [u8]);
+pub(super) type NamedMessage<'e> = (&'e [u8], &'e [u8]);
 
-fn by_name(list: &[u8], (field, name_field): (u32, u32)) -> Option<Vec<NamedMessage<'_>>> {
+/// Returns each message of a list, the number of whose field is given with that of the name in each, and its name.
+pub(super) fn by_name(
+    list: &[u8],
+    (field, name_field): (u32, u32),
+) -> Option<Vec<NamedMessage<'_>>> {
     let messages = contents(list, field)?.into_iter();
     let named = messages.map(|message| {
         let (number, name, _) = first(message)?;
         (number == name_field).then_some((name, message))
     });
-    let named = named.collect::<Option<Vec<_>>>()?;
-    let in_order = named.is_sorted_by(|(one, _), (next, _)| one < next);
-    in_order.then_some(named)
+    named.collect()
 }
 
 #[cfg(test)]

@@ -4,9 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 
 use prost::Message as _;
 
+use super::differences::{NamedMessage, by_name};
 use crate::schema::EndpointSet;
 use crate::wire::numbers::{self, endpoint_set, snapshot};
 use crate::wire::{append, append_messages, contents, first};
+
+/// The numbers of the field of the sets, and of the name in each.
+pub(super) const PLACE: (u32, u32) = (snapshot::ENDPOINTS, endpoint_set::NAME);
 
 /// Returns the sets with these in the places of those of their names; sets that are not there are left out. None where the
 /// bytes are not as expected.
@@ -26,14 +30,17 @@ pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
 
 /// Returns the sets that differ from those `before`; none where one has come, gone or moved, or the bytes are not as expected.
 pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
-    let differ = differ_in_place(&by_name(before)?, &by_name(now)?)?.into_iter();
+    let differ = differ_in_place(&by_name(before, PLACE)?, &by_name(now, PLACE)?)?.into_iter();
     differ
         .map(|(_, set)| EndpointSet::decode(set).ok())
         .collect()
 }
 
 /// Returns those of the sets that are not as they were; none where one has come, gone or moved.
-fn differ_in_place<'e>(before: &[NamedSet<'_>], now: &[NamedSet<'e>]) -> Option<Vec<NamedSet<'e>>> {
+fn differ_in_place<'e>(
+    before: &[NamedMessage<'_>],
+    now: &[NamedMessage<'e>],
+) -> Option<Vec<NamedMessage<'e>>> {
     let pairs = || before.iter().zip(now);
     let same_names = before.len() == now.len() && pairs().all(|(then, now)| then.0 == now.0);
     let differ = pairs().filter(|(then, now)| then.1 != now.1);
@@ -55,10 +62,10 @@ pub(super) fn set_of(backend: &[u8]) -> &[u8] {
 
 /// Returns the names of the sets that both have, and that differ. None where the bytes are not as expected.
 pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> {
-    let (before, now) = (by_name(before)?, by_name(now)?);
+    let (before, now) = (by_name(before, PLACE)?, by_name(now, PLACE)?);
     let differ = differ_in_place(&before, &now).unwrap_or_else(|| {
         let before: HashMap<&[u8], &[u8]> = before.iter().copied().collect();
-        let differs = |(name, set): &NamedSet<'_>| {
+        let differs = |(name, set): &NamedMessage<'_>| {
             let known = before.get(name);
             known.is_some_and(|known| known != set)
         };
@@ -72,7 +79,7 @@ pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> 
 
 /// Decodes the sets of these names; none where the bytes are not as expected.
 pub(super) fn named(encoded: &[u8], names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
-    let all = by_name(encoded)?.into_iter();
+    let all = by_name(encoded, PLACE)?.into_iter();
     let wanted = all.filter(|(name, _)| {
         let name = std::str::from_utf8(name);
         name.is_ok_and(|name| names.contains(name))
@@ -80,17 +87,4 @@ pub(super) fn named(encoded: &[u8], names: &BTreeSet<&str>) -> Option<Vec<Endpoi
     wanted
         .map(|(_, set)| EndpointSet::decode(set).ok())
         .collect()
-}
-
-/// A name, and the set as it is encoded.
-type NamedSet<'e> = (&'e [u8], &'e [u8]);
-
-/// Returns each set as it is encoded, and its name.
-fn by_name(encoded: &[u8]) -> Option<Vec<NamedSet<'_>>> {
-    let sets = contents(encoded, snapshot::ENDPOINTS)?.into_iter();
-    let named = |set| {
-        let (field, name, _) = first(set)?;
-        (field == endpoint_set::NAME).then_some((name, set))
-    };
-    sets.map(named).collect()
 }

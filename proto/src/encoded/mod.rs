@@ -147,7 +147,8 @@ impl EncodedSnapshot {
         let changed = self.with_changed_hosts(route_tables)?;
         let mut changed = changed.with_changed_backends(backends)?;
         if !endpoints.is_empty() {
-            changed.parts.endpoints = backends::endpoints(&self.parts.endpoints, endpoints)?;
+            changed.parts.endpoints =
+                backends::patched_endpoints(&self.parts.endpoints, endpoints)?;
         }
         Some(changed)
     }

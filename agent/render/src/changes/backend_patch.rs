@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sesame_proto::encoded::{BackendChanges, EncodedSnapshot};
+use sesame_proto::encoded::{BackendChanges, EncodedSnapshot, EncodedTable};
 use sesame_proto::schema::Backend;
 
 use super::{MAX_LOOKED_FOR, route_table_patch};
@@ -17,14 +17,15 @@ use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
-/// Renders `now`, given what was rendered of `before` without a problem. Neither may have external authorization.
+/// Renders `now`, which has the route tables `new`, given what was rendered of `before`, which has `old`, without a problem. It may have no
+/// external authorization.
 pub(crate) fn render(
     rendered: &Rendered,
-    before: &EncodedSnapshot,
-    now: &EncodedSnapshot,
+    [before, now]: [&EncodedSnapshot; 2],
+    [old, new]: [&[EncodedTable<'_>]; 2],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    let changes = now.backend_changes(before)?;
+    let changes = now.backend_changes(before, MAX_LOOKED_FOR)?;
     if !concerns_nobody_else(&changes, before, now) {
         return None;
     }
@@ -48,17 +49,15 @@ pub(crate) fn render(
     touched_backends.retain(|backend| touched.contains(backend.endpoints.as_str()));
     let clusters = clusters(rendered, &changes, &touched_backends, &sets, &context)?;
     context.clusters = &clusters;
-    let (old, new) = (before.route_tables()?, now.route_tables()?);
-    let route_tables = route_table_patch::render(&rendered.route_tables, &old, &new, &context)?;
+    let route_tables = route_table_patch::render(&rendered.route_tables, old, new, &context)?;
     let files = endpoints::render(&touched_backends, &sets, &context);
     let files = files.into_iter().map(|it| (it.name.clone(), it)).collect();
     let granted = &context.subscriptions;
-    let in_files = granted.endpoints.iter().map(|&name| name.to_owned());
     Some(Rendered {
         shares: shares::render(&options.limits, &rendered.listeners, &clusters, &backends),
         route_tables,
         endpoints: merged(&rendered.endpoints, &touched, files),
-        in_files: Arc::new(in_files.collect()),
+        in_files: granted.in_files(),
         inline: granted.inline_of(&backends),
         clusters,
         ..rendered.clone()
@@ -76,8 +75,7 @@ fn concerns_nobody_else(
     let is_named = |backend: &Backend, snapshot: &EncodedSnapshot| {
         snapshot.is_in_route_tables(&backend.name) || snapshot.is_in_rest(&backend.name)
     };
-    come.len() + gone.len() <= MAX_LOOKED_FOR
-        && come.iter().chain(gone).all(|backend| backend.tls.is_none())
+    come.iter().chain(gone).all(|backend| backend.tls.is_none())
         // A virtual host that named one that came has not changed, unless it names it no more; and the other way round.
         && !gone.iter().any(|backend| is_named(backend, now))
         && !come.iter().any(|backend| is_named(backend, before))

@@ -8,7 +8,7 @@ mod route_table_patch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sesame_proto::encoded::{EncodedHost, EncodedSnapshot};
+use sesame_proto::encoded::{EncodedHost, EncodedSnapshot, EncodedTable};
 use sesame_proto::schema::{Backend, Edge, EndpointSet};
 
 use crate::budget::Subscriptions;
@@ -69,24 +69,24 @@ pub fn backends_after(
     if !rendered.problems.is_empty() {
         return None;
     }
-    let new = now.route_tables()?;
+    let (old, new) = (before.route_tables()?, now.route_tables()?);
     // The connection managers of listeners have a place for each of them.
     let mut hosts = new.iter().flat_map(|table| &table.hosts);
     if hosts.any(EncodedHost::has_external_auth) {
         return None;
     }
-    backend_patch::render(rendered, before, now, options)
-        .or_else(|| around_tables(rendered, before, now, options))
+    let (snapshots, tables) = ([before, now], [&old[..], &new[..]]);
+    backend_patch::render(rendered, snapshots, tables, options)
+        .or_else(|| around_tables(rendered, snapshots, tables, options))
 }
 
 /// Renders everything but the route tables, of which it takes over what has not changed.
 fn around_tables(
     rendered: &Rendered,
-    before: &EncodedSnapshot,
-    now: &EncodedSnapshot,
+    [before, now]: [&EncodedSnapshot; 2],
+    [old, new]: [&[EncodedTable<'_>]; 2],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    let (old, new) = (before.route_tables()?, now.route_tables()?);
     let tables = |context: &RenderContext<'_>, _: &mut RenderProblems| {
         let [gone, come] = differ(&rendered.clusters, context.clusters).ok_or(())?;
         // A virtual host that names one of them looks different, and those that have not changed are not rendered.
@@ -95,7 +95,7 @@ fn around_tables(
         {
             return Err(());
         }
-        route_table_patch::render(&rendered.route_tables, &old, &new, context)
+        route_table_patch::render(&rendered.route_tables, old, new, context)
             .map(|tables| tables.to_vec())
             .ok_or(())
     };

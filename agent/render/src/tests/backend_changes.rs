@@ -9,7 +9,7 @@ use sesame_proto::schema::{
 
 use super::parts::{forward, options, prefix, to};
 use crate::changes::backend_patch;
-use crate::{RenderOptions, backends_after, render};
+use crate::{RenderOptions, Rendered, backends_after, render};
 
 /// A backend: the number of its endpoint set, and whether routes with sessions send to it. None where it is not there.
 type AnyBackend = Option<(usize, bool)>;
@@ -107,6 +107,17 @@ fn snapshot((backends, sets): &(Vec<AnyBackend>, Vec<AnySet>)) -> Snapshot {
     snapshot
 }
 
+/// Renders what has changed by the patch of backends alone.
+fn patched(
+    rendered: &Rendered,
+    before: &EncodedSnapshot,
+    now: &EncodedSnapshot,
+    options: &RenderOptions,
+) -> Option<Rendered> {
+    let (old, new) = (before.route_tables()?, now.route_tables()?);
+    backend_patch::render(rendered, [before, now], [&old, &new], options)
+}
+
 proptest! {
     #[test]
     fn any_backends_that_come_and_go_are_rendered_as_if_all_were(
@@ -120,7 +131,7 @@ proptest! {
         let encode = |snapshot| EncodedSnapshot::new(snapshot, Vec::new());
         let (old, new) = (encode(&before), encode(&now));
         let whole = render(&now, &[], &options);
-        if let Some(patched) = backend_patch::render(&rendered, &old, &new, &options) {
+        if let Some(patched) = patched(&rendered, &old, &new, &options) {
             prop_assert_eq!(&patched, &whole);
         }
         if let Some(after) = backends_after(&rendered, &old, &new, &options) {
@@ -149,7 +160,7 @@ fn one_backend_that_comes_for_another_leaves_all_other_clusters_as_they_were() {
         };
         let rendered = render(&before, &[], &options);
         let encode = |snapshot| EncodedSnapshot::new(snapshot, Vec::new());
-        let after = backend_patch::render(&rendered, &encode(&before), &encode(&now), &options);
+        let after = patched(&rendered, &encode(&before), &encode(&now), &options);
         assert_eq!(after, Some(render(&now, &[], &options)), "{budget}");
     }
 }
@@ -169,7 +180,7 @@ fn a_backend_that_a_listener_sends_to_by_itself_does_not_come_alone() {
     let (without, with) = (version(None), version(Some((0, false))));
     for (before, now) in [(&without, &with), (&with, &without)] {
         let rendered = render(&before.snapshot(), &[], &options());
-        let after = backend_patch::render(&rendered, before, now, &options());
+        let after = patched(&rendered, before, now, &options());
         assert_eq!(after, None);
     }
 }

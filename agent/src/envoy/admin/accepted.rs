@@ -85,10 +85,8 @@ impl Admin {
 
     /// Returns the sum of counters and gauges, in whose names Envoy finds no labels.
     async fn sum(&self, names: &[&str]) -> Result<u64, AdminError> {
-        let filter = format!("^({})$", names.join("|"));
-        let path = format!("/stats/prometheus?filter={}", encode_query(&filter));
-        let body = self.get(&path).await?;
-        let samples = text(&path, &body)?.lines().filter_map(Sample::read);
+        let found = self.prometheus(&format!("^({})$", names.join("|"))).await?;
+        let samples = found.lines().filter_map(Sample::read);
         Ok(samples.map(|sample| sample.count()).sum())
     }
 }
