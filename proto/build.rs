@@ -10,6 +10,21 @@ use std::path::PathBuf;
 
 use prost::Message as _;
 
+/// Large messages that most of the many routes and backends do not have: behind a pointer, they take no room where they are absent.
+const RARE: &[&str] = &[
+    "Route.request_headers",
+    "Route.response_headers",
+    "Route.cors",
+    "Route.external_auth",
+    "Forward.rewrite",
+    "Forward.retry",
+    "Forward.session",
+    "WeightedBackend.request_headers",
+    "WeightedBackend.response_headers",
+    "WeightedBackend.rewrite",
+    "Backend.tls",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(["proto/snapshot.proto", "proto/bundle.proto"], ["proto"])?;
@@ -36,7 +51,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         )
     });
     std::fs::write(out.join("numbers.rs"), numbers.collect::<String>())?;
-    prost_build::Config::new()
+    let mut config = prost_build::Config::new();
+    for field in RARE {
+        config.boxed(field);
+    }
+    config
         .btree_map(["."])
         .type_attribute("Snapshot", "#[must_use]")
         .compile_fds(descriptors)?;

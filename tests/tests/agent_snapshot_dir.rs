@@ -307,13 +307,13 @@ async fn a_snapshot_cannot_make_a_body_the_next_request() {
             .iter_mut()
             .flat_map(|host| &mut host.routes)
     }) {
-        route.request_headers = Some(HeaderModifier {
+        route.request_headers = Some(Box::new(HeaderModifier {
             set: vec![Header {
                 name: "Content-Length".to_owned(),
                 value: "0".to_owned(),
             }],
             ..HeaderModifier::default()
-        });
+        }));
     }
     directory::write(&root.path().join("edge"), &snapshot).unwrap();
     let agent = start(root.path(), &[80]);

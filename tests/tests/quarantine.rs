@@ -223,12 +223,12 @@ impl World {
             Poison::HeaderRegex => bad.headers.push(bad_string("x-header")),
             Poison::QueryRegex => bad.query_params.push(bad_string("q")),
             Poison::CorsRegex => {
-                bad.cors = Some(Cors {
+                bad.cors = Some(Box::new(Cors {
                     allow_origins: vec![CorsOrigin {
                         kind: Some(cors_origin::Kind::Regex(BAD_ORIGIN.to_owned())),
                     }],
                     ..Cors::default()
-                });
+                }));
             }
             Poison::LongSni | Poison::TrustBundle => {
                 let backend = format!("Service/ns/{name}/80");
@@ -245,7 +245,7 @@ impl World {
                 snapshot.backends.push(Backend {
                     name: backend.clone(),
                     endpoints: "Service/ns/good/80".to_owned(),
-                    tls: Some(BackendTls {
+                    tls: Some(Box::new(BackendTls {
                         sni: "x".repeat(if is_bundle { 1 } else { 300 }),
                         trust_bundle: if is_bundle {
                             bundle.clone()
@@ -254,7 +254,7 @@ impl World {
                         },
                         dns_names: vec!["x".to_owned()],
                         ..BackendTls::default()
-                    }),
+                    })),
                     ..Backend::default()
                 });
                 bad.action = Some(forward(&backend));
@@ -281,13 +281,13 @@ impl World {
                 snapshot.backends.push(Backend {
                     name: backend.clone(),
                     endpoints: "Service/ns/good/80".to_owned(),
-                    tls: Some(BackendTls {
+                    tls: Some(Box::new(BackendTls {
                         sni: "x".to_owned(),
                         trust_bundle: format!("ConfigMap/ns/{name}"),
                         dns_names: vec!["x".to_owned()],
                         client_key: pair.name.clone(),
                         ..BackendTls::default()
-                    }),
+                    })),
                     ..Backend::default()
                 });
                 bad.action = Some(forward(&backend));

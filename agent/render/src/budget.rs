@@ -166,7 +166,7 @@ fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<I
         keys.iter()
             .chain([session_ticket_keys, client_trust_bundle])
     });
-    let of_backends = backends.iter().filter_map(|backend| backend.tls.as_ref());
+    let of_backends = backends.iter().filter_map(|backend| backend.tls.as_deref());
     let of_backends = of_backends.flat_map(|tls| {
         let BackendTls {
             trust_bundle,

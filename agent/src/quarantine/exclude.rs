@@ -80,7 +80,7 @@ impl<'a> Gone<'a> {
             dns_suffixes: _,
             uri_prefixes: _,
             mesh: _,
-        }) = tls
+        }) = tls.as_deref()
         {
             causes.push(Piece::TrustBundle(trust_bundle.clone()));
         }

@@ -142,11 +142,11 @@ impl ProbeBuilder {
         self.snapshot.trust_bundles.push(bundle.clone());
         self.snapshot.backends.push(Backend {
             name: format!("alone/{}", bundle.name),
-            tls: Some(BackendTls {
+            tls: Some(Box::new(BackendTls {
                 trust_bundle: bundle.name.clone(),
                 dns_names: vec!["alone.invalid".to_owned()],
                 ..BackendTls::default()
-            }),
+            })),
             ..Backend::default()
         });
     }

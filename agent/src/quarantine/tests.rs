@@ -363,10 +363,10 @@ fn a_route_with_sessions_is_judged_with_the_clusters_that_it_names() {
     snapshot.backends[0].session_key = b"key".to_vec();
     let route = &mut snapshot.route_tables[0].virtual_hosts[0].routes[0];
     if let Some(Action::Forward(forward)) = &mut route.action {
-        forward.session = Some(SessionPersistence {
+        forward.session = Some(Box::new(SessionPersistence {
             kind: Some(session_persistence::Kind::Cookie("session".to_owned())),
             ..SessionPersistence::default()
-        });
+        }));
     }
     let probe = isolate(&Pieces::new(&snapshot), &[route_piece(0)], Depth::All);
     let judged: Vec<(&str, &[u8])> = probe

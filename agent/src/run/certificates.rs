@@ -275,7 +275,7 @@ fn uses(snapshot: &Snapshot) -> BTreeMap<&str, Vec<String>> {
             trust_bundle,
             client_key,
             ..
-        }) = tls
+        }) = tls.as_deref()
         else {
             continue;
         };
@@ -322,10 +322,10 @@ mod tests {
             }],
             backends: vec![Backend {
                 name: "Service/ns/a/443".to_owned(),
-                tls: Some(BackendTls {
+                tls: Some(Box::new(BackendTls {
                     trust_bundle: bundle.clone(),
                     ..BackendTls::default()
-                }),
+                })),
                 ..Backend::default()
             }],
             trust_bundles: vec![TrustBundle {

@@ -31,7 +31,7 @@ pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
                 rewrite: None,
                 ..backend.clone()
             }],
-            rewrite: merged(forward.rewrite.as_ref(), backend.rewrite.as_ref()),
+            rewrite: merged(forward.rewrite.as_deref(), backend.rewrite.as_deref()).map(Box::new),
             ..forward.clone()
         };
         (RequestPart(below), forward)
@@ -69,9 +69,11 @@ mod tests {
         WeightedBackend {
             backend: name.to_owned(),
             weight,
-            rewrite: host.map(|host| UrlRewrite {
-                host: host.to_owned(),
-                path: None,
+            rewrite: host.map(|host| {
+                Box::new(UrlRewrite {
+                    host: host.to_owned(),
+                    path: None,
+                })
             }),
             ..WeightedBackend::default()
         }
@@ -81,10 +83,10 @@ mod tests {
     fn each_backend_gets_its_share_of_the_requests_and_its_rewrite() {
         let forward = |backends| Forward {
             backends,
-            rewrite: Some(UrlRewrite {
+            rewrite: Some(Box::new(UrlRewrite {
                 host: "rule.test".to_owned(),
                 path: None,
-            }),
+            })),
             ..Forward::default()
         };
         let plain = forward(vec![backend("a", 1, None), backend("b", 0, Some("b.test"))]);

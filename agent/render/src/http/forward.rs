@@ -61,7 +61,7 @@ fn render(
     let mut action = RouteAction {
         // Always said: where nothing is, Envoy takes 15 s.
         timeout: wrappers::milliseconds(*request_timeout_ms),
-        retry_policy: retries::render(retry.as_ref(), *backend_timeout_ms, session.is_some()),
+        retry_policy: retries::render(retry.as_deref(), *backend_timeout_ms, session.is_some()),
         request_mirror_policies: mirrors::render(&route.name, mirrors, context, problems),
         ..Default::default()
     };
@@ -156,12 +156,12 @@ fn rewrite_into(
 }
 
 fn changes_headers(backend: &WeightedBackend) -> bool {
-    changes_request(backend) || changes(backend.response_headers.as_ref())
+    changes_request(backend) || changes(backend.response_headers.as_deref())
 }
 
 /// Returns true for a backend that changes the headers of its requests.
 pub(super) fn changes_request(backend: &WeightedBackend) -> bool {
-    changes(backend.request_headers.as_ref())
+    changes(backend.request_headers.as_deref())
 }
 
 fn changes(modifier: Option<&HeaderModifier>) -> bool {
@@ -185,8 +185,12 @@ fn weighted(
         // It has an action of its own.
         rewrite: _,
     } = share.backend;
-    let request = rule_request.then(&headers::changes(name, request_headers.as_ref(), problems));
-    let response = headers::changes(name, response_headers.as_ref(), problems);
+    let request = rule_request.then(&headers::changes(
+        name,
+        request_headers.as_deref(),
+        problems,
+    ));
+    let response = headers::changes(name, response_headers.as_deref(), problems);
     ClusterWeight {
         name: cluster,
         weight: wrappers::uint32(share.weight),

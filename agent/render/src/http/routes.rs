@@ -53,8 +53,8 @@ pub(crate) fn render(
     let Some(route_match) = problems.value(name, route_match, consequence) else {
         return Vec::new();
     };
-    let mut request = headers::changes(name, request_headers.as_ref(), problems);
-    let response = headers::changes(name, response_headers.as_ref(), problems);
+    let mut request = headers::changes(name, request_headers.as_deref(), problems);
+    let response = headers::changes(name, response_headers.as_deref(), problems);
     let mut filters = BTreeMap::new();
     if let Some(cors) = cors {
         filters.insert(cors::FILTER, cors::render(name, cors, problems));
@@ -119,7 +119,7 @@ impl RouteFrame<'_> {
         match &route.action {
             Some(Action::Forward(forward)) => {
                 let actions = forward::render_all(route, forward, rule_request, context, problems)?;
-                let session = forward.session.as_ref();
+                let session = forward.session.as_deref();
                 let session = session.map(sessions::render).transpose()?;
                 let parts = actions.into_iter().map(|(RequestPart(below), action)| {
                     let mut rendered = self.with_session(action, session.as_ref());

@@ -82,17 +82,17 @@ pub(super) fn every_route() -> Vec<Route> {
                 },
             ],
             action: Some(Action::Forward(forward(&[to(WEB, 1)]))),
-            request_headers: modifier("100%"),
-            response_headers: modifier(""),
-            cors: Some(cors(true)),
+            request_headers: modifier("100%").map(Box::new),
+            response_headers: modifier("").map(Box::new),
+            cors: Some(Box::new(cors(true))),
             grpc: false,
-            external_auth: Some(ExternalAuth {
+            external_auth: Some(Box::new(ExternalAuth {
                 backend: API.into(),
                 protocol: Some(external_auth::Protocol::Grpc(ExternalAuthGrpc {
                     request_headers: vec!["x-header-1".into()],
                 })),
                 max_body_bytes: 1024,
-            }),
+            })),
         },
         Route {
             path: Some(PathMatch {
@@ -105,8 +105,8 @@ pub(super) fn every_route() -> Vec<Route> {
             )
         },
         Route {
-            cors: Some(cors(false)),
-            external_auth: Some(ExternalAuth {
+            cors: Some(Box::new(cors(false))),
+            external_auth: Some(Box::new(ExternalAuth {
                 backend: WEB.into(),
                 protocol: Some(external_auth::Protocol::Http(ExternalAuthHttp {
                     path_prefix: "/check".into(),
@@ -114,25 +114,25 @@ pub(super) fn every_route() -> Vec<Route> {
                     response_headers: vec!["x-user".into()],
                 })),
                 max_body_bytes: 0,
-            }),
+            })),
             ..route(
                 "weights",
                 "/weights",
                 Action::Forward(Forward {
                     backends: vec![
                         WeightedBackend {
-                            request_headers: modifier("web"),
-                            response_headers: modifier("web"),
+                            request_headers: modifier("web").map(Box::new),
+                            response_headers: modifier("web").map(Box::new),
                             ..to(WEB, 3)
                         },
                         to(API, u32::MAX),
                         to("", 2),
                         to(WEB, 0),
                     ],
-                    rewrite: Some(UrlRewrite {
+                    rewrite: Some(Box::new(UrlRewrite {
                         host: "other.example.com".into(),
                         path: path(path_modifier::Kind::Prefix("/".into())),
-                    }),
+                    })),
                     mirrors: vec![
                         Mirror {
                             backend: WEB.into(),
@@ -148,17 +148,17 @@ pub(super) fn every_route() -> Vec<Route> {
                     request_timeout_ms: 600_500,
                     request_timeout_disabled: false,
                     backend_timeout_ms: 250,
-                    retry: Some(Retry {
+                    retry: Some(Box::new(Retry {
                         statuses: vec![500, 503],
                         attempts: 3,
                         backoff_ms: 25,
                         unprocessed_only: true,
-                    }),
-                    session: Some(SessionPersistence {
+                    })),
+                    session: Some(Box::new(SessionPersistence {
                         kind: Some(session_persistence::Kind::Cookie("session".into())),
                         cookie_max_age_seconds: 60,
                         cookie_path: "/shop".into(),
-                    }),
+                    })),
                 }),
             )
         },
@@ -166,14 +166,14 @@ pub(super) fn every_route() -> Vec<Route> {
             "full",
             "/full",
             Action::Forward(Forward {
-                rewrite: Some(UrlRewrite {
+                rewrite: Some(Box::new(UrlRewrite {
                     host: String::new(),
                     path: path(path_modifier::Kind::Full("/one".into())),
-                }),
-                session: Some(SessionPersistence {
+                })),
+                session: Some(Box::new(SessionPersistence {
                     kind: Some(session_persistence::Kind::Header("x-session".into())),
                     ..Default::default()
-                }),
+                })),
                 ..forward(&[to(WEB, 1)])
             }),
         ),

@@ -175,7 +175,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         ],
         backends: vec![
             Backend {
-                tls: Some(BackendTls {
+                tls: Some(Box::new(BackendTls {
                     sni: "api.internal".into(),
                     trust_bundle: bundle.into(),
                     dns_names: vec!["api.internal".into()],
@@ -184,15 +184,15 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                     dns_suffixes: vec![".internal".into()],
                     uri_prefixes: vec!["spiffe://cluster.local/ns/api/".into()],
                     mesh: false,
-                }),
+                })),
                 ..backend(API, "Service/ns/api/80", AppProtocol::Http2)
             },
             Backend {
-                tls: Some(BackendTls {
+                tls: Some(Box::new(BackendTls {
                     sni: "public.example.org".into(),
                     dns_names: vec!["public.example.org".into()],
                     ..Default::default()
-                }),
+                })),
                 ..backend(
                     "Service/ns/public/443/aa",
                     "Service/ns/api/80",

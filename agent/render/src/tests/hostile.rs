@@ -82,8 +82,8 @@ fn weighted(names: Vec<String>) -> impl Strategy<Value = WeightedBackend> {
             rewrite: None,
             backend,
             weight,
-            request_headers: headers.clone(),
-            response_headers: headers,
+            request_headers: headers.clone().map(Box::new),
+            response_headers: headers.map(Box::new),
         })
 }
 
@@ -109,10 +109,10 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                 let (name, cookie, cookie_max_age_seconds) = session;
                 Forward {
                     backends,
-                    rewrite: Some(UrlRewrite {
+                    rewrite: Some(Box::new(UrlRewrite {
                         host: host.clone(),
                         path,
-                    }),
+                    })),
                     mirrors: vec![Mirror {
                         backend,
                         numerator,
@@ -121,13 +121,13 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                     request_timeout_ms,
                     request_timeout_disabled: cookie,
                     backend_timeout_ms,
-                    retry: Some(Retry {
+                    retry: Some(Box::new(Retry {
                         statuses,
                         attempts,
                         backoff_ms,
                         unprocessed_only: cookie,
-                    }),
-                    session: Some(SessionPersistence {
+                    })),
+                    session: Some(Box::new(SessionPersistence {
                         kind: Some(if cookie {
                             session_persistence::Kind::Cookie(name)
                         } else {
@@ -135,7 +135,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                         }),
                         cookie_max_age_seconds,
                         cookie_path: host.clone(),
-                    }),
+                    })),
                 }
             },
         )
@@ -224,16 +224,16 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
         .prop_map(
             |(name, path, method, (header, query), action, headers, cors, grpc, external_auth)| {
                 Route {
-                    external_auth,
+                    external_auth: external_auth.map(Box::new),
                     name,
                     path: path.map(|kind| PathMatch { kind: Some(kind) }),
                     method,
                     headers: vec![header],
                     query_params: vec![query],
                     action,
-                    request_headers: headers.clone(),
-                    response_headers: headers,
-                    cors,
+                    request_headers: headers.clone().map(Box::new),
+                    response_headers: headers.map(Box::new),
+                    cors: cors.map(Box::new),
                     grpc,
                 }
             },

@@ -22,14 +22,14 @@ fn what_is_wrong_is_left_out_alone() {
     };
     snapshot
         .backends
-        .push(backend("unverified", BackendTls::default()));
+        .push(backend("unverified", Box::default()));
     snapshot.backends.push(backend(
         "bundleless",
-        BackendTls {
+        Box::new(BackendTls {
             trust_bundle: "ConfigMap/ns/none".into(),
             dns_names: vec!["a".into()],
             ..Default::default()
-        },
+        }),
     ));
     let broken_header = HeaderModifier {
         set: vec![
@@ -50,7 +50,7 @@ fn what_is_wrong_is_left_out_alone() {
                 Action::Forward(forward(&[to("unverified", 1)])),
             ),
             Route {
-                request_headers: Some(broken_header),
+                request_headers: Some(Box::new(broken_header)),
                 ..route("headers", "/h", Action::Forward(forward(&[to(WEB, 1)])))
             },
             route(

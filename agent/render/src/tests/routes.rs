@@ -81,7 +81,7 @@ fn a_redirect_does_not_keep_the_port_that_a_client_named() {
 fn a_route_with_cors_and_a_method_matches_its_preflight() {
     let cors = Route {
         method: "PUT".into(),
-        cors: Some(Cors::default()),
+        cors: Some(Box::new(Cors::default())),
         ..route("cors", "/a", Action::Forward(forward(&[to(WEB, 1)])))
     };
     let routes = printed_routes(&[cors]);
@@ -124,7 +124,7 @@ fn where_the_proxy_answers_by_itself_the_headers_of_cors_are_the_routes() {
     // A redirect of all hosts is two routes: with and without a port in Host.
     for (action, expected) in [(redirect, 5), (answer, 3)] {
         let routes = printed_routes(&[Route {
-            cors: Some(cors.clone()),
+            cors: Some(Box::new(cors.clone())),
             ..route("cors", "/a", action)
         }]);
         assert_eq!(routes.len(), expected);

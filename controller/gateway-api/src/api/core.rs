@@ -1,6 +1,6 @@
 //! The core kinds that resolution reads: Service, `EndpointSlice`, Secret, `ConfigMap`, Namespace.
 //!
-//! Only the fields that are read are kept, because a cluster has many of these objects. Secret values never print.
+//! Only the fields that are read are kept, and in the least room, because a cluster has many of these objects. Secret values never print.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,11 +18,11 @@ pub type Service = Object<ServiceSpec>;
 pub struct ServiceSpec {
     /// `ClusterIP` when empty.
     #[serde(rename = "type")]
-    pub type_: String,
+    pub type_: Box<str>,
     /// For `type: ExternalName`.
-    pub external_name: String,
+    pub external_name: Box<str>,
     /// The ports.
-    pub ports: Vec<ServicePort>,
+    pub ports: Box<[ServicePort]>,
 }
 
 /// `ServicePort`.
@@ -30,13 +30,13 @@ pub struct ServiceSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct ServicePort {
     /// Names the port in `EndpointSlices`; may be empty when there is only one.
-    pub name: String,
+    pub name: Box<str>,
     /// The Service's port.
     pub port: i32,
     /// TCP when empty.
-    pub protocol: String,
+    pub protocol: Box<str>,
     /// The protocol on the port, for instance `kubernetes.io/h2c`.
-    pub app_protocol: Option<String>,
+    pub app_protocol: Option<Box<str>>,
 }
 
 /// `EndpointSlice` v1.
@@ -46,11 +46,11 @@ pub struct EndpointSlice {
     /// The label `kubernetes.io/service-name` names the Service.
     pub metadata: Metadata,
     /// IPv4, IPv6 or FQDN.
-    pub address_type: String,
+    pub address_type: Box<str>,
     /// The endpoints.
-    pub endpoints: Vec<SliceEndpoint>,
+    pub endpoints: Box<[SliceEndpoint]>,
     /// The ports, by name.
-    pub ports: Vec<SlicePort>,
+    pub ports: Box<[SlicePort]>,
 }
 
 impl EndpointSlice {
@@ -67,10 +67,17 @@ impl EndpointSlice {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SliceEndpoint {
-    /// Addresses of one endpoint; consumers use the first.
-    pub addresses: Vec<String>,
+    /// The first of its addresses, which is the one that consumers use.
+    #[serde(rename = "addresses", deserialize_with = "first")]
+    pub address: Option<Box<str>>,
     /// Its conditions.
     pub conditions: EndpointConditions,
+}
+
+/// Reads a list of addresses and keeps the first.
+fn first<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>, D::Error> {
+    let addresses = Vec::<Box<str>>::deserialize(deserializer)?;
+    Ok(addresses.into_iter().next())
 }
 
 /// `EndpointConditions`; an absent `ready` counts as true.
@@ -90,11 +97,11 @@ pub struct EndpointConditions {
 #[serde(default, rename_all = "camelCase")]
 pub struct SlicePort {
     /// The Service port's name.
-    pub name: Option<String>,
+    pub name: Option<Box<str>>,
     /// The endpoint's port.
     pub port: Option<i32>,
     /// TCP when absent.
-    pub protocol: Option<String>,
+    pub protocol: Option<Box<str>>,
 }
 
 /// `Secret` v1.

@@ -6,7 +6,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Labels, UnknownFields};
 
@@ -22,13 +22,14 @@ pub struct Metadata {
     /// `metadata.namespace`; empty for cluster-scoped objects.
     pub namespace: String,
     /// `metadata.uid`, when a cluster gave one.
-    pub uid: String,
+    pub uid: Box<str>,
     /// `metadata.generation`; 0 where no cluster counts it.
     pub generation: i64,
     /// `metadata.creationTimestamp`.
     pub creation_timestamp: Option<Timestamp>,
-    /// `metadata.deletionTimestamp`.
-    pub deletion_timestamp: Option<Timestamp>,
+    /// True if `metadata.deletionTimestamp` is set.
+    #[serde(rename = "deletionTimestamp", deserialize_with = "is_there")]
+    pub is_deleted: bool,
     /// `metadata.labels`.
     pub labels: Labels,
     /// The fields of an object of the Gateway API that this version does not know.
@@ -37,6 +38,10 @@ pub struct Metadata {
     /// The entries of `metadata.annotations` whose names begin with `projectsesame.io/`.
     #[serde(deserialize_with = "super::labels::own_annotations")]
     pub annotations: Labels,
+}
+
+fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Option::<Timestamp>::deserialize(deserializer).map(|time| time.is_some())
 }
 
 impl Metadata {

@@ -22,7 +22,7 @@ pub struct RouteSpec<R> {
     /// The Gateways and ListenerSets that the route attaches to.
     pub parent_refs: Vec<ParentRef>,
     /// Experimental: attach to default Gateways.
-    pub use_default_gateways: Option<String>,
+    pub use_default_gateways: Option<Box<str>>,
     /// Hostnames; none for `TCPRoute` and `UDPRoute`.
     pub hostnames: Vec<String>,
     /// The rules. An `HTTPRoute` without any gets one that matches every path, by CRD default.
@@ -35,18 +35,18 @@ pub struct RouteSpec<R> {
 pub struct ParentRef {
     /// The Gateway API group when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
+    pub group: Option<Box<str>>,
     /// Gateway when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
+    pub kind: Option<Box<str>>,
     /// The route's namespace when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
+    pub namespace: Option<Box<str>>,
     /// The name.
     pub name: String,
     /// One listener by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub section_name: Option<String>,
+    pub section_name: Option<Box<str>>,
     /// The listeners of one port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
@@ -57,7 +57,7 @@ pub struct ParentRef {
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpRule {
     /// The rule's name.
-    pub name: Option<String>,
+    pub name: Option<Box<str>>,
     /// Any of these; every request when empty.
     pub matches: Vec<HttpMatch>,
     /// Filters.
@@ -77,7 +77,7 @@ pub struct HttpRule {
 #[serde(default, rename_all = "camelCase")]
 pub struct GrpcRule {
     /// The rule's name.
-    pub name: Option<String>,
+    pub name: Option<Box<str>>,
     /// Any of these; every request when empty.
     pub matches: Vec<GrpcMatch>,
     /// Filters.
@@ -93,7 +93,7 @@ pub struct GrpcRule {
 #[serde(default, rename_all = "camelCase")]
 pub struct L4Rule {
     /// The rule's name.
-    pub name: Option<String>,
+    pub name: Option<Box<str>>,
     /// Backends.
     pub backend_refs: Vec<BackendRef>,
 }
@@ -109,7 +109,7 @@ pub struct HttpMatch {
     /// Query parameters; all must match.
     pub query_params: Vec<StringMatch>,
     /// The method.
-    pub method: Option<String>,
+    pub method: Option<Box<str>>,
 }
 
 /// `HTTPPathMatch`.
@@ -120,7 +120,7 @@ pub struct PathMatch {
     #[serde(rename = "type")]
     pub type_: Option<PathMatchType>,
     /// `/` when absent.
-    pub value: Option<String>,
+    pub value: Option<Box<str>>,
 }
 
 /// `HTTPHeaderMatch`, `HTTPQueryParamMatch` and `GRPCHeaderMatch`.
@@ -154,9 +154,9 @@ pub struct GrpcMethodMatch {
     #[serde(rename = "type")]
     pub type_: Option<StringMatchType>,
     /// The service; every one when absent.
-    pub service: Option<String>,
+    pub service: Option<Box<str>>,
     /// The method; every one when absent.
-    pub method: Option<String>,
+    pub method: Option<Box<str>>,
 }
 
 /// `BackendRef`, `HTTPBackendRef`, `GRPCBackendRef`, and, without weight and filters,
@@ -165,13 +165,13 @@ pub struct GrpcMethodMatch {
 #[serde(rename_all = "camelCase")]
 pub struct BackendRef {
     /// The core group when absent.
-    pub group: Option<String>,
+    pub group: Option<Box<str>>,
     /// Service when absent.
-    pub kind: Option<String>,
+    pub kind: Option<Box<str>>,
     /// The name.
     pub name: String,
     /// The route's namespace when absent.
-    pub namespace: Option<String>,
+    pub namespace: Option<Box<str>>,
     /// The port of the Service; required for Services.
     pub port: Option<i32>,
     /// 1 when absent.
@@ -186,9 +186,9 @@ pub struct BackendRef {
 #[serde(default, rename_all = "camelCase")]
 pub struct Timeouts {
     /// For the whole request with its retries.
-    pub request: Option<String>,
+    pub request: Option<Box<str>>,
     /// For one try.
-    pub backend_request: Option<String>,
+    pub backend_request: Option<Box<str>>,
 }
 
 /// `HTTPRouteRetry`.
@@ -200,7 +200,7 @@ pub struct Retry {
     /// Retries, not tries.
     pub attempts: Option<i32>,
     /// The minimum pause.
-    pub backoff: Option<String>,
+    pub backoff: Option<Box<str>>,
 }
 
 /// `SessionPersistence`.
@@ -208,12 +208,12 @@ pub struct Retry {
 #[serde(default, rename_all = "camelCase")]
 pub struct SessionPersistence {
     /// The cookie's or header's name. Until 1.6.
-    pub session_name: Option<String>,
+    pub session_name: Option<Box<str>>,
     /// The longest time that a session lives.
-    pub absolute_timeout: Option<String>,
+    pub absolute_timeout: Option<Box<str>>,
     /// Cookie or Header.
     #[serde(rename = "type")]
-    pub type_: Option<String>,
+    pub type_: Option<Box<str>>,
     /// Cookie details. Until 1.6.
     pub cookie_config: Option<CookieConfig>,
     /// For Cookie. Since 1.7.
@@ -227,11 +227,11 @@ pub struct SessionPersistence {
 #[serde(default, rename_all = "camelCase")]
 pub struct SessionCookie {
     /// The name; one of the rule's own when absent.
-    pub name: Option<String>,
+    pub name: Option<Box<str>>,
     /// The path that browsers send it for; `/` when absent.
-    pub path: Option<String>,
+    pub path: Option<Box<str>>,
     /// Session or Permanent.
-    pub lifetime_type: Option<String>,
+    pub lifetime_type: Option<Box<str>>,
 }
 
 /// `SessionHeaderConfig`.
@@ -247,5 +247,5 @@ pub struct SessionHeader {
 #[serde(default, rename_all = "camelCase")]
 pub struct CookieConfig {
     /// Session or Permanent.
-    pub lifetime_type: Option<String>,
+    pub lifetime_type: Option<Box<str>>,
 }

@@ -144,7 +144,7 @@ fn forward(
     if backends.iter().all(|it| it.refused.is_some()) {
         return Ok(request.answered(status, "none of the rule's backends is valid".to_owned()));
     }
-    let UrlRewrite { host, path } = rewrite.clone().unwrap_or_default();
+    let UrlRewrite { host, path } = rewrite.as_deref().cloned().unwrap_or_default();
     let path = match &path {
         Some(to) => location::replaced(route.path.as_ref(), to, request, false)?,
         None => request.path_and_query(),
@@ -160,7 +160,7 @@ fn forward(
         path,
         request_timeout_ms: limit(*request_timeout_ms),
         backend_timeout_ms: limit(*backend_timeout_ms),
-        retries: retries(retry.as_ref(), session.is_some()),
+        retries: retries(retry.as_deref(), session.is_some()),
     })
 }
 

@@ -64,9 +64,9 @@ fn explained_backend(
         rewrite,
     } = weighted;
     let changes = [
-        request_changes(request_headers.as_ref(), None),
-        rewrite.as_ref().and_then(rewritten),
-        response_changes(response_headers.as_ref()),
+        request_changes(request_headers.as_deref(), None),
+        rewrite.as_deref().and_then(rewritten),
+        response_changes(response_headers.as_deref()),
     ];
     let explained = ExplainedBackend {
         backend: Some(name.clone()).filter(|name| !name.is_empty()),
@@ -84,7 +84,7 @@ fn explained_backend(
         },
         Ok(backend) => ExplainedBackend {
             protocol: Some(protocol(backend.protocol()).to_owned()),
-            tls: backend.tls.as_ref().map(explained_tls),
+            tls: backend.tls.as_deref().map(explained_tls),
             endpoints: endpoints(snapshot, &backend.endpoints),
             ..explained
         },

@@ -22,7 +22,7 @@ pub(super) fn of(
     if let Some(cors) = &route.cors {
         filters.push(filter("CORS", cors_effect(cors, request, expressions)));
     }
-    filters.extend(route.external_auth.as_ref().map(authorized));
+    filters.extend(route.external_auth.as_deref().map(authorized));
     let forward = match &route.action {
         Some(Action::Forward(forward)) => Some(forward),
         _ => None,
@@ -31,7 +31,7 @@ pub(super) fn of(
         filters.push(filter("SessionPersistence", session_effect(session)));
     }
     filters.extend(request_changes(
-        route.request_headers.as_ref(),
+        route.request_headers.as_deref(),
         Some(request),
     ));
     if let Some(forward) = forward {
@@ -45,7 +45,7 @@ pub(super) fn of(
         let effect = "the client is sent elsewhere, and no backend sees the request";
         filters.push(filter("RequestRedirect", effect.to_owned()));
     }
-    filters.extend(response_changes(route.response_headers.as_ref()));
+    filters.extend(response_changes(route.response_headers.as_deref()));
     filters
 }
 

@@ -236,12 +236,12 @@ fn a_rewrite_changes_the_path_that_backends_get() {
     ] {
         let mut route = route("r", prefix(from));
         if let Some(Action::Forward(forward)) = &mut route.action {
-            forward.rewrite = Some(UrlRewrite {
+            forward.rewrite = Some(Box::new(UrlRewrite {
                 host: "h.test".to_owned(),
                 path: Some(PathModifier {
                     kind: Some(path_modifier::Kind::Prefix(to.to_owned())),
                 }),
-            });
+            }));
         }
         let snapshot = snapshot(vec![("*", vec![route])]);
         let explanation = ask(&snapshot, "GET", &format!("http://a.test{path}"), &[]);
@@ -256,12 +256,12 @@ fn a_rewrite_changes_the_path_that_backends_get() {
 fn preflights_go_to_the_route_of_the_request_that_they_are_for() {
     let mut only_put = route("put", prefix("/"));
     only_put.method = "PUT".to_owned();
-    only_put.cors = Some(Cors {
+    only_put.cors = Some(Box::new(Cors {
         allow_origins: vec![CorsOrigin {
             kind: Some(cors_origin::Kind::Exact("https://o.test".to_owned())),
         }],
         ..Cors::default()
-    });
+    }));
     let snapshot = snapshot(vec![("*", vec![only_put])]);
     let asked = |method: &str, origin: &str| {
         let headers = [&*format!("access-control-request-method: {method}"), origin];

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_parent_that_is_a_listener_set_is_told_what_its_gateway_refuses() {
         let mut status = status(&["set"]);
-        status.parents[0].parent_ref.kind = Some("ListenerSet".to_owned());
+        status.parents[0].parent_ref.kind = Some("ListenerSet".into());
         status.parents[0].through = Some(NamespacedName::new("other", "gateway"));
         let refused = RefusedRules {
             rules: [(0, "bad regex".to_owned())].into(),

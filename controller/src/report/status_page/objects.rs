@@ -241,11 +241,11 @@ fn reference(reference: &ParentRef) -> String {
     } = reference;
     let port = port.map(|port| port.to_string());
     let parts = [
-        namespace.as_ref(),
-        Some(name),
-        section_name.as_ref(),
-        port.as_ref(),
+        namespace.as_deref(),
+        Some(name.as_str()),
+        section_name.as_deref(),
+        port.as_deref(),
     ];
-    let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+    let parts: Vec<&str> = parts.into_iter().flatten().collect();
     parts.join("/")
 }

@@ -58,7 +58,7 @@ pub(super) fn backend(
         name: String::new(),
         endpoints: endpoints::set_name(key, number, traffic.transport()),
         protocol: protocol.into(),
-        tls: tls.cloned(),
+        tls: tls.cloned().map(Box::new),
         session_key: Vec::new(),
     };
     backend.name = if Some(protocol) == http && tls.is_none() {
@@ -100,7 +100,7 @@ pub(crate) fn reached_by(
             None => return reached,
         },
         (None, MeshTransport::Mesh(tls)) if backend.protocol() != AppProtocol::UdpDatagrams => {
-            reached.tls = Some(tls.clone());
+            reached.tls = Some(Box::new(tls.clone()));
         }
         // There is no TLS for datagrams. Without endpoints nothing is sent at all.
         (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),

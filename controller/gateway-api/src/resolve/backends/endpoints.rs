@@ -120,7 +120,7 @@ fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
             port,
             protocol,
         } = slice_port;
-        let same_name = name.as_deref().unwrap_or_default() == service_port.name;
+        let same_name = name.as_deref().unwrap_or_default() == &*service_port.name;
         let protocol = protocol.as_deref().unwrap_or_default();
         let same_protocol = transport_of(protocol) == transport_of(&service_port.protocol);
         (same_name && same_protocol).then_some(*port)?
@@ -160,7 +160,7 @@ fn read(
         let message = format!("ports: {number} is out of range; expected 1 to 65535");
         return problems.add(object(), message);
     };
-    if !matches!(address_type.as_str(), "IPv4" | "IPv6") {
+    if !matches!(&**address_type, "IPv4" | "IPv6") {
         let message =
             format!("addressType {address_type:?} is not supported; expected IPv4 or IPv6");
         return problems.add(object(), message);
@@ -168,7 +168,7 @@ fn read(
     let mut refused: Vec<(&str, String)> = Vec::new();
     for endpoint in endpoints {
         let SliceEndpoint {
-            addresses: all,
+            address,
             conditions,
         } = endpoint;
         let EndpointConditions {
@@ -183,8 +183,7 @@ fn read(
         } else {
             continue;
         };
-        // Consumers use the first address only.
-        let Some(text) = all.first() else {
+        let Some(text) = address.as_deref() else {
             continue;
         };
         match usable(text, options) {

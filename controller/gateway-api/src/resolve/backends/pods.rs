@@ -49,7 +49,7 @@ impl<'w> Pods<'w> {
                 continue;
             }
             match usable(address, cx.options) {
-                Ok(address) if metadata.deletion_timestamp.is_none() => ready.push(address),
+                Ok(address) if !metadata.is_deleted => ready.push(address),
                 Ok(address) => terminating.push(address),
                 Err(why) => {
                     let message = format!(

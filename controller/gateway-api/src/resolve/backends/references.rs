@@ -51,7 +51,7 @@ pub(super) fn service_port<'w>(
         external_name: _,
         ports,
     } = &service.spec;
-    if type_ == "ExternalName" {
+    if **type_ == *"ExternalName" {
         return Err(unsupported(format!(
             "Service {key} has type ExternalName, which is not supported; use a Service with EndpointSlices"
         )));

@@ -224,7 +224,7 @@ impl CheckedXBackend<'_> {
             name: String::new(),
             endpoints: plain.clone(),
             protocol: spoken.into(),
-            tls,
+            tls: tls.map(Box::new),
             session_key: Vec::new(),
         };
         backend.name = if is_plain {

@@ -27,8 +27,8 @@ pub(crate) fn statuses(
         let status = statuses.entry(metadata.key()).or_default();
         status.ancestors.push(PolicyAncestorStatus {
             ancestor_ref: ParentRef {
-                group: Some(EXPERIMENTAL_GATEWAY_GROUP.to_owned()),
-                kind: Some(Kind::XMesh.as_str().to_owned()),
+                group: Some(EXPERIMENTAL_GATEWAY_GROUP.into()),
+                kind: Some(Kind::XMesh.as_str().into()),
                 name: said.mesh.to_owned(),
                 ..ParentRef::default()
             },

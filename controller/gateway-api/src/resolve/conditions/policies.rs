@@ -79,9 +79,9 @@ pub(super) fn ancestor(
     let NamespacedName { namespace, name } = gateway.clone();
     PolicyAncestorStatus {
         ancestor_ref: ParentRef {
-            group: Some(GATEWAY_GROUP.to_owned()),
-            kind: Some(Kind::Gateway.as_str().to_owned()),
-            namespace: Some(namespace),
+            group: Some(GATEWAY_GROUP.into()),
+            kind: Some(Kind::Gateway.as_str().into()),
+            namespace: Some(namespace.into()),
             name,
             ..ParentRef::default()
         },

@@ -94,7 +94,7 @@ impl OcgBundle {
         let key = policy.spec.ocg.trust_bundle.bundle_key.as_deref();
         Self {
             policy: policy.metadata.name.clone(),
-            uid: policy.metadata.uid.clone(),
+            uid: policy.metadata.uid.to_string(),
             key: key.unwrap_or(BUNDLE_KEY).to_owned(),
             pem: None,
             is_written: false,

@@ -74,9 +74,9 @@ impl<'w> RuleContext<'_, 'w, '_> {
             shares.backends.push(schema::WeightedBackend {
                 backend,
                 weight: *weight,
-                request_headers,
-                response_headers,
-                rewrite,
+                request_headers: request_headers.map(Box::new),
+                response_headers: response_headers.map(Box::new),
+                rewrite: rewrite.map(Box::new),
             });
         }
         shares

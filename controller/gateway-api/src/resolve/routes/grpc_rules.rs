@@ -244,8 +244,8 @@ mod tests {
     ) -> Result<PathKind, String> {
         let spec = GrpcMethodMatch {
             type_,
-            service: Some(service.to_owned()),
-            method: Some(method.to_owned()),
+            service: Some(service.into()),
+            method: Some(method.into()),
         };
         read_method(&spec, &mut Regexes::default()).map(|(path, _)| path)
     }

@@ -182,8 +182,8 @@ mod tests {
     fn timeouts() {
         let read = |request: Option<&str>, backend: Option<&str>| {
             read_timeouts(Some(&Timeouts {
-                request: request.map(str::to_owned),
-                backend_request: backend.map(str::to_owned),
+                request: request.map(Into::into),
+                backend_request: backend.map(Into::into),
             }))
         };
         let timeouts = |request_ms, request_disabled, backend_ms| {
@@ -210,7 +210,7 @@ mod tests {
         let spec = Retry {
             codes: vec![503, 500, 503],
             attempts: None,
-            backoff: Some("100ms".to_owned()),
+            backoff: Some("100ms".into()),
         };
         let read = read_retry(&spec, false).expect("valid");
         assert_eq!(

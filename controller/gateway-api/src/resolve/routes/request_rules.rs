@@ -114,10 +114,10 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 index,
                 matches,
                 action,
-                request_headers,
-                response_headers,
-                cors,
-                external_auth,
+                request_headers: request_headers.map(Box::new),
+                response_headers: response_headers.map(Box::new),
+                cors: cors.map(Box::new),
+                external_auth: external_auth.map(Box::new),
                 protects,
             },
             references,
@@ -174,13 +174,13 @@ impl<'w> RuleContext<'_, 'w, '_> {
         } = timeouts;
         let forward = schema::Forward {
             backends,
-            rewrite,
+            rewrite: rewrite.map(Box::new),
             mirrors,
             request_timeout_ms: request_ms,
             request_timeout_disabled: request_disabled,
             backend_timeout_ms: backend_ms,
-            retry,
-            session,
+            retry: retry.map(Box::new),
+            session: session.map(Box::new),
         };
         Ok(Forwarded {
             forward,

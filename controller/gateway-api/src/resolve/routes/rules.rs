@@ -113,10 +113,10 @@ pub(crate) struct CheckedRule {
     pub(crate) index: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) action: Action,
-    pub(crate) request_headers: Option<schema::HeaderModifier>,
-    pub(crate) response_headers: Option<schema::HeaderModifier>,
-    pub(crate) cors: Option<schema::Cors>,
-    pub(crate) external_auth: Option<schema::ExternalAuth>,
+    pub(crate) request_headers: Option<Box<schema::HeaderModifier>>,
+    pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
+    pub(crate) cors: Option<Box<schema::Cors>>,
+    pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
     /// True if it may protect something: requests that it loses must not be another route's.
     pub(crate) protects: bool,
 }

@@ -207,10 +207,10 @@ mod tests {
     fn lifetimes() {
         let spec = |type_: Option<&str>, lifetime: Option<&str>, timeout: Option<&str>| {
             SessionPersistence {
-                type_: type_.map(str::to_owned),
-                absolute_timeout: timeout.map(str::to_owned),
+                type_: type_.map(Into::into),
+                absolute_timeout: timeout.map(Into::into),
                 cookie_config: lifetime.map(|l| CookieConfig {
-                    lifetime_type: Some(l.to_owned()),
+                    lifetime_type: Some(l.into()),
                 }),
                 ..SessionPersistence::default()
             }
@@ -229,10 +229,10 @@ mod tests {
     #[test]
     fn the_newer_shape() {
         let read = |type_: &str, cookie: Option<[Option<&str>; 3]>, header: Option<&str>| {
-            let owned = |text: Option<&str>| text.map(str::to_owned);
+            let owned = |text: Option<&str>| text.map(Box::from);
             let spec = SessionPersistence {
-                type_: Some(type_.to_owned()),
-                absolute_timeout: Some("1m".to_owned()),
+                type_: Some(type_.into()),
+                absolute_timeout: Some("1m".into()),
                 cookie: cookie.map(|[name, path, lifetime_type]| SessionCookie {
                     name: owned(name),
                     path: owned(path),
@@ -274,7 +274,7 @@ mod tests {
             assert!(read(type_, cookie, header).is_err(), "{type_} {cookie:?}");
         }
         let both = SessionPersistence {
-            session_name: Some("sid".to_owned()),
+            session_name: Some("sid".into()),
             cookie: Some(SessionCookie::default()),
             ..SessionPersistence::default()
         };

@@ -80,7 +80,7 @@ pub(crate) fn assemble<'w>(
             .flat_map(|port| &port.listeners)
             .filter_map(|listener| listener.tls.as_ref())
     };
-    let originations = || upstreams.backends.iter().filter_map(|b| b.tls.as_ref());
+    let originations = || upstreams.backends.iter().filter_map(|b| b.tls.as_deref());
     let certificates: Vec<_> = key_names(terminations(), originations())
         .into_iter()
         .filter_map(|name| certificates.published(name))

@@ -1,6 +1,7 @@
 //! Backends that tables send to, as their Gateways reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use sesame_proto::schema::{Backend, BackendTls, EndpointSet, WeightedBackend, route::Action};
 
@@ -29,7 +30,7 @@ pub(crate) fn find<'w>(
     meshes: &MeshTls<'_>,
     cx: &mut ResolveContext<'w, '_>,
 ) -> Upstreams {
-    let mut found: BTreeMap<String, Backend> = BTreeMap::new();
+    let mut found: Vec<Backend> = Vec::new();
     let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
     let (mut names, with_sessions) = names(tables);
@@ -58,15 +59,23 @@ pub(crate) fn find<'w>(
             let new = backend.as_ref().map_or(name, |backend| &backend.name);
             renamed.insert(noted.to_owned(), new.to_owned());
         }
-        let Some(backend) = backend else {
+        let Some(mut backend) = backend else {
             continue;
         };
         // After it has its name: a route that starts to keep sessions must not move other requests to another Backend.
-        let backend = found.entry(backend.name.clone()).or_insert(backend);
         if with_sessions.contains(&noted) {
             backend.session_key = all.session_key(name);
         }
+        found.push(backend);
     }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found.dedup_by(|again, kept| {
+        let same = again.name == kept.name;
+        if same && !again.session_key.is_empty() {
+            kept.session_key = mem::take(&mut again.session_key);
+        }
+        same
+    });
     if !renamed.is_empty() {
         rename(tables, &renamed);
         for collector in collectors {
@@ -78,7 +87,7 @@ pub(crate) fn find<'w>(
     endpoints.sort_by(|a, b| a.name.cmp(&b.name));
     endpoints.dedup_by(|a, b| a.name == b.name);
     Upstreams {
-        backends: found.into_values().collect(),
+        backends: found,
         endpoints,
     }
 }

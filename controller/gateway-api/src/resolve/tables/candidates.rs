@@ -80,8 +80,8 @@ impl MatchCandidate<'_> {
             cors: cors.clone(),
             grpc: grpc.is_some(),
             external_auth: external_auth
-                .clone()
-                .map(|auth| reached_by.external_auth(auth)),
+                .as_deref()
+                .map(|auth| Box::new(reached_by.external_auth(auth.clone()))),
         }
     }
 

@@ -43,7 +43,7 @@ fn says(resolution: &Resolution, name: &str) -> (Holds, Holds) {
 }
 
 fn tls(snapshot: &Snapshot) -> Option<&BackendTls> {
-    snapshot.backends.first()?.tls.as_ref()
+    snapshot.backends.first()?.tls.as_deref()
 }
 
 #[test]
