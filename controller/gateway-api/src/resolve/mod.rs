@@ -211,13 +211,12 @@ impl Resolver {
         let gateways: Vec<ResolvedGateway> = by_snapshot
             .chunk_by(|a, b| a.gateway.envoys() == b.gateway.envoys())
             .filter_map(|together| {
-                let (backends, findings) = (&mut backends, &mut findings);
                 snapshot::assemble(
                     together,
                     &routes,
-                    backends,
+                    &backends,
                     &certificates,
-                    findings,
+                    &mut findings,
                     &mut cx,
                 )
             })

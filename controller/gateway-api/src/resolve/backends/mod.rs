@@ -77,7 +77,6 @@ pub(crate) struct Backends<'w> {
 struct BackendEntry<'w> {
     backend: Backend,
     source: Source<'w>,
-    endpoints: Option<EndpointSet>,
 }
 
 /// The object that a Backend is made of.
@@ -190,11 +189,7 @@ impl<'w> Backends<'w> {
         if !self.by_name.contains_key(&name) {
             self.by_name.insert(name.clone(), self.entries.len());
             let source = Source::XBackend(&found.object.metadata);
-            self.entries.push(BackendEntry {
-                backend,
-                source,
-                endpoints: None,
-            });
+            self.entries.push(BackendEntry { backend, source });
         }
         Ok(BackendTarget::Backend(name))
     }
@@ -300,24 +295,19 @@ impl<'w> Backends<'w> {
         self.entries.push(BackendEntry {
             backend,
             source: Source::Service(&service.metadata, port),
-            endpoints: None,
         });
         Ok(Ok(index))
     }
 
-    /// Returns a Backend, by the name that [`Self::resolve`] returned, and its endpoints.
+    /// Returns a Backend, by the name that [`Self::resolve`] returned, and its endpoints. These are not kept: there are as many as
+    /// everything else together, and nearly every Backend is in one snapshot only.
     pub(crate) fn named(
-        &mut self,
+        &self,
         name: &str,
         cx: &mut ResolveContext<'w, '_>,
-    ) -> Option<(&Backend, &EndpointSet)> {
-        let entry = self.entries.get_mut(*self.by_name.get(name)?)?;
-        let BackendEntry {
-            backend,
-            source,
-            endpoints,
-        } = entry;
-        let endpoints = endpoints.get_or_insert_with(|| EndpointSet {
+    ) -> Option<(&Backend, EndpointSet)> {
+        let BackendEntry { backend, source } = self.entries.get(*self.by_name.get(name)?)?;
+        let endpoints = EndpointSet {
             name: backend.endpoints.clone(),
             endpoints: match source {
                 Source::Service(service, port) => self.slices.endpoints(service, port, cx),
@@ -327,7 +317,7 @@ impl<'w> Backends<'w> {
                     found.map_or_else(Vec::new, |found| self.pods.of(found, cx))
                 }
             },
-        });
+        };
         Some((backend, endpoints))
     }
 

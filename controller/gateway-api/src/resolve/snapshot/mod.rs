@@ -35,7 +35,7 @@ pub struct ResolvedGateway {
 pub(crate) fn assemble<'w>(
     together: &[&AttachedGateway<'_, 'w>],
     routes: &Routes<'w>,
-    backends: &mut Backends<'w>,
+    backends: &Backends<'w>,
     certificates: &Certificates<'w, '_>,
     findings: &mut Findings,
     cx: &mut ResolveContext<'w, '_>,

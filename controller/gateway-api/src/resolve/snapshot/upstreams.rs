@@ -26,12 +26,10 @@ pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 pub(crate) fn find<'w>(
     tables: &mut Tables,
     collectors: &mut [&mut String],
-    all: &mut Backends<'w>,
+    all: &Backends<'w>,
     meshes: &MeshTls<'_>,
     cx: &mut ResolveContext<'w, '_>,
 ) -> Upstreams {
-    let mut found: Vec<Backend> = Vec::new();
-    let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
     let (mut names, with_sessions) = names(tables);
     let of_collectors: Vec<String> = collectors.iter().map(|it| (**it).clone()).collect();
@@ -40,6 +38,8 @@ pub(crate) fn find<'w>(
             names.insert(place, collector);
         }
     }
+    let mut found: Vec<Backend> = Vec::with_capacity(names.len());
+    let mut endpoints: Vec<EndpointSet> = Vec::with_capacity(names.len());
     for noted in names {
         let (name, ReachedBy { client_key, mesh }) = ReachedBy::split(noted);
         // A mesh that is not there refuses, too.
@@ -51,7 +51,7 @@ pub(crate) fn find<'w>(
         let backend = all.named(name, cx).map(|(backend, set)| {
             let reached = backends::reached_by(backend, client_key, transport);
             if !reached.endpoints.is_empty() {
-                endpoints.push(set.clone());
+                endpoints.push(set);
             }
             reached
         });
