@@ -253,9 +253,12 @@ impl Walk {
             // The decoder refuses it.
             Of::Number | Of::Value(_) => Ok(()),
             Of::Message(inner) => {
-                if *repeated {
-                    self.take(GROWTH.saturating_mul(inner.size))?;
-                }
+                // A single one may be behind a pointer.
+                self.take(if *repeated {
+                    GROWTH.saturating_mul(inner.size)
+                } else {
+                    ALLOCATION.saturating_add(inner.size)
+                })?;
                 self.message(inner, content)
             }
         }
@@ -303,7 +306,9 @@ fn malformed() -> BoundsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Endpoint, EndpointSet, Route, RouteTable, VirtualHost};
+    use crate::schema::{
+        Cors, Endpoint, EndpointSet, ExternalAuth, HeaderModifier, Route, RouteTable, VirtualHost,
+    };
     use crate::wire::numbers;
 
     #[test]
@@ -348,6 +353,34 @@ mod tests {
         let refused = snapshot(&bytes, limit).unwrap_err();
         assert_eq!(refused, BoundsError::TooMuch { limit });
         assert!(refused.to_string().contains(&limit.to_string()));
+    }
+
+    #[test]
+    fn what_is_behind_a_pointer_is_counted() {
+        let route = Route {
+            request_headers: Some(Box::default()),
+            response_headers: Some(Box::default()),
+            cors: Some(Box::default()),
+            external_auth: Some(Box::default()),
+            ..Route::default()
+        };
+        let size_with = |route: Route| {
+            let many = Snapshot {
+                route_tables: vec![RouteTable {
+                    virtual_hosts: vec![VirtualHost {
+                        routes: vec![route; 1000],
+                        ..VirtualHost::default()
+                    }],
+                    ..RouteTable::default()
+                }],
+                ..Snapshot::default()
+            };
+            snapshot(&many.encode_to_vec(), 1 << 24).unwrap().1
+        };
+        let pointed =
+            2 * size_of::<HeaderModifier>() + size_of::<Cors>() + size_of::<ExternalAuth>();
+        let more = size_with(route) - size_with(Route::default());
+        assert!(more >= 1000 * pointed as u64, "{more} of {pointed}");
     }
 
     #[test]

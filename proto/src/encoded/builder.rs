@@ -1,6 +1,6 @@
 //! An encoded snapshot, put together of the pieces that its shards hold.
 //!
-//! Each piece is encoded and dropped before the next one is decoded: all of them as values would take seven times the memory. It must
+//! Each piece is encoded and dropped before the next one is decoded: all of them as values would take several times the memory. It must
 //! never give another outcome than encoding the whole canonical snapshot would.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Snapshots that are kept encoded.
 //!
-//! As values a snapshot takes seven times the memory, and between two changes nobody looks into it. Its parts are encoded
+//! As values a snapshot takes several times the memory, and between two changes nobody looks into it. Its parts are encoded
 //! separately, so that a comparison of bytes tells which of them a change left alone. It must never print a key.
 
 mod backends;
