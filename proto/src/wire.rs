@@ -23,12 +23,22 @@ pub fn append(field: u32, content: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(content);
 }
 
-/// Appends a field for each of the messages.
+/// Returns the bytes that a field takes whose content has this length.
+pub(crate) fn appended_len(field: u32, length: usize) -> usize {
+    encoding::key_len(field) + encoding::encoded_len_varint(length as u64) + length
+}
+
+/// Appends a field for each of the messages. Takes no more room for them than they need: these are the largest buffers there are.
 pub(crate) fn append_messages<'m, M: Message + 'm>(
     field: u32,
-    messages: impl IntoIterator<Item = &'m M>,
+    messages: impl IntoIterator<Item = &'m M, IntoIter: Clone>,
     bytes: &mut Vec<u8>,
 ) {
+    let messages = messages.into_iter();
+    let lengths = messages
+        .clone()
+        .map(|it| appended_len(field, it.encoded_len()));
+    bytes.reserve_exact(lengths.sum());
     for message in messages {
         encoding::message::encode(field, message, bytes);
     }

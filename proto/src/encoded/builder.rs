@@ -12,7 +12,7 @@ use super::route_tables::begin;
 use super::{Counts, EncodedSnapshot, is_served};
 use crate::digest::{canonicalize, domain_order};
 use crate::schema::{RouteTable, Snapshot};
-use crate::wire::{append, numbers};
+use crate::wire::{append, appended_len, numbers};
 
 /// Builder of a configuration, without its keys and its endpoints.
 #[derive(Debug, Default)]
@@ -20,9 +20,9 @@ pub(crate) struct ConfigBuilder {
     /// Everything but route tables and backends.
     rest: Snapshot,
     /// Encoded virtual hosts by domain, by table.
-    tables: BTreeMap<String, Vec<(String, Vec<u8>)>>,
+    tables: BTreeMap<String, Encoded>,
     /// Encoded backends by name.
-    backends: Vec<(String, Vec<u8>)>,
+    backends: Encoded,
     hostnames: usize,
 }
 
@@ -94,7 +94,6 @@ impl ConfigBuilder {
             backends: backends.len(),
         };
         encoded.parts.route_tables = encode_tables(tables);
-        let backends = backends.into_iter().map(|(_, bytes)| bytes);
         let mut bytes = Vec::new();
         append_all(numbers::snapshot::BACKENDS, backends, &mut bytes);
         encoded.parts.backends = bytes.into();
@@ -102,21 +101,27 @@ impl ConfigBuilder {
     }
 }
 
-fn encode_tables(tables: BTreeMap<String, Vec<(String, Vec<u8>)>>) -> Bytes {
-    let (mut bytes, mut content) = (Vec::new(), Vec::new());
+/// Encoded messages by name.
+type Encoded = Vec<(String, Vec<u8>)>;
+
+fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {
+    let mut bytes = Vec::new();
     for (name, mut hosts) in tables {
         hosts.sort_by(|(a, _), (b, _)| domain_order(a).cmp(&domain_order(b)));
+        let mut content = Vec::new();
         begin(&name, &mut content);
-        let hosts = hosts.into_iter().map(|(_, bytes)| bytes);
         append_all(numbers::route_table::VIRTUAL_HOSTS, hosts, &mut content);
+        bytes.reserve_exact(appended_len(numbers::snapshot::ROUTE_TABLES, content.len()));
         append(numbers::snapshot::ROUTE_TABLES, &content, &mut bytes);
     }
     bytes.into()
 }
 
 /// Appends a field for each of the messages, and drops each at once.
-fn append_all(field: u32, messages: impl Iterator<Item = Vec<u8>>, bytes: &mut Vec<u8>) {
-    for message in messages {
+fn append_all(field: u32, messages: Encoded, bytes: &mut Vec<u8>) {
+    let lengths = messages.iter().map(|(_, it)| appended_len(field, it.len()));
+    bytes.reserve_exact(lengths.sum());
+    for (_, message) in messages {
         append(field, &message, bytes);
     }
 }

@@ -97,7 +97,8 @@ pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> 
         }
     }
     let mut bytes = Vec::with_capacity(encoded.len() + encoded.len() / 64);
-    let mut content = Vec::new();
+    // Mostly there is one table.
+    let mut content = Vec::with_capacity(bytes.capacity());
     for EncodedTable { name, hosts } in tables(encoded)? {
         begin(name, &mut content);
         for EncodedHost { domain, bytes } in hosts {

@@ -76,7 +76,7 @@ pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
 
 /// Returns the cluster of a backend, and those that it has beside it for sessions.
 fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
-    let mut clusters = Vec::new();
+    let mut clusters = Vec::with_capacity(1);
     if !backend.session_key.is_empty() {
         clusters.extend(sessions::clusters(&cluster).map(encode));
     }

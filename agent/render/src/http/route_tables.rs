@@ -27,6 +27,8 @@ use crate::wrappers;
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
 /// Number of the field `VirtualHost.routes`.
 const ROUTES: u32 = 3;
+/// Number of the virtual hosts after which the length of the others is estimated.
+const MEASURED_HOSTS: usize = 64;
 /// The fields above, for a test that compares them with the Envoy API.
 #[cfg(test)]
 pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
@@ -58,7 +60,10 @@ pub(crate) fn render_encoded(
     problems: &mut RenderProblems,
 ) -> Result<Resource, DecodeError> {
     let mut rendering = TableRendering::new(table.name);
-    for host in &table.hosts {
+    for (done, host) in table.hosts.iter().enumerate() {
+        if done == MEASURED_HOSTS {
+            rendering.reserve(done, table.hosts.len());
+        }
         let decoded = VirtualHost::decode(host.bytes)?;
         rendering.add(host.domain, &decoded, context, problems);
     }
@@ -106,7 +111,15 @@ impl<'t> TableRendering<'t> {
         append(VIRTUAL_HOSTS, &self.host, &mut self.bytes);
     }
 
-    fn finish(self) -> Resource {
+    /// Makes room for `all` virtual hosts, of which so many are done, so that the bytes of a large table are not copied again and
+    /// again while they grow.
+    fn reserve(&mut self, done: usize, all: usize) {
+        let likely = self.bytes.len() / done.max(1) * (all - done);
+        self.bytes.reserve_exact(likely + likely / 16);
+    }
+
+    fn finish(mut self) -> Resource {
+        self.bytes.shrink_to_fit();
         Resource {
             name: self.name.to_owned(),
             bytes: self.bytes.into(),
