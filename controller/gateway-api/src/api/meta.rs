@@ -40,6 +40,7 @@ pub struct Metadata {
     pub annotations: Labels,
 }
 
+/// Reads a time and keeps whether it is there.
 fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Option::<Timestamp>::deserialize(deserializer).map(|time| time.is_some())
 }

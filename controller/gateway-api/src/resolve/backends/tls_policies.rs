@@ -119,7 +119,7 @@ impl<'w> Policies<'w> {
             let winner = winners.get(section).filter(|winner| *winner != policy);
             let winner = winner.and_then(|winner| self.all.get(*winner));
             let is_port = |name: &str| {
-                object.is_some_and(|it| it.spec.ports.iter().any(|port| port.name == name.into()))
+                object.is_some_and(|it| it.spec.ports.iter().any(|port| *port.name == *name))
             };
             let fault = match (winner, object, section) {
                 (Some(winner), ..) => Some((
