@@ -28,6 +28,11 @@ pub(crate) fn appended_len(field: u32, length: usize) -> usize {
     encoding::key_len(field) + encoding::encoded_len_varint(length as u64) + length
 }
 
+/// Appends a field that holds this message.
+pub(crate) fn append_message(field: u32, message: &impl Message, bytes: &mut Vec<u8>) {
+    encoding::message::encode(field, message, bytes);
+}
+
 /// Appends a field for each of the messages. Takes no more room for them than they need: these are the largest buffers there are.
 pub(crate) fn append_messages<'m, M: Message + 'm>(
     field: u32,
@@ -40,7 +45,7 @@ pub(crate) fn append_messages<'m, M: Message + 'm>(
         .map(|it| appended_len(field, it.encoded_len()));
     bytes.reserve_exact(lengths.sum());
     for message in messages {
-        encoding::message::encode(field, message, bytes);
+        append_message(field, message, bytes);
     }
 }
 

@@ -7,7 +7,7 @@ use prost::Message as _;
 use super::differences::{NamedMessage, by_name};
 use crate::schema::EndpointSet;
 use crate::wire::numbers::{self, endpoint_set, snapshot};
-use crate::wire::{append, append_messages, contents, first};
+use crate::wire::{append, append_message, contents, first};
 
 /// The numbers of the field of the sets, and of the name in each.
 pub(super) const PLACE: (u32, u32) = (snapshot::ENDPOINTS, endpoint_set::NAME);
@@ -21,7 +21,7 @@ pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     for set in contents(encoded, snapshot::ENDPOINTS)? {
         let (field, name, _) = first(set)?;
         match sets.get(name).filter(|_| field == endpoint_set::NAME) {
-            Some(changed) => append_messages(snapshot::ENDPOINTS, [*changed], &mut bytes),
+            Some(changed) => append_message(snapshot::ENDPOINTS, *changed, &mut bytes),
             None => append(snapshot::ENDPOINTS, set, &mut bytes),
         }
     }

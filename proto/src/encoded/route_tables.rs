@@ -9,7 +9,7 @@ use prost::Message as _;
 use crate::delta::{ChangedHost, RouteTableDelta};
 use crate::wire::numbers::route_table::{self, VIRTUAL_HOSTS};
 use crate::wire::numbers::{snapshot, virtual_host};
-use crate::wire::{append, append_messages, contents, each, first};
+use crate::wire::{append, append_message, contents, each, first};
 
 /// An encoded route table.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> 
                     if before.encode_to_vec() != bytes {
                         return None;
                     }
-                    append_messages(VIRTUAL_HOSTS, [after], &mut content);
+                    append_message(VIRTUAL_HOSTS, after, &mut content);
                 }
                 None => append(VIRTUAL_HOSTS, bytes, &mut content),
             }
