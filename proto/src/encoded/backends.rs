@@ -12,7 +12,7 @@ use super::{EncodedSnapshot, endpoints};
 use crate::delta::{BackendDelta, EndpointDelta};
 use crate::schema::Backend;
 use crate::wire::numbers::{backend, snapshot};
-use crate::wire::{append, first};
+use crate::wire::{append, append_message, appended_len, first};
 
 /// The numbers of the field of the backends, and of the name in each.
 const PLACE: (u32, u32) = (snapshot::BACKENDS, backend::NAME);
@@ -105,10 +105,13 @@ fn patch<M: Message>(
     removed: &[String],
 ) -> Option<Vec<u8>> {
     let mut removed: BTreeSet<&[u8]> = removed.iter().map(String::as_bytes).collect();
-    let grown: usize = added.values().map(|it| it.encoded_len() + 16).sum();
-    let mut bytes = Vec::with_capacity(encoded.len() + grown);
     let (field, _) = place;
-    let add = |message: &M, bytes: &mut Vec<u8>| append(field, &message.encode_to_vec(), bytes);
+    let lengths = added
+        .values()
+        .map(|it| appended_len(field, it.encoded_len()));
+    let grown: usize = lengths.sum();
+    let mut bytes = Vec::with_capacity(encoded.len() + grown);
+    let add = |message: &M, bytes: &mut Vec<u8>| append_message(field, message, bytes);
     for (name, message) in by_name(encoded, place)? {
         while let Some(next) = added.first_entry() {
             match next.key().as_bytes().cmp(name) {

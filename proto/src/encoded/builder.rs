@@ -111,9 +111,9 @@ fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {
         let mut content = Vec::new();
         begin(&name, &mut content);
         append_all(numbers::route_table::VIRTUAL_HOSTS, hosts, &mut content);
-        bytes.reserve_exact(appended_len(numbers::snapshot::ROUTE_TABLES, content.len()));
         append(numbers::snapshot::ROUTE_TABLES, &content, &mut bytes);
     }
+    bytes.shrink_to_fit();
     bytes.into()
 }
 

@@ -29,6 +29,8 @@ pub(crate) const VIRTUAL_HOSTS: u32 = 2;
 const ROUTES: u32 = 3;
 /// Number of the virtual hosts after which the length of the others is estimated.
 const MEASURED_HOSTS: usize = 64;
+/// Bytes that are reserved for the others at most: the first ones may be much longer than they.
+const MAX_RESERVED: usize = 16 * 1024 * 1024;
 /// The fields above, for a test that compares them with the Envoy API.
 #[cfg(test)]
 pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
@@ -62,7 +64,7 @@ pub(crate) fn render_encoded(
     let mut rendering = TableRendering::new(table.name);
     for (done, host) in table.hosts.iter().enumerate() {
         if done == MEASURED_HOSTS {
-            rendering.reserve(done, table.hosts.len());
+            rendering.reserve(table.hosts.len() - done);
         }
         let decoded = VirtualHost::decode(host.bytes)?;
         rendering.add(host.domain, &decoded, context, problems);
@@ -111,10 +113,11 @@ impl<'t> TableRendering<'t> {
         append(VIRTUAL_HOSTS, &self.host, &mut self.bytes);
     }
 
-    /// Makes room for `all` virtual hosts, of which so many are done, so that the bytes of a large table are not copied again and
-    /// again while they grow.
-    fn reserve(&mut self, done: usize, all: usize) {
-        let likely = self.bytes.len() / done.max(1) * (all - done);
+    /// Makes room for so many more virtual hosts, when [`MEASURED_HOSTS`] are there, so that the bytes of a large table are not
+    /// copied again and again while they grow.
+    fn reserve(&mut self, more: usize) {
+        let likely = (self.bytes.len() / MEASURED_HOSTS).saturating_mul(more);
+        let likely = likely.min(MAX_RESERVED);
         self.bytes.reserve_exact(likely + likely / 16);
     }
 
@@ -271,4 +274,20 @@ pub(crate) fn check_domain<'a>(
         return Err("another virtual host has the same domain");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_virtual_hosts_in_front_do_not_reserve_as_much_for_each_behind_them() {
+        let mut rendering = TableRendering::new("http/80");
+        rendering.bytes = vec![0; 1024 * MEASURED_HOSTS];
+        rendering.reserve(64);
+        assert!(rendering.bytes.capacity() >= 2 * rendering.bytes.len());
+        rendering.reserve(usize::MAX);
+        let spare = rendering.bytes.capacity() - rendering.bytes.len();
+        assert!(spare < 2 * MAX_RESERVED, "{spare}");
+    }
 }
