@@ -151,17 +151,17 @@ helm: $(HELM) ## Helm and kustomize for tests; the first build takes a while
 .PHONY: test-dashboards
 test-dashboards: $(ENVOY) $(KUBE) $(PROMETHEUS) ## Dashboards and alerts by a real Prometheus, which is built first: a few minutes
 	$(CARGO) build --locked --workspace --bins
-	PROMETHEUS_TOOLS=$(PROMETHEUS_TOOLS) $(CARGO) test --locked --workspace --test monitoring
+	PROMETHEUS_TOOLS=$(PROMETHEUS_TOOLS) $(CARGO) test --locked --workspace --test telemetry -- monitoring::
 
 .PHONY: test-browser
 test-browser: $(ENVOY) $(KUBE) ## The status pages in a headless browser, chromium-headless-shell or that of SESAME_BROWSER
 	$(CARGO) build --locked --workspace --bins
-	$(CARGO) test --locked --workspace --test status_page --test controller_page -- --ignored
+	$(CARGO) test --locked --workspace --test telemetry --test controllers -- --ignored page::
 
 .PHONY: test-spire
 test-spire: $(ENVOY) $(SPIRE) ## SPIRE renews a host's certificate under load; SPIRE is built first: ten minutes
 	$(CARGO) build --locked --workspace --bins
-	SPIRE_TOOLS=$(SPIRE_TOOLS) $(CARGO) test --locked --workspace --test spire -- --ignored --nocapture
+	SPIRE_TOOLS=$(SPIRE_TOOLS) $(CARGO) test --locked --workspace --test tls -- --ignored --nocapture spire::
 
 .PHONY: bench
 bench: $(ENVOY) ## The measurements; each is printed beside the floor of the same run
@@ -179,9 +179,9 @@ soak: $(ENVOY) ## The long form of all tests under load, and a table of their fi
 	@printf '%s\n' '| scenario | requests | failed | causes | longest gap |' '|---|---|---|---|---|' >$(FIGURES)
 	@status=0; \
 	export SESAME_SOAK=1 SESAME_FIGURES=$(FIGURES); \
-	$(CARGO) test --locked --no-fail-fast --workspace $(SOAK:%=--test %) -- --nocapture --test-threads 1 \
+	$(CARGO) test --locked --no-fail-fast --workspace --tests -- --nocapture --test-threads 1 $(SOAK:%=%::) \
 	  || status=$$?; \
-	$(CARGO) test --locked --no-fail-fast --workspace --lib --test quarantine \
+	$(CARGO) test --locked --no-fail-fast --workspace --lib --test limits \
 	  -- --test-threads 1 state:: culprits \
 	  || status=$$?; \
 	echo; cat $(FIGURES); exit $$status
@@ -203,7 +203,7 @@ fuzz: ## Hostile input for everything that the agent reads (FUZZ_SECONDS=600, SE
 .PHONY: fuzz-explain
 fuzz-explain: $(ENVOY) ## `explain` against the real Envoy: 10,000 requests to routes made at random (SESAME_SEED=1)
 	$(CARGO) build --locked --workspace --bins
-	SESAME_EXPLAIN=$(or $(SESAME_EXPLAIN),10000) $(CARGO) test --locked --workspace --test explain -- --nocapture
+	SESAME_EXPLAIN=$(or $(SESAME_EXPLAIN),10000) $(CARGO) test --locked --workspace --test routes -- --nocapture explain::
 
 # Versions that the test of skew runs beside today's, as Git names them.
 REVISIONS ?=
@@ -222,7 +222,7 @@ test-skew: $(ENVOY) $(KUBE) ## Agents and controllers of other versions with tod
 	done
 	$(CARGO) build --locked --workspace --bins
 	OLDER_VERSIONS="$$(printf '%s:' $(REVISIONS:%=$(SKEW)/programs/%) | sed 's/:$$//')" \
-	  $(CARGO) test --locked --workspace --test skew -- --nocapture
+	  $(CARGO) test --locked --workspace --test clusters -- --nocapture skew::
 
 .PHONY: bench-cluster
 bench-cluster: $(ENVOY) $(KUBE) ## The same with a real API server and a controller

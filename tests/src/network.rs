@@ -5,19 +5,21 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
+use crate::itself;
+
 /// The address of backends, on the loopback device of the test's own network.
 pub const BACKENDS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 
 const INSIDE: &str = "SESAME_TEST_OWN_NETWORK";
 
-/// Returns whether the test of this name runs in a network of its own already. If not it is run again in one, in a process of
-/// its own, and has passed when this returns.
+/// Returns whether the test of this name ([`itself::only`]) runs in a network of its own already. If not it is run again
+/// in one, in a process of its own, and has passed when this returns.
 pub fn inside_own(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
-    let status = own(&std::env::current_exe().expect("the test itself"))
-        .args([test, "--exact", "--nocapture"])
+    let status = own(&itself::executable())
+        .args(itself::only(test))
         .status()
         .expect("unshare of util-linux and ip of iproute2");
     assert!(status.success(), "{test} in its own network: {status}");

@@ -3,9 +3,11 @@
 
 mod commands;
 mod links;
+mod make_targets;
 mod names;
 mod objects;
 mod pages;
+mod quickstart;
 mod reference;
 mod shell;
 mod shown;

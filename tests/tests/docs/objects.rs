@@ -12,9 +12,9 @@ use crate::pages::{Block, Page, all};
 /// YAML of other programs, by page and first key; nothing here can check it.
 const FOREIGN: &[(&str, &str)] = &[
     ("docs/metrics.md", "scrape_configs"),
-    // Values of the chart, which tests/tests/chart.rs renders with them.
+    // Values of the chart, which tests/tests/clusters/chart.rs renders with them.
     ("docs/metrics.md", "controller"),
-    // Values of the chart, too: the same keys that tests/tests/chart_in_a_cluster.rs sets.
+    // Values of the chart, too: the same keys that tests/tests/clusters/chart_in_a_cluster.rs sets.
     ("docs/in-a-cluster.md", "images"),
     ("docs/without-a-controller.md", "volumes"),
 ];

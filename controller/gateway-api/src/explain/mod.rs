@@ -1,6 +1,6 @@
 //! Explains the answer to one request: port, listener, virtual host, route, filters, backends.
 //!
-//! It follows what rendering writes and what Envoy does with it; `tests/tests/explain.rs` compares the two. It never prints what
+//! It follows what rendering writes and what Envoy does with it; `tests/tests/routes/explain` compares the two. It never prints what
 //! clients must not know (`session_key`), and never decides what is served.
 
 mod answer;

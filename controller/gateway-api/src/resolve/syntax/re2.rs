@@ -2,7 +2,7 @@
 //!
 //! One expression that RE2 refuses costs the whole route table, and one that it reads differently matches
 //! other requests than its author was told. Envoy gives RE2 bytes (Latin-1), so a character beyond ASCII is
-//! several to it. The proxy has the last word; the list of `tests/tests/regexes.rs` is compared with it.
+//! several to it. The proxy has the last word; the list of `tests/tests/routes/regexes.rs` is compared with it.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{

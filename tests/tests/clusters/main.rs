@@ -1,0 +1,17 @@
+//! An API server, a controller and agents together.
+
+mod agent_cluster;
+mod chart;
+mod chart_in_a_cluster;
+mod cluster_certificates;
+mod cluster_path;
+mod cluster_survival;
+mod hostile_reports;
+mod join_tokens;
+mod joining;
+mod kubectl_plugin;
+mod merged_gateways;
+mod mesh_trust;
+mod network_policies;
+mod skew;
+mod test_cluster;

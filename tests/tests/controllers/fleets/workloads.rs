@@ -1,0 +1,240 @@
+//! A fleet on the network of Pods: what Pod Security says of it, who decides about its number of Pods, and the way there.
+
+use serde_json::{Value, json};
+use sesame_tests::cluster::{Channel, TestCluster, User};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, deployed};
+use sesame_tests::manifests::{edge_name, edge_with_parameters};
+use sesame_tests::reports::say;
+use sesame_tests::wait::{eventually, holds};
+
+use super::{ACCOUNTS, CONFIGURATIONS, DAEMONSETS, GATEWAYS, gone, of_gateway, there};
+
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/edge-edge-envoy";
+const BUDGET: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/edge-edge-envoy";
+const SERVICE: &str = "/api/v1/namespaces/default/services/edge-edge";
+
+/// A class whose parameters have a managed fleet with this workload, and its Gateway `edge`.
+async fn apply(cluster: &TestCluster, workload: &str) {
+    let spec = json!({
+        "fleet": {"management": "Managed", "workload": workload},
+        "publishing": {"type": "ClusterIP"},
+    });
+    cluster.apply_all(&edge_with_parameters(&spec)).await;
+}
+
+async fn configure(cluster: &TestCluster, fleet: &Value) {
+    let path = format!("{CONFIGURATIONS}/template");
+    cluster
+        .merge(&path, &json!({"spec": {"fleet": fleet}}))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_is_restricted_repaired_and_scaled_by_whoever_wants_to() {
+    let cluster = deployed(Channel::Standard).await;
+    let _controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let admin = cluster.admin();
+    apply(&cluster, "Deployment").await;
+    let deployment = there(admin, DEPLOYMENT).await;
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    let budget = there(admin, BUDGET).await;
+    assert_eq!(budget["spec"]["maxUnavailable"], 1);
+    let service = there(admin, SERVICE).await;
+    let selector = &service["spec"]["selector"];
+    assert_eq!(*selector, deployment["spec"]["selector"]["matchLabels"]);
+    restricted_takes_its_pods(&cluster, &deployment).await;
+    a_pod_speaks_for_itself_alone(&cluster).await;
+
+    let replicas = json!({"spec": {"replicas": 5}});
+    cluster.merge(DEPLOYMENT, &replicas).await;
+    configure(&cluster, &json!({"drainSeconds": 7})).await;
+    let drains = |deployment: &Value| deployment.to_string().contains("--drain-seconds=7");
+    let deployment = cluster.until("it drains as told", DEPLOYMENT, drains).await;
+    assert_eq!(deployment["spec"]["replicas"], 5, "somebody scaled it");
+    configure(&cluster, &json!({"replicas": 3})).await;
+    let is_three = |deployment: &Value| deployment["spec"]["replicas"] == 3;
+    cluster.until("we scale it", DEPLOYMENT, is_three).await;
+    cluster.merge(DEPLOYMENT, &replicas).await;
+    cluster
+        .until("we scale it back", DEPLOYMENT, is_three)
+        .await;
+
+    let lax = json!({"spec": {"maxUnavailable": 2}});
+    cluster.merge(BUDGET, &lax).await;
+    let is_one = |budget: &Value| budget["spec"]["maxUnavailable"] == 1;
+    cluster
+        .until("the budget is repaired", BUDGET, is_one)
+        .await;
+    for path in [DEPLOYMENT, BUDGET] {
+        let before = cluster.get(path).await["metadata"]["uid"].clone();
+        cluster.delete(path).await;
+        eventually(&format!("{path} comes back"), SOON, async || {
+            let object = admin.get(path).await.map_err(|error| error.to_string())?;
+            holds(object["metadata"]["uid"] != before, || {
+                "it is not deleted".to_owned()
+            })
+        })
+        .await;
+    }
+
+    mistakes_are_refused_when_they_are_written(&cluster).await;
+    configure(&cluster, &json!({"management": "Unmanaged"})).await;
+    let released = |gateway: &Value| {
+        let why = of_gateway(gateway, "projectsesame.io/Released")["message"].as_str();
+        why.is_some_and(|why| why.contains("Deployment default/edge-edge-envoy"))
+    };
+    let path = format!("{GATEWAYS}/edge");
+    cluster.until("the Gateway says so", &path, released).await;
+    for path in [DEPLOYMENT, BUDGET] {
+        let owners = &cluster.get(path).await["metadata"]["ownerReferences"];
+        assert!(owners.is_null(), "{path}: {owners}");
+    }
+}
+
+async fn mistakes_are_refused_when_they_are_written(cluster: &TestCluster) {
+    let template = format!("{CONFIGURATIONS}/template");
+    let toleration = |toleration: Value| json!({"tolerations": [toleration]});
+    for (fleet, words) in [
+        (json!({"workload": "StatefulSet"}), "spec.fleet.workload"),
+        (json!({"replicas": 0}), "spec.fleet.replicas"),
+        (
+            json!({"workload": "DaemonSet", "replicas": 2}),
+            "replicas: expected only with workload Deployment",
+        ),
+        (
+            toleration(json!({"operator": "Equal"})),
+            "key: expected one",
+        ),
+        (
+            toleration(json!({"key": "a", "operator": "Exists", "value": "b"})),
+            "value: expected none with operator Exists",
+        ),
+        (
+            toleration(json!({"key": "a", "operator": "Exists", "tolerationSeconds": 1})),
+            "expected only with effect NoExecute",
+        ),
+    ] {
+        let change = json!({"spec": {"fleet": fleet}});
+        let refused = cluster.admin().merge(&template, &change).await;
+        let why = refused.expect_err(words).to_string();
+        assert!(why.contains(words), "{why}");
+    }
+}
+
+/// The API server itself judges: a namespace that enforces `restricted` takes the Pods, and not those of a DaemonSet.
+async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
+    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    let namespace = "/api/v1/namespaces/default";
+    cluster
+        .merge(namespace, &json!({"metadata": {"labels": labels}}))
+        .await;
+    let admin = cluster.admin();
+    let pods = format!("{namespace}/pods");
+    let template = &deployment["spec"]["template"];
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": template["spec"]});
+    pod["metadata"] = json!({"name": "restricted", "labels": template["metadata"]["labels"]});
+    let mut of_node = pod.clone();
+    of_node["metadata"]["name"] = json!("of-node");
+    of_node["spec"]["hostPID"] = json!(true);
+    of_node["spec"]["shareProcessNamespace"] = json!(false);
+    eventually("the namespace enforces it", SOON, async || {
+        let refused = admin.create(&pods, &of_node).await;
+        let why = refused.err().map(|error| error.to_string());
+        let expected = why.as_ref().is_some_and(|why| why.contains("hostPID"));
+        holds(expected, || format!("{why:?}"))
+    })
+    .await;
+    admin
+        .create(&pods, &pod)
+        .await
+        .expect("a Pod of the Deployment");
+    let none = json!({"pod-security.kubernetes.io/enforce": null});
+    cluster
+        .merge(namespace, &json!({"metadata": {"labels": none}}))
+        .await;
+}
+
+/// The token of a Pod is for reports of that Pod, and its node.
+async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
+    let user = User::on_node("default", "edge-edge-agent", "n1");
+    let pod = cluster.client(&user).await;
+    let (edge, status) = (edge_name(), json!({"state": "Serving"}));
+    let refusal = async |host: &str| {
+        let said = say(&pod, &edge, host, &status).await;
+        let why = said.err().map(|error| error.to_string());
+        let refused = why.as_ref();
+        let refused = refused.is_some_and(|why| why.contains("does not speak for host"));
+        holds(refused, || format!("{host}: {why:?}"))
+    };
+    let others = [
+        "edge-edge-agent-n2.default.pod",
+        "edge-edge-agent-n1.other.pod",
+        "edge-edge-agent-n1",
+    ];
+    eventually("the policy is in force", SOON, async || {
+        refusal(others[0]).await
+    })
+    .await;
+    eventually("a report is taken", SOON, async || {
+        let said = say(&pod, &edge, "edge-edge-agent-n1.default.pod", &status).await;
+        said.map_err(|error| error.to_string())
+    })
+    .await;
+    for other in others {
+        refusal(other).await.expect("a refusal");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_workload_before_stays_until_the_new_one_is_ready() {
+    let cluster = deployed(Channel::Standard).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let admin = cluster.admin();
+    apply(&cluster, "DaemonSet").await;
+    let daemonsets = ["envoy", "agent"].map(|end| format!("{DAEMONSETS}/edge-edge-{end}"));
+    for path in &daemonsets {
+        there(admin, path).await;
+    }
+    let account = there(admin, &format!("{ACCOUNTS}/edge-edge-agent")).await;
+    let service = there(admin, SERVICE).await;
+    configure(&cluster, &json!({"workload": "Deployment"})).await;
+    let deployment = there(admin, DEPLOYMENT).await;
+    let selects = |service: &Value| service["spec"]["selector"].is_object();
+    let now = cluster
+        .until("the Service leads to Pods", SERVICE, selects)
+        .await;
+    assert_eq!(now["spec"]["clusterIP"], service["spec"]["clusterIP"]);
+    let status = |ready: u32| {
+        json!({"status": {
+            "observedGeneration": deployment["metadata"]["generation"],
+            "replicas": 2, "updatedReplicas": 2, "readyReplicas": ready, "availableReplicas": ready,
+        }})
+    };
+    let path = format!("{DEPLOYMENT}/status");
+    cluster.merge(&path, &status(1)).await;
+    // What the controller does next comes after it has seen that.
+    configure(&cluster, &json!({"drainSeconds": 7})).await;
+    let drains = |deployment: &Value| deployment.to_string().contains("--drain-seconds=7");
+    let deployment = cluster.until("it drains as told", DEPLOYMENT, drains).await;
+    for path in &daemonsets {
+        assert!(
+            admin.get(path).await.is_ok(),
+            "{path}: {}",
+            controller.log_tail()
+        );
+    }
+    let mut ready = status(2);
+    ready["status"]["observedGeneration"] = deployment["metadata"]["generation"].clone();
+    cluster.merge(&path, &ready).await;
+    for path in &daemonsets {
+        gone(admin, path).await;
+    }
+    let now = cluster.get(&format!("{ACCOUNTS}/edge-edge-agent")).await;
+    assert_eq!(now["metadata"]["uid"], account["metadata"]["uid"]);
+    let manifest = sesame_published::names::manifest_name(&edge_name());
+    there(
+        admin,
+        &format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}"),
+    )
+    .await;
+}

@@ -1,0 +1,516 @@
+//! Publishing: everything is there as an agent reads it, whole, in pieces, keys apart, and nothing is rewritten or
+//! withdrawn without need.
+
+use prost::Message as _;
+use serde_json::{Value, json};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::manifest_name;
+use sesame_tests::certs::Authority;
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{
+    ControllerUnderTest, NAMESPACE, Publication, SOON, condition, deployed, keys, objects,
+    publication,
+};
+use sesame_tests::manifests::{
+    self, edge_name, endpoint_slices, gateway, http_listener, http_route, https_listener, path,
+    plain_route, rule_to,
+};
+use sesame_tests::wait::{eventually, holds};
+
+const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
+const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
+
+/// Waits until what is published is as it should be.
+async fn published(
+    cluster: &TestCluster,
+    gateway: &NamespacedName,
+    what: &str,
+    good: impl Fn(&Publication) -> bool,
+) -> Publication {
+    eventually(what, SOON, async || {
+        let publication = publication(cluster.admin(), gateway).await?;
+        if good(&publication) {
+            Ok(publication)
+        } else {
+            Err(format!("{:?}", publication.snapshot))
+        }
+    })
+    .await
+}
+
+async fn withdrawn(cluster: &TestCluster, gateway: &NamespacedName) {
+    eventually("nothing is left of the Gateway", SOON, async || {
+        let mut left = objects(cluster.admin(), "configmaps", gateway).await;
+        left.extend(objects(cluster.admin(), "secrets", gateway).await);
+        match left.len() {
+            0 => Ok(()),
+            more => Err(format!("{more} objects are left")),
+        }
+    })
+    .await;
+}
+
+fn has_domain(publication: &Publication, domain: &str) -> bool {
+    let tables = &publication.snapshot.route_tables;
+    tables
+        .iter()
+        .flat_map(|table| &table.virtual_hosts)
+        .any(|host| host.domain == domain)
+}
+
+/// Holds the API server and the controller that all properties share: both take seconds to start.
+struct Shared {
+    cluster: TestCluster,
+    controller: ControllerUnderTest,
+}
+
+impl Shared {
+    async fn start() -> Self {
+        let cluster = deployed(Channel::Experimental).await;
+        let controller = ControllerUnderTest::start(&cluster, &[]).await;
+        controller.wait_ready().await;
+        Self {
+            cluster,
+            controller,
+        }
+    }
+
+    /// Publishes the Gateway that every property begins with.
+    async fn base(&self) -> Publication {
+        let mut all = manifests::edge(&[http_listener("http", 80, "")]);
+        all.extend(manifests::served_at("app", "10.0.0.1:8080"));
+        all.push(base_route());
+        self.cluster.apply_all(&all).await;
+        published(
+            &self.cluster,
+            &edge_name(),
+            "the Gateway is published",
+            |publication| {
+                has_domain(publication, "app.example.com")
+                    && publication.endpoints() == ["10.0.0.1:8080"]
+                    && publication.snapshot.keys.is_empty()
+            },
+        )
+        .await
+    }
+}
+
+fn base_route() -> Value {
+    plain_route("app", "app.example.com", "app")
+}
+
+/// One after the other: they change the same Gateway. The last name that is printed is that of the property that fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn publications_are_whole_minimal_and_kept() {
+    let mut shared = Shared::start().await;
+    macro_rules! properties {
+        ($($name:ident,)*) => {$({
+            eprintln!("property: {}", stringify!($name));
+            let first = shared.base().await;
+            $name(&mut shared, &first).await;
+            let log = shared.controller.log();
+            assert!(
+                !log.contains("forbidden"),
+                "{}",
+                shared.controller.log_tail()
+            );
+        })*};
+    }
+    properties! {
+        a_manifest_says_what_it_is_of,
+        endpoints_change_no_manifest,
+        the_last_endpoint_goes,
+        a_backend_that_goes_is_there_until_the_manifest_is_new,
+        a_bad_object_is_skipped,
+        two_gateways_of_one_name_are_apart,
+        keys_are_apart,
+        what_is_damaged_is_mended,
+        what_another_has_written_is_left_alone,
+        nothing_is_written_after_a_restart,
+        a_gateway_that_is_deleted_is_withdrawn_and_comes_back,
+    }
+}
+
+async fn a_manifest_says_what_it_is_of(_: &mut Shared, first: &Publication) {
+    let summary = &first.manifest_object["data"];
+    assert_eq!(summary["gateway"], "Gateway/default/edge");
+    assert_eq!(summary["fleet"], "default");
+    assert_eq!(summary["keySecrets"], "0");
+    assert_eq!(summary["revision"], first.manifest.revision);
+}
+
+async fn endpoints_change_no_manifest(shared: &mut Shared, first: &Publication) {
+    let cluster = &shared.cluster;
+    let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
+    cluster.apply_all(&slices).await;
+    let second = published(cluster, &edge_name(), "the new endpoint", |publication| {
+        publication.endpoints() == ["10.0.0.2:8080"]
+    })
+    .await;
+    assert_eq!(second.manifest_version(), first.manifest_version());
+    let changed: Vec<&String> = second
+        .config_maps
+        .iter()
+        .filter(|(name, object)| first.config_maps.get(*name) != Some(object))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(changed.len(), 1, "{changed:?}");
+    assert!(changed[0].contains(".endpoints-"), "{changed:?}");
+}
+
+/// As kube-controller-manager writes it: with null in place of what is empty.
+async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
+    let cluster = &shared.cluster;
+    let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
+    cluster.apply_all(&slices).await;
+    let admin = cluster.admin();
+    let path = admin.path_of(&slices[0]).await.expect("a path");
+    let empty = json!({"endpoints": null, "ports": null});
+    admin.merge(&path, &empty).await.expect("a slice");
+    let stored = admin.get(&path).await.expect("a slice");
+    assert_eq!(
+        (&stored["endpoints"], &stored["ports"]),
+        (&Value::Null, &Value::Null)
+    );
+    published(cluster, &edge_name(), "no endpoint", |publication| {
+        publication.endpoints().is_empty()
+    })
+    .await;
+    cluster.apply_all(&slices).await;
+    published(cluster, &edge_name(), "the endpoint again", |publication| {
+        publication.endpoints() == ["10.0.0.2:8080"]
+    })
+    .await;
+}
+
+/// The endpoints of a backend that a change drops are not taken from readers of the manifest before.
+async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
+    shared: &mut Shared,
+    _: &Publication,
+) {
+    let cluster = &shared.cluster;
+    let other = manifests::served("other", &["10.0.0.9:8080".parse().expect("an address")]);
+    cluster.apply_all(&other).await;
+    let mut moved = base_route();
+    moved["spec"]["rules"][0]["backendRefs"][0]["name"] = json!("other");
+    let before = publication(cluster.admin(), &edge_name())
+        .await
+        .expect("published");
+    cluster.apply_all(&[moved]).await;
+    // Whenever one looks, the manifest's own backends have their endpoints.
+    let after = eventually("the other backend", SOON, async || {
+        let seen = publication(cluster.admin(), &edge_name()).await?;
+        for backend in &seen.snapshot.backends {
+            let has = seen
+                .snapshot
+                .endpoints
+                .iter()
+                .any(|set| set.name == backend.endpoints && !set.endpoints.is_empty());
+            assert!(has, "{} has no endpoints", backend.name);
+        }
+        if seen.endpoints() == ["10.0.0.9:8080"] {
+            Ok(seen)
+        } else {
+            Err(format!("{:?}", seen.endpoints()))
+        }
+    })
+    .await;
+    assert_ne!(before.manifest.revision, after.manifest.revision);
+    // A reader of the revision before still finds its shards.
+    for shard in &before.manifest.config {
+        let name = format!("default.edge.{}", shard.name);
+        assert!(after.config_maps.contains_key(&name), "{name}");
+    }
+}
+
+async fn a_bad_object_is_skipped(shared: &mut Shared, _: &Publication) {
+    let Shared {
+        cluster,
+        controller,
+    } = shared;
+    // What the API server takes and no number of ours holds.
+    let mut bad = http_route(
+        "bad",
+        &["bad.example.com"],
+        &[rule_to("app", &[path("Exact", "/")])],
+    );
+    bad["spec"]["rules"][0]["retry"] = json!({"attempts": 5_000_000_000_u64});
+    let mut good = base_route();
+    good["metadata"]["name"] = json!("good");
+    good["spec"]["hostnames"] = json!(["good.example.com"]);
+    cluster.apply_all(&[bad, good]).await;
+    let seen = published(cluster, &edge_name(), "the good route", |publication| {
+        has_domain(publication, "good.example.com")
+    })
+    .await;
+    assert!(!has_domain(&seen, "bad.example.com"));
+    eventually("the bad route is counted", SOON, async || {
+        let skipped = controller.metric("skipped_objects", "").await;
+        holds(
+            skipped > 0.5 && controller.log().contains("HTTPRoute/default/bad"),
+            || controller.log_tail(),
+        )
+    })
+    .await;
+    for name in ["bad", "good"] {
+        let path = format!("{ROUTES}/{name}");
+        cluster.delete(&path).await;
+    }
+}
+
+async fn two_gateways_of_one_name_are_apart(shared: &mut Shared, _: &Publication) {
+    let cluster = &shared.cluster;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    let mut twin = gateway("edge", &[http_listener("http", 8080, "")]);
+    twin["metadata"]["namespace"] = json!("other");
+    twin["metadata"]["labels"] = json!({"projectsesame.io/fleet": "west"});
+    cluster.apply_all(&[namespace, twin]).await;
+    let name = NamespacedName::new("other", "edge");
+    let theirs = published(cluster, &name, "the other Gateway", |_| true).await;
+    assert_eq!(theirs.snapshot.gateway, "Gateway/other/edge");
+    assert_eq!(theirs.manifest_object["data"]["fleet"], "west");
+    assert_eq!(
+        theirs.manifest_object["metadata"]["labels"]["projectsesame.io/fleet"],
+        "west"
+    );
+    let ours = publication(cluster.admin(), &edge_name())
+        .await
+        .expect("published");
+    assert_eq!(ours.snapshot.gateway, "Gateway/default/edge");
+    cluster
+        .delete(
+            &GATEWAYS
+                .replace("default", "other")
+                .replace("gateways", "gateways/edge"),
+        )
+        .await;
+    withdrawn(cluster, &name).await;
+    publication(cluster.admin(), &edge_name())
+        .await
+        .expect("still published");
+}
+
+async fn keys_are_apart(shared: &mut Shared, _: &Publication) {
+    let Shared {
+        cluster,
+        controller,
+    } = shared;
+    let authority = Authority::new("test");
+    let mut revisions = Vec::new();
+    for round in 0..2 {
+        let leaf = authority.issue(&["secure.example.com"]);
+        let unrelated = authority.issue(&["unrelated.example.com"]);
+        let listeners = [
+            http_listener("http", 80, ""),
+            https_listener("https", 443, "secure.example.com", "cert"),
+        ];
+        let objects = [
+            leaf.secret("cert"),
+            unrelated.secret("unrelated"),
+            gateway("edge", &listeners),
+        ];
+        cluster.apply_all(&objects).await;
+        let key = eventually("the key is published", SOON, async || {
+            let found = keys(cluster.admin(), &edge_name()).await;
+            let wanted = leaf.key_pem.replace("\r\n", "\n");
+            let same = |bytes: &[u8]| {
+                let text = String::from_utf8_lossy(bytes).into_owned();
+                body(&text) == body(&wanted)
+            };
+            match found.as_slice() {
+                [pair] if same(&pair.private_key) => Ok(pair.clone()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        assert_eq!(key.name, "Secret/default/cert");
+        let seen = published(
+            cluster,
+            &edge_name(),
+            "the manifest with the key",
+            |publication| {
+                let digests: Vec<&str> = publication
+                    .snapshot
+                    .keys
+                    .iter()
+                    .map(|key| key.digest.as_str())
+                    .collect();
+                digests == [key.digest()]
+            },
+        )
+        .await;
+        assert_eq!(seen.manifest_object["data"]["keySecrets"], "1");
+        revisions.push(seen.manifest.revision.clone());
+        let secret = body(&leaf.key_pem);
+        let secret = secret.get(10..60).expect("a key");
+        let plain = seen.snapshot.encode_to_vec();
+        assert!(
+            !String::from_utf8_lossy(&plain).contains(secret),
+            "round {round}"
+        );
+        for (name, object) in &seen.config_maps {
+            for (_, value) in object["binaryData"].as_object().into_iter().flatten() {
+                use base64::Engine as _;
+                let bytes = base64::engine::general_purpose::STANDARD
+                    .decode(value.as_str().expect("text"))
+                    .expect("base64");
+                assert!(!String::from_utf8_lossy(&bytes).contains(secret), "{name}");
+            }
+            assert!(!object.to_string().contains(secret), "{name}");
+        }
+        assert!(!controller.log().contains(secret));
+    }
+    assert_ne!(
+        revisions[0], revisions[1],
+        "another key is another revision"
+    );
+}
+
+/// A PEM's text without its frame.
+fn body(pem: &str) -> String {
+    pem.lines()
+        .filter(|line| !line.starts_with("-----"))
+        .collect()
+}
+
+async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
+    let cluster = &shared.cluster;
+    let before = publication(cluster.admin(), &edge_name())
+        .await
+        .expect("published");
+    let namespace = "/api/v1/namespaces/sesame-system";
+    let lost = format!("default.edge.{}", before.manifest.config[0].name);
+    cluster
+        .delete(&format!("{namespace}/configmaps/{lost}"))
+        .await;
+    let manifest = format!("{namespace}/configmaps/default.edge.manifest");
+    let change = json!({"data": {"revision": "nonsense", "more": "of it"}});
+    cluster.merge(&manifest, &change).await;
+    let after = published(cluster, &edge_name(), "what was damaged", |publication| {
+        publication.manifest_object["data"] == before.manifest_object["data"]
+    })
+    .await;
+    assert_eq!(after.snapshot, before.snapshot);
+}
+
+/// Neither a copy with all our labels nor one with a name that we want is replaced or deleted.
+async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publication) {
+    let cluster = &shared.cluster;
+    let admin = cluster.admin();
+    let publication = published(cluster, &edge_name(), "it is published", |_| true).await;
+    let labels = &publication.manifest_object["metadata"]["labels"];
+    let config_map = |name: &str, labels: &Value| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"whose": "theirs"},
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}})
+    };
+    let mut of_nobody = labels.clone();
+    of_nobody["projectsesame.io/gateway"] = json!("00000000000000000000");
+    let squat = NamespacedName::new("default", "squat");
+    let name = manifest_name(&squat);
+    for object in [
+        config_map("copy", labels),
+        config_map("copy-of-nobodys", &of_nobody),
+        config_map(&name, &json!({})),
+    ] {
+        admin.apply_value(&object).await.expect("applied");
+    }
+    let mut gateway = manifests::gateway("squat", &[http_listener("http", 80, "")]);
+    gateway["spec"]["gatewayClassName"] = json!("edge");
+    admin.apply_value(&gateway).await.expect("applied");
+    let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/squat";
+    cluster
+        .until("the Gateway says that a name is taken", path, |gateway| {
+            let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+            let message = programmed["message"].as_str().unwrap_or_default();
+            message.contains(&name) && message.contains("has not written; delete it")
+        })
+        .await;
+    for name in ["copy", "copy-of-nobodys", &name] {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}");
+        let theirs = admin.get(&path).await.expect("it is there");
+        assert_eq!(theirs["data"]["whose"], "theirs", "{name}");
+        admin.delete(&path).await.expect("deleted");
+    }
+    published(cluster, &squat, "the name is free", |_| true).await;
+    admin.delete(path).await.expect("deleted");
+    withdrawn(cluster, &squat).await;
+}
+
+async fn nothing_is_written_after_a_restart(shared: &mut Shared, _: &Publication) {
+    let Shared {
+        cluster,
+        controller,
+    } = shared;
+    let before = publication(cluster.admin(), &edge_name())
+        .await
+        .expect("published");
+    let path = format!("{GATEWAYS}/edge");
+    let gateway = cluster
+        .until("the Gateway's status has settled", &path, |gateway| {
+            let accepted = condition(&gateway["status"]["conditions"], "Accepted");
+            accepted["observedGeneration"] == gateway["metadata"]["generation"]
+        })
+        .await;
+    assert!(controller.stop().await.success());
+    controller.restart();
+    controller.wait_ready().await;
+    controller.wait_leads().await;
+    // The next change is written after whatever the restart would have written. Its Service is there already: of two
+    // objects of different kinds either may be heard of first.
+    let later = plain_route("later", "later.example.com", "app");
+    cluster.apply_all(&[later]).await;
+    let after = published(cluster, &edge_name(), "the later route", |publication| {
+        has_domain(publication, "later.example.com")
+    })
+    .await;
+    let rewritten = before
+        .config_maps
+        .iter()
+        .filter(|(name, _)| !name.ends_with(".manifest") && !name.contains(".endpoints-"))
+        .filter(|(name, object)| {
+            after
+                .config_maps
+                .get(*name)
+                .is_some_and(|now| now != *object)
+        })
+        .count();
+    assert_eq!(rewritten, 0);
+    let manifests_written = controller
+        .metric("publish_writes_total", "part=\"manifest\"")
+        .await;
+    assert!(
+        manifests_written < 1.5,
+        "{manifests_written} manifests were written"
+    );
+    let status = cluster.get(&path).await;
+    assert_eq!(
+        condition(&status["status"]["conditions"], "Accepted"),
+        condition(&gateway["status"]["conditions"], "Accepted")
+    );
+    let path = format!("{ROUTES}/later");
+    cluster.delete(&path).await;
+}
+
+async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
+    shared: &mut Shared,
+    _: &Publication,
+) {
+    let cluster = &shared.cluster;
+    let gateway = cluster.get(&format!("{GATEWAYS}/edge")).await;
+    cluster.delete(&format!("{GATEWAYS}/edge")).await;
+    withdrawn(cluster, &edge_name()).await;
+    let back = json!({
+        "apiVersion": gateway["apiVersion"],
+        "kind": "Gateway",
+        "metadata": {"name": "edge", "namespace": "default"},
+        "spec": gateway["spec"],
+    });
+    cluster.apply_all(&[back]).await;
+    published(
+        cluster,
+        &edge_name(),
+        "the Gateway is back",
+        |publication| has_domain(publication, "app.example.com"),
+    )
+    .await;
+}

@@ -1,0 +1,13 @@
+//! An agent on its host: sources, settings, addresses and commands.
+
+mod addresses;
+mod agent_snapshot_dir;
+mod apply;
+mod batches;
+mod bundles;
+mod commands;
+mod doctor;
+mod export;
+mod kept_addresses;
+mod settings;
+mod signed_snapshots;

@@ -1,0 +1,169 @@
+//! Ports below 1024 for an agent that is not root's: with the one capability that is needed, and without it.
+//!
+//! In a network namespace of its own, where no port is taken and the first that everybody may open is the kernel's default.
+
+use std::process::Command;
+
+use serde_json::Value;
+use sesame_tests::agent::{AgentUnderTest, Setup, listener_condition};
+use sesame_tests::backend::Backend;
+use sesame_tests::itself;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+
+const HOST: &str = "low.test";
+/// Nobody's, and never root's.
+const USER: u32 = 61_234;
+const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+
+/// Runs another test of this file in a network of its own, where the kernel moves connections from port to port.
+fn in_a_network(test: &str) {
+    let script = format!(
+        r#"ip link set lo up && echo 1 > /proc/sys/net/ipv4/tcp_migrate_req && echo 1024 > {FIRST_FREE} && exec "$0" "$@""#
+    );
+    let status = Command::new("unshare")
+        .args(["--net", "sh", "-c", &script])
+        .arg(itself::executable())
+        .args(itself::only(test))
+        .status()
+        .expect("unshare runs; install util-linux");
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn with_the_capability_low_ports_are_served_through_every_restart() {
+    in_a_network("with_the_capability");
+}
+
+#[test]
+fn without_the_capability_only_low_ports_are_refused_and_opened_when_allowed() {
+    in_a_network("without_the_capability");
+}
+
+fn round(number: usize, backend: &Backend) -> String {
+    let mut objects = edge(&[
+        http_listener("http", 80, ""),
+        http_listener("https", 443, ""),
+        http_listener("high", 8080, ""),
+    ]);
+    objects.extend(served("app", &[backend.address()]));
+    let matches = [
+        path("Exact", "/always"),
+        path("Exact", &format!("/{number}")),
+    ];
+    let rule = rule_to("app", &matches);
+    objects.push(http_route("app", &[HOST], &[rule]));
+    yaml(&objects)
+}
+
+async fn wait_round(agent: &AgentUnderTest, ports: &[u16], number: usize) {
+    for port in ports {
+        let request = agent.get(*port, HOST, &format!("/{number}"));
+        agent.wait_ok(&request).await;
+    }
+}
+
+fn load(agent: &AgentUnderTest, ports: &[u16]) -> Load {
+    let requests = ports.iter().map(|port| agent.get(*port, HOST, "/always"));
+    Load::start(&Plan::new(requests.collect()))
+}
+
+/// The real user, and the effective capabilities as the kernel shows them.
+fn rights(pid: i32) -> (String, String) {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let field = line.and_then(|line| line.split_whitespace().next());
+        field.unwrap_or_default().to_owned()
+    };
+    (field("Uid:"), field("CapEff:"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a network of its own: another test of this file runs it there"]
+async fn with_the_capability() {
+    let backend = Backend::start("a").await;
+    let ports = [80, 443, 8080];
+    let mut agent = Setup::with_ports(&ports)
+        .unmapped()
+        .user(USER, &["net_bind_service"])
+        .start(&[("all.yaml", &round(0, &backend))]);
+    wait_round(&agent, &ports, 0).await;
+    agent.wait_healthy().await;
+    for envoy in agent.envoys() {
+        // CAP_NET_BIND_SERVICE is the tenth, and all that it has.
+        let expected = (USER.to_string(), "0000000000000400".to_owned());
+        assert_eq!(rights(envoy.pid), expected);
+    }
+    let load = load(&agent, &ports);
+    let mut number = 0;
+    for (strategy, by) in [("hot", "hot restart"), ("handover", "handover")] {
+        agent.envoy_is_replaced(strategy, by).await;
+        number += 1;
+        agent.write("all.yaml", &round(number, &backend));
+        wait_round(&agent, &ports, number).await;
+    }
+    let envoys = |agent: &AgentUnderTest| -> Vec<i32> {
+        agent.envoys().iter().map(|envoy| envoy.pid).collect()
+    };
+    agent
+        .wait_status("one Envoy is left", |_| envoys(&agent).len() == 1)
+        .await;
+    let before = envoys(&agent);
+    agent.kill9();
+    load.pass(50).await;
+    agent.restart();
+    number += 1;
+    agent.write("all.yaml", &round(number, &backend));
+    wait_round(&agent, &ports, number).await;
+    assert_eq!(envoys(&agent), before, "it is adopted");
+    agent.wait_healthy().await;
+    load.stop()
+        .await
+        .clean("ports 80 and 443 of an ordinary user: hot restart, handover, another agent");
+}
+
+/// The listener's `Programmed`, if it is as it should be.
+fn refused(status: &Value, listener: &str) -> bool {
+    let programmed = listener_condition(status, listener, "Programmed");
+    let words = [
+        "Permission denied",
+        "below 1024",
+        "CAP_NET_BIND_SERVICE",
+        "--port-map",
+    ];
+    programmed["status"] == "False"
+        && programmed["message"]
+            .as_str()
+            .is_some_and(|message| words.iter().all(|word| message.contains(word)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a network of its own: another test of this file runs it there"]
+async fn without_the_capability() {
+    let backend = Backend::start("a").await;
+    let ports = [80, 443, 8080];
+    let agent = Setup::with_ports(&ports)
+        .unmapped()
+        .user(USER, &[])
+        .start(&[("all.yaml", &round(0, &backend))]);
+    wait_round(&agent, &[8080], 0).await;
+    let status = agent
+        .wait_status("both listeners are refused, and it is said why", |status| {
+            refused(status, "http") && refused(status, "https")
+        })
+        .await;
+    assert!(!refused(&status, "high"), "{status:#}");
+    assert_eq!(status["healthy"], false, "{status:#}");
+    let load = load(&agent, &[8080]);
+    agent.write("all.yaml", &round(1, &backend));
+    wait_round(&agent, &[8080], 1).await;
+    load.pass(50).await;
+
+    std::fs::write(FIRST_FREE, "80").expect("allow it");
+    wait_round(&agent, &ports, 1).await;
+    agent.wait_healthy().await;
+    load.stop()
+        .await
+        .clean("ports 80 and 443 without the right to open them, then with it");
+}

@@ -1,0 +1,107 @@
+//! Compares an explanation with what a client got.
+
+use sesame_gateway_api::explain::{ExplainedOutcome, Explanation};
+use sesame_tests::client::Reply;
+
+use super::world::MARKER;
+
+/// Checks that the answer is the explained one; the error says what differs.
+pub(crate) fn compare(
+    explanation: &Explanation,
+    http2: bool,
+    reply: Result<&Reply, &anyhow::Error>,
+) -> Result<(), String> {
+    let reply = match (&explanation.outcome, reply) {
+        (ExplainedOutcome::Refused { .. }, Err(_)) => return Ok(()),
+        (ExplainedOutcome::Refused { .. }, Ok(_)) => return Err("there is an answer".to_owned()),
+        // A stream of HTTP/2 is reset where HTTP/1.1 gets this.
+        (ExplainedOutcome::Answered { status: 400, .. }, Err(_)) if http2 => return Ok(()),
+        (_, Err(_)) => return Err("there is no answer".to_owned()),
+        (_, Ok(reply)) => reply,
+    };
+    let route = explanation.route.as_ref().map(|route| {
+        let name = route.object.rsplit('/').next().unwrap_or_default();
+        format!("{name}/{}", route.rule)
+    });
+    let marker = reply.header(MARKER);
+    match &explanation.outcome {
+        ExplainedOutcome::Answered {
+            status,
+            grpc_status,
+            ..
+        } => {
+            // Not every answer of the proxy has the headers of its route, but none has those of another.
+            if marker.is_some() && marker != route.as_deref() {
+                return Err(format!("the route is {marker:?}, not {route:?}"));
+            }
+            if reply.backend().is_some() {
+                return Err("a backend answers".to_owned());
+            }
+            match grpc_status {
+                Some(code) => same(
+                    "grpc-status",
+                    reply.header("grpc-status"),
+                    Some(code.to_string().as_str()),
+                ),
+                None => same("status", u32::from(reply.status), *status),
+            }
+        }
+        ExplainedOutcome::Redirected {
+            status,
+            grpc_status,
+            location,
+            ..
+        } => {
+            same("route", marker, route.as_deref())?;
+            match grpc_status {
+                Some(code) => same(
+                    "grpc-status",
+                    reply.header("grpc-status"),
+                    Some(code.to_string().as_str()),
+                )?,
+                None => same("status", u32::from(reply.status), *status)?,
+            }
+            same(
+                "location",
+                reply.header("location"),
+                Some(location.as_str()),
+            )
+        }
+        ExplainedOutcome::Forwarded {
+            backends,
+            host,
+            path,
+            ..
+        } => {
+            same("route", marker, route.as_deref())?;
+            if backends.iter().all(|backend| backend.endpoints.is_empty()) {
+                return Ok(());
+            }
+            // Answers to gRPC are frames, not an echo.
+            let Ok(echo) = serde_json::from_slice::<sesame_tests::echo::Echo>(&reply.body) else {
+                let is_grpc = explanation.request.headers.iter();
+                let mut is_grpc = is_grpc.filter(|it| it.name == "content-type");
+                return match is_grpc.next() {
+                    Some(_) => Ok(()),
+                    None if explanation.request.method == "HEAD" => Ok(()),
+                    None => Err("no backend answers".to_owned()),
+                };
+            };
+            same("path", echo.path.as_str(), path.as_str())?;
+            same("host", echo.host.as_str(), host.as_str())
+        }
+        other => Err(format!("not expected: {other:?}")),
+    }
+}
+
+fn same<T: PartialEq + Copy + std::fmt::Debug>(
+    what: &str,
+    got: T,
+    explained: T,
+) -> Result<(), String> {
+    if got == explained {
+        Ok(())
+    } else {
+        Err(format!("the {what} is {got:?}, not {explained:?}"))
+    }
+}

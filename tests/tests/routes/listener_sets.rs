@@ -1,0 +1,340 @@
+//! `ListenerSet`: listeners that are added to a Gateway, who wins, and who is disturbed. Asked of a real agent with a
+//! real Envoy.
+
+#[path = "../../../controller/gateway-api/src/resolve/tests/tls_override_rows.rs"]
+mod tls_override_rows;
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::checks::Checks;
+use sesame_tests::controller::condition;
+use sesame_tests::handshakes::Handshake;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{
+    edge, http_listener, http_route, https_listener, l4_listener, listener_set, on_listener_set,
+    route, rule_to, served, yaml,
+};
+
+/// Number of times that a set comes and goes.
+const CHANGES: usize = 20;
+
+/// The class and Gateway, which lets ListenerSets of its own namespace add to it.
+fn open_edge(listeners: &[Value]) -> Vec<Value> {
+    let mut objects = edge(listeners);
+    objects[1]["spec"]["allowedListeners"] = json!({"namespaces": {"from": "Same"}});
+    objects
+}
+
+fn created(mut object: Value, year: u32) -> Value {
+    object["metadata"]["creationTimestamp"] = json!(format!("{year}-01-01T00:00:00Z"));
+    object
+}
+
+/// The status of one object.
+fn object<'s>(status: &'s Value, kind: &str, name: &str) -> &'s Value {
+    status["objects"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|object| object["kind"] == kind && object["name"] == name)
+        .map_or(&Value::Null, |object| &object["status"])
+}
+
+/// `True` or `False` with the reason, of one condition of the object itself.
+fn said(status: &Value, kind: &str, name: &str, type_: &str) -> String {
+    object(status, kind, name)["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == type_)
+        .map(|condition| {
+            let word = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+            format!("{} {}", word("status"), word("reason"))
+        })
+        .unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listeners_of_sets_are_served_beside_those_of_the_gateway() {
+    let authority = Authority::new("tests");
+    let mut objects = open_edge(&[http_listener("same", 80, "gateway.test")]);
+    let mut backends = Vec::new();
+    for name in ["gateway", "older", "younger"] {
+        let backend = Backend::start(name).await;
+        objects.extend(served(name, &[backend.address()]));
+        let route = http_route(name, &[], &[rule_to(name, &[])]);
+        objects.push(match name {
+            "gateway" => route,
+            set => on_listener_set(route, set),
+        });
+        backends.push(backend);
+    }
+    objects.push(
+        authority
+            .issue(&["older.test", "younger.test"])
+            .secret("pair"),
+    );
+    objects.push(created(
+        listener_set(
+            "older",
+            &[
+                http_listener("same", 80, "older.test"),
+                // Lost to the Gateway.
+                http_listener("lost", 80, "gateway.test"),
+                https_listener("https", 443, "older.test", "pair"),
+                http_listener("alone", 8080, ""),
+            ],
+        ),
+        2024,
+    ));
+    objects.push(created(
+        listener_set(
+            "younger",
+            &[
+                https_listener("https", 443, "younger.test", "pair"),
+                // Lost to the older set.
+                http_listener("same", 80, "older.test"),
+                l4_listener("tcp", 8080, "TCP"),
+            ],
+        ),
+        2025,
+    ));
+    objects.push(listener_set(
+        "refused",
+        &[http_listener("only", 80, "gateway.test")],
+    ));
+    // Only ListenerSets count that name the Gateway: a route to the Gateway is not for them.
+    objects.push(on_listener_set(
+        route(
+            "TCPRoute",
+            "tcp",
+            &[],
+            &[json!({"backendRefs": [{"name": "younger", "port": 80}]})],
+        ),
+        "younger",
+    ));
+    let agent = Setup::with_ports(&[80, 443, 8080]).start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, "gateway.test", "/")).await;
+    let mut checks = Checks::default();
+    for (port, host, backend) in [
+        (80, "gateway.test", "gateway"),
+        (80, "older.test", "older"),
+        (8080, "anything.test", "older"),
+    ] {
+        checks.backend(agent.get(port, host, "/"), backend).await;
+    }
+    for host in ["older.test", "younger.test"] {
+        let request = agent.get(443, host, "/").tls(host, &authority.trust());
+        checks
+            .backend(request, host.trim_end_matches(".test"))
+            .await;
+    }
+    let misdirected = agent
+        .get(443, "younger.test", "/")
+        .tls("older.test", &authority.trust());
+    checks.status(misdirected, 421).await;
+    statuses(&agent, &mut checks).await;
+    checks.finish();
+}
+
+async fn statuses(agent: &AgentUnderTest, checks: &mut Checks) {
+    let status = agent
+        .wait_status("the set is programmed", |status| {
+            said(status, "ListenerSet", "older", "Programmed") == "True Programmed"
+        })
+        .await;
+    for (set, accepted, programmed) in [
+        ("older", "True ListenersNotValid", "True Programmed"),
+        ("younger", "True ListenersNotValid", "True Programmed"),
+        (
+            "refused",
+            "False ListenersNotValid",
+            "False ListenersNotValid",
+        ),
+    ] {
+        let of = |type_| said(&status, "ListenerSet", set, type_);
+        checks.same(set, of("Accepted"), accepted.to_owned());
+        checks.same(set, of("Programmed"), programmed.to_owned());
+    }
+    let gateway = object(&status, "Gateway", "edge");
+    checks.same(
+        "attached sets",
+        gateway["attachedListenerSets"].as_i64(),
+        Some(2),
+    );
+    checks.same(
+        "listeners of the Gateway",
+        gateway["listeners"].as_array().map(Vec::len),
+        Some(1),
+    );
+    let older = object(&status, "ListenerSet", "older");
+    let attached: Vec<Option<i64>> = older["listeners"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|listener| listener["attachedRoutes"].as_i64())
+        .collect();
+    checks.same("attached routes", attached, vec![Some(1); 4]);
+    let parent = &object(&status, "HTTPRoute", "older")["parents"][0]["parentRef"];
+    checks.same("the parent", parent["kind"].as_str(), Some("ListenerSet"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sets_come_and_go_without_a_failed_request_to_others() {
+    let authority = Authority::new("tests");
+    let mut objects = open_edge(&[
+        http_listener("http", 80, "gateway.test"),
+        https_listener("https", 443, "gateway.test", "pair"),
+    ]);
+    for name in ["gateway", "set", "waiting"] {
+        // Each ends with the test's runtime.
+        let backend = Box::leak(Box::new(Backend::start(name).await));
+        objects.extend(served(name, &[backend.address()]));
+    }
+    objects.push(
+        authority
+            .issue(&["gateway.test", "set.test"])
+            .secret("pair"),
+    );
+    objects.push(http_route("gateway", &[], &[rule_to("gateway", &[])]));
+    let set = |name: &str, year| {
+        let listeners = [
+            http_listener("http", 80, "set.test"),
+            https_listener("https", 443, "set.test", "pair"),
+        ];
+        [
+            created(listener_set(name, &listeners), year),
+            on_listener_set(http_route(name, &[], &[rule_to(name, &[])]), name),
+        ]
+    };
+    // Takes over whenever the older set is away.
+    objects.extend(set("waiting", 2025));
+    let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&objects))]);
+    let plain = |host: &str| agent.get(80, host, "/");
+    let secure = |host: &str| agent.get(443, host, "/").tls(host, &authority.trust());
+    for request in [
+        plain("gateway.test"),
+        secure("gateway.test"),
+        secure("set.test"),
+    ] {
+        agent.wait_ok(&request).await;
+    }
+    let load = Load::start(&Plan::new(vec![
+        plain("gateway.test"),
+        secure("gateway.test"),
+        secure("gateway.test").http2(),
+        // Whoever has the hostname: somebody always has.
+        plain("set.test"),
+    ]));
+    for change in 0..CHANGES {
+        let owner = if change % 2 == 0 {
+            agent.write("set.yaml", &yaml(&set("set", 2024)));
+            "set"
+        } else {
+            agent.remove("set.yaml");
+            "waiting"
+        };
+        for request in [plain("set.test"), secure("set.test")] {
+            agent.wait_backend(&request, owner).await;
+        }
+    }
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_held_is_told_to_the_set_that_wants_it() {
+    let backend = Backend::start("a").await;
+    let mut objects = open_edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("a", &[backend.address()]));
+    let mut on_both = http_route("a", &[], &[rule_to("a", &[])]);
+    on_both["spec"]["parentRefs"] =
+        json!([{"name": "edge"}, {"kind": "ListenerSet", "name": "set"}]);
+    objects.push(on_both);
+    objects.push(listener_set("set", &[http_listener("held", 8080, "")]));
+    let agent = Setup::with_ports(&[80, 8080]).start(&[(
+        "gateway.yaml",
+        &yaml(&edge(&[http_listener("http", 80, "")])),
+    )]);
+    let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(8080).port()))
+        .expect("the port is free");
+    agent.write("gateway.yaml", &yaml(&objects));
+    let status = agent
+        .wait_status("the conflict is reported", |status| {
+            said(status, "ListenerSet", "set", "Programmed") == "False ListenersNotValid"
+                && said(status, "Gateway", "edge", "Programmed") == "True Programmed"
+        })
+        .await;
+    let set = object(&status, "ListenerSet", "set");
+    let message = set["listeners"][0]["conditions"][1]["message"].as_str();
+    assert!(
+        message.is_some_and(|message| message.contains("Address already in use")),
+        "{set:#}"
+    );
+    assert_eq!(status["gateways"][0]["refused"][0]["kind"], "ListenerSet");
+    agent.wait_ok(&agent.get(80, "any.test", "/")).await;
+    drop(held);
+    agent.wait_ok(&agent.get(8080, "any.test", "/")).await;
+    agent
+        .wait_status("the set is programmed", |status| {
+            said(status, "ListenerSet", "set", "Programmed") == "True Programmed"
+        })
+        .await;
+}
+
+impl tls_override_rows::Override {
+    /// The class, the Gateway and the set. The row's number is the Gateway's generation, which its status tells back.
+    fn objects(&self, generation: usize) -> Vec<Value> {
+        let mut listeners = vec![http_listener("http", 80, "")];
+        if self.gateway {
+            listeners.push(https_listener("https", 443, "*.example.org", "gateway"));
+        }
+        let mut objects = edge(&listeners);
+        objects[1]["metadata"]["generation"] = json!(generation);
+        objects[1]["spec"]["allowedListeners"] = json!({"namespaces": {"from": self.allowed}});
+        let mut own = https_listener("own", 443, &self.hostname, "");
+        match &self.secret {
+            Some(secret) => own["tls"]["certificateRefs"][0]["name"] = json!(secret),
+            None => own["tls"] = Value::Null,
+        }
+        objects.push(listener_set("set", &[own]));
+        objects
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_is_shown_the_certificate_of_whoever_has_its_name() {
+    let authority = Authority::new("tests");
+    let [of_gateway, of_set] =
+        [(); 2].map(|()| authority.issue(&["*.example.org", "*.org", "a.test"]));
+    let secrets = yaml(&[of_gateway.secret("gateway"), of_set.secret("set")]);
+    let rows = tls_override_rows::rows();
+    let objects = |number: usize| yaml(&rows[number].objects(number + 1));
+    let agent = Setup::with_ports(&[80, 443])
+        .start(&[("secrets.yaml", &secrets), ("edge.yaml", &objects(0))]);
+    let mut checks = Checks::default();
+    for (number, row) in rows.iter().enumerate() {
+        agent.write("edge.yaml", &objects(number));
+        let what = format!("{row:?} is programmed");
+        agent
+            .wait_status(&what, |status| {
+                let gateway = object(status, "Gateway", "edge");
+                let programmed = condition(&gateway["conditions"], "Programmed");
+                programmed["status"] == "True" && programmed["observedGeneration"] == number + 1
+            })
+            .await;
+        let client = Handshake::with(agent.address(443), &row.client, &authority.trust());
+        let shown = client.shake().await.ok().map(|agreed| {
+            let of_whom = [("gateway", &of_gateway), ("set", &of_set)];
+            let found = of_whom
+                .into_iter()
+                .find(|(_, leaf)| leaf.der == agreed.certificate);
+            found.map_or("another", |(name, _)| name).to_owned()
+        });
+        checks.same(format!("{row:?}"), &shown, &row.shown);
+    }
+    checks.finish();
+}

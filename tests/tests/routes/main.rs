@@ -1,0 +1,16 @@
+//! Routes and listeners on a real agent with a real Envoy: which request goes where, and what becomes of it on the way.
+
+mod backend_rewrites;
+mod explain;
+mod external_auth;
+mod fail_closed;
+mod grpc_routes;
+mod http_backends;
+mod http_filters;
+mod http_listeners;
+mod http_matches;
+mod l4_routes;
+mod listener_sets;
+mod regexes;
+mod retries_and_sessions;
+mod upstream_manifests;

@@ -1,0 +1,205 @@
+//! The places that lines are in, and their bounds.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
+use sesame_tests::backends::start_served;
+use sesame_tests::envoy::envoy_binary;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, yaml};
+use sesame_tests::wait::eventually;
+
+use super::HOST;
+use super::logs::{files, lines};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_follow_each_other_without_losing_a_request_or_a_line() {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a"], &mut objects).await;
+    objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));
+    let mut agent = Setup::with_ports(&[80])
+        .flag("--access-log-free-mib=0")
+        .flag("--access-log-mib=1")
+        .flag("--access-log-files=100")
+        .start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, HOST, "/ready")).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/load")]));
+    let rotated = async |agent: &AgentUnderTest, count: usize| {
+        eventually("files that are full", SOON, async || {
+            let found = files(agent).len();
+            (found > count)
+                .then_some(())
+                .ok_or_else(|| format!("{found} files"))
+        })
+        .await;
+    };
+    rotated(&agent, 1).await;
+    agent.envoy_is_replaced("hot", "hot restart").await;
+    rotated(&agent, 2).await;
+    agent.kill9();
+    // As if it had been killed just after it began the next file.
+    let current = files(&agent).pop().expect("the current file");
+    fs::rename(&current, current.with_extension("log.90")).expect("an older file");
+    let before = files(&agent).len();
+    load.pass(500).await;
+    agent.restart();
+    rotated(&agent, before + 1).await;
+    let report = load.stop().await;
+    report.clean("access logs while files follow each other");
+    eventually("a line for each request", SOON, async || {
+        let lines = lines(&agent);
+        let found = lines.iter().filter(|line| line["path"] == "/load").count();
+        (found as u64 == report.requests)
+            .then_some(())
+            .ok_or_else(|| format!("{found} lines, {} requests", report.requests))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_have_a_bounded_part_of_the_disk_and_leave_a_full_one_alone() {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a"], &mut objects).await;
+    objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));
+    let agent = Setup::with_ports(&[80])
+        .small_disks()
+        .flag("--access-log-files=2")
+        .start(&[("all.yaml", &yaml(&objects))]);
+    let request = agent.get(80, HOST, "/load");
+    agent.wait_ok(&request).await;
+    let ended = Arc::new(AtomicBool::new(false));
+    let load = tokio::spawn({
+        let ended = Arc::clone(&ended);
+        async move {
+            // Slow enough that the disk is not full before anybody looks.
+            while !ended.load(Ordering::Relaxed) {
+                let reply = request.send().await.expect("an answer");
+                assert_eq!(reply.status, 200);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+    });
+    // A quarter of the disk is for two files, so the fourth is begun when three had 128 KiB.
+    eventually("the fourth file", SOON, async || {
+        let found = files(&agent);
+        let numbers = found
+            .iter()
+            .filter_map(|file| file.extension()?.to_str()?.parse().ok());
+        let last: u64 = numbers.max().unwrap_or(0);
+        (last >= 3 && found.len() <= 2)
+            .then_some(())
+            .ok_or_else(|| format!("{found:?}"))
+    })
+    .await;
+    let fill = agent.state().join("fill");
+    // As much as there is room for; then the disk is full.
+    agent.beside(&[
+        "dd",
+        "if=/dev/zero",
+        &format!("of={}", fill.display()),
+        "bs=4k",
+    ]);
+    let off = |status: &Value| {
+        status["warnings"]
+            .to_string()
+            .contains("access logs are off")
+    };
+    agent.wait_status("logs that are off", off).await;
+    fs::remove_file(agent.visible(&fill)).expect("remove what fills the disk");
+    agent
+        .wait_status("logs that are on", |status| !off(status))
+        .await;
+    ended.store(true, Ordering::Relaxed);
+    load.await.expect("every request is answered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_are_on_standard_output_where_that_is_asked_for() {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a"], &mut objects).await;
+    objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));
+    let agent = Setup::with_ports(&[80])
+        .flag("--access-log=stdout")
+        .start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, HOST, "/stdout")).await;
+    eventually("a line", SOON, async || {
+        let log = agent.log();
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut lines = lines.filter(|line| line["path"] == "/stdout");
+        lines.next().map(|_| ()).ok_or(log.clone())
+    })
+    .await;
+    assert_eq!(files(&agent), [] as [PathBuf; 0]);
+}
+
+/// Launcher with a standard output of its own; it ends with this value.
+struct Launcher(Child);
+
+impl Launcher {
+    fn start(agent: &AgentUnderTest, output: &Path) -> Self {
+        let output = fs::File::create(output).expect("a file");
+        let child = Command::new(agent_binary())
+            .args(["launcher", "--drain-seconds=1", "--runtime-dir"])
+            .arg(agent.runtime())
+            .arg("--envoy")
+            .arg(envoy_binary())
+            .stdin(Stdio::null())
+            .stdout(output)
+            .spawn();
+        Self(child.expect("the agent's binary runs"))
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoys_of_a_launcher_write_to_its_standard_output_or_to_files() {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a"], &mut objects).await;
+    objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("output");
+    let mut agent = Setup::with_ports(&[80])
+        .flag("--launcher")
+        .flag("--access-log-free-mib=0")
+        .flag("--access-log=stdout")
+        .prepare();
+    agent.write("all.yaml", &yaml(&objects));
+    let _launcher = Launcher::start(&agent, &output);
+    agent.restart();
+    agent.wait_ok(&agent.get(80, HOST, "/output")).await;
+    eventually("a line on the launcher's output", SOON, async || {
+        let text = fs::read_to_string(&output).unwrap_or_default();
+        text.contains(r#""path":"/output""#)
+            .then_some(())
+            .ok_or_else(|| format!("{text}\n{}", agent.log_tail()))
+    })
+    .await;
+    agent.kill9();
+    agent.change_flag("--access-log=stdout", "--access-log=file");
+    agent.restart();
+    // The Envoy of before has other listeners by then.
+    eventually("a line in a file", SOON, async || {
+        agent.wait_ok(&agent.get(80, HOST, "/file")).await;
+        let lines = lines(&agent);
+        let found = lines.iter().any(|line| line["path"] == "/file");
+        found
+            .then_some(())
+            .ok_or_else(|| format!("{lines:#?}\n{}", agent.log_tail()))
+    })
+    .await;
+}

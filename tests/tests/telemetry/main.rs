@@ -1,0 +1,10 @@
+//! Logs, metrics, traces, status pages and the commands that read them.
+
+mod access_logs;
+mod change_spans;
+mod log_receivers;
+mod metrics;
+mod monitoring;
+mod status_page;
+mod tracing;
+mod what_happens;

@@ -1,0 +1,361 @@
+//! The panels of the dashboards. `@` in an expression is the selection at the top of its dashboard.
+
+use super::traffic::{BACKENDS, TRAFFIC};
+
+/// A dashboard.
+pub(crate) struct Dashboard {
+    /// Name of the file without its ending, and identity in Grafana.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// Labels that can be selected, with a metric that has them.
+    pub(crate) selection: &'static [(&'static str, &'static str)],
+    pub(crate) rows: &'static [Row],
+}
+
+pub(crate) struct Row {
+    pub(crate) title: &'static str,
+    pub(crate) panels: &'static [Panel],
+}
+
+pub(crate) struct Panel {
+    pub(crate) title: &'static str,
+    pub(crate) unit: &'static str,
+    /// Expressions with the legends of their series.
+    pub(crate) series: &'static [(&'static str, &'static str)],
+}
+
+pub(crate) const fn panel(
+    title: &'static str,
+    unit: &'static str,
+    series: &'static [(&'static str, &'static str)],
+) -> Panel {
+    Panel {
+        title,
+        unit,
+        series,
+    }
+}
+
+pub(crate) const DASHBOARDS: [Dashboard; 2] = [
+    Dashboard {
+        name: "sesame-gateways",
+        title: "Sesame: Gateways and hosts",
+        selection: &[
+            ("gateway_namespace", "sesame_gateway_serves"),
+            ("gateway", "sesame_gateway_serves"),
+            ("instance", "sesame_gateway_serves"),
+        ],
+        rows: &[TRAFFIC, BACKENDS, CONFIGURATION, HOSTS],
+    },
+    Dashboard {
+        name: "sesame-controller",
+        title: "Sesame: controller",
+        selection: &[("instance", "sesame_controller_leader")],
+        rows: &[CONTROLLER],
+    },
+];
+
+const CONFIGURATION: Row = Row {
+    title: "Configuration",
+    panels: &[
+        panel(
+            "Changes, by outcome",
+            "short",
+            &[(
+                "sum by (outcome) (increase(sesame_gateway_applies_total{@}[$__rate_interval]))",
+                "{{outcome}}",
+            )],
+        ),
+        panel(
+            "Time from a change to its proof, since agents started",
+            "s",
+            &[(
+                "histogram_quantile(0.99, sum by (le) (sesame_gateway_apply_duration_seconds_bucket{@}))",
+                "99 %",
+            )],
+        ),
+        panel(
+            "Time of changes, by phase and part",
+            "s",
+            &[(
+                "sum by (phase, part) (increase(sesame_gateway_apply_phase_seconds_total{@}[$__rate_interval]))",
+                "{{phase}}: {{part}}",
+            )],
+        ),
+        panel(
+            "Hosts that are behind, hold a revision back or drain",
+            "short",
+            &[
+                ("sum(1 - sesame_gateway_newest{@})", "behind"),
+                ("sum(sesame_gateway_held{@})", "hold back"),
+                ("sum(sesame_gateway_draining{@})", "drain"),
+            ],
+        ),
+        panel(
+            "Age of what is served",
+            "s",
+            &[(
+                "time() - min by (gateway_namespace, gateway) (sesame_gateway_applied_timestamp_seconds{@})",
+                "{{gateway_namespace}}/{{gateway}}",
+            )],
+        ),
+        panel(
+            "Parts that Envoy refuses",
+            "short",
+            &[(
+                "max by (gateway_namespace, gateway) (sesame_gateway_refused_parts{@})",
+                "{{gateway_namespace}}/{{gateway}}",
+            )],
+        ),
+        panel(
+            "Certificates that expire first",
+            "s",
+            &[(
+                "bottomk(10, min by (key) (sesame_gateway_certificate_expiry_timestamp_seconds{@}) - time())",
+                "{{key}}",
+            )],
+        ),
+        panel(
+            "Trust bundles that expire first",
+            "s",
+            &[(
+                "bottomk(10, min by (bundle) (sesame_gateway_trust_bundle_expiry_timestamp_seconds{@}) - time())",
+                "{{bundle}}",
+            )],
+        ),
+        panel(
+            "Certificates, and listeners that do not show the newest",
+            "short",
+            &[
+                (
+                    "max by (gateway_namespace, gateway) (sesame_gateway_certificates{@})",
+                    "certificates of {{gateway_namespace}}/{{gateway}}",
+                ),
+                (
+                    "sum(sesame_gateway_listeners_unshown{@})",
+                    "listeners with an older one",
+                ),
+            ],
+        ),
+    ],
+};
+
+const HOSTS: Row = Row {
+    title: "Hosts",
+    panels: &[
+        panel(
+            "Hosts",
+            "short",
+            &[
+                ("count(sesame_agent_ready{instance=~\"$instance\"})", "all"),
+                ("sum(sesame_agent_ready{instance=~\"$instance\"})", "ready"),
+                (
+                    "sum(sesame_agent_healthy{instance=~\"$instance\"})",
+                    "healthy",
+                ),
+                (
+                    "sum(sesame_agent_source_available{instance=~\"$instance\"})",
+                    "that can read their source",
+                ),
+            ],
+        ),
+        panel(
+            "Gateways of hosts, by state",
+            "short",
+            &[(
+                "sum by (state) (sesame_agent_gateways{instance=~\"$instance\"})",
+                "{{state}}",
+            )],
+        ),
+        panel(
+            "Problems of sources",
+            "short",
+            &[(
+                "sum by (severity) (sesame_agent_source_problems{instance=~\"$instance\"})",
+                "{{severity}}",
+            )],
+        ),
+        panel(
+            "Gateways that are served",
+            "short",
+            &[
+                ("sum(sesame_gateway_serves{@})", "serve"),
+                (
+                    "sum(sesame_gateway_envoy_answers{@})",
+                    "tell what they count",
+                ),
+            ],
+        ),
+        panel(
+            "Envoys that came into service",
+            "short",
+            &[(
+                "sum by (gateway_namespace, gateway, reason) (increase(sesame_gateway_envoy_processes_total{@}[$__rate_interval]))",
+                "{{gateway_namespace}}/{{gateway}}: {{reason}}",
+            )],
+        ),
+        panel(
+            "Processors of Envoys",
+            "short",
+            &[
+                (
+                    "sum by (gateway_namespace, gateway) (rate(sesame_gateway_envoy_cpu_seconds_total{@}[$__rate_interval]))",
+                    "{{gateway_namespace}}/{{gateway}}: kept busy",
+                ),
+                (
+                    "sum by (gateway_namespace, gateway) (rate(sesame_gateway_envoy_cpu_wait_seconds_total{@}[$__rate_interval]))",
+                    "{{gateway_namespace}}/{{gateway}}: waited for",
+                ),
+            ],
+        ),
+        panel(
+            "Budgets in use",
+            "percentunit",
+            &[
+                (
+                    "max by (instance) (sesame_agent_inotify_instances{instance=~\"$instance\"} / sesame_agent_inotify_instances_limit{instance=~\"$instance\"})",
+                    "{{instance}} inotify instances",
+                ),
+                (
+                    "max by (instance) (sesame_agent_open_files{instance=~\"$instance\"} / sesame_agent_open_files_limit{instance=~\"$instance\"})",
+                    "{{instance}} files of the agent",
+                ),
+                (
+                    "max by (instance, gateway_namespace, gateway) (sesame_gateway_envoy_open_files{@} / sesame_gateway_envoy_open_files_limit{@})",
+                    "{{instance}} files of {{gateway_namespace}}/{{gateway}}",
+                ),
+            ],
+        ),
+        panel(
+            "Memory of Envoys",
+            "bytes",
+            &[(
+                "max by (instance, gateway_namespace, gateway) (sesame_gateway_envoy_memory_bytes{@})",
+                "{{instance}} {{gateway_namespace}}/{{gateway}}",
+            )],
+        ),
+        panel(
+            "Versions of agents",
+            "short",
+            &[(
+                "count by (version) (sesame_agent_build_info{instance=~\"$instance\"})",
+                "{{version}}",
+            )],
+        ),
+        panel(
+            "Versions of Envoys",
+            "short",
+            &[(
+                "count by (version) (sesame_gateway_envoy_info{@})",
+                "{{version}}",
+            )],
+        ),
+        panel(
+            "Time since agents started",
+            "s",
+            &[(
+                "time() - sesame_agent_start_time_seconds{instance=~\"$instance\"}",
+                "{{instance}}",
+            )],
+        ),
+    ],
+};
+
+const CONTROLLER: Row = Row {
+    title: "Controller",
+    panels: &[
+        panel(
+            "Replicas",
+            "short",
+            &[
+                ("count(sesame_controller_leader{@})", "all"),
+                ("sum(sesame_controller_leader{@})", "that write"),
+                (
+                    "sum(sesame_controller_api_server_answers{@})",
+                    "that the API server answers",
+                ),
+            ],
+        ),
+        panel(
+            "Gateways",
+            "short",
+            &[
+                ("max(sesame_controller_gateways{@})", "Gateways"),
+                (
+                    "max(sesame_controller_skipped_objects{@})",
+                    "objects that cannot be decoded",
+                ),
+            ],
+        ),
+        panel(
+            "Objects, by kind",
+            "short",
+            &[("max by (kind) (sesame_controller_objects{@})", "{{kind}}")],
+        ),
+        panel(
+            "Time to resolve, since replicas started",
+            "s",
+            &[(
+                "histogram_quantile(0.99, sum by (le) (sesame_controller_resolution_seconds_bucket{@}))",
+                "99 %",
+            )],
+        ),
+        panel(
+            "Writes of ConfigMaps and Secrets",
+            "wps",
+            &[(
+                "sum by (part, verb) (rate(sesame_controller_publish_writes_total{@}[$__rate_interval]))",
+                "{{verb}} {{part}}",
+            )],
+        ),
+        panel(
+            "Writes of statuses",
+            "wps",
+            &[(
+                "sum by (kind) (rate(sesame_controller_status_writes_total{@}[$__rate_interval]))",
+                "{{kind}}",
+            )],
+        ),
+        panel(
+            "Lists and watches that failed",
+            "cps",
+            &[
+                (
+                    "sum(rate(sesame_controller_lists_total{@}[$__rate_interval]))",
+                    "lists",
+                ),
+                (
+                    "sum(rate(sesame_controller_watch_failures_total{@}[$__rate_interval]))",
+                    "watches that failed",
+                ),
+            ],
+        ),
+        panel(
+            "Hosts",
+            "short",
+            &[
+                ("max(sesame_controller_hosts_lost{@})", "lost"),
+                (
+                    "max(sesame_controller_reports_refused{@})",
+                    "reports that count for nothing",
+                ),
+            ],
+        ),
+        panel(
+            "Certificates that expire first",
+            "s",
+            &[(
+                "bottomk(10, min by (gateway, key) (sesame_controller_certificate_expiry_timestamp_seconds{@}) - time())",
+                "{{gateway}} {{key}}",
+            )],
+        ),
+        panel(
+            "Versions",
+            "short",
+            &[(
+                "count by (version) (sesame_controller_build_info{@})",
+                "{{version}}",
+            )],
+        ),
+    ],
+};

@@ -1,0 +1,134 @@
+//! Whatever a host leaves behind is searched for its private keys: they are in files of mode 0600 that Envoy reads, and sealed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::{Authority, Leaf};
+use sesame_tests::manifests::{edge, http_route, https_listener, rule_to, served, yaml};
+use sesame_tests::processes;
+
+use super::found::{Traces, files};
+use super::renewed::{Renewal, RenewedPair};
+
+/// An RSA key, as `openssl` makes it.
+fn rsa(authority: &Authority) -> Leaf {
+    let made = std::process::Command::new("openssl")
+        .args([
+            "genpkey",
+            "-algorithm",
+            "RSA",
+            "-pkeyopt",
+            "rsa_keygen_bits:2048",
+        ])
+        .output()
+        .expect("openssl");
+    assert!(made.status.success(), "{made:?}");
+    let pem = String::from_utf8(made.stdout).expect("PEM");
+    authority.issue_for_key(&["rsa.test"], &pem)
+}
+
+/// Returns everything outside of files that others may read: command lines and environments of processes, the log, and what commands
+/// say.
+async fn outputs(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
+    let mut all = vec![("the log".to_owned(), agent.log().into_bytes())];
+    for process in processes::below(agent.runtime().parent().expect("a directory")) {
+        for file in ["cmdline", "environ"] {
+            let path = format!("/proc/{}/{file}", process.pid);
+            all.push((path.clone(), fs::read(path).unwrap_or_default()));
+        }
+    }
+    for command in [
+        &["status"][..],
+        &["status", "--output", "json"],
+        &["certs", "--output", "json"],
+        &["history"],
+        &["dump"],
+    ] {
+        let output = agent.order(command).await;
+        all.push((command.join(" "), [output.stdout, output.stderr].concat()));
+    }
+    all
+}
+
+/// Returns the files below these directories that hold a key although others may read them, or anybody may read them later: all but
+/// files of mode 0600 in the runtime directory.
+fn open_files(traces: &[Traces], state: &Path, runtime: &Path) -> Vec<PathBuf> {
+    let holds = |path: &PathBuf| {
+        let bytes = fs::read(path).unwrap_or_default();
+        traces.iter().any(|key| key.are_in(&bytes))
+    };
+    let is_open = |path: &PathBuf| {
+        let mode = fs::metadata(path).map(|it| it.permissions().mode() & 0o777);
+        !path.starts_with(runtime) || mode.is_ok_and(|mode| mode != 0o600)
+    };
+    let all = [files(state), files(runtime)].concat().into_iter();
+    all.filter(|path| is_open(path) && holds(path)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_every_kind_are_nowhere_but_in_files_for_envoy_and_sealed() {
+    let backend = Backend::start("a").await;
+    let authority = Authority::new("servers");
+    let (ecdsa, in_files) = (authority.issue(&["a.test"]), authority.issue(&["b.test"]));
+    let client = authority.issue(&["client.test"]);
+    let rsa = rsa(&authority);
+    let mut objects = edge(&[
+        https_listener("ecdsa", 443, "a.test", "ecdsa"),
+        https_listener("in-files", 443, "b.test", "in-files"),
+        https_listener("rsa", 443, "rsa.test", "rsa"),
+    ]);
+    objects[1]["spec"]["tls"] = json!({"backend": {"clientCertificateRef": {"name": "client"}}});
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("a", &[], &[rule_to("a", &[])]));
+    for (name, leaf) in [("ecdsa", &ecdsa), ("rsa", &rsa), ("client", &client)] {
+        objects.push(leaf.secret(name));
+    }
+    let local = RenewedPair::new(Renewal::DirectoryMoved, &in_files);
+    let agent = Setup::with_ports(&[443])
+        .flag(&local.flag("in-files"))
+        .start(&[("all.yaml", &yaml(&objects))]);
+    for host in ["a.test", "b.test", "rsa.test"] {
+        let request = agent.get(443, host, "/");
+        agent.wait_ok(&request.tls(host, &authority.trust())).await;
+    }
+    agent.wait_healthy().await;
+    agent.wait_stored().await;
+    let mut traces: Vec<Traces> = [&ecdsa, &in_files, &client, &rsa]
+        .into_iter()
+        .map(Traces::of)
+        .collect();
+    let tickets = fs::read(agent.runtime().join("session-ticket-keys")).expect("keys");
+    traces.push(Traces::of_bytes(&tickets[tickets.len() - 32..]));
+
+    let (state, runtime) = (agent.state(), agent.runtime());
+    for (key, name) in traces
+        .iter()
+        .zip(["ECDSA", "local", "client", "RSA", "ticket"])
+    {
+        let found = key.files(&runtime);
+        // A key that no backend is shown is in no file.
+        assert_eq!(found.is_empty(), name == "client", "{name}: {found:?}");
+    }
+    assert_eq!(open_files(&traces, &state, &runtime), Vec::<PathBuf>::new());
+    for (place, bytes) in outputs(&agent).await {
+        assert!(!bytes.is_empty(), "{place} is empty");
+        for key in &traces {
+            assert!(!key.are_in(&bytes), "a key is in {place}");
+        }
+    }
+
+    // The search finds what is there.
+    let planted = state.join("planted");
+    fs::write(&planted, yaml(&[in_files.secret("planted")])).expect("written");
+    let found = open_files(&traces, &state, &runtime);
+    assert_eq!(found, std::slice::from_ref(&planted));
+    fs::remove_file(planted).expect("removed");
+    let planted = runtime.join("planted");
+    fs::write(&planted, &tickets).expect("written");
+    fs::set_permissions(&planted, fs::Permissions::from_mode(0o644)).expect("a mode");
+    assert_eq!(open_files(&traces, &state, &runtime), [planted]);
+}

@@ -1,0 +1,12 @@
+//! Certificates, private keys and trust, in handshakes with a real Envoy.
+
+mod backend_tls;
+mod certificates;
+mod client_validation;
+mod hostkeys;
+mod last_good_certificates;
+mod mesh;
+mod rotation;
+mod spire;
+mod tls_listeners;
+mod trust_bundles;
