@@ -133,7 +133,7 @@ machines: ## Images, the archive for sites without a network, nodes (some scenar
 	fi
 
 .PHONY: check
-check: fmt-check length-check clippy deny doc ## Format, file lengths, clippy, licences, documentation
+check: fmt-check length-check clippy deny doc actionlint ## Format, file lengths, clippy, licences, documentation
 
 .PHONY: unit
 unit: $(ENVOY) $(OLDER_ENVOY) $(KUBE) $(HELM) $(OTHER_DEFINITIONS) ## Every test; those that need an Envoy or an API server use a real one
@@ -487,3 +487,28 @@ $(NODES_TOOLS)/echo-basic:
 	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@.new \
 	  sigs.k8s.io/gateway-api/conformance/echo-basic
 	mv $@.new $@
+
+.PHONY: actionlint
+actionlint: ## The workflows of the public host
+	cd tests/actionlint && $(GO) tool actionlint $(CURDIR)/.github/workflows/*.yml
+
+.PHONY: test-crates
+test-crates: $(ENVOY) ## Unit and documentation tests of the crates, without an API server
+	$(CARGO) test --locked --workspace --exclude sesame-tests --lib
+	$(CARGO) test --locked --workspace --exclude sesame-tests --doc
+
+.PHONY: release release-check release-files
+release: ## Set the version everywhere and date the changelog: make release VERSION=0.2.0
+	tests/release.py set $(VERSION)
+
+release-check: ## Fail if a file names another version than VERSION
+	tests/release.py check $(VERSION)
+
+RELEASE_FILES := target/release-files
+release-files: ## Collect what a release publishes, with checksums; after `make airgap`
+	rm -rf $(RELEASE_FILES)
+	mkdir -p $(RELEASE_FILES)
+	cp $(PACKAGES)/* $(IMAGES)/* $(AIRGAP)/* $(RELEASE_FILES)/
+	tar -xf $(AIRGAP)/*.tar -C $(RELEASE_FILES) --strip-components=2 --wildcards '*/cluster/sesame-*.tgz'
+	cd $(RELEASE_FILES) && sha256sum * >SHA256SUMS
+	tests/release.py notes $$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1) >target/release-notes.md
