@@ -148,7 +148,7 @@ pub(crate) const ALERTS: &[Alert] = &[
             "< 14 * 86400",
         ),
         "An authority or revocation list of {{ $labels.bundle }} expires in {{ $value | humanizeDuration }}",
-        "Exchange it before then; docs/certificates.md.",
+        "Exchange it before then; docs/trust-bundles.md.",
     ),
     alert(
         ("SesameCertificateNotShown", "warning", "10m"),
