@@ -20,7 +20,7 @@ use crate::keys::{KeyPair, MAX_DECODED_BYTES, hex};
 /// Context of every encryption, and the beginning of all that is encrypted.
 const DOMAIN: &[u8] = b"sesame at rest v1\n";
 const PREFIX: &str = "SESAME-SEALING-KEY-";
-/// Bytes of a digest that tell a typing error.
+/// Bytes of a digest that detects typing errors.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 const SALT: usize = 32;
@@ -32,7 +32,7 @@ pub struct SealingKey([u8; 32]);
 /// Reasons for which something that is encrypted cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AtRestError {
-    /// The text is no key.
+    /// The text is not a key.
     #[error("holds no sealing key, or a damaged one")]
     NoKey,
     /// It was encrypted with another key.
@@ -71,7 +71,7 @@ impl SealingKey {
         format!("{PREFIX}{encoded}\n")
     }
 
-    /// Returns what identifies the key, and tells nothing of it.
+    /// Returns an identifier of the key that reveals nothing of it.
     pub fn id(&self) -> String {
         hex(&self.id_bytes())
     }
@@ -124,7 +124,7 @@ pub fn is_sealed_with(stored: &[u8], key: &SealingKey) -> bool {
     rest.is_some_and(|rest| rest.starts_with(&key.id_bytes()))
 }
 
-/// Decrypts bytes with the one of these keys that they were encrypted with.
+/// Decrypts bytes with whichever of these keys encrypted them.
 pub fn open<'k>(
     stored: &[u8],
     place: &[u8],
@@ -162,7 +162,7 @@ pub struct StoredPair {
     /// The certificates as PEM, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// The key as PEM, where it is in clear.
+    /// The key as PEM, if it is in clear.
     #[prost(bytes = "vec", tag = "3")]
     private_key: Vec<u8>,
     /// The key as PEM, encrypted.

@@ -18,13 +18,13 @@ use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 
 use crate::schema::{BundleHeader, DESCRIPTORS, Manifest, SIZES, SealedKeys, Snapshot};
 
-/// Bytes that an allocation takes beside its content.
+/// Overhead of an allocation in bytes.
 const ALLOCATION: u64 = 16;
 /// Factor by which a list may be larger than its content, since lists grow by doubling.
 const GROWTH: u64 = 2;
 /// Bytes that are counted for a message of unknown size.
 const UNKNOWN_SIZE: usize = 4096;
-/// Bytes that a manifest may take at most: twice those of one that names as many shards as it may.
+/// Largest manifest in bytes: twice the size of one with the maximum number of shards.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
 /// Bytes that the header of a bundle may take at most, and its sealed keys.
 const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;
@@ -76,8 +76,8 @@ pub(crate) fn sealed_keys(bytes: &[u8]) -> Result<SealedKeys, BoundsError> {
     Ok(decode(&SHAPES.sealed_keys, bytes, MAX_SEALED_KEYS)?.0)
 }
 
-/// Returns the bytes that a snapshot, or a part of one, would take; an error if they are more than `limit`, or if it says what the
-/// schema does not know.
+/// Returns the bytes that a snapshot, or part of one, takes in memory. Fails if they exceed
+/// `limit`, or if it has a field outside the schema.
 pub(crate) fn size_of_snapshot(bytes: &[u8], limit: u64) -> Result<u64, BoundsError> {
     SHAPES.snapshot.measure(bytes, limit, Unknown::Refused)
 }
@@ -91,7 +91,7 @@ pub(crate) fn decode<M: Message + Default>(
     Ok((M::decode(bytes)?, size))
 }
 
-/// Treatment of what is not in the schema.
+/// Treatment of fields outside the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unknown {
     Refused,
@@ -297,7 +297,7 @@ impl Walk {
     }
 }
 
-/// The words of the decoder itself, for what it would refuse as well.
+/// Same message as the decoder's, for input that it would refuse too.
 fn malformed() -> BoundsError {
     #[allow(clippy::unwrap_used, reason = "an empty buffer holds no number")]
     BoundsError::Malformed(decode_varint(&mut [].as_slice()).unwrap_err())

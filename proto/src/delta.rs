@@ -1,9 +1,9 @@
-//! The difference between two versions of a Gateway, where nothing but virtual hosts has changed, and backends have come and
-//! gone. Pure.
+//! The difference between two versions of a Gateway that differ only in virtual hosts and in added
+//! or removed backends. Pure.
 //!
-//! Incremental resolution makes one, or a comparison of two versions of a shard; shards and the encoded snapshot take it in
-//! without being made anew. It must never be applied in part: where one virtual host does not fit, none is changed for
-//! whoever holds the outcome.
+//! Incremental resolution creates one, as does a comparison of two versions of a shard. Shards and
+//! the encoded snapshot apply it without being rebuilt. Never apply it in part: if one virtual host
+//! does not fit, nothing is changed.
 
 use crate::digest::domain_order;
 use crate::schema::{Backend, EndpointSet, RouteTable, VirtualHost};
@@ -15,7 +15,7 @@ pub struct GatewayDelta {
     pub route_tables: RouteTableDelta,
     /// The backends that have come and gone.
     pub backends: BackendDelta,
-    /// The endpoint sets that have come and gone with them.
+    /// The endpoint sets that were added and removed with them.
     pub endpoints: EndpointDelta,
 }
 
@@ -67,8 +67,8 @@ impl BackendDelta {
         *self == Self::default()
     }
 
-    /// Returns the difference between two lists of backends; none if one that is in both has changed, or the
-    /// lists are not by name.
+    /// Returns the difference between two lists of backends. Returns `None` if a backend in both
+    /// has changed, or the lists are not sorted by name.
     pub fn between(before: Vec<Backend>, after: Vec<Backend>) -> Option<Self> {
         let is_by_name = |list: &[Backend]| list.is_sorted_by(|one, next| one.name < next.name);
         if !is_by_name(&before) || !is_by_name(&after) {
@@ -90,7 +90,7 @@ impl BackendDelta {
         Some(delta)
     }
 
-    /// Adds the backends that have come and gone elsewhere.
+    /// Adds the backends of another difference.
     pub fn extend(&mut self, more: Self) {
         let Self { added, removed } = more;
         self.added.extend(added);
@@ -123,8 +123,8 @@ impl EndpointDelta {
 }
 
 impl RouteTableDelta {
-    /// Returns the difference between two versions of route tables, in their order; none if the tables or their domains are
-    /// not the same in the same places.
+    /// Returns the difference between two versions of route tables, in order. Returns `None` if the
+    /// tables or their domains differ.
     pub fn between(before: Vec<RouteTable>, after: Vec<RouteTable>) -> Option<Self> {
         if before.len() != after.len() {
             return None;

@@ -1,4 +1,4 @@
-//! Canonical order and digests, which tell that two snapshots are the same.
+//! Canonical order and digests, by which equal snapshots are recognized.
 //!
 //! Lists whose order means nothing are sorted by the keys that `snapshot.proto` names; lists whose order
 //! means something (routes, backends of a rule, headers) are left alone. The schema has no maps that could
@@ -26,7 +26,8 @@ pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     hex(&hash.finalize())
 }
 
-/// Returns the digest that tells the Backends of one Service port apart: 16 hex digits over everything but the name.
+/// Returns the digest that distinguishes the Backends of one Service port: 16 hex digits over
+/// everything except the name.
 pub fn backend(backend: &Backend) -> String {
     let nameless = Backend {
         name: String::new(),

@@ -14,7 +14,8 @@ pub enum Reserved {
     Host,
     /// The name begins with `:`: the field is a part of the request or status line.
     Pseudo,
-    /// The field says where a message ends, or holds for one connection only (RFC 9110, 7.6.1; RFC 9112, 6).
+    /// The field frames a message, or applies to one connection only (RFC 9110, 7.6.1; RFC 9112,
+    /// 6).
     Connection,
 }
 
@@ -43,9 +44,10 @@ const OF_CONNECTIONS: &[&str] = &[
     "upgrade",
 ];
 
-/// Returns the reason for which the field of this name must not be written, in whatever case; none if it may be written.
+/// Returns the reason why the field of this name, in any case, must not be written, or `None` if it
+/// may be.
 ///
-/// `_` counts as `-`, because some backends do not tell them apart.
+/// `_` counts as `-`, because some backends do not distinguish them.
 pub fn reserved(name: &str) -> Option<Reserved> {
     if name.starts_with(':') {
         return Some(Reserved::Pseudo);

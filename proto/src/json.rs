@@ -1,6 +1,6 @@
 //! Snapshots as JSON, for people and golden files.
 //!
-//! Field names are those of the schema, enum values are names, defaults are left out, keys are sorted.
+//! Field names follow the schema, enum values are names, defaults are omitted, keys are sorted.
 
 use std::sync::LazyLock;
 

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::wire;
 
-/// Bytes of memory that decoded key pairs may take at most: those of all the Secrets that one Gateway may have.
+/// Maximum memory of decoded key pairs in bytes, for all Secrets of one Gateway.
 pub(crate) const MAX_DECODED_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A certificate chain and its private key; or keys of session tickets, which have no chain.
@@ -28,7 +28,8 @@ pub struct KeyPair {
     /// The key as PEM; or keys of session tickets, one after another, the first of which encrypts.
     #[prost(bytes = "vec", tag = "3")]
     pub private_key: Vec<u8>,
-    /// The OCSP response that is shown with the leaf, in DER; empty where there is none. Its number is that of pairs at rest.
+    /// The OCSP response presented with the leaf, in DER; empty without one. The field number
+    /// matches pairs at rest.
     #[prost(bytes = "vec", tag = "6")]
     pub ocsp_staple: Vec<u8>,
 }

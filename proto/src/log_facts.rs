@@ -1,11 +1,11 @@
 //! Facts that a line of an access log may say, and which headers it must not: one table for resolution and rendering.
 //!
-//! It must never call a value plain in which whoever sends a request can write a tab, nor let a header through that is made for
-//! credentials.
+//! Never classify a value as plain if a client can write a tab into it, and never allow a header
+//! that carries credentials.
 
 use crate::schema::line_form::Fact;
 
-/// Bytes of the longest name of a field that somebody asked for.
+/// Longest name of a configured field, in bytes.
 pub const MAX_FIELD_NAME: usize = 64;
 
 /// Bytes of the longest name of a header that is logged.
@@ -16,7 +16,7 @@ pub fn all() -> impl Iterator<Item = Fact> {
     (1..).map_while(|number| Fact::try_from(number).ok())
 }
 
-/// Returns the name of a fact, which is that of its field: `client_address`.
+/// Returns the name of a fact, which is its field's name: `client_address`.
 pub fn name(fact: Fact) -> String {
     fact.as_str_name().to_ascii_lowercase()
 }
@@ -26,8 +26,8 @@ pub fn named(name: &str) -> Option<Fact> {
     all().find(|fact| self::name(*fact) == name)
 }
 
-/// Returns true for a fact that each line in JSON says, whatever is chosen: `sesame-agent logs` and `top` tell by them what has met
-/// a route or a backend, when, and what became of it.
+/// Returns true for a fact that every JSON line contains, because `sesame-agent logs` and `top`
+/// need it.
 pub fn is_always_said(fact: Fact) -> bool {
     matches!(
         fact,
@@ -46,16 +46,17 @@ pub fn is_always_said(fact: Fact) -> bool {
     )
 }
 
-/// Returns true for a fact in which nobody can write a tab, a line's end or another control character, so that it can stand in a
-/// line of text as it is. Envoy escapes nothing there. It refuses requests whose method, host or path have such characters; header
-/// values may have tabs and quotes, and so may what peers in TLS say, and errors that quote it.
+/// Returns true for a fact that cannot contain a tab, a newline or another control character, so
+/// that it is safe in text. Envoy does not escape text. It refuses requests whose method, host or
+/// path have such characters; header values, TLS peers and errors that quote them may have tabs and
+/// quotes.
 pub fn is_plain(fact: Fact) -> bool {
     match fact {
         Fact::Unknown
         | Fact::Details
         | Fact::TerminationDetails
         | Fact::UserAgent
-        // A request that is refused early has the one of the client.
+        // A request that is refused early keeps the client's.
         | Fact::RequestId
         | Fact::Traceparent
         | Fact::BackendFailure
@@ -95,7 +96,8 @@ pub fn is_plain(fact: Fact) -> bool {
     }
 }
 
-/// Returns true for a name that a field may have which somebody asked for: it is that of no fact, so that no field is forged.
+/// Returns true for an allowed name of a configured field. It differs from every fact, so no field
+/// can be forged.
 pub fn is_free_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
@@ -126,7 +128,8 @@ const SECRET: &[&str] = &[
     "xsrf",
 ];
 
-/// Returns the part of a header's name for which it is never logged; none if it may be. A part of the request line is none that may.
+/// Returns the part of a header's name that forbids logging it, or `None` if it may be logged.
+/// Pseudo headers are never logged.
 pub fn secret(header: &str) -> Option<&'static str> {
     let plain = header.to_ascii_lowercase().replace('_', "-");
     if plain.starts_with(':') {

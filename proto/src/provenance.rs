@@ -1,7 +1,7 @@
 //! Names in a snapshot, which say where each thing comes from: `HTTPRoute/namespace/name/rules/0/matches/1`.
 //!
-//! This is the only place that takes such a name apart. Names also arrive in reports that anybody may have written, so
-//! nothing is accepted that does not print as exactly the text it was read from.
+//! This is the only parser of such names. Names also arrive in reports of untrusted writers, so a
+//! name is accepted only if it prints as exactly the same text.
 
 use std::fmt;
 
@@ -40,7 +40,8 @@ pub enum ObjectPart<'a> {
     Port {
         /// The number.
         number: u16,
-        /// Tells apart what goes to the same port in different ways: `UDP`, or the digest of a backend's settings.
+        /// Distinguishes different ways to the same port: `UDP`, or the digest of a backend's
+        /// settings.
         variant: Option<&'a str>,
     },
 }

@@ -7,5 +7,5 @@ pub const HTTP: u32 = 500;
 /// Status for requests on a connection of another listener, which has the client connect again.
 pub const MISDIRECTED: u32 = 421;
 
-/// Status for gRPC requests: Envoy tells gRPC clients of a 503 as UNAVAILABLE, but of a 500 as UNKNOWN.
+/// Status for gRPC requests: Envoy maps 503 to UNAVAILABLE, but 500 to UNKNOWN.
 pub const GRPC: u32 = 503;

@@ -1,7 +1,7 @@
 //! Parameters of TLS that a listener may set: one table for resolution and rendering.
 //!
-//! This must stay a closed list of what is safe to offer: without forward secrecy, a key that leaks one day opens all
-//! connections that were ever recorded.
+//! Keep this a closed list of safe choices: without forward secrecy, a leaked key decrypts every
+//! recorded connection.
 
 /// Cipher suites of TLS 1.2 that may be offered, by their names in OpenSSL; the last four are for old clients only. Those of TLS 1.3
 /// are fixed.

@@ -49,7 +49,8 @@ pub(crate) fn append_messages<'m, M: Message + 'm>(
     }
 }
 
-/// Returns the contents of a message that consists of this one repeated field; none if there is any other field.
+/// Returns the contents of a message with only this repeated field, or `None` if it has any other
+/// field.
 pub fn contents(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
     let mut found = Vec::new();
     each(message, |field, content| {
@@ -72,8 +73,8 @@ pub(crate) fn each<'m>(
     Some(())
 }
 
-/// Returns the number and the content of a message's first field, and the bytes behind it; none if its content does not
-/// have its length in front.
+/// Returns the number and content of a message's first field, and the remaining bytes. Returns
+/// `None` if the field is not length-delimited.
 pub(crate) fn first(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (field, wire) = decode_key(&mut message).ok()?;
     if wire != WireType::LengthDelimited {

@@ -23,7 +23,7 @@ use sesame_proto::signature::{
 
 /// The manifest's file name.
 pub const MANIFEST: &str = "manifest.pb";
-/// The name of the file of key pairs, which may travel with the snapshot. It is no part of it and is left alone.
+/// The file of key pairs, which may travel with the snapshot but is not part of it.
 pub const KEYS: &str = "keys.pb";
 const SHARD_SUFFIX: &str = ".pb.zst";
 const SIGNATURE_SUFFIX: &str = ".sig";
@@ -70,8 +70,8 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError
     write_signed(dir, snapshot, None)
 }
 
-/// Writes the snapshot as [`write()`] does, signed with these keys and this stamp, which has to be later than that of every
-/// snapshot before it.
+/// Writes the snapshot as [`write()`] does, signed with these keys. The stamp must be later than
+/// the stamps of all earlier snapshots.
 pub fn write_signed(
     dir: &Path,
     snapshot: &Snapshot,
@@ -118,7 +118,7 @@ pub fn write_signed(
         let name = entry.file_name();
         let kept = |name: &str| name == KEYS || named.contains(name);
         if !name.to_str().is_some_and(kept) {
-            // A leftover harms nobody; failing over it would.
+            // A leftover is harmless; failing over it would not be.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -197,7 +197,7 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // All of a directory is written at once: older endpoints are somebody else's doing.
+        // A directory is written at once, so older endpoints were put there by another program.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }

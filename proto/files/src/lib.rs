@@ -1,5 +1,8 @@
-//! Files: `open` opens the trusted ones and refuses all others; `directory` reads and writes snapshots that are kept in a
-//! directory; `bundle` reads and writes those that are one file; `random` is the kernel's random numbers. No other code of the workspace may open a file that somebody else may have written.
+//! File access. `open` opens trusted files and refuses all others; `directory` reads and writes
+//! snapshot directories; `bundle` reads and writes bundles; `random` reads the kernel's random
+//! numbers.
+//!
+//! No other code in the workspace may open a file that another user may have written.
 
 pub mod bundle;
 pub mod directory;

@@ -14,15 +14,16 @@ use rustix::fs::{OFlags, StatVfsMountFlags};
 /// Rules for the owner and mode of a file or directory, and for the links that lead to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// This process wrote it: it is no link, it is this user's or root's, and nobody else may write it.
+    /// Written by this process: not a link, owned by this user or root, and writable for no other
+    /// user.
     Own,
-    /// Somebody named it on the command line: as before, but it may be reached by links.
+    /// Named on the command line: as above, but links are followed.
     Named,
-    /// Somebody put it into a directory that is read: it is no link, it is any user's, and not everybody may write it.
+    /// Found in a watched directory: not a link, owned by any user, and not world-writable.
     Given,
     /// The rule of [`Rule::Given`], but links may lead to it.
     GivenByLink,
-    /// Signatures vouch for its content: anybody may have written it and may still write it, and it is no link.
+    /// Content verified by signatures: any user may write it, but it is not a link.
     Vouched,
 }
 
@@ -53,7 +54,7 @@ pub enum OpenError {
         /// The expected type.
         expected: &'static str,
     },
-    /// Somebody else could change it at any time.
+    /// Another user could change it at any time.
     #[error(
         "{path}: belongs to user {owner}, who could change it at any time; `chown {wanted} {path}`, after a look at what is in it"
     )]
@@ -76,7 +77,7 @@ pub enum OpenError {
         who: &'static str,
         /// Its mode.
         mode: u32,
-        /// The argument of `chmod` that mends it.
+        /// The argument of `chmod` that fixes it.
         change: &'static str,
     },
     /// It is larger than it may be.
@@ -121,7 +122,7 @@ pub fn read(path: &Path, rule: Rule, limit: u64) -> Result<Vec<u8>, OpenError> {
     file.take(limit.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(|source| failed(path, source))?;
-    // It may have grown meanwhile.
+    // It may have grown since the check.
     if bytes.len() as u64 > limit {
         return Err(too_large());
     }
@@ -138,7 +139,7 @@ pub fn read_text(path: &Path, rule: Rule, limit: u64) -> Result<String, OpenErro
     })
 }
 
-/// Opens a file for reading; its metadata is that of the open file.
+/// Opens a file for reading, and returns the metadata of the open file.
 pub fn open(path: &Path, rule: Rule) -> Result<(File, Metadata), OpenError> {
     open_with(OpenOptions::new().read(true), path, rule)
 }
@@ -158,7 +159,7 @@ pub fn open_with(
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
-            // What cannot be opened is named for what it is: a link, a socket, a pipe that nobody reads.
+            // Report what it is: a link, a socket, or a pipe without a reader.
             if let Ok(metadata) = fs::symlink_metadata(path)
                 && (!follows || !metadata.is_symlink())
             {
@@ -260,7 +261,7 @@ fn judge(path: &Path, file: &File, metadata: &Metadata, rule: Rule) -> Result<()
                 _ => Err(refused("everybody", "go-w")),
             }
         }
-        // The root of a volume that Kubernetes mounts is everybody's to write, on a mount that nobody writes to.
+        // The root of a volume mounted by Kubernetes is world-writable, but the mount is read-only.
         Rule::Given | Rule::GivenByLink if mode & 0o002 != 0 && !is_read_only(file) => {
             Err(refused("everybody", "o-w"))
         }

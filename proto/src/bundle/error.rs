@@ -1,4 +1,4 @@
-//! Reasons for which bytes are no bundle that can be taken.
+//! Reasons why bytes are not an acceptable bundle.
 
 use super::{FORMAT, MAX_BYTES};
 use crate::bounds::BoundsError;
@@ -63,13 +63,13 @@ pub enum BundleError {
         /// The digest of the bytes.
         found: String,
     },
-    /// The parts are not those of the manifest.
+    /// The parts differ from the manifest.
     #[error("{0}")]
     Parts(String),
     /// The shards do not make a snapshot.
     #[error("{0}")]
     Shard(#[from] ShardError),
-    /// Nobody who is trusted has signed it.
+    /// No trusted key has signed it.
     #[error("{0}")]
     Signature(#[from] SignatureError),
 }

@@ -36,18 +36,18 @@ const MAX_KEY_BYTES: u64 = 24 << 20;
 /// Bytes of a text for people at most.
 pub const MAX_TEXT_BYTES: usize = 256;
 
-/// The label of a bundle: its Gateway, its place in the order, and where it comes from.
+/// The label of a bundle: its Gateway, sequence number, and origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleLabel {
     /// The Gateway, `Gateway/namespace/name`.
     pub gateway: String,
     /// Number that grows from each bundle of the Gateway to the next; from 1.
     pub sequence: u64,
-    /// Seconds since 1970 at which it was made; 0 if nobody told.
+    /// Creation time in seconds since 1970; 0 if unknown.
     pub created: u64,
     /// Name of who made it, for people.
     pub creator: String,
-    /// Description of what it was made from, for people.
+    /// Description of the source, for people.
     pub origin: String,
 }
 
@@ -62,7 +62,7 @@ impl BundleLabel {
         }
     }
 
-    /// Checks what a header says of the bundle as a whole.
+    /// Checks the header's statements about the whole bundle.
     fn check(&self) -> Result<(), BundleError> {
         let Self {
             gateway,

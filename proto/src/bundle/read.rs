@@ -76,7 +76,8 @@ impl<'a> BundleFile<'a> {
         })
     }
 
-    /// Returns the good signatures of trusted keys, of which there have to be so many, by different keys.
+    /// Returns the valid signatures by trusted keys. Fails with fewer than the required number of
+    /// distinct keys.
     pub fn verify(
         &self,
         trusted: &TrustedKeys,
@@ -97,7 +98,7 @@ impl<'a> BundleFile<'a> {
         Ok(shard::join(&self.manifest, &self.shards)?)
     }
 
-    /// Returns what it says of itself.
+    /// Returns the label.
     pub fn label(&self) -> &BundleLabel {
         &self.label
     }
@@ -107,12 +108,14 @@ impl<'a> BundleFile<'a> {
         &self.manifest
     }
 
-    /// Returns its key pairs, as [`super::sealed::open`] takes them; none if they are left out.
+    /// Returns its key pairs in the form that [`super::sealed::open`] takes, or `None` if they are
+    /// omitted.
     pub fn keys(&self) -> Option<&'a [u8]> {
         self.keys
     }
 
-    /// Returns the hex SHA-256 of what is signed, which is the digest of the bundle: more signatures leave it alone.
+    /// Returns the hex SHA-256 of the signed part. This is the digest of the bundle, which further
+    /// signatures do not change.
     pub fn digest(&self) -> String {
         sha256(self.signed)
     }
@@ -176,7 +179,7 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
 
 /// Takes the bytes of a part, whose digest fits.
 fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], BundleError> {
-    // The size was checked; on a machine where it is no length there are not as many bytes either.
+    // The size was checked. If it exceeds `usize`, there cannot be as many bytes either.
     let size = usize::try_from(part.size).unwrap_or(usize::MAX);
     let content = cursor.take(size, &place(part))?;
     let found = Sha256::digest(content);

@@ -24,7 +24,7 @@ use crate::schema::{SealedKey, SealedKeys};
 const DOMAIN: &[u8] = b"sesame bundle keys v1\n";
 const HOST_KEY_PREFIX: &str = "sesame-host-";
 const IDENTITY_PREFIX: &str = "SESAME-HOST-PRIVATE-";
-/// Bytes of a digest that tell a typing error.
+/// Bytes of a digest that detects typing errors.
 const CHECKSUM: usize = 4;
 /// Bytes of a public key's digest that identify it.
 const ID: usize = 8;
@@ -44,7 +44,7 @@ pub struct HostIdentity([u8; 32]);
 /// Reasons for which keys cannot be sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// The text is no key of a host.
+    /// The text is not a public key of a host.
     #[error(
         "{given:?} is no public key of a host: expected {HOST_KEY_PREFIX} and 48 characters, as `sesame-agent identity` prints it"
     )]
@@ -52,7 +52,7 @@ pub enum SealError {
         /// The text.
         given: String,
     },
-    /// The text is no private key of a host.
+    /// The text is not a private key of a host.
     #[error("holds no private key of a host, or a damaged one")]
     Identity,
     /// There are too many hosts.
@@ -95,7 +95,7 @@ impl FromStr for HostKey {
 
     fn from_str(text: &str) -> Result<Self, SealError> {
         let key = text.strip_prefix(HOST_KEY_PREFIX).and_then(decode);
-        // A key of zeros, and a few others, would give everybody the same secret.
+        // A key of zeros, and a few others, would give all hosts the same secret.
         let usable = |key: &[u8; 32]| <Kem as hpke::Kem>::PublicKey::from_bytes(key).is_ok();
         key.filter(usable)
             .filter(|key| *key != [0; 32])
@@ -249,7 +249,7 @@ fn decode_sealed(sealed: &[u8]) -> Result<SealedKeys, SealError> {
     Ok(sealed)
 }
 
-/// Returns what an encryption is bound to besides its key.
+/// Returns the associated data of an encryption.
 fn bound_to(gateway: &str, sequence: u64) -> Vec<u8> {
     [DOMAIN, &sequence.to_be_bytes(), gateway.as_bytes()].concat()
 }
@@ -346,7 +346,7 @@ mod tests {
         for place in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[place] ^= 1;
-            // A change of what is for the other host is the other host's.
+            // Changing the other host's part concerns only that host.
             if let Ok(found) = open(&changed, &one, GATEWAY, 7) {
                 assert_eq!(found, [pair()], "byte {place}");
             }

@@ -1,6 +1,8 @@
-//! Backends that come and go in an encoded snapshot, with their endpoint sets. What stays is not decoded.
+//! Adds and removes backends of an encoded snapshot, with their endpoint sets. The rest is not
+//! decoded.
 //!
-//! It must never guess: where the bytes are not as expected there is no outcome, and the caller makes the whole anew.
+//! Never guess: if the bytes are not as expected, return `None`, and the caller rebuilds
+//! everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,8 +31,8 @@ pub struct BackendChanges {
 }
 
 impl EncodedSnapshot {
-    /// Returns what has come, gone and changed since `before`, the backends of which are as they were otherwise. None where one is
-    /// not, more than `most` have come and gone, or the encoding is not as expected.
+    /// Returns the backends added, removed and changed since `before`. Returns `None` if other
+    /// backends differ, if there are more than `most`, or if the encoding is not as expected.
     pub fn backend_changes(&self, before: &Self, most: usize) -> Option<BackendChanges> {
         let (now, then) = (&self.parts, &before.parts);
         let backends = differences(&then.backends, &now.backends, PLACE)?;
@@ -60,8 +62,8 @@ impl EncodedSnapshot {
         })
     }
 
-    /// Returns the same snapshot after these backends have come and gone; none where one that comes is there already, or one that
-    /// goes is not.
+    /// Returns the snapshot with these backends added and removed. Returns `None` if an added one
+    /// exists already, or a removed one does not.
     pub fn with_changed_backends(&self, delta: &BackendDelta) -> Option<Self> {
         let BackendDelta { added, removed } = delta;
         let mut changed = self.clone();
@@ -97,7 +99,8 @@ pub(super) fn patched_endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option
     patch(encoded, endpoints::PLACE, added_by_name, removed).map(Bytes::from)
 }
 
-/// Returns a list by name, the number of whose field is given with that of the name in each, after these have come and gone.
+/// Adds and removes entries of a list that is sorted by name, given its field number and the field
+/// number of the name.
 fn patch<M: Message>(
     encoded: &[u8],
     place: (u32, u32),

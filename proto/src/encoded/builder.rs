@@ -35,7 +35,7 @@ impl ConfigBuilder {
             ports,
             route_tables,
             backends,
-            // They are no part of the revision, so nobody has vouched for them.
+            // They are not part of the revision, so nothing has verified them.
             endpoints: _,
             keys,
             trust_bundles,

@@ -1,6 +1,6 @@
 //! Differences of two versions of an encoded list by name. What both have in common is not decoded.
 //!
-//! It must never guess: where the bytes are not as expected, or names not in their order, there is no outcome.
+//! Never guess: if the bytes are not as expected, or names are out of order, return `None`.
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ pub(super) struct Differences<'e> {
     pub(super) replaced: Vec<&'e [u8]>,
 }
 
-/// Compares two versions of a list, the number of whose field is given with that of the name in each.
+/// Compares two versions of a list, given its field number and the field number of the name.
 pub(super) fn differences<'e>(
     before: &'e [u8],
     now: &'e [u8],
@@ -52,7 +52,7 @@ pub(super) fn differences<'e>(
 /// A name, and the message that has it, as they are encoded.
 pub(super) type NamedMessage<'e> = (&'e [u8], &'e [u8]);
 
-/// Returns each message of a list, the number of whose field is given with that of the name in each, and its name.
+/// Returns each message of a list with its name, given the field numbers of both.
 pub(super) fn by_name(
     list: &[u8],
     (field, name_field): (u32, u32),

@@ -12,7 +12,7 @@ use crate::wire::{append, append_message, contents, first};
 /// The numbers of the field of the sets, and of the name in each.
 pub(super) const PLACE: (u32, u32) = (snapshot::ENDPOINTS, endpoint_set::NAME);
 
-/// Returns the sets with these in the places of those of their names; sets that are not there are left out. None where the
+/// Replaces the sets of the same names, and ignores sets that do not exist. Returns `None` if the
 /// bytes are not as expected.
 pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     let sets: HashMap<&[u8], &EndpointSet> =
@@ -28,7 +28,8 @@ pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the sets that differ from those `before`; none where one has come, gone or moved, or the bytes are not as expected.
+/// Returns the sets that differ from `before`. Returns `None` if one was added, removed or moved,
+/// or the bytes are not as expected.
 pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
     let differ = differ_in_place(&by_name(before, PLACE)?, &by_name(now, PLACE)?)?.into_iter();
     differ
@@ -36,7 +37,7 @@ pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
         .collect()
 }
 
-/// Returns those of the sets that are not as they were; none where one has come, gone or moved.
+/// Returns the changed sets. Returns `None` if one was added, removed or moved.
 fn differ_in_place<'e>(
     before: &[NamedMessage<'_>],
     now: &[NamedMessage<'e>],
@@ -50,7 +51,7 @@ fn differ_in_place<'e>(
 /// Returns the name of the set of an encoded backend.
 pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     let mut rest = backend;
-    // Fields are in the order of their numbers, and those before it are text.
+    // Fields are in the order of their numbers, and preceding fields are text.
     while let Some((field, content, behind)) = first(rest) {
         if field == numbers::backend::ENDPOINTS {
             return content;
@@ -60,7 +61,8 @@ pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     &[]
 }
 
-/// Returns the names of the sets that both have, and that differ. None where the bytes are not as expected.
+/// Returns the names of sets that are in both and differ. Returns `None` if the bytes are not as
+/// expected.
 pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> {
     let (before, now) = (by_name(before, PLACE)?, by_name(now, PLACE)?);
     let differ = differ_in_place(&before, &now).unwrap_or_else(|| {
@@ -77,7 +79,7 @@ pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> 
     names.collect::<Result<_, _>>().ok()
 }
 
-/// Decodes the sets of these names; none where the bytes are not as expected.
+/// Decodes the named sets. Returns `None` if the bytes are not as expected.
 pub(super) fn named(encoded: &[u8], names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
     let all = by_name(encoded, PLACE)?.into_iter();
     let wanted = all.filter(|(name, _)| {

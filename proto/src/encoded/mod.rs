@@ -90,7 +90,7 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the same snapshot with these endpoint sets in place of its own.
+    /// Returns the snapshot with these endpoint sets instead of its own.
     #[must_use]
     pub fn with_endpoints(&self, sets: &[EndpointSet]) -> Self {
         let mut changed = self.clone();
@@ -98,16 +98,16 @@ impl EncodedSnapshot {
         changed
     }
 
-    /// Returns the same snapshot with these endpoint sets in place of those of their names; sets that it does not have are
-    /// left out.
+    /// Returns the snapshot with these endpoint sets replaced by name. Sets that it does not have
+    /// are ignored.
     pub fn with_changed_endpoints(&self, sets: &[EndpointSet]) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.endpoints = endpoints::patch(&self.parts.endpoints, sets)?.into();
         Some(changed)
     }
 
-    /// Returns the endpoint sets that are not as they were `before`, and the backends that have them, in their order. Nothing else is
-    /// decoded. None where a set has come or gone.
+    /// Returns the endpoint sets that differ from `before`, and their backends, in order. Nothing
+    /// else is decoded. Returns `None` if a set was added or removed.
     pub fn replaced_endpoints(&self, before: &Self) -> Option<(Vec<EndpointSet>, Vec<Backend>)> {
         let sets = endpoints::replaced(&before.parts.endpoints, &self.parts.endpoints)?;
         let names: HashSet<&[u8]> = sets.iter().map(|set| set.name.as_bytes()).collect();
@@ -126,18 +126,19 @@ impl EncodedSnapshot {
         if is_same(&self.parts.endpoints, &before.parts.endpoints) {
             return Vec::new();
         }
-        // One that is encoded in another way is compared by nobody; then nothing is said to have changed.
+        // Non-canonical encodings cannot be compared, so report no changes.
         endpoints::changed(&before.parts.endpoints, &self.parts.endpoints).unwrap_or_default()
     }
 
-    /// Returns the same snapshot after these changes of virtual hosts; none where one is not there as it was before.
+    /// Applies these changes of virtual hosts. Returns `None` if one does not match its previous
+    /// version.
     pub fn with_changed_hosts(&self, delta: &RouteTableDelta) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.route_tables = route_tables::patch(&self.parts.route_tables, delta)?.into();
         Some(changed)
     }
 
-    /// Returns the same snapshot after all of these changes; none where something is not as it was before them.
+    /// Applies the delta. Returns `None` if the snapshot does not match the delta's base.
     pub fn with_changes(&self, delta: &GatewayDelta) -> Option<Self> {
         let GatewayDelta {
             route_tables,
@@ -153,7 +154,7 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns which parts are the same bytes as those of `before`.
+    /// Returns which parts have the same bytes as in `before`.
     pub fn unchanged_since(&self, before: &Self) -> UnchangedParts {
         let (now, then) = (&self.parts, &before.parts);
         UnchangedParts {
@@ -181,7 +182,7 @@ impl EncodedSnapshot {
         &self.measured_routes
     }
 
-    /// Decodes what it says of the key pairs that it names.
+    /// Decodes the references to key pairs.
     pub fn key_refs(&self) -> Vec<KeyRef> {
         decoded(&self.parts.behind).keys
     }
@@ -225,7 +226,8 @@ impl EncodedSnapshot {
         decoded(&[&ahead[..], backends, behind].concat())
     }
 
-    /// Returns the route tables with each virtual host as it is encoded; none if their encoding is not as expected.
+    /// Returns the route tables with encoded virtual hosts, or `None` if the encoding is not as
+    /// expected.
     pub fn route_tables(&self) -> Option<Vec<EncodedTable<'_>>> {
         route_tables::tables(&self.parts.route_tables)
     }
@@ -301,7 +303,8 @@ impl EncodedSnapshot {
         self.first_expiry
     }
 
-    /// Returns true if a listener names keys of session tickets that are not here, so that those of the host stand for them.
+    /// Returns true if a listener names session ticket keys that are missing, so that the host's
+    /// own are used.
     pub fn lacks_ticket_keys(&self) -> bool {
         self.lacks_ticket_keys
     }
@@ -367,7 +370,8 @@ fn hostnames(table: &RouteTable) -> usize {
         .count()
 }
 
-/// Returns whether somebody wants a virtual host. How many others are answered with 421 depends on how many listeners share the port.
+/// Returns whether a virtual host has routes. The number of others, which answer 421, depends on
+/// how many listeners share the port.
 fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;

@@ -1,4 +1,4 @@
-//! The bytes of an encoded snapshot, apart by what changes often. Nothing is decoded here.
+//! The bytes of an encoded snapshot, split by how often they change. Nothing is decoded here.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
 /// Encoded snapshots with a part of the fields each; one behind the other they are the whole.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
-    /// The fields whose numbers are below that of the route tables.
+    /// The fields with numbers below the route tables.
     pub(super) ahead: Bytes,
     pub(super) route_tables: Bytes,
     pub(super) backends: Bytes,

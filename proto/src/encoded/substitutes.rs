@@ -11,13 +11,13 @@ use crate::schema::{KeyRef, TrustBundle};
 pub struct Substitutes {
     /// Key pairs.
     pub pairs: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Trust bundles. One without revocation lists leaves those of the snapshot in force.
+    /// Trust bundles. One without revocation lists keeps the snapshot's lists in force.
     pub bundles: BTreeMap<String, TrustBundle>,
 }
 
 impl EncodedSnapshot {
-    /// Returns the same snapshot with these pairs and bundles in place of those of the same names; none if it has them already, or
-    /// names none of them. Its route tables and endpoints are not decoded.
+    /// Returns the snapshot with these pairs and bundles replaced by name. Returns `None` if
+    /// nothing changes. Route tables and endpoints are not decoded.
     pub fn with_substitutes(&self, substitutes: &Substitutes) -> Option<Self> {
         let Substitutes { pairs, bundles } = substitutes;
         let is_new = |(name, (_, pair)): (&String, &(KeyRef, KeyPair))| {

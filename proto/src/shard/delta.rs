@@ -1,7 +1,8 @@
 //! The difference between two versions of a configuration, read from the shards that have changed alone.
 //!
-//! It must never vouch for anything: whoever applies the difference has to prove the revision of the outcome. Where more
-//! than virtual hosts has changed, and backends that come and go, there is no difference, and the whole is to be joined.
+//! Never trust the result: the caller must verify the resulting revision. If more than virtual
+//! hosts and added or removed backends has changed, there is no difference, and the caller joins
+//! all shards.
 
 use std::collections::BTreeSet;
 
@@ -24,9 +25,10 @@ pub struct ShardDelta {
     pub size: u64,
 }
 
-/// Returns the difference between a configuration that was joined from `before`, and takes `size` bytes of memory, and the
-/// one of `after`; `stored` returns shards by their digest. None if anything has changed but virtual hosts in their places, and
-/// backends that have come and gone, or a shard is missing or is not what its digest says.
+/// Returns the difference between a configuration that was joined from `before`, and takes `size`
+/// bytes of memory, and `after`. `stored` returns shards by digest. Returns `None` if anything
+/// other than virtual hosts and added or removed backends has changed, or if a shard is missing or
+/// damaged.
 pub fn delta<'s>(
     before: &[ShardRef],
     size: u64,

@@ -163,7 +163,7 @@ impl LiveShard {
         }
     }
 
-    /// Returns the place of the set of this name, or the one where it would be.
+    /// Returns the position of the named set, or the position where it belongs.
     fn place(&self, name: &str) -> Result<usize, usize> {
         let place = |held: &EndpointSet| held.name.as_str().cmp(name);
         self.sets.binary_search_by(place)

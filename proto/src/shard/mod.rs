@@ -32,7 +32,8 @@ pub const MAX_STORED_BYTES: usize = 900 * 1024;
 pub const MAX_SHARD_BYTES: u64 = 16 * 1024 * 1024;
 /// Bytes of memory that the values of one shard may take at most.
 pub const MAX_DECODED_BYTES: u64 = 256 * 1024 * 1024;
-/// Bytes of memory that the values of all configuration shards may take at most, and those of all endpoint shards.
+/// Maximum memory in bytes of the values of all configuration shards, and separately of all
+/// endpoint shards.
 pub const MAX_SNAPSHOT_BYTES: u64 = 512 * 1024 * 1024;
 /// Number of shards that one manifest may name at most.
 pub const MAX_SHARDS: usize = 1024;
@@ -51,7 +52,7 @@ pub struct Shard {
 pub struct Sharded {
     /// The manifest, which names the shards.
     pub manifest: Manifest,
-    /// All shards, those of the configuration first.
+    /// All shards, configuration first.
     pub shards: Vec<Shard>,
 }
 

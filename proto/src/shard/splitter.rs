@@ -1,7 +1,7 @@
 //! Splitting the snapshots of a Gateway into shards, one after the other.
 //!
-//! A shard that a change leaves alone is not made, compressed or digested again. The outcome must never differ from that of
-//! a splitter without memory.
+//! An unchanged shard is not built, compressed or digested again. The result must equal a
+//! splitter's without memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -65,7 +65,7 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
 impl Splitter {
     /// Splits the next snapshot, which is canonical and without its endpoints after that.
     pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
-        // A snapshot that cannot be split leaves nothing to go on from.
+        // After a failed split there is nothing to continue from.
         let before = std::mem::take(self);
         canonicalize(snapshot);
         let endpoints = std::mem::take(&mut snapshot.endpoints);
@@ -92,8 +92,8 @@ impl Splitter {
         Ok(self.sharded())
     }
 
-    /// Changes the last snapshot, with the outcome of splitting the changed one. None if only the whole snapshot tells the
-    /// outcome; it is to be split again after that, and after an error.
+    /// Changes the last snapshot and its split. Returns `None` if the whole snapshot must be split
+    /// again, which is also needed after an error.
     pub fn change(&mut self, delta: &GatewayDelta) -> Result<Option<Sharded>, ShardError> {
         let GatewayDelta {
             route_tables,
@@ -257,7 +257,7 @@ impl Piece<'_> {
     }
 }
 
-/// Returns the pieces of what is spread over shards, by bucket.
+/// Returns the pieces that are spread over shards, by bucket.
 fn pieces<'s>(
     route_tables: &'s [RouteTable],
     backends: &'s [Backend],

@@ -8,7 +8,8 @@ use super::{SignatureError, Statement, TrustedKeys, id, list, parse};
 use crate::keys::hex;
 
 impl TrustedKeys {
-    /// Returns the good signatures of trusted keys, of which there have to be so many, by different keys.
+    /// Returns the valid signatures by trusted keys. Fails with fewer than the required number of
+    /// distinct keys.
     pub fn verify_by(
         &self,
         required: usize,

@@ -10,7 +10,7 @@ use sesame_proto::signature::SigningKeys;
 
 use super::{RecipientsError, SUFFIX, SigningKeyError, read_recipients, read_signing_keys};
 
-/// A bundle that somebody asks for.
+/// Arguments of a command that creates a bundle.
 #[derive(Clone, Debug, Args)]
 pub struct BundleArgs {
     /// File to write, named *.bundle.
@@ -26,13 +26,14 @@ pub struct BundleArgs {
     /// Do so for every host in this file, too: a key a line; text after # is passed over.
     #[arg(long, value_name = "FILE")]
     recipients_file: Option<PathBuf>,
-    /// Sequence number, which has to be higher than that of the bundle before; milliseconds since 1970 by default.
+    /// Sequence number, which must exceed the previous bundle's; milliseconds since 1970 by
+    /// default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     sequence: Option<u64>,
     /// Name of who made the bundle, for people.
     #[arg(long, value_name = "TEXT", default_value = "")]
     creator: String,
-    /// Description of what it is made from, for people; by default the place that the Gateway is read from.
+    /// Description of the source, for people; by default the place that the Gateway is read from.
     #[arg(long, value_name = "TEXT")]
     origin: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The keys that somebody names who makes a bundle: those that sign, and those of the hosts that may read.
+//! Signing keys and recipients named on the command line of the bundle commands.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Bundles as files: made of a snapshot, written as a whole, read within bounds. `arguments` is what the commands that make
-//! them share, `keys` reads the keys that they name.
+//! Bundles as files: created from a snapshot, written atomically, read within bounds. `arguments`
+//! holds the arguments that the commands share, `keys` reads the named keys.
 
 #[cfg(feature = "arguments")]
 pub mod arguments;
@@ -27,11 +27,11 @@ pub const SUFFIX: &str = ".bundle";
 /// Everything that a bundle is made of.
 #[derive(Debug)]
 pub struct BundleOrder<'a> {
-    /// The label; its Gateway is that of the snapshot.
+    /// The label; its Gateway is the snapshot's.
     pub label: BundleLabel,
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// The key pairs that it names; needed only where there are hosts.
+    /// The key pairs it names; needed only if there are recipients.
     pub pairs: &'a [KeyPair],
     /// The hosts that the keys are for; without any, the keys are left out.
     pub hosts: &'a [HostKey],
@@ -97,7 +97,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         _ => PathBuf::from("."),
     };
     let part = parent.join(part);
-    // One that was left there may be somebody else's.
+    // A leftover file may belong to another user.
     let _ = fs::remove_file(&part);
     let written = File::options()
         .write(true)
