@@ -22,10 +22,10 @@ pub(super) const MAX_ADDRESSES: usize = 16;
 pub(super) const MAX_READ: usize = 100;
 /// Largest number of remarks.
 pub(super) const MAX_NOTES: usize = 8;
-/// Longest text of somebody else's that a remark holds, in characters.
+/// Longest foreign text in a remark, in characters.
 const MAX_TEXT: usize = 200;
 
-/// Returns the addresses of all Gateways that are reached at those of their Services.
+/// Returns the addresses of all Gateways that are reached through their Services.
 pub(super) fn assigned(
     inventory: &Inventory,
     settings: &BTreeMap<NamespacedName, GatewaySettings>,
@@ -151,7 +151,7 @@ fn of_load_balancer(service: &Value) -> (Vec<String>, Vec<String>) {
     (addresses, notes)
 }
 
-/// Returns as much of somebody else's text as a message holds.
+/// Truncates foreign text to the length that a message may hold.
 pub(super) fn short(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }

@@ -35,7 +35,7 @@ pub(super) struct Basis {
 }
 
 impl Basis {
-    /// Reads a Gateway; none if it is being deleted, or is no Gateway at all.
+    /// Reads a Gateway. Returns `None` if it is being deleted, or is invalid.
     pub(super) fn of(received: &Received) -> Option<Self> {
         if received.is_deleted() {
             return None;
@@ -57,7 +57,7 @@ impl Basis {
         })
     }
 
-    /// Reads a GatewayClass, whose Gateways may be served together; `namespace` is that of the controller.
+    /// Reads a GatewayClass, whose Gateways may be merged; `namespace` is the controller's.
     pub(super) fn of_class(received: &Received, namespace: &str) -> Option<Self> {
         let class = received.name().name;
         Some(Self {

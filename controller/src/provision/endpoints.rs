@@ -41,8 +41,8 @@ pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<EndpointsOfS
     all
 }
 
-/// Returns an endpoint of a slice. The name of its Node tells kube-proxy which node serves, so that `externalTrafficPolicy:
-/// Local` and its health check are true.
+/// Returns an endpoint of a slice. Its Node name lets kube-proxy find serving nodes, which
+/// `externalTrafficPolicy: Local` and its health check need.
 fn endpoint(ip: IpAddr, host: &HostEndpoint) -> Value {
     let HostEndpoint { node, draining } = host;
     let mut endpoint = json!({

@@ -11,7 +11,7 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 /// Gateways, and the objects that they have.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
-    /// Name of the controller: there may be another, with Gateways of its own.
+    /// Name of the controller: another controller may have Gateways, too.
     pub(super) controller: String,
     /// Namespace of the controller, in which objects have no owner reference.
     pub(super) namespace: String,
@@ -21,11 +21,11 @@ pub(super) struct Inventory {
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
     /// All GatewayClasses, ours or not, by the name under which their Gateways are published if they are served together.
     pub(super) classes: BTreeMap<NamespacedName, Basis>,
-    /// True if nobody looks at the controller's own namespace for what belongs to classes.
+    /// True if class-owned objects in the controller's own namespace are not watched.
     pub(super) unwatched_home: bool,
     /// UIDs of Gateways that are gone, and may have left something behind.
     pub(super) gone: BTreeSet<String>,
-    /// Objects with a label of ours, whosever they are.
+    /// Objects with our label, with any owner.
     pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
     /// Kinds of fleets and of routes that cannot be watched.
     pub(super) unwatched: BTreeSet<OwnedKind>,

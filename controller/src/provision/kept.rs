@@ -1,7 +1,7 @@
-//! Keeps what others have added to an object of ours when we replace it. Pure.
+//! Keeps additions of other writers when we replace our object. Pure.
 //!
-//! Controllers of load balancers write into the Services that they serve: a finalizer, annotations, the class. A replacement
-//! that dropped them would leave a load balancer behind, or be refused.
+//! Load balancer controllers write into Services: a finalizer, annotations, the class. A
+//! replacement that dropped them would leave a load balancer behind, or be rejected.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::fleet::POD_LABEL_VALUE;
 
-/// Annotation with the names of the labels and annotations that we wrote, so that those that we no longer write are told from
-/// those of others.
+/// Annotation with the names of the labels and annotations that we wrote. It distinguishes obsolete
+/// ones of ours from foreign ones.
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
 /// Fields of a Service that others fill in where we do not.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
@@ -26,7 +26,7 @@ pub(super) fn note_written(object: &mut Value) {
     object["metadata"]["annotations"][WRITTEN_ANNOTATION] = json!(names.join(" "));
 }
 
-/// Returns the object with what others have added to the one that it replaces.
+/// Returns the object with the additions of other writers to the replaced one.
 pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     let finalizers = &found["metadata"]["finalizers"];
     if finalizers.is_array() {
@@ -56,8 +56,8 @@ pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     object
 }
 
-/// Keeps the number of a Deployment's Pods where we do not say one. And a Service that led to Pods goes on to do so, which is to
-/// none without a Deployment: if it had no selector any more, nobody would take away what Kubernetes has made of the last one.
+/// Keeps a Deployment's number of Pods unless it is configured, and the selector of a Service that
+/// led to Pods. Without the selector, Kubernetes would never remove the endpoints of the last Pods.
 fn keep_decided(object: &mut Value, found: &Value) {
     let led_to_pods = found["spec"]["selector"]["app.kubernetes.io/name"] == POD_LABEL_VALUE;
     for (kind, field, keeps) in [

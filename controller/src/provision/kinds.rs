@@ -21,7 +21,7 @@ pub(super) enum OwnedKind {
     ServiceAccount,
     RoleBinding,
     Role,
-    /// Tells people what would be adopted.
+    /// Shows the adoption to people.
     ConfigMap,
 }
 
@@ -136,7 +136,8 @@ impl OwnedKind {
         matches!(self, Self::RoleBinding | Self::Role | Self::ConfigMap)
     }
 
-    /// Returns the label that all objects of this kind have. ConfigMaps of ours with the other one are published: agents read them.
+    /// Returns the label of all objects of this kind. Our ConfigMaps with the other label are
+    /// publications, which agents read.
     pub(super) fn label(self) -> &'static str {
         match self.purpose() {
             Purpose::Adoption => ADOPTION_LABEL,

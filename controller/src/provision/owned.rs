@@ -32,12 +32,12 @@ pub(super) struct OwnedObject {
     pub(super) value: Value,
 }
 
-/// An object in the cluster that has a label of ours.
+/// An object in the cluster with our label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExistingObject {
     pub(super) version: String,
     pub(super) value: Value,
-    /// UID of the Gateway that owns it; none if none does.
+    /// UID of the Gateway that owns it, if any.
     pub(super) owner: Option<String>,
 }
 
@@ -67,9 +67,10 @@ impl ExistingObject {
     }
 }
 
-/// Returns the UID of the Gateway that the object names as its owner; none if it names none.
+/// Returns the UID of the Gateway that the object names as its owner, if any.
 ///
-/// This alone makes an object ours: labels are copied with the rest of an object, and anybody may use a name.
+/// Only this makes an object ours: labels are copied along with objects, and any user may choose a
+/// name.
 fn owner_reference(value: &Value) -> Option<&str> {
     let all = value.pointer("/metadata/ownerReferences")?.as_array()?;
     let ours = all.iter().find(|reference| is_gateway(reference));
@@ -84,7 +85,8 @@ pub(super) fn is_gateway(reference: &Value) -> bool {
         && reference["controller"] == true
 }
 
-/// Returns the UID in the annotation of an object that we wrote; a copy of it was written by somebody else.
+/// Returns the UID in the annotation of an object that we wrote. In a copy, the field manager
+/// differs.
 fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> {
     let managers = managed.and_then(Value::as_array);
     let wrote = managers.into_iter().flatten();
@@ -93,8 +95,8 @@ fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> 
     uid.filter(|_| ours)
 }
 
-/// Returns the labels of everything that is made for a Gateway: those of its `spec.infrastructure`, and ours, about which its
-/// author does not decide.
+/// Returns the labels of everything created for a Gateway: its `spec.infrastructure` labels, and
+/// ours, which its author cannot override.
 pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, String> {
     let mut all = basis.labels.clone();
     let own = own.iter();
@@ -109,7 +111,8 @@ pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, St
     all
 }
 
-/// Returns an object beside its Gateway, which owns it; or one in the controller's namespace, which a GatewayClass owns.
+/// Returns an object in the Gateway's namespace, which the Gateway owns, or in the controller's,
+/// which a GatewayClass owns.
 pub(super) fn beside(
     basis: &Basis,
     kind: OwnedKind,
@@ -197,8 +200,8 @@ pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
     object
 }
 
-/// Returns `<gateway>-<class>`, as the specification recommends, or `gateways-<class>`, with a digest where that is no name of a
-/// Service.
+/// Returns `<gateway>-<class>`, as the specification recommends, or `gateways-<class>`. A digest
+/// replaces it if it is not a valid Service name.
 pub(super) fn service_name(basis: &Basis) -> String {
     name_up_to(basis, MAX_LABEL)
 }

@@ -39,7 +39,7 @@ pub(super) enum OwnedWrite {
 }
 
 impl OwnedWrite {
-    /// Returns the Gateway that the object is written for; none if the object is deleted.
+    /// Returns the Gateway that the object is written for, or `None` for a deletion.
     pub(super) fn gateway(&self) -> Option<&NamespacedName> {
         match self {
             Self::Create(object) | Self::Replace { object, .. } => Some(&object.gateway),
@@ -66,10 +66,10 @@ pub(super) struct ObjectClaim<'a> {
     objects: Vec<OwnedObject>,
 }
 
-/// Claims by the object that comes first: whoever has it gets the others.
+/// Claims by the first object: its owner gets the others.
 pub(super) type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
 
-/// Everything that is to be done, and to be told.
+/// All writes, and all remarks for statuses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnedPlan {
     pub(super) writes: Vec<OwnedWrite>,
@@ -97,11 +97,12 @@ pub(super) fn tell(
     all.entry(gateway).or_insert(why);
 }
 
-/// Returns all writes, and what is told of Gateways; `ours` are the Gateways that we serve. What one without settings has stays as
-/// it is.
+/// Returns all writes, and the remarks for Gateways; `ours` are the Gateways that we serve. Objects
+/// of a Gateway without settings stay as they are.
 ///
-/// Only objects that name the UID of a known Gateway are replaced or deleted. Whatever a Gateway left behind in its namespace that
-/// went while nobody looked, Kubernetes collects; in ours we do.
+/// Only objects that name the UID of a known Gateway are replaced or deleted. If a Gateway was
+/// deleted while no controller ran, Kubernetes collects its objects in its namespace, and we
+/// collect them in ours.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -156,7 +157,7 @@ pub(super) fn plan<'a>(
             }
             Err(why) => {
                 plan.problem(OwnedKind::DaemonSet, gateway, why);
-                // What there is of it serves on.
+                // Its existing objects keep serving.
                 unknown.insert(gateway_id(gateway));
             }
         }
@@ -201,7 +202,8 @@ fn fleet_of(
     fleet::objects(basis, settings, &inventory.namespace, spans)
 }
 
-/// Gives up the fleet of a Gateway that is not managed any more, as it is; tells what was given up.
+/// Releases the fleet of a Gateway that is no longer managed, unchanged; returns the released
+/// objects.
 fn release(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
@@ -233,7 +235,7 @@ fn release(
     }
 }
 
-/// Plans the objects of those who get the names that they claim, and tells the others.
+/// Plans the objects of Gateways that get their claimed names, and remarks for the others.
 fn settle(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
@@ -262,7 +264,7 @@ fn settle(
                     plan.problem(object.key.0, &basis.gateway, taken(&object.key, None));
                 }
                 Some(found) if is_there(&object, &found.value) => {}
-                // The next plan makes it anew.
+                // The next plan recreates it.
                 Some(found) if !is_replaceable(&object, &found.value) => {
                     plan.writes.push(OwnedWrite::Delete {
                         key: object.key,
@@ -275,7 +277,8 @@ fn settle(
     }
 }
 
-/// Returns true if no listener is accepted now. What the Gateway has is not given up for that, and neither is its address.
+/// Returns true if no listener is accepted now. Existing objects, and their address, are kept
+/// nevertheless.
 fn keeps_what_it_has(objects: &[OwnedObject], settings: &GatewaySettings) -> bool {
     objects.is_empty() && service::needs_ports(settings)
 }
@@ -290,7 +293,8 @@ fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
     }
 }
 
-/// Deletes the objects that this controller made and that nobody wants; those of `unknown` Gateways, which are named as in labels, stay.
+/// Deletes this controller's obsolete objects, except objects of `unknown` Gateways, which are
+/// named as in labels.
 fn leftovers(
     inventory: &Inventory,
     wanted: &BTreeSet<OwnedKey>,
@@ -301,7 +305,7 @@ fn leftovers(
     let left = inventory.objects.iter().filter(|(key, found)| {
         let of = found.value["metadata"]["labels"][key.0.label()].as_str();
         let owner = found.owner.as_deref();
-        // Nobody else collects those away from their Gateway.
+        // Kubernetes does not collect objects outside their Gateway's namespace.
         let ours = owner.is_some_and(|uid| key.0.is_away() || uids.contains(uid))
             && controller_of(&found.value) == inventory.controller;
         ours && !wanted.contains(*key) && of.is_none_or(|of| !unknown.contains(of))
@@ -335,7 +339,7 @@ pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
     format!("{lack}: {kind} {name} {whose}")
 }
 
-/// Returns what a Gateway lacks that has no object of this kind.
+/// Returns the consequence for a Gateway without an object of this kind.
 pub(super) fn lack(kind: OwnedKind) -> &'static str {
     match kind.purpose() {
         Purpose::Service => "no Service tells the addresses of this Gateway",
@@ -362,9 +366,9 @@ fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     holds(&comparable(found.clone()), &comparable(value))
 }
 
-/// Returns true if the object can become what it should be: no Service can get or lose an address of its own, no workload another
-/// selector, no RoleBinding another Role. A Gateway of another class is made anew, so that the class that had it takes away what it
-/// made.
+/// Returns true if the object can be updated in place. A Service cannot gain or lose a cluster IP,
+/// a workload cannot change its selector, and a RoleBinding cannot change its Role. A Gateway of
+/// another class is recreated, so that the old class's controller removes its objects.
 pub(super) fn is_replaceable(wanted: &OwnedObject, found: &Value) -> bool {
     let wanted_value = &wanted.value;
     let is_headless = |service: &Value| service["spec"]["clusterIP"] == "None";

@@ -18,7 +18,8 @@ const MANAGER: &str = "sesame-controller";
 /// Largest number of ports of an EndpointSlice.
 const MAX_PORTS: usize = 100;
 
-/// Returns the objects that a Gateway should have; the Service comes first. Pods are no endpoints here: Kubernetes finds them.
+/// Returns the desired objects of a Gateway; the Service comes first. Kubernetes finds Pods by
+/// itself.
 pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObject> {
     let Some(spec) = specification(basis, settings) else {
         return Vec::new();
@@ -61,7 +62,7 @@ fn port_name(transport: &str, port: u16) -> String {
     format!("{}-{port}", transport.to_lowercase())
 }
 
-/// Returns `spec` of the Service; none if there is to be none.
+/// Returns `spec` of the Service, or `None` if there is no Service.
 fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     let publishing = &settings.publishing;
     let type_ = settings.publishing_type();
@@ -91,7 +92,7 @@ fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     }
     match (type_, basis.request.addresses.first()) {
         (PublishingType::Headless, _) => spec["clusterIP"] = json!("None"),
-        // There is room for one; the status tells of others.
+        // There is room for one; the status lists the others.
         (PublishingType::LoadBalancer, Some(wanted)) => spec["loadBalancerIP"] = json!(wanted),
         _ => {}
     }
@@ -110,7 +111,7 @@ pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
 /// that name.
 fn decorate(service: &mut Value, settings: &GatewaySettings) {
     if *settings.publishing_type() == PublishingType::UpstreamGateway {
-        // They are for what the second Gateway's controller makes.
+        // They are meant for the second Gateway's infrastructure.
         return;
     }
     let Publishing {

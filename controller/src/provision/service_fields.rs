@@ -54,7 +54,7 @@ pub(super) fn fields(
     fields
 }
 
-/// Returns the node port that is wanted for a port; none where the cluster chooses it, or there is none.
+/// Returns the configured node port of a port, or `None` if the cluster chooses it.
 pub(super) fn node_port(publishing: &Publishing, type_: &PublishingType, port: u16) -> Option<i32> {
     let pinned = publishing.node_ports.as_deref().unwrap_or_default();
     let mut pinned = pinned.iter().filter(|_| is_on_nodes(type_));

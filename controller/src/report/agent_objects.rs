@@ -16,7 +16,7 @@ use sesame_published::GatewayAgent;
 /// Pause before the kind is looked for again while it is not installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Name of a GatewayAgent, and the report; none if it cannot be decoded.
+/// Name of a GatewayAgent, and its report, or `None` if it cannot be decoded.
 pub(super) type NamedReport = (String, Option<GatewayAgent>);
 
 /// Returns the agents that can be decoded.
@@ -42,7 +42,7 @@ pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>)
     watch.run(LOOK_AGAIN, keep, take).await;
 }
 
-/// Removes an agent, and tells why.
+/// Removes an agent, and logs why.
 pub(super) async fn remove(api: Api<GatewayAgent>, name: String, why: String) {
     tracing::info!(agent = name, "the GatewayAgent is removed: {why}");
     match api.delete(&name, &DeleteParams::default()).await {

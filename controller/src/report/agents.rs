@@ -114,7 +114,8 @@ impl Agents {
         self.listed && self.nodes.listed()
     }
 
-    /// Takes an event of a watch. Its consequences are left to [`Self::sum_up`], because events come in bursts.
+    /// Applies an event of a watch. [`Self::sum_up`] handles the consequences, because events come
+    /// in bursts.
     pub(super) fn take(&mut self, event: FleetEvent, now: Moment) {
         match event {
             FleetEvent::Agents(Ok(event)) => {
@@ -166,7 +167,7 @@ impl Agents {
         Some(Some(serving.collect()))
     }
 
-    /// Returns the Gateways whose reports have changed. A host that says again what it has said is only heard.
+    /// Returns the Gateways whose reports changed. A repeated report only counts as a heartbeat.
     fn take_agents(
         &mut self,
         event: WatchEvent<NamedReport>,
@@ -336,7 +337,7 @@ impl Agents {
         }
     }
 
-    /// Returns the reason why the agent counts for nothing; none if it counts.
+    /// Returns the reason why the agent is ignored, or `None` if it counts.
     fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<ReportRefusal> {
         let host = &agent.spec.host;
         if agent_name(&fleet::gateway_of(agent), host) != name {

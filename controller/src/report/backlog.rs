@@ -43,7 +43,7 @@ pub(super) struct Backlog {
     pub(super) resolved: Option<Arc<ResolvedStatuses>>,
     /// Warnings about certificates.
     pub(super) expiring: Expiring,
-    /// Objects that tell of trust which has lapsed.
+    /// Objects whose conditions report lapsed trust.
     pub(super) lapsed: BTreeSet<ObjectKey>,
     pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
     /// Objects whose status may have to be written.
@@ -80,7 +80,7 @@ impl Backlog {
                 self.note_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // The whole world was resolved before, and nobody else holds the outcome by now.
+                // The whole world was resolved before, and no other task holds the result by now.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
@@ -203,7 +203,7 @@ impl Backlog {
         self.open.extend(keys);
     }
 
-    /// Returns the time before which an object must not be written; none if there is none.
+    /// Returns the time before which an object must not be written, if any.
     pub(super) fn allowed(&self, key: &ObjectKey) -> Option<Instant> {
         let pace = self.paces.get(key).map(Pace::next);
         pace.max(self.retries.get(key).map(|retry| retry.at))

@@ -1,4 +1,4 @@
-//! Logs what has changed about the hosts of a Gateway.
+//! Logs changes of the hosts of a Gateway.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! Writes Events, for people who look at an object with `kubectl describe`: a condition turned bad, or is good again; a
-//! Gateway's certificate expires, or clients refuse it; a host is lost, or reports again. Each is written once, by the replica
-//! that leads; what is still so the next leader writes again. Statuses say the same for as long as it is so: nothing may
-//! depend on an Event.
+//! Writes Events for users of `kubectl describe`: a condition turned bad or recovered; a Gateway's
+//! certificate expires, or clients refuse it; a host is lost or returned. The leading replica
+//! writes each once, and a new leader repeats the ones that still hold. Statuses say the same, so
+//! nothing may depend on an Event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,9 +27,11 @@ const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 const PACE: Duration = Duration::from_millis(100);
 /// Pause before an Event that could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Time between Events about the hosts of one Gateway. Hosts that are lost meanwhile share the next ones.
+/// Minimum interval of Events about the hosts of one Gateway. Hosts lost in between share the next
+/// ones.
 const GATHER: Duration = Duration::from_secs(30);
-/// Time in which an Event of an object is not repeated: a condition may turn with every change of somebody else's object.
+/// Time in which an Event of an object is not repeated: a condition may flap with every change of
+/// another object.
 const REPEATED: Duration = Duration::from_secs(60);
 /// Largest number of objects whose conditions have turned and whose Events wait.
 pub(crate) const MAX_UNTOLD: usize = 1000;
@@ -45,18 +47,18 @@ pub(crate) struct Events {
     pub(crate) expiring: watch::Receiver<Expiring>,
     pub(crate) presences: watch::Receiver<AllPresences>,
     pub(crate) transitions: mpsc::Receiver<ObjectTransitions>,
-    /// Settings, of which the silence after which a host is lost is told.
+    /// Settings, which include the silence after which a host is lost.
     pub(crate) current: watch::Receiver<CurrentSettings>,
 }
 
-/// Everything that was told.
+/// Everything already reported.
 #[derive(Default)]
 struct Told {
     certificates: BTreeSet<(ObjectKey, Warning)>,
     hosts: AllPresences,
     /// Times at which Events about a Gateway's hosts were written last.
     hosts_at: BTreeMap<NamespacedName, Instant>,
-    /// Times at which conditions of objects were told, by their part and reason.
+    /// Times of reported conditions of objects, by their part and reason.
     conditions_at: BTreeMap<(ObjectKey, String, String), Instant>,
 }
 
@@ -162,7 +164,7 @@ impl Events {
         all_told
     }
 
-    /// Returns the silence after which a host is lost; an error while there are no settings.
+    /// Returns the silence after which a host is lost. Fails while there are no settings.
     fn host_lost(&self) -> Result<Duration, String> {
         let current = self.current.borrow();
         let known = current.as_ref();
@@ -200,7 +202,7 @@ impl Events {
             Api::namespaced_with(client.clone(), &name.namespace, &resource)
         };
         let Some(found) = api.get_metadata_opt(&name.name).await? else {
-            // The object is gone: nobody would read the Event.
+            // The object is gone, so skip the Event.
             return Ok(());
         };
         let regarding = ObjectReference {
@@ -274,7 +276,7 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     }
 }
 
-/// Returns the warnings that have not been told, in order.
+/// Returns the unreported warnings, in order.
 fn untold(expiring: &Expiring, told: &BTreeSet<(ObjectKey, Warning)>) -> Vec<(ObjectKey, Warning)> {
     let all = expiring.iter().flat_map(|(object, warnings)| {
         let of_object = |warning: &Warning| (object.clone(), warning.clone());

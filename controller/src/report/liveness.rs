@@ -1,9 +1,9 @@
-//! Tells living hosts from dead ones by the time since each was last heard of. Pure.
+//! Distinguishes living hosts from dead ones by the time since their last report. Pure.
 //!
-//! The clocks of hosts and of this machine may be wrong, and jump, so no two of them are compared: a host lives as long as
-//! its reports change, and our own monotonic clock tells how long ago the last change was. For the time before we looked
-//! there is the API server's clock, which dates each write of an agent. Only a report without such a date is judged by
-//! the host's clock and ours, and only once.
+//! Clocks of hosts and of this machine may be wrong, and jump, so they are never compared. A host
+//! lives as long as its reports change, and our monotonic clock measures the time since the last
+//! change. For the time before this process started, the API server's clock dates each write of an
+//! agent. Only a report without such a date is judged once by the host's clock and ours.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ impl Moment {
     }
 }
 
-/// Marks that tell one report of a host from the next: two times, which are compared for equality only.
+/// Marks that distinguish a host's consecutive reports: two times, compared only for equality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReportMark {
     heartbeat: Option<Timestamp>,
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(seconds(&silences, "dead", now), 1_000);
         assert_eq!(seconds(&silences, "strange", now), 600);
         assert_eq!(seconds(&silences, "unknown", now), 0);
-        // Whoever says something lives, and who is listed again has said nothing by it.
+        // An event shows that the host lives; a list does not.
         let later = Moment {
             steady: now.steady + Duration::from_secs(100),
             wall: second(1),

@@ -1,9 +1,9 @@
-//! Writes statuses to the objects, made from what resolution decided and what the hosts report.
+//! Writes statuses to the objects, from the results of resolution and the hosts' reports.
 //!
-//! The status that an object should have ([`compose`]), the one that is stored and the change between the two ([`patch`])
-//! are values; only the `reporter` writes. A write carries the version of the object that it was made from, so that nothing of
-//! another controller's is lost: lists of parents are shared. Only entries and conditions of ours are touched, and
-//! nothing is written that is already there.
+//! The desired status ([`compose`]), the stored one, and the change between them ([`patch`]) are
+//! values; only the `reporter` writes. A write carries the version of the object it was computed
+//! from, so that no other controller's entry in a shared list is lost. Only our entries and
+//! conditions change, and nothing is written that is already there.
 
 mod agent_objects;
 mod agents;

@@ -1,6 +1,7 @@
-//! Decides which addresses a host may report: those of its Node, and those that the administrator has declared.
+//! Decides which addresses a host may report: its Node's, and the ones that the administrator
+//! declared.
 //!
-//! A host that was taken over must not send the clients of its Gateways to somebody else's addresses.
+//! A compromised host must not redirect the clients of its Gateways to foreign addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -89,7 +90,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the reason why this host may serve at this address; none if it may not.
+    /// Returns the reason why this host may not serve at this address, or `None` if it may.
     pub(super) fn allow(&self, host: &str, ip: IpAddr) -> Option<Permission> {
         let node = self.known.as_ref().and_then(|known| known.get(host));
         if node.is_some_and(|NodeAddresses(all)| all.contains(&ip)) {

@@ -10,12 +10,12 @@ use sesame_gateway_api::status::{
     Condition, GatewayStatus, ListenerSetStatus, ListenerStatus, merge,
 };
 
-/// Longest message that the API allows; ours stay far below, but Envoy's words may be in one.
+/// Longest message that the API allows. Ours are far shorter, but may quote Envoy.
 const MAX_MESSAGE: usize = 4096;
 
-/// Returns the new `status` for a merge patch; none if the stored one is the same already.
+/// Returns the new `status` for a merge patch, or `None` if the stored one is already equal.
 ///
-/// `said` is none when the object is not ours: then only the entries that we once wrote are removed.
+/// `said` is `None` if the object is not ours: then only our old entries are removed.
 pub(super) fn patch(
     stored: &StoredStatus,
     said: Option<&Status>,
@@ -70,8 +70,8 @@ pub(super) fn patch(
     }
 }
 
-/// Returns the new status of a kind that one controller alone writes: `said`, where conditions get their times; none if that
-/// is what is stored.
+/// Returns the new status of a kind that only one controller writes: `said`, with times in its
+/// conditions. Returns `None` if it is stored already.
 fn own(
     stored: &Value,
     mut said: Value,
@@ -90,7 +90,7 @@ fn own(
     (!holds(stored, &said)).then_some(said)
 }
 
-/// List of a status in which each controller has entries of its own.
+/// List of a status in which each controller has entries.
 #[derive(Clone, Copy)]
 struct SharedList {
     field: &'static str,
@@ -111,7 +111,7 @@ const ANCESTORS: SharedList = SharedList {
     most: 16,
 };
 
-/// Entry of ours in a shared list.
+/// Our entry in a shared list.
 struct OwnEntry<'a> {
     of: Value,
     conditions: &'a [Condition],
@@ -129,7 +129,8 @@ impl SharedList {
         let is_ours = |entry: &&Value| entry["controllerName"] == controller_name;
         let (old, foreign): (Vec<&Value>, Vec<&Value>) =
             entries.into_iter().flatten().partition(is_ours);
-        // Where there is no room for all, entries that are there already go first: nobody takes another's place by its name.
+        // If there is no room for all, existing entries win: a name must not push out another
+        // entry.
         let room = self.most.saturating_sub(foreign.len());
         let known = |entry: &OwnEntry<'_>| old.iter().any(|before| before[self.of] == entry.of);
         let mut room_for_new =
@@ -163,7 +164,7 @@ impl SharedList {
     }
 }
 
-/// Returns conditions with their times. Old ones that are not as the API has them count as none, and are written anew.
+/// Returns conditions with their times. Invalid old ones are ignored and rewritten.
 fn timed(old: &Value, new: &[Condition], now: Timestamp) -> Value {
     let old = Vec::deserialize(old).unwrap_or_default();
     let mut merged = merge(&old, new, now);

@@ -1,4 +1,4 @@
-//! Hosts of Gateways that are lost or have come back, for the Events that say so. Pure.
+//! Lost and returned hosts of Gateways, for Events. Pure.
 
 use std::collections::BTreeMap;
 
@@ -63,8 +63,8 @@ impl PresenceNews {
     }
 }
 
-/// Returns what has not been told of one Gateway, those that are lost first. A host that came back is news only to somebody
-/// who was told that it was lost.
+/// Returns the unreported changes of one Gateway, lost hosts first. A return is reported only if
+/// the loss was.
 pub(super) fn untold(now: &HostPresences, told: &HostPresences) -> Vec<PresenceNews> {
     let of = |wanted: HostPresence| {
         let is_news = move |(host, presence): &(&String, &HostPresence)| {
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn what_was_told_is_no_news_and_many_hosts_share_an_event() {
         let now = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Returned)]);
-        // Somebody who was never told that it was lost.
+        // The loss was never reported.
         let news = untold(&now, &HostPresences::new());
         let lost = PresenceNews {
             presence: HostPresence::Lost,

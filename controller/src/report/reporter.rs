@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_secs(5);
 /// Everything that the reporter's task owns.
 pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
-    /// Networks where hosts may serve that are no Nodes, and the silence after which a host is lost.
+    /// Networks of hosts that are not Nodes, and the silence after which a host is lost.
     pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
@@ -118,7 +118,7 @@ impl StatusReporter {
         }
     }
 
-    /// Hands on what the written status says that the one before did not.
+    /// Passes on the differences between the written status and the previous one.
     fn note_transitions(&self, key: &ObjectKey, outcome: &WriteOutcome) {
         let WriteOutcome::Stored { before, stored, .. } = outcome else {
             return;
@@ -160,7 +160,7 @@ impl StatusReporter {
             agents,
             now: Moment::now(),
         });
-        // Whoever asked may have left.
+        // The receiver may already be dropped.
         let _ = answer.send(page);
     }
 

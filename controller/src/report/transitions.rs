@@ -1,7 +1,7 @@
-//! Finds what a written status says that the one before did not: conditions that turned bad, and those that are good again.
-//! Each becomes an Event of the object. Pure.
+//! Finds differences between a written status and the previous one: conditions that turned bad or
+//! recovered. Each becomes an Event of the object. Pure.
 //!
-//! A message alone is no transition: it may count hosts, and change with each of them.
+//! A changed message alone is not a transition: it may count hosts, and change with each of them.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
     all.take(MAX_AT_ONCE).collect()
 }
 
-/// Returns true for the reason of what nobody has decided yet.
+/// Returns true for the reason of an undecided condition.
 fn is_awaited(reason: &str) -> bool {
     reason == Reason::Pending.as_str()
 }

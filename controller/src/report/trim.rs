@@ -1,7 +1,7 @@
 //! Trims a GatewayAgent to what statuses and the status page are made from. Pure.
 //!
-//! Whoever may write one decides how large it is, and the definition that limits it may be an old one. So fields that nobody
-//! reads are dropped as it arrives, and a bounded amount is kept of the rest.
+//! The writer of a report chooses its size, and an old definition may not limit it. So unread
+//! fields are dropped on arrival, and the rest is bounded.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
@@ -21,7 +21,7 @@ const MAX_HOST: usize = 253;
 /// Longest revision and address.
 const MAX_WORD: usize = 64;
 
-/// Report of an agent as far as it counts; none if it cannot be decoded.
+/// Report of an agent, trimmed, or `None` if it cannot be decoded.
 #[derive(Clone)]
 pub(super) struct TrimmedReport(pub(super) Option<GatewayAgent>);
 

@@ -30,9 +30,9 @@ pub(super) enum WriteOutcome {
     },
     /// The object is gone.
     Gone,
-    /// Somebody else has changed the object.
+    /// Another writer changed the object.
     Changed,
-    /// The write was refused, or there was no answer.
+    /// The write was rejected, or got no answer.
     Failed,
 }
 

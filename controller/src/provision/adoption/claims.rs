@@ -6,8 +6,8 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::owned::{OwnedObject, of_controller};
 use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 
-/// Claims a fleet, or what is this Gateway's of one that is there already and nobody's; returns true for the latter. What is agreed
-/// to be adopted is.
+/// Claims a fleet, or the unowned parts of an existing one; returns true for the latter. Approved
+/// objects are adopted.
 pub(in crate::provision) fn claim_fleet<'a>(
     plan: &mut OwnedPlan,
     claims: &mut Claims<'a>,

@@ -1,7 +1,7 @@
-//! Values that the API server fills in where nothing is written. Pure.
+//! Defaults that the API server fills in. Pure.
 //!
-//! With them on both sides, what is stored and what is to be written differ only where they mean different things. A default that
-//! is missing here is shown as a change that is none; it hides nothing.
+//! With defaults on both sides, the stored and the desired object differ only in meaning. A default
+//! that is missing here shows up as a spurious change; it hides nothing.
 
 use serde_json::{Value, json};
 

@@ -36,7 +36,7 @@ pub(crate) struct FieldChange {
 }
 
 impl FieldChange {
-    /// Returns true if the Pods of the object are made anew.
+    /// Returns true if the change recreates the Pods of the object.
     pub(crate) fn restarts_pods(&self) -> bool {
         self.field.starts_with(TEMPLATE)
     }
@@ -93,7 +93,7 @@ fn differ(path: &str, before: &Value, after: &Value, found: &mut Vec<FieldChange
     }
 }
 
-/// Returns true for what the API leaves out.
+/// Returns true for values that the API omits.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,

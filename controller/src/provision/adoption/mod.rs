@@ -1,11 +1,12 @@
-//! Adoption: a fleet whose objects are there already, and are nobody's, becomes the controller's if the Gateway's author agrees.
-//! Pure.
+//! Adoption: an existing fleet without an owner becomes the controller's if the Gateway's author
+//! approves. Pure.
 //!
-//! Such objects were released, or made by hand with the names and the label of a fleet. Until somebody agrees nothing of the fleet
-//! is written; a ConfigMap says what the controller would write ([`AdoptionPreview`]), and `sesame-controller fleet diff` compares
-//! that with what is there. Whoever agrees does so for each object and its changes as they were shown ([`Fate::Adopted`]): the
-//! annotation of the Gateway stays valid while the objects are adopted one after the other, and is for nothing else. An object that
-//! has another owner or is kept by another controller is never adopted.
+//! Such objects were released, or created by hand with the names and the label of a fleet. Nothing
+//! of the fleet is written until it is approved. A ConfigMap holds the intended objects
+//! ([`AdoptionPreview`]), and `sesame-controller fleet diff` compares them with the existing ones.
+//! An approval covers each object and its changes as shown ([`Fate::Adopted`]): the Gateway's
+//! annotation stays valid while the objects are adopted one after the other, and covers nothing
+//! else. Objects with another owner or controller are never adopted.
 
 mod claims;
 mod defaults;
@@ -42,19 +43,19 @@ pub(crate) enum Fate {
     Created,
     /// It is of this Gateway already.
     Kept,
-    /// It is nobody's, and becomes this Gateway's.
+    /// It has no owner, and becomes this Gateway's.
     Adopted {
         /// Fields that change, besides whose it is.
         changes: Vec<FieldChange>,
         /// Digest that stands for this object with these changes in an agreement.
         consent: String,
     },
-    /// It is somebody else's, for this reason, and stays so.
+    /// It belongs to another owner, for this reason, and is left alone.
     Foreign(String),
 }
 
 impl Fate {
-    /// Returns true if Pods are made anew.
+    /// Returns true if Pods are recreated.
     pub(crate) fn restarts_pods(&self) -> bool {
         match self {
             Self::Adopted { changes, .. } => changes.iter().any(FieldChange::restarts_pods),
@@ -65,13 +66,13 @@ impl Fate {
 
 /// A fleet, as its objects stand.
 enum Standing {
-    /// Nothing is there that is nobody's.
+    /// There are no unowned objects.
     Settled,
     /// These writes are agreed to.
     Agreed(Vec<OwnedWrite>),
-    /// Nobody has agreed yet.
+    /// Not approved yet.
     Open {
-        /// Reason in words why the fleet is not complete.
+        /// Reason why the fleet is incomplete, as a sentence.
         why: String,
         /// Object that says what would be written.
         preview: OwnedObject,
@@ -108,7 +109,8 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
     }
 }
 
-/// Returns the agreement with everything that is adopted; none if something is somebody else's, or nothing is adopted.
+/// Returns the approval of everything that is adopted. Returns `None` if an object is foreign, or
+/// there is nothing to adopt.
 fn consent(fates: &[Fate]) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for fate in fates {
@@ -127,7 +129,8 @@ fn covers(given: &str, wanted: &str) -> bool {
     wanted.split(SEPARATOR).all(|part| given.contains(part))
 }
 
-/// Returns the fate of an object of the Gateway with this UID; `found` is what there is of its name.
+/// Returns the fate of an object of the Gateway with this UID; `found` is the existing object of
+/// its name.
 fn fate(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> Fate {
     let Some(found) = found else {
         return Fate::Created;
@@ -147,7 +150,7 @@ fn fate(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> Fate
     Fate::Adopted { changes, consent }
 }
 
-/// Returns the reason why an object is not to be adopted; none if it may be.
+/// Returns the reason why an object cannot be adopted, or `None` if it can.
 fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     let metadata = &found.value["metadata"];
     let owners = metadata["ownerReferences"].as_array();
@@ -181,7 +184,7 @@ fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     })
 }
 
-/// Returns the object as it replaces one that is nobody's. Labels and annotations that others have added stay.
+/// Returns the object as it replaces an unowned one. Labels and annotations added by others stay.
 fn adopted(wanted: &OwnedObject, found: &ExistingObject) -> OwnedObject {
     let mut before = found.value.clone();
     let annotations = &mut before["metadata"]["annotations"];

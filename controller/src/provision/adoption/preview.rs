@@ -1,7 +1,7 @@
-//! Tells what the controller would write of a fleet, in a ConfigMap in its namespace. Pure.
+//! Publishes the intended objects of a fleet, in a ConfigMap in the controller's namespace. Pure.
 //!
-//! Only the controller knows all of its settings, so it says what it would write. What is there is not in it: it may be somebody's
-//! who would not have it shown, and whoever asks has to be allowed to read it.
+//! Only the controller knows all of its settings. Existing objects are not included: their owner
+//! may not want to share them, so the reader needs permission to read them.
 
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ pub(super) fn config_map(
 }
 
 impl AdoptionPreview {
-    /// Reads the ConfigMap of this Gateway, or says what is wrong with it.
+    /// Reads the ConfigMap of this Gateway. Fails with a sentence if it is invalid.
     pub(crate) fn parse(config_map: &Value, gateway: &NamespacedName) -> Result<Self, String> {
         let text = config_map["data"][ENTRY].as_str().unwrap_or_default();
         if text.len() > MAX_BYTES {
@@ -118,8 +118,8 @@ impl AdoptionPreview {
         keys.map(|(kind, name)| (kind.resource(), name))
     }
 
-    /// Returns the fate of each object, and the agreement with all that is adopted; none if something is somebody else's. `found`
-    /// are the objects that there are, as [`Self::reads`] names them.
+    /// Returns the fate of each object, and the approval of everything that is adopted, or `None`
+    /// if an object is foreign. `found` are the existing objects that [`Self::reads`] names.
     pub(crate) fn compare(&self, found: &[Option<Received>]) -> (Vec<ObjectFate>, Option<String>) {
         let all = self.objects.iter().zip(found);
         let fates = all.map(|(object, found)| {
@@ -137,7 +137,7 @@ impl AdoptionPreview {
         (fates, agreement)
     }
 
-    /// Returns true if the controller has seen what there is: it knows the same agreement.
+    /// Returns true if the controller has seen the existing objects: it computed the same approval.
     pub(crate) fn is_current(&self, agreement: Option<&str>) -> bool {
         self.consent.as_deref() == agreement
     }

@@ -1,4 +1,4 @@
-//! Makes what we write comparable with what the API server stores: it writes quantities in its own way.
+//! Normalizes our objects for comparison with stored ones: the API server rewrites quantities.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::Quantity;

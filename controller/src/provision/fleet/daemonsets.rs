@@ -30,7 +30,7 @@ pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Val
         format!("--drain-seconds={drain}")
     ]);
     launcher["env"] = json!([{"name": "SESAME_RUNTIME_DIR", "value": runtime}]);
-    // It is never given up: a restart would help nobody.
+    // Never give up: a restart would not help.
     launcher["startupProbe"] = json!({
         "exec": {"command": ["sesame-agent", "launcher", "--check"]},
         "periodSeconds": 2,
@@ -151,7 +151,7 @@ mod tests {
             );
             let pod = |of: &mut Value| of["spec"]["template"]["spec"].take();
             let (mut made, mut manifest) = (pod(&mut made), pod(&mut manifest));
-            // The ServiceAccount of the manifests gives its token to whoever runs as it.
+            // The ServiceAccount in the manifests mounts its token by default.
             made.as_object_mut()
                 .unwrap()
                 .remove("automountServiceAccountToken");

@@ -1,8 +1,9 @@
 //! A fleet on the network of Pods: a Deployment and its PodDisruptionBudget. Pure.
 //!
-//! Agent and launcher are two containers of one Pod, so that Envoy outlives an agent that fails. Nothing is of the node: the Pods are
-//! what Pod Security calls `restricted`, their directories are their own and in memory, because there are keys in them, and they
-//! go with the Pod. A new image therefore comes with new Pods, and the Service leads to those that are ready.
+//! Agent and launcher are two containers of one Pod, so Envoy outlives a failing agent. The Pods
+//! use nothing of the node: they meet the `restricted` Pod Security level, and their directories
+//! are in memory, because they hold keys, and end with the Pod. A new image therefore means new
+//! Pods, and the Service selects the ready ones.
 
 use serde_json::{Value, json};
 
@@ -19,7 +20,8 @@ use sesame_published::names::{GATEWAY_LABEL, POD_HOST_END, gateway_id};
 const FIRST_REPLICAS: i32 = 2;
 /// Seconds for which a Pod that ends serves on, before it drains: every node has to learn that the Service does not lead there.
 const LAME_DUCK_SECONDS: i32 = 10;
-/// Volumes, the places where they are, and the directories that the programs make there: those of the volumes are everybody's.
+/// Volumes, their mount paths, and the directories that the programs create there, because volumes
+/// are world-writable.
 const RUNTIME: (&str, &str) = ("runtime", "/run/sesame");
 const RUNTIME_DIR: &str = "/run/sesame/pod";
 const STATE: (&str, &str) = ("state", "/var/lib/sesame");
@@ -70,7 +72,7 @@ pub(super) fn objects(
     let budget = json!({"spec": {
         "selector": {"matchLabels": selector(basis)},
         "maxUnavailable": 1,
-        // One that does not serve anyway holds up nobody who empties a node.
+        // A Pod that does not serve does not block a node drain.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }});
     let object = |kind, value| beside(basis, kind, name, &[], value);
@@ -85,7 +87,8 @@ pub(crate) fn selector(basis: &Basis) -> Value {
     json!({"app.kubernetes.io/name": POD_LABEL_VALUE, GATEWAY_LABEL: gateway_id(&basis.gateway)})
 }
 
-/// Returns an object that is created. Where nobody says how many Pods a Deployment has, it has some to begin with.
+/// Returns the object as created. Without `replicas`, a Deployment starts with a default number of
+/// Pods.
 pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
     if object.key.0 == OwnedKind::Deployment && object.value["spec"]["replicas"].is_null() {
         object.value["spec"]["replicas"] = json!(FIRST_REPLICAS);
@@ -95,7 +98,7 @@ pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
 
 fn pod(fleet: &FleetSettings) -> Value {
     let mut pod = json!({
-        // One container has a token of its own below.
+        // One container mounts its own token below.
         "automountServiceAccountToken": false,
         // The agent looks after Envoys that the launcher has started.
         "shareProcessNamespace": true,

@@ -1,9 +1,10 @@
 //! A managed fleet: everything that makes nodes serve one Gateway. Pure.
 //!
-//! Two DaemonSets and a ServiceAccount beside the Gateway, and in the controller's namespace a Role and two RoleBindings, by which
-//! the agents read what is published of this Gateway alone. It is what `controller/deploy/agent` has users apply by hand, with
-//! directories of its own on the nodes, so that fleets share them. Or a Deployment on the network of Pods in place of the
-//! DaemonSets; `switch` leads from one to the other.
+//! Two DaemonSets and a ServiceAccount in the Gateway's namespace, and a Role and two RoleBindings
+//! in the controller's, by which the agents read the publication of this Gateway only. This is what
+//! users apply by hand from `controller/deploy/agent`, with separate directories on the nodes, so
+//! that fleets share nodes. Alternatively, a Deployment on the Pod network replaces the DaemonSets;
+//! `switch` migrates between the two.
 
 mod access;
 mod compare;
@@ -39,8 +40,9 @@ struct Images<'a> {
     envoy: &'a str,
 }
 
-/// Returns the objects of a Gateway's fleet, or the reason why there can be none. The ServiceAccount comes first: whoever has it
-/// has the names of the others. `namespace` is the controller's own, and `spans` is where its agents send spans.
+/// Returns the objects of a Gateway's fleet, or the reason why there cannot be one. The
+/// ServiceAccount comes first, because the owner of that name gets the other names. `namespace` is
+/// the controller's own, and `spans` is where its agents export spans.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,

@@ -1,5 +1,6 @@
-//! Parts that the Pods of both DaemonSets share, and the containers of a Deployment. Pods of DaemonSets use the node's network, and see the node's processes, because each
-//! supervises what the other one runs.
+//! Parts shared by the Pods of both DaemonSets and by the containers of a Deployment. Pods of
+//! DaemonSets use the node's network and process namespace, because each supervises the other's
+//! processes.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use crate::provision::Basis;
 use sesame_gateway_api::api::{ContainerResources, FleetSettings, ImagePullPolicy};
 use sesame_published::names::gateway_id;
 
-/// User and group of all containers; those of the images.
+/// User and group of all containers, as in the images.
 pub(super) const USER: u32 = 65532;
 
 /// Directories of one fleet on its nodes, and in the containers. Paths are the same inside and outside, so that no two fleets
@@ -72,7 +73,7 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
     with_policy(container, fleet.image_pull_policy.as_ref())
 }
 
-/// Returns the main container, without what it runs.
+/// Returns the main container, without its command.
 pub(super) fn container(
     name: &str,
     image: &str,

@@ -1,4 +1,4 @@
-//! The end of management: objects become nobody's, and run on.
+//! The end of management: objects lose their owner, and keep running.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) ->
     }
 }
 
-/// Returns true for a workload that was this Gateway's, and is nobody's now.
+/// Returns true for a released workload of this Gateway.
 pub(crate) fn is_released_from(basis: &Basis, kind: OwnedKind, found: &ExistingObject) -> bool {
     let from: &Value = &found.value["metadata"]["annotations"][RELEASED_ANNOTATION];
     kind.is_workload() && found.owner.is_none() && *from == basis.uid.as_str()

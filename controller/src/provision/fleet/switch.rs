@@ -1,4 +1,4 @@
-//! From one workload to the other: what there is of the one before stays until the other one serves. Pure.
+//! Migration between workloads: the old one stays until the new one serves. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::provision::kinds::{OwnedKey, OwnedKind};
 use crate::provision::owned::{ExistingObject, OwnedObject};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Objects of one Gateway, and those of all.
+/// Objects of one Gateway, and of all Gateways.
 type Existing = BTreeMap<OwnedKey, ExistingObject>;
 
 /// Returns the objects of the Gateway's other workload that stay for now. `wanted` are the objects that its fleet is to have.
@@ -21,7 +21,7 @@ pub(crate) fn meanwhile(
     let is_wanted = |kind| wanted.iter().any(|object| object.key.0 == kind);
     let on_pods = is_wanted(OwnedKind::Deployment);
     let done = if on_pods {
-        // Nobody is sent to a node any more.
+        // The endpoints on nodes are already removed.
         pods_serve(basis, existing)
             && !existing
                 .iter()

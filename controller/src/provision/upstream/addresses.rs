@@ -1,4 +1,5 @@
-//! Reads what is said of a second Gateway: its addresses, and everything that keeps clients from them. Pure.
+//! Reads the state of a second Gateway: its addresses, and everything that keeps clients from them.
+//! Pure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::plan::Inventory;
 use crate::statuses::ServiceAddresses;
 
-/// Returns the addresses of a Gateway that has a second one; `problem` is what the plan says of that.
+/// Returns the addresses of a Gateway that has a second one; `problem` is the plan's remark on it.
 pub(in crate::provision) fn addresses(
     basis: &Basis,
     inventory: &Inventory,
@@ -91,7 +92,7 @@ fn addresses_of(upstream: &Value) -> Vec<String> {
     addresses
 }
 
-/// Returns what the Gateway's own conditions say: those that are not True, and that there is none yet.
+/// Summarizes the Gateway's own conditions that are missing or not True.
 fn own_complaints<'v>(
     upstream: &'v Value,
     types: &'v [&'static str],

@@ -7,7 +7,8 @@ use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 use sesame_gateway_api::api::PublishingType;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Claims the second Gateway, if there is to be one; returns true if there cannot be, so that what there is stays.
+/// Claims the second Gateway, if configured. Returns true if it cannot exist, so that existing
+/// objects stay.
 pub(in crate::provision) fn claim_upstream<'a>(
     plan: &mut OwnedPlan,
     claims: &mut Claims<'a>,

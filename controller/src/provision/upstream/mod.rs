@@ -1,8 +1,9 @@
 //! A second Gateway, of another class, that leads clients to a Gateway (`spec.publishing.type: UpstreamGateway`). Pure.
 //!
-//! It has a TCP or UDP listener for each port of the Gateway, and a TCPRoute or UDPRoute from each to the Gateway's Service, which
-//! has an address in the cluster. What is said of it, its addresses above all, becomes the Gateway's own ([`addresses`]). No Gateway
-//! leads to itself: not by its class, and not by way of others, because a second Gateway never gets another one.
+//! It has a TCP or UDP listener for each port of the Gateway, and a TCPRoute or UDPRoute from each
+//! to the Gateway's Service, which has a cluster IP. Its addresses and problems are copied to the
+//! Gateway ([`addresses`]). Cycles are impossible: it has another class, and a second Gateway never
+//! gets another one.
 
 mod addresses;
 mod claims;

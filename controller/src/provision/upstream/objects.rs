@@ -21,7 +21,7 @@ const MAX_LISTENERS: usize = 64;
 pub(super) struct UpstreamObjects {
     /// The Gateway comes first.
     pub(super) objects: Vec<OwnedObject>,
-    /// Ports that are left out, and the reason in words.
+    /// Omitted ports, and the reason as a sentence.
     pub(super) left_out: Option<String>,
 }
 
@@ -112,7 +112,7 @@ fn listener_and_route(
     (listener, stamped(beside(basis, kind, &name, &[], route)))
 }
 
-/// Returns labels and annotations for what the second Gateway's controller makes.
+/// Returns labels and annotations for the second Gateway's infrastructure.
 fn infrastructure(basis: &Basis, settings: &GatewaySettings) -> Value {
     let publishing = &settings.publishing;
     let mut infrastructure = json!({});
@@ -166,7 +166,8 @@ fn class<'s>(
     Ok(class)
 }
 
-/// Returns true if second Gateways lead from the Gateways of a class, which are served together, to those of the class of `basis`.
+/// Returns true if merged Gateways of a class lead, by way of second Gateways, to the class of
+/// `basis`.
 fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
     let second_of = |class: &str| {
         let name = NamespacedName::new(&inventory.namespace, class);
@@ -188,7 +189,7 @@ fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
     false
 }
 
-/// Returns the reason in words why kinds of routes cannot be written.
+/// Returns the reason, as a sentence, why kinds of routes cannot be written.
 fn lacking(inventory: &Inventory) -> String {
     let lacking = super::ROUTES.into_iter().filter_map(|kind| {
         if inventory.absent.contains(&kind) {

@@ -1,4 +1,4 @@
-//! The rows of a table that are shown, where there may be a hundred thousand of them: no more than that is made.
+//! The visible rows of a table that may have a hundred thousand: only these are built.
 
 use sesame_http_server::page::{Cell, MOST_ROWS, Page};
 

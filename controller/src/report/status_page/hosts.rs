@@ -1,4 +1,4 @@
-//! Hosts on the status page: what they serve, and what they refuse. Pure.
+//! Hosts on the status page: served and rejected configuration. Pure.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::report::agents::Agents;
 use crate::report::liveness::Moment;
 use crate::statuses::ResolvedStatuses;
 
-/// Shows all hosts. `wanted` is what the host has read, and `newest` what is to be published.
+/// Shows all hosts. `wanted` is the revision that the host has read, and `newest` the one to
+/// publish.
 pub(super) fn hosts(page: &mut Page, resolved: &ResolvedStatuses, agents: &Agents, now: Moment) {
     let mut rows = FirstRows::default();
     for shown in agents.shown(now) {

@@ -16,7 +16,7 @@ use super::short;
 use crate::report::compose::{Reports, Status, compose};
 use crate::statuses::ResolvedStatuses;
 
-/// Shows all Gateways of ours.
+/// Shows all our Gateways.
 pub(super) fn gateways(
     page: &mut Page,
     resolved: &ResolvedStatuses,
@@ -149,7 +149,7 @@ fn faults(conditions: &[Condition]) -> impl Iterator<Item = &Condition> {
     conditions.iter().filter(|condition| condition.is_fault())
 }
 
-/// Shows the conditions of all objects, without those of listeners.
+/// Shows the conditions of all objects except listeners.
 pub(super) fn conditions(
     page: &mut Page,
     resolved: &ResolvedStatuses,
