@@ -1,6 +1,6 @@
 //! Connections to a guarded address. TLS is agreed on when the first byte is read, so that a slow caller costs its own time.
 //!
-//! It must never hand over a byte of a caller that has not shown what the guard wants.
+//! Never pass on a byte from a client that the guard has not admitted.
 
 use std::io;
 use std::pin::Pin;

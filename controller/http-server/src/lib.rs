@@ -1,8 +1,8 @@
 //! Answers HTTP/1.1 on a socket that strangers can reach: the controller's page, the agent's health and its own socket.
 //!
-//! A slow or hostile caller costs a connection for a while, never the process, and never another caller's answer: there
-//! is a number of connections and a time for each, one connection has one request, and where there are too many the
-//! oldest that has not asked for anything yet makes room.
+//! A slow or hostile client costs one connection for a while, never the process or another client's
+//! answer. Connections are limited in number and time, each has one request, and the oldest idle
+//! one makes room for a new one.
 
 pub mod guard;
 mod guarded;
@@ -38,7 +38,7 @@ const REQUEST_GRACE: Duration = Duration::from_millis(50);
 /// Pause after the system had no descriptor for a caller.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Marks, among its extensions, an answer that goes on for as long as there is something to say.
+/// Marks, among its extensions, a streaming answer without an end.
 #[derive(Clone, Copy, Debug)]
 pub struct Lasting;
 
@@ -157,7 +157,7 @@ impl Connections {
                 () = tokio::time::sleep_until(until) => {
                     if let Some(task) = task {
                         task.abort();
-                        // What it asked for meanwhile is not answered: it is one of too many.
+                        // The limit is reached, so its request is not answered.
                         if let Some(ended) = self.tasks.join_next_with_id().await {
                             self.forget(ended);
                         }

@@ -1,7 +1,7 @@
 //! A page for people, for browsers: one document of headings, lists and tables, with nothing that it would have to fetch.
 //!
-//! Everything that is put into it is text and stays text: objects, their messages and Envoy's words are written by many people. The
-//! page has no script, and its headers forbid any, so that what slipped through could do nothing.
+//! All content is text and stays text: objects, messages and Envoy's errors have many authors. The
+//! page has no script, and its headers forbid scripts, in case something slips through.
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ th{font-weight:600;white-space:nowrap}\
 .good{color:#18794e}.bad{color:#ce2c31}.note{opacity:.7}\
 @media(prefers-color-scheme:dark){.good{color:#3dd68c}.bad{color:#ff9592}}";
 
-/// Text of a cell, and what it says of what it is about.
+/// Text of a cell, and its severity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// Text.
@@ -100,7 +100,7 @@ impl Page {
         self.table_of(headings, rows, all);
     }
 
-    /// Adds a table of the first of so many rows; nothing if there are none.
+    /// Adds a table of the first rows, unless there are none.
     pub fn table_of<const N: usize>(
         &mut self,
         headings: [&str; N],
@@ -140,7 +140,7 @@ impl Page {
         let _ = self.body.write_fmt(text);
     }
 
-    /// Returns the document; a browser asks for it again after so many seconds.
+    /// Returns the document, which browsers reload at this interval in seconds.
     pub fn html(&self, refresh_seconds: u32) -> String {
         let Self { title, body } = self;
         format!(
@@ -172,7 +172,7 @@ impl Page {
     }
 }
 
-/// Returns what a browser may do with the page: show it with its own style, and no more.
+/// Returns the content security policy: the page's own style, and nothing else.
 fn policy() -> String {
     let style = STANDARD.encode(Sha256::digest(STYLE));
     format!(

@@ -47,7 +47,7 @@ struct Reference {
 }
 
 impl Credential {
-    /// Reads a token; none if it is no ServiceAccount's.
+    /// Parses a ServiceAccount token. Returns `None` for any other token.
     pub fn parse(token: &str) -> Option<Self> {
         let claims = token.trim().split('.').nth(1)?;
         let claims = URL_SAFE_NO_PAD.decode(claims).ok()?;

@@ -1,4 +1,4 @@
-//! Parts of the definitions of our own kinds: the schema of a Rust type, and that of conditions.
+//! Parts of the definitions of our own kinds: the schema of a Rust type, and of conditions.
 
 use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
 use schemars::JsonSchema;

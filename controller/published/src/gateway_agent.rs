@@ -1,8 +1,8 @@
 //! `GatewayAgent`: the report of one host about one Gateway.
 //!
-//! The agent writes it, and the controller makes `Programmed`, addresses and refusals of it. It holds no configuration and
-//! no key. An agent writes it when something has changed, and otherwise once a minute, or as often as its settings say, so that
-//! a dead host is told from a quiet one.
+//! The agent writes it, and the controller derives `Programmed`, addresses and rejections from it.
+//! It contains no configuration and no key. The agent writes it on changes, and otherwise once a
+//! minute (configurable), so that a dead host differs from a quiet one.
 
 use jiff::Timestamp;
 use kube::CustomResource;
@@ -14,7 +14,7 @@ use sesame_gateway_api::status::AgentState;
 /// share.
 pub const STATUS_MANAGER: &str = "sesame-agent-status";
 
-/// Largest number of entries of a list: more would help nobody.
+/// Largest number of entries of a list; more would not help a reader.
 pub const MAX_ENTRIES: usize = 100;
 /// Largest number of rules of a route.
 pub const MAX_RULES: usize = 16;
@@ -22,7 +22,7 @@ pub const MAX_RULES: usize = 16;
 pub const MAX_REPORTED_ADDRESSES: usize = 256;
 /// Longest time between two reports of a host while nothing changes, in seconds.
 pub const MAX_REPORT_SECONDS: u32 = 3600;
-/// Longest text, in characters, with the sign that there was more: Envoy's words can be long.
+/// Longest text in characters, including the ellipsis: Envoy's messages can be long.
 pub const MAX_TEXT: usize = 1025;
 /// Longest name of an object, or of a part of one, in a snapshot.
 const MAX_NAME: usize = 1024;

@@ -1,7 +1,7 @@
 //! Reads a kubeconfig: the API server to use, and the credentials for it.
 //!
-//! Whoever may write that file, or one that it names, decides what this process believes. So a file that others may write is
-//! refused before anything of it is used.
+//! The writer of that file, or of a file it names, decides which server this process trusts. So a
+//! file that others may write is refused before it is used.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub enum FileError {
 pub struct KubeconfigContent {
     /// Configuration of its current context.
     pub config: Config,
-    /// Warnings for whoever keeps the file.
+    /// Warnings for the file's owner.
     pub warnings: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     })
 }
 
-/// Returns the file of the token that the current context uses; none if it uses no such file, or cannot be read.
+/// Returns the token file of the current context, or `None` if it has none or cannot be read.
 pub fn token_file(path: &Path) -> Option<PathBuf> {
     open::open(path, Rule::Named).ok()?;
     let file = Kubeconfig::read_from(path).ok()?;
@@ -119,7 +119,7 @@ fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     Ok(warnings)
 }
 
-/// Returns the mode of a file that may be trusted; none if there is no such file, which whoever needs it will report.
+/// Returns the mode of a trusted file, or `None` if it does not exist, which its reader reports.
 fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
     match open::open(path, Rule::Named) {
         Ok((_, metadata)) => Ok(Some(metadata.mode() & 0o7777)),
@@ -186,7 +186,7 @@ users: [{name: it, user: {tokenFile: token}}]
             "{:?}",
             read.warnings
         );
-        // One without secrets may be read by everybody.
+        // A file without secrets may be world-readable.
         with(&token, 0o600);
         with(&path, 0o644);
         assert_eq!(check(&path).unwrap(), Vec::<String>::new());

@@ -1,8 +1,8 @@
 //! Everything that controllers and agents share about a cluster: how its API server is found, how published objects are named,
 //! and the form of an agent's report.
 //!
-//! All published objects live in one namespace of Sesame's own, so that a controller writes ConfigMaps and
-//! Secrets nowhere else, and an agent reads nobody else's.
+//! All published objects are in Sesame's own namespace, so a controller writes ConfigMaps and
+//! Secrets nowhere else, and an agent reads no others.
 
 mod configuration_definition;
 pub mod credential;

@@ -122,7 +122,7 @@ fn specification() -> Value {
     let mut schema = definition_schema::of::<GatewayMeshPolicySpec>();
     only_target(&mut schema, GATEWAY_GROUP, "Gateway");
     let mesh = &mut schema["properties"]["mesh"];
-    // Resolution refuses all traffic where it is missing.
+    // Without it, resolution refuses all traffic.
     mesh["required"] = json!(["trustBundle", "labelSelector"]);
     let selector = &mut mesh["properties"]["labelSelector"];
     if let Some(selector) = selector.as_object_mut() {

@@ -10,10 +10,10 @@
 //! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |
 //! | GatewayAgent | `ns.name.host` | the report of that host |
 //!
-//! Beside these, `ns.name.adoption` says of a Gateway whose fleet is there already what the controller would make of it. It is for
-//! people.
+//! In addition, `ns.name.adoption` shows the intended objects of a Gateway whose fleet exists
+//! already. It is for people.
 //!
-//! Where snapshots are signed, manifests and endpoint shards have an entry `signature` as well.
+//! If snapshots are signed, manifests and endpoint shards also have an entry `signature`.
 //!
 //! A Gateway's key Secrets have fixed names, so that a Role can name them.
 
@@ -32,14 +32,16 @@ pub const PART_LABEL: &str = "projectsesame.io/part";
 pub const DEFAULT_FLEET: &str = "default";
 /// Fleet of Gateways without a label that the controller manages a fleet for: agents of other fleets leave them alone.
 pub const MANAGED_FLEET: &str = "managed";
-/// Label of the ConfigMap that says what adopting a fleet changes; its value is as that of [`GATEWAY_LABEL`].
+/// Label of the ConfigMap with the intended objects of an adoption; same value as
+/// [`GATEWAY_LABEL`].
 pub const ADOPTION_LABEL: &str = "projectsesame.io/adoption";
 /// Annotation of a Gateway with which its author agrees that the controller adopts a fleet.
 pub const ADOPT_ANNOTATION: &str = "projectsesame.io/adopt";
 /// Annotation of every published object: the Gateway as `namespace/name`, for people.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
-/// Field manager that publishes. An object that it never wrote is somebody else's, whatever its name and labels are: it
-/// is neither replaced nor deleted. A copy of an object has the same labels, but not this.
+/// Field manager of publications. An object that it never wrote is foreign, whatever its name and
+/// labels: it is neither replaced nor deleted. A copy of an object has the same labels, but not
+/// this.
 pub const PUBLISHER: &str = "sesame-controller";
 /// Entry of a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
@@ -51,7 +53,7 @@ pub const SERVED_TOGETHER_ENTRY: &str = "servedTogether";
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
 /// Entry of a shard's `binaryData`.
 pub const SHARD_ENTRY: &str = "shard.pb.zst";
-/// Entry of a manifest's or an endpoint shard's `binaryData`, where it is signed.
+/// Entry of a signed manifest's or endpoint shard's `binaryData`.
 pub const SIGNATURE_ENTRY: &str = "signature";
 /// Entry of a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
@@ -59,8 +61,8 @@ pub const KEYS_ENTRY: &str = "keys.pb";
 /// listeners that a Gateway may have: an RSA key of 4096 bits with its chain.
 pub const MAX_KEY_SECRETS: usize = 24;
 
-/// End of the name of a host that is a Pod with a network of its own, as `POD.NAMESPACE.pod`. `controller/deploy/reports.yaml` has
-/// it, too.
+/// End of the host name of a Pod on the Pod network, as in `POD.NAMESPACE.pod`.
+/// `controller/deploy/reports.yaml` repeats it.
 pub const POD_HOST_END: &str = ".pod";
 
 /// Length to which names are cut, with a digest in place of the rest. `controller/deploy/reports.yaml` has this number and
@@ -83,7 +85,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the part with this value of [`PART_LABEL`]; none if there is no such part.
+    /// Returns the part with this value of [`PART_LABEL`], if any.
     pub fn parse(label: &str) -> Option<Self> {
         [Self::Manifest, Self::Config, Self::Endpoints, Self::Keys]
             .into_iter()
@@ -128,10 +130,11 @@ pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
     format!("{}.keys-{index}", stem(gateway))
 }
 
-/// Returns the name of the GatewayAgent of a host. `host` may be any text: whatever a name may not have is replaced, and a
-/// digest tells two such hosts apart.
+/// Returns the name of the GatewayAgent of a host. `host` may be any text: invalid characters are
+/// replaced, and a digest keeps such hosts apart.
 ///
-/// `controller/deploy/reports.yaml` has the same rule in CEL, which knows no digests, so that no host takes another's name.
+/// `controller/deploy/reports.yaml` has the same rule in CEL, without the digest, so that no host
+/// takes another's name.
 pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     let plain: String = host
         .chars()
@@ -157,7 +160,7 @@ pub fn is_host_name(text: &str) -> bool {
             .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Returns true for a host that is a Pod with a network of its own: its name is never another host's later.
+/// Returns true for a Pod on the Pod network, whose host name is never reused.
 pub fn is_pod(host: &str) -> bool {
     host.ends_with(POD_HOST_END)
 }

@@ -27,7 +27,7 @@ pub struct SpanArgs {
 }
 
 impl SpanArgs {
-    /// Returns the settings; none if there are to be no spans.
+    /// Returns the settings, or `None` if spans are off.
     pub fn settings(self) -> Result<Option<CollectorSettings>, CollectorError> {
         let Self {
             spans_endpoint,

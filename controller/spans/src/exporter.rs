@@ -1,5 +1,5 @@
-//! The queue of spans, and the task that sends them. A collector that is slow or away costs spans, and nothing else: the queue is
-//! bounded, and nobody waits for room in it.
+//! The queue of spans, and the task that exports them. A slow or absent collector costs only spans:
+//! the queue is bounded and drops what does not fit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +39,7 @@ pub struct Spans(Option<Arc<SpanQueue>>);
 struct SpanQueue {
     sender: mpsc::Sender<ChangeSpan>,
     host: String,
-    /// Number of spans that there was no room for, since that was last said.
+    /// Number of dropped spans since the last log message.
     lost: AtomicU64,
 }
 
@@ -63,7 +63,7 @@ impl Spans {
         Ok(Self(Some(queue)))
     }
 
-    /// Returns true if there is a collector: otherwise nobody has to note times.
+    /// Returns true if there is a collector. Otherwise times need not be recorded.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -83,7 +83,7 @@ impl Spans {
     }
 }
 
-/// Sends spans until nobody makes any.
+/// Exports spans until all producers are dropped.
 async fn run(
     mut collector: Collector,
     reporting: Reporting,

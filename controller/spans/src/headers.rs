@@ -1,4 +1,4 @@
-//! Headers for a collector, from a file that nobody else may read. They must be in no log and no error.
+//! Headers for a collector, from a private file. They must not appear in a log or an error.
 
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -13,7 +13,7 @@ use crate::collector::CollectorError;
 const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Largest number of headers.
 const MAX_HEADERS: usize = 32;
-/// Headers that say how the message is framed, or what it is.
+/// Headers that frame the message or describe its content.
 const OURS: [&str; 7] = [
     "connection",
     "content-encoding",
@@ -27,7 +27,7 @@ const OURS: [&str; 7] = [
 /// Identity of a file: number, size and time.
 pub(crate) type FileStamp = (u64, u64, i64, i64);
 
-/// Returns the identity of the file that is there now; none if there is none.
+/// Returns the identity of the current file, or `None` if it does not exist.
 pub(crate) fn stamp(path: &Path) -> Option<FileStamp> {
     let metadata = std::fs::metadata(path).ok()?;
     let (inode, size) = (metadata.ino(), metadata.size());

@@ -1,5 +1,5 @@
-//! Numbers of traces and spans. Pure: they are digests of what they stand for, so that two programs find the same ones, and no
-//! number has to be carried, believed or made up.
+//! Ids of traces and spans. Pure: they are digests of the identified values, so two programs
+//! compute the same ones without exchanging them.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -17,8 +17,8 @@ pub struct TraceId(pub(crate) [u8; 16]);
 pub struct SpanId(pub(crate) [u8; 8]);
 
 impl TraceId {
-    /// Returns the trace of one publication: `version` is the `resourceVersion` that the API server gave to the manifest with this
-    /// revision, so that a revision that comes again has a trace of its own.
+    /// Returns the trace id of one publication. `version` is the `resourceVersion` of the manifest
+    /// with this revision, so a repeated revision has a new trace.
     pub fn of_publication(gateway: &str, revision: &str, version: u64) -> Self {
         let version = version.to_be_bytes();
         Self(digest([

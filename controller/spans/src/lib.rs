@@ -1,7 +1,7 @@
 //! Spans of changes of configuration, from the object that changed to the Envoy that serves it, and their way to a collector.
 //!
-//! The controller and each agent send their own part of a trace. They agree on its number without telling each other: both compute it
-//! from what was published. Must never hold up a change, nor be a reason not to serve.
+//! The controller and each agent export their parts of a trace. Both compute its id from the
+//! publication. Spans must never delay a change, nor prevent serving.
 
 mod arguments;
 mod collector;

@@ -1,7 +1,8 @@
-//! Spans as a message of OTLP. Pure. The messages are those of OTLP 1, as far as they are written here; their numbers are stable.
+//! Spans as an OTLP message. Pure. Only the needed messages of OTLP 1 are defined here; their field
+//! numbers are stable.
 //!
-//! The libraries of OpenTelemetry have them, too, with a provider for the whole process and numbers at random, neither of which fits
-//! spans that are values, and with a dozen crates more in every agent.
+//! The OpenTelemetry libraries need a process-wide provider and random ids, which do not fit spans
+//! as values, and add a dozen crates to every agent.
 
 use bytes::Bytes;
 use prost::Message;

@@ -1,6 +1,6 @@
-//! `sesame-controller explain`: tells where a request to a published Gateway goes, and why.
+//! `sesame-controller explain`: where a request to a published Gateway goes, and why.
 //!
-//! It reads what agents read, with the rights of whoever runs it, and writes nothing.
+//! It reads the publication, with its caller's permissions, and writes nothing.
 
 use std::path::PathBuf;
 

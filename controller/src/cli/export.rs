@@ -1,6 +1,6 @@
-//! `sesame-controller export`: a bundle of what is published of a Gateway.
+//! `sesame-controller export`: a bundle of a Gateway's publication.
 //!
-//! It reads what agents read, with the rights of whoever runs it, and writes nothing to the cluster.
+//! It reads the publication with its caller's permissions, and writes nothing to the cluster.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ pub(super) fn main(args: &ExportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns what is published, and the key pairs that it names if they are asked for.
+/// Returns the publication, and its key pairs if requested.
 async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPair>)> {
     let client = ClusterConnection::open(args.kubeconfig.clone())
         .await?

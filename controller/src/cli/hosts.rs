@@ -335,7 +335,7 @@ fn tell_removed(hosts: &[String]) {
     }
 }
 
-/// Tells people something beside the answer.
+/// Prints a note on standard error, apart from the answer.
 fn note(text: &str) {
     // There is nowhere else to say it.
     let _ = writeln!(std::io::stderr().lock(), "note: {text}");

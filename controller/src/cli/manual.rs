@@ -1,4 +1,4 @@
-//! `sesame-controller man` and `completion`: what people install beside the program.
+//! `sesame-controller man` and `completion`, for packages.
 
 use std::path::Path;
 

@@ -34,7 +34,8 @@ pub(super) struct MetricsAddressArgs {
 }
 
 impl MetricsAddressArgs {
-    /// Returns the address with its guard; none if metrics are beside the probes, which have no guard.
+    /// Returns the address with its guard, or `None` if metrics share the unguarded address of the
+    /// probes.
     pub(super) fn address(self) -> Result<Option<MetricsAddress>> {
         let Self {
             metrics_address,

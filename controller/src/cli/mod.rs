@@ -33,7 +33,7 @@ use self::fleet::FleetArgs;
 use self::hosts::HostsArgs;
 use self::validate::ValidateArgs;
 
-/// Exit code when what was validated is wrong.
+/// Exit code if the validated configuration is invalid.
 const EXIT_WRONG: u8 = 1;
 /// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
@@ -140,7 +140,7 @@ fn exit_code(outcome: anyhow::Result<bool>) -> ExitCode {
     }
 }
 
-/// Writes an answer to standard output. A reader that has left is no error.
+/// Writes an answer to standard output. A closed pipe is not an error.
 fn output(bytes: &[u8]) -> anyhow::Result<()> {
     match std::io::stdout().lock().write_all(bytes) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

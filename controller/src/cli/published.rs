@@ -1,4 +1,4 @@
-//! Reads what is published of a Gateway, as agents do, with the rights of whoever runs a command.
+//! Reads a Gateway's publication, as agents do, with the permissions of the command's caller.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) struct PublishedGateway {
     pub(super) data: BTreeMap<String, String>,
 }
 
-/// Returns what is published of a Gateway, without its keys.
+/// Returns a Gateway's publication, without its keys.
 pub(super) async fn read(
     client: &Client,
     namespace: &str,

@@ -29,7 +29,7 @@ enum ValidateFormat {
     Json,
 }
 
-/// Prints what is wrong; returns true if nothing is.
+/// Prints the errors; returns true if there are none.
 pub(super) fn main(args: &ValidateArgs) -> Result<bool> {
     let file = args.config.display().to_string();
     let errors = match read(&args.config) {

@@ -9,7 +9,7 @@ use sesame_gateway_api::status::{
     Condition, ConditionStatus, ConditionType, Reason, TimedCondition, merge,
 };
 
-/// Longest message: a schema of ours allows more, and nobody reads as much.
+/// Longest message. Our schema allows more, but a reader needs less.
 const MAX_MESSAGE: usize = 4096;
 
 /// Returns the new `status` for a merge patch; none if the stored one says the same. `faults` are those of the object.

@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use super::HostsError;
 use crate::connection;
 
-/// A client, and what a host needs to find the same API server.
+/// A client, and the address and CA by which a host finds the same API server.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) namespace: String,

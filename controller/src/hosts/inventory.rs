@@ -1,4 +1,4 @@
-//! The inventory: every host that has joined, is invited or reports, with what it says of itself.
+//! The inventory: all hosts that have joined, are invited, or report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub(crate) enum HostAccess {
     Invited,
     /// It had a token, which has expired.
     InvitationExpired,
-    /// It has rights by other means: a Pod on a node, or a ServiceAccount that somebody made.
+    /// It has permissions by other means: a Pod on a node, or another ServiceAccount.
     Other,
 }
 

@@ -1,7 +1,7 @@
-//! Hosts from outside the cluster: invites, lists and revokes them, with the rights of whoever calls.
+//! Hosts from outside the cluster: invites, lists and revokes them, with the caller's permissions.
 //!
-//! The running controller does none of this. A host's rights are its Role's, and its credentials are tokens that its
-//! ServiceAccount and its Secret end; so the cluster itself is the only record of who has joined.
+//! The running controller takes no part. A host's permissions are in its Role, and its tokens end
+//! with its ServiceAccount and Secret, so the cluster itself records the joined hosts.
 
 mod accounts;
 mod cluster;
@@ -23,7 +23,7 @@ pub(crate) enum HostsError {
     /// The API server refused, or could not be asked.
     #[error("{what}: {why}")]
     Api {
-        /// The object and what was done with it.
+        /// The object and the action.
         what: String,
         /// Words of the API server.
         why: String,
@@ -43,7 +43,7 @@ pub(crate) enum HostsError {
         "the API server does not follow the admission policy {0:?}, so one token could let in two hosts; apply controller/deploy of this version"
     )]
     PolicyNotFollowed(&'static str),
-    /// There is no such host.
+    /// The host does not exist.
     #[error(
         "no host {0} has joined or been invited; `sesame-controller hosts list` shows those that have"
     )]
@@ -53,7 +53,7 @@ pub(crate) enum HostsError {
         "the kubeconfig does not verify the API server's certificate, so no host could either; name its authority"
     )]
     Insecure,
-    /// A host would send its credentials to anybody.
+    /// A host would send its credentials to any server.
     #[error("{0}: expected an https:// URL; name one with --server")]
     Server(String),
 }
@@ -76,7 +76,7 @@ impl HostsError {
     }
 }
 
-/// Returns true if the API server says that there is no such object.
+/// Returns true if the API server answers that the object does not exist.
 fn is_missing(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }

@@ -1,4 +1,4 @@
-//! Ends the access of a host, and removes what is left of it in the cluster.
+//! Ends the access of a host, and removes its objects from the cluster.
 
 use std::fmt::Debug;
 
@@ -14,8 +14,8 @@ use sesame_published::host_access::{fleet_binding, host_account, invitation_acco
 use super::cluster::Cluster;
 use super::{HostsError, is_missing};
 
-/// Ends a host's access and deletes its reports, so that its addresses leave the Gateways. The host itself goes on serving
-/// what it has.
+/// Ends a host's access and deletes its reports, so that its addresses leave the Gateways. The host
+/// itself keeps serving its last configuration.
 pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsError> {
     if !remove(cluster, host).await? {
         return Err(HostsError::Unknown(host.to_owned()));

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::Publication;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Decision about what is published of one Gateway.
+/// Decision about the publication of one Gateway.
 #[derive(Clone, Debug)]
 pub(crate) enum DesiredPublication {
     /// Write this.
     Publish(Arc<Publication>),
-    /// Retain what was published: the Gateway is ours, but nothing can be made of it now.
+    /// Keep the publication: the Gateway is ours, but cannot be resolved now.
     Retain,
 }
 

@@ -1,12 +1,12 @@
 //! Publishes resolved Gateways as ConfigMaps and Secrets of Sesame's own namespace.
 //!
-//! [`Publication`] holds the objects that a Gateway should have there, `observed` those that are there, and `plan` the writes between
-//! the two: all pure. Only the `publisher` writes. It keeps no state of its own: what is there is read from the cluster, so that
-//! a restart, another leader, or somebody's `kubectl delete` needs nothing special.
+//! [`Publication`] holds the desired objects of a Gateway, `observed` the existing ones, and `plan`
+//! the writes between them: all pure. Only the `publisher` writes. Its state is the cluster itself,
+//! so that a restart, another leader, or a `kubectl delete` needs no special case.
 //!
-//! Order: keys, shards and endpoints (with those of the revision before) → manifest → leftovers are
-//! deleted. Shards of the revision before stay until the next: an agent may be reading them. Nothing is withdrawn unless
-//! the Gateway is known to be gone or no longer ours.
+//! Order: keys, shards and endpoints (with the previous revision's) → manifest → leftovers are
+//! deleted. Shards of the previous revision stay until the next one, because an agent may be
+//! reading them. Nothing is withdrawn unless the Gateway is known to be deleted or no longer ours.
 
 mod desired;
 mod objects;

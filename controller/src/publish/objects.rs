@@ -24,7 +24,7 @@ pub(crate) struct DesiredObject {
     pub(crate) bytes: Bytes,
     /// Entries for people.
     pub(crate) summary: BTreeMap<String, String>,
-    /// Digest that tells whether the object in the cluster is this one.
+    /// Digest by which the object in the cluster is recognized.
     pub(crate) digest: [u8; 32],
 }
 

@@ -143,7 +143,7 @@ impl PublishedObject {
         }
     }
 
-    /// Returns the entry of an object in a watch; none if it is not ours, or does not say which part it is.
+    /// Returns the entry of a watched object, or `None` if it is not ours, or has no part.
     pub(super) fn of_seen(
         kind: &'static str,
         received: &Received,
@@ -203,14 +203,15 @@ impl PublishedObject {
     }
 }
 
-/// Returns true if we wrote the object: there are no owners across namespaces, and labels are copied with the rest of an object.
+/// Returns true if we wrote the object. Owners cannot be in another namespace, and labels are
+/// copied along with objects.
 pub(super) fn is_ours(received: &Received) -> bool {
     let managers = received.kept.managed.as_ref().and_then(Value::as_array);
     let mut managers = managers.into_iter().flatten();
     managers.any(|entry| entry["manager"] == PUBLISHER)
 }
 
-/// Returns the shards that a manifest names; none if it is not a manifest, and is about to be replaced.
+/// Returns the shards that a manifest names, or `None` if it is invalid and about to be replaced.
 fn shards(manifest: &[u8]) -> Vec<String> {
     let manifest = bounds::manifest(manifest).unwrap_or_default();
     let all = manifest.config.into_iter().chain(manifest.endpoints);

@@ -11,7 +11,7 @@ use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
-/// Writes for one Gateway, in steps. A step begins when the one before has succeeded.
+/// Writes for one Gateway, in steps. A step begins when the previous one has succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GatewayPlan {
     /// Owner of the objects; none when nothing but the label is left of the Gateway.
@@ -110,7 +110,7 @@ fn publish(
     }
 }
 
-/// Deletes what the new manifest does not need, nor the one before.
+/// Deletes objects that neither the new manifest nor the previous one needs.
 fn left_over(
     published: &PublishedObjects,
     name: &NamespacedName,
@@ -124,7 +124,7 @@ fn left_over(
         manifest,
         summary: _,
     } = publication;
-    // While the manifest stays, shards that it does not name are those of the revision before.
+    // While the manifest is unchanged, unnamed shards belong to the previous revision.
     let named_before: BTreeSet<String> = published
         .get(Part::Manifest, &manifest.name)
         .iter()
@@ -153,7 +153,7 @@ fn left_over(
         .collect()
 }
 
-/// Takes the manifest first: objects that nothing names can go in any order.
+/// Deletes the manifest first; unreferenced objects can follow in any order.
 fn withdraw(published: &PublishedObjects, gateway: &str) -> GatewayPlan {
     let (mut manifest, mut rest) = (Vec::new(), Vec::new());
     for (name, entry) in published.of(gateway) {
@@ -176,7 +176,7 @@ fn steps(all: [Vec<ObjectWrite>; 3]) -> Vec<Vec<ObjectWrite>> {
     all.into_iter().filter(|step| !step.is_empty()).collect()
 }
 
-/// Returns the endpoint shard with the endpoints that are published in it now; none if the two do not fit into one.
+/// Returns the endpoint shard merged with its published endpoints, or `None` if both do not fit.
 fn unite(
     published: &[u8],
     object: &DesiredObject,

@@ -58,7 +58,7 @@ impl SnapshotPublisher {
         let mut retries = Retries::new();
         // True if anything that a plan looks at may have changed since the last plan.
         let mut open = true;
-        // Stamp of signatures, which grows, whoever led before and whatever its clock said.
+        // Stamp of signatures, which grows across leaders, whatever their clocks say.
         let mut stamp = 0;
         loop {
             let next_try = retries.values().map(|retry| retry.at).min();
@@ -114,7 +114,7 @@ impl SnapshotPublisher {
             .filter_map(|plan| plan.owner.as_ref())
             .map(|owner| &owner.gateway)
             .collect();
-        // What is published already, because it has changed and changed back, is no change.
+        // A revision that is published already is not a change, even if it changed in between.
         under_way.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -168,8 +168,8 @@ impl SnapshotPublisher {
         })
     }
 
-    /// Carries out the plan's steps, one after another, until one fails. Each step signs with a later stamp than the one
-    /// before.
+    /// Executes the plan's steps until one fails. Each step signs with a later stamp than the
+    /// previous one.
     async fn carry_out(&self, plan: GatewayPlan, first: u64) -> PlanOutcome {
         let GatewayPlan { owner, steps } = plan;
         let mut outcome = PlanOutcome {
@@ -251,7 +251,8 @@ impl SnapshotPublisher {
 struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
-    /// Version of the manifest that was written, and the steps up to it; none if there is another one or none.
+    /// Version of the written manifest, and the steps up to it, unless another manifest or none is
+    /// there.
     manifest: Option<(u64, Vec<WrittenStep>)>,
     failure: Option<String>,
 }

@@ -14,7 +14,7 @@ use sesame_gateway_api::api::NamespacedName;
 /// Pauses between attempts to publish a Gateway.
 const PAUSES: Pauses = Pauses::new(Duration::from_millis(250), Duration::from_secs(5));
 
-/// Next attempts, by Gateway; under none stands what is left of Gateways that are gone.
+/// Next attempts by Gateway. `None` is for leftovers of deleted Gateways.
 pub(super) type Retries = BTreeMap<Option<NamespacedName>, NextAttempt>;
 
 /// Forgets failures of what no longer has to be done: another change, or another replica, has made it needless.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::observed::{PublishedObject, PublishedObjects};
 use crate::watch::WatchEvent;
 
-/// Name and version of an object, and its entry if it is one of ours.
+/// Name and version of an object, and its entry if it is ours.
 pub(super) type FoundObject = (String, u64, Option<PublishedObject>);
 
 /// Takes an event of a watch; returns true if it is news.

@@ -1,4 +1,5 @@
-//! Signs published objects, and verifies those that are there. Whoever may write ConfigMaps does not decide what hosts serve.
+//! Signs published objects, and verifies existing ones, so that permission to write ConfigMaps is
+//! not enough to change the served configuration.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
-//! The summary of a Gateway in its manifest's ConfigMap: what `kubectl describe` shows, and what the controller remembers by. Pure.
+//! The summary of a Gateway in its manifest's ConfigMap, for `kubectl describe` and for the
+//! controller's memory. Pure.
 //!
-//! It must never say anything that endpoints change: they do not rewrite the manifest.
+//! Never include anything that endpoints change, because they do not rewrite the manifest.
 
 use std::collections::BTreeMap;
 

@@ -79,8 +79,8 @@ impl SnapshotPublisher {
                     Err(kube::Error::Api(status)) if status.code == 404 => {
                         self.put(owner, &object, (Verb::Create, stamp)).await
                     }
-                    // An immutable object under our name holds different bytes: somebody else's work. Nothing else is ever
-                    // taken away to be replaced.
+                    // An immutable object under our name holds different bytes, so it is foreign.
+                    // Nothing else is ever deleted to be replaced.
                     Err(kube::Error::Api(status))
                         if status.code == 422 && object.part == Part::Config =>
                     {

@@ -1,7 +1,7 @@
 //! The addresses that a replica answers at: one for probes, and one with a guard, for metrics and the status page.
 //!
-//! They are opened anew whenever everything begins anew, but the guard stays: a fault in its files must neither end the process nor
-//! open the address.
+//! They are reopened on every restart of the tasks, but the guard stays: an error in its files must
+//! neither end the process nor open the address.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsAddress {
     pub(crate) address: SocketAddr,
-    /// Files that say who may ask there.
+    /// Files of the guard.
     pub(crate) guard: GuardFiles,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Returns what is missing until everything has been resolved once.
+    /// Returns the missing steps of the first resolution.
     fn missing(&self) -> Option<String> {
         let Self {
             publications,

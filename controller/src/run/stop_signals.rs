@@ -1,4 +1,4 @@
-//! The signals that tell the process to stop. Nothing is ended here.
+//! The signals that stop the process. Nothing is stopped here.
 
 use anyhow::{Context as _, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,7 +18,7 @@ impl StopSignals {
         })
     }
 
-    /// Waits until the process is told to stop.
+    /// Waits for a stop signal.
     pub(super) async fn told(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,6 +1,7 @@
-//! The address that has a guard: metrics and the status page, for those who may see them.
+//! The guarded address: metrics and the status page.
 //!
-//! It must never show anything to somebody whom the guard does not admit. A page is made at most once a second, whoever asks how often.
+//! Never show anything to a client that the guard does not admit. A page is rendered at most once a
+//! second, however many ask.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Request for a page, by a browser.
 #[derive(Debug)]
 pub(crate) struct PageAsk {
-    /// Reason for not being ready; none if the replica is.
+    /// Reason for not being ready, if any.
     pub(crate) unready: Option<String>,
     /// Place for the page.
     pub(crate) answer: oneshot::Sender<Page>,
@@ -85,7 +86,7 @@ fn without_objects(unready: Option<String>) -> Page {
     page
 }
 
-/// Answers everybody whom the guard admits until the task is dropped.
+/// Answers admitted clients until the task is dropped.
 pub(crate) async fn serve_guarded(
     callers: GuardedCallers,
     metrics: Arc<Metrics>,

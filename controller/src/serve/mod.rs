@@ -1,8 +1,8 @@
 //! Serves health, readiness, metrics and the status page over HTTP.
 //!
-//! Health says that the process answers, and nothing about the API server: restarting the controller would not mend that.
-//! Ready means that the whole world was resolved at least once. Probes have no guard, because kubelets have nothing to show; so
-//! what has one is at an address of its own.
+//! Live means that the process answers; it does not cover the API server, which a restart would not
+//! fix. Ready means that the whole world was resolved at least once. Probes are unguarded, because
+//! kubelets have no credentials, so guarded pages have their own address.
 
 mod guarded;
 mod metrics;

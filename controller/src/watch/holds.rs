@@ -1,4 +1,4 @@
-//! Compares what the API server has with what it should have. Pure.
+//! Compares stored objects with desired ones. Pure.
 
 use serde_json::Value;
 

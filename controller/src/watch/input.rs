@@ -21,7 +21,7 @@ pub(crate) enum Input {
     },
     /// The definitions of the Gateway API that are installed.
     Defined(Definitions),
-    /// Memory of what was published last, read before anything that is referred to.
+    /// Digests of the last publication, read before referenced objects.
     Published(PublishedBefore),
     /// The settings of the controller may have changed.
     Configured,

@@ -1,8 +1,8 @@
 //! Several watches of one kind, one for each namespace, as one. Pure.
 //!
-//! There is no list until every namespace has been listed: half of one would look as if the other half were gone. From
-//! then on, a namespace that is listed anew changes its own objects alone, and one that cannot be listed keeps those that
-//! were known. Of a single watch, every list is passed on as it is.
+//! There is no list until every namespace has been listed, because half a list looks like
+//! deletions. Afterwards, a relisted namespace changes only its own objects, and one that cannot be
+//! listed keeps its known objects. Lists of a single watch are passed on unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 

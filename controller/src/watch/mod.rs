@@ -1,14 +1,14 @@
 //! Watches the cluster, and hands its objects on as a stream of values.
 //!
-//! Every kind has a watch of its own, or one for each namespace, if they are named ([`merged`]). A lost watch changes nothing: it is started again, with growing pauses,
-//! and the objects that it then lists replace those that were known. An object that cannot be decoded is passed on as such and stops
-//! nothing. A kind whose definition is not installed counts as empty, and is looked for again; without the kinds that everything else
-//! hangs on, nothing is resolved at all ([`kinds`]).
+//! Every kind has its own watch, or one per namespace if namespaces are configured ([`merged`]). A
+//! lost watch changes nothing: it is restarted with growing pauses, and its new list replaces the
+//! known objects. An undecodable object is passed on as such. A kind without a definition counts as
+//! empty and is looked for again; without the essential kinds nothing is resolved ([`kinds`]).
 //!
-//! There are many Secrets and ConfigMaps, large and mostly none of our business. Only their metadata is
-//! watched, and nothing of it is kept: an event about an object that a Gateway or a policy refers to has the object
-//! itself read ([`references`], [`fetch`]). Sesame's own namespace is left out; the objects published there have
-//! watches of their own, which keep digests.
+//! There are many large and irrelevant Secrets and ConfigMaps. Only their metadata is watched, and
+//! not kept: an event about a referenced object triggers a read of the object itself
+//! ([`references`], [`fetch`]). Sesame's own namespace is excluded; its publications have their own
+//! watches, which keep digests.
 
 pub(crate) mod definitions;
 pub(crate) mod fetch;

@@ -1,5 +1,5 @@
-//! Watches the Pods of the namespaces that have XBackends, and of no others. While it is not known which these are, nothing is told
-//! of Pods: that there are none would withdraw endpoints.
+//! Watches the Pods of namespaces with XBackends only. Until these are known, no Pods are reported,
+//! because an empty list would withdraw endpoints.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,8 @@ impl KnownXBackends {
     }
 }
 
-/// Returns the namespaces of the XBackends, once they differ from these; none if nobody can tell any more.
+/// Returns the namespaces of the XBackends once they differ from these, or `None` if the sender is
+/// gone.
 async fn other(
     known: &mut watch::Receiver<Option<BTreeSet<NamespacedName>>>,
     namespaces: Option<&BTreeSet<String>>,

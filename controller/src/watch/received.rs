@@ -1,7 +1,7 @@
 //! Objects as they arrive. Whatever they are, they can be read this far, so that no object stalls a watch.
 //!
-//! Whoever can write objects decides how large they are. So what is worth keeping is taken from each one as it arrives,
-//! and no two whole ones are in memory.
+//! The author of an object chooses its size. So each object is reduced on arrival, and no two whole
+//! ones are in memory.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ use sesame_gateway_api::api::NamespacedName;
 /// Number of objects in a page of a list: each may be as large as the API server allows.
 pub(crate) const PAGE: u32 = 16;
 
-/// Name and version of an object, and what is kept of it. Prints nothing else, which may be a Secret's.
+/// Name and version of an object, and its reduced content. `Debug` prints nothing else, because it
+/// may be a Secret.
 #[derive(Clone)]
 pub(crate) struct Received<T = Json> {
     /// Only name, namespace and resourceVersion.
@@ -27,9 +28,9 @@ pub(crate) struct Received<T = Json> {
     pub(crate) kept: T,
 }
 
-/// Takes from an object what is worth keeping.
+/// Reduces an object to the parts worth keeping.
 pub(crate) trait Keep: Clone {
-    /// Returns what is kept of the object.
+    /// Returns the reduced object.
     fn keep(name: &NamespacedName, json: Json) -> Self;
 }
 
@@ -72,7 +73,7 @@ impl Received {
         &self.kept.value
     }
 
-    /// Returns the text of a field; none if there is none.
+    /// Returns the text of a field, if any.
     pub(crate) fn text(&self, pointer: &str) -> Option<String> {
         Some(self.value().pointer(pointer)?.as_str()?.to_owned())
     }

@@ -139,7 +139,7 @@ impl Referenced {
         self.add(kind, from, reference);
     }
 
-    /// Adds a reference with a kind of its own.
+    /// Adds a reference of a separate kind.
     fn reference(&mut self, from: &str, reference: &ObjectRef) {
         if let Some(kind) = reference.kind.as_deref() {
             self.add(kind, from, reference);

@@ -13,7 +13,7 @@ pub(crate) fn api_resource(kind: Kind, api_version: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()))
 }
 
-/// Returns the objects of a kind that the controller watches: those of the whole cluster, or those of each namespace.
+/// Returns the watched objects of a kind: of the whole cluster, or of each namespace.
 pub(crate) fn watched_apis<T: Keep>(
     replica: &Replica,
     kind: Kind,

@@ -25,7 +25,8 @@ impl StoredStatus {
         kind.is_gateway_api() && kind != Kind::ReferenceGrant || policy || kind.is_experimental()
     }
 
-    /// Returns the status of an object; none if it is of a kind whose status the controller does not write.
+    /// Returns the status of an object, or `None` if the controller does not write statuses of its
+    /// kind.
     pub(crate) fn of(kind: Kind, api_version: &str, received: &Received) -> Option<Self> {
         let value = received.value();
         let generation = &value["metadata"]["generation"];

@@ -1,7 +1,8 @@
 //! `kubectl sesame diff`: the requests that would be answered differently if objects were applied.
 //!
-//! The cluster's objects are resolved twice, as the controller would: as they are, and with those of the files in place. Of
-//! Secrets and ConfigMaps only those are read that Gateways and policies name, and nothing of them is kept or shown.
+//! Resolves the cluster's objects twice, as the controller would: as they are, and with the files'
+//! objects applied. Of Secrets and ConfigMaps only referenced ones are read, and their content is
+//! neither kept nor shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -75,7 +76,8 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     Ok(answers.is_empty())
 }
 
-/// Adds the objects of a kind to the world. What the caller may not read is told, and left out.
+/// Adds the objects of a kind to the world. Objects that the caller may not read are reported and
+/// omitted.
 async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Result<()> {
     match reader.list(kind, None).await? {
         Listed::Missing => {}
@@ -92,7 +94,7 @@ async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Resu
     Ok(())
 }
 
-/// Puts the objects of a file into the world, in place of those of the same kind and name.
+/// Adds a file's objects to the world, replacing objects of the same kind and name.
 fn add_file(world: &mut World, file: &Path) -> Result<()> {
     let at = || file.display().to_string();
     let text = if file == Path::new("-") {

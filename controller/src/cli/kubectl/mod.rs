@@ -1,7 +1,7 @@
-//! `kubectl sesame`: what a cluster's Gateways do, for those who have a kubeconfig and no more.
+//! `kubectl sesame`: the state of a cluster's Gateways, for anyone with a kubeconfig.
 //!
-//! The controller's program is the plugin when it is called `kubectl-sesame`. It reads the cluster with the rights of its caller,
-//! needs no controller to run, and must never write to the cluster.
+//! The controller's program is the plugin if it is called `kubectl-sesame`. It reads the cluster
+//! with its caller's permissions, needs no running controller, and must never write to the cluster.
 
 mod complete;
 mod diff;
@@ -109,7 +109,7 @@ enum PluginCommand {
     },
 }
 
-/// Options of what may be shown again and again.
+/// Options of repeated output.
 #[derive(Debug, Args)]
 pub(super) struct WatchedArgs {
     /// Only this Gateway.
@@ -189,7 +189,7 @@ fn run(cli: PluginCli) -> Result<bool> {
     })
 }
 
-/// Shows what is read once, or whenever it has changed, for as long as somebody reads it.
+/// Shows the result once, or on every change while the output has a reader.
 async fn show<T: Serialize + PartialEq>(
     reader: &ClusterReader,
     watch: bool,
@@ -227,7 +227,7 @@ async fn show<T: Serialize + PartialEq>(
     }
 }
 
-/// Says on standard error what went wrong meanwhile.
+/// Prints an error of the watch on standard error.
 fn eprint_plain(words: &str) {
     use std::io::Write as _;
     // There is nowhere else to say it.

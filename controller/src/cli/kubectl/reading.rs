@@ -1,4 +1,4 @@
-//! Reads a cluster with the rights of whoever runs the plugin.
+//! Reads a cluster with the caller's permissions.
 
 use std::io::{ErrorKind, Write as _};
 
@@ -86,7 +86,8 @@ impl ClusterReader {
         self.print_rows(value, for_people, String::new).map(|_| ())
     }
 
-    /// Prints an answer in the format that is asked for; returns false if nobody reads it any longer.
+    /// Prints an answer in the requested format; returns false if the output has no reader any
+    /// more.
     pub(super) fn print_rows(
         &self,
         value: &impl Serialize,
@@ -123,7 +124,7 @@ impl ClusterReader {
         Ok(Listed::Missing)
     }
 
-    /// Returns an object, and the version that it was read in; none if there is none, or it may not be read.
+    /// Returns an object and its version, or `None` if it does not exist or may not be read.
     pub(super) async fn get(&self, key: &ObjectKey) -> Result<Option<(&'static str, Value)>> {
         for version in key.kind.api_versions() {
             let namespace = (!key.kind.cluster_scoped()).then_some(key.name.namespace.as_str());
@@ -152,7 +153,7 @@ impl ClusterReader {
         }
     }
 
-    /// Returns the reports of hosts; none if they may not be read.
+    /// Returns the reports of hosts, or `None` if they may not be read.
     pub(super) async fn reports(&self) -> Result<Option<Vec<GatewayAgent>>> {
         let api: Api<GatewayAgent> = Api::namespaced(self.client.clone(), &self.published_in);
         match api.list(&ListParams::default()).await {
@@ -162,7 +163,7 @@ impl ClusterReader {
         }
     }
 
-    /// Returns what is published of a Gateway.
+    /// Returns a Gateway's publication.
     pub(super) async fn published(&self, gateway: &NamespacedName) -> Result<Snapshot> {
         let read = published::read(&self.client, &self.published_in, gateway).await?;
         Ok(read.snapshot)

@@ -1,4 +1,4 @@
-//! `kubectl sesame status`: Gateways, the hosts that serve them, and what is wrong with them.
+//! `kubectl sesame status`: Gateways, their hosts, and their problems.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ pub(super) struct GatewayRow {
     addresses: Vec<String>,
     /// Status of the condition `Programmed`.
     programmed: String,
-    /// Hosts that serve it; none if reports may not be read.
+    /// Hosts that serve it, or `None` if reports may not be read.
     hosts: Option<ServingHosts>,
     generation: i64,
     attached_routes: u64,
@@ -38,7 +38,7 @@ struct ServingHosts {
     all: usize,
 }
 
-/// Reads the Gateways of ours.
+/// Reads our Gateways.
 pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<Vec<GatewayRow>> {
     let gateways = match reader
         .list(Kind::Gateway, reader.namespace.as_deref())
@@ -72,7 +72,7 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
     Ok(rows)
 }
 
-/// Returns the names of our GatewayClasses; none if they may not be read.
+/// Returns the names of our GatewayClasses, or `None` if they may not be read.
 async fn ours(reader: &ClusterReader) -> Result<Option<BTreeSet<String>>> {
     let Listed::Objects(_, classes) = reader.list(Kind::GatewayClass, None).await? else {
         return Ok(None);
@@ -171,7 +171,7 @@ pub(super) fn names(rows: &[GatewayRow]) -> String {
     names.collect()
 }
 
-/// Returns the table, and below it what is wrong.
+/// Returns the table, followed by the problems.
 pub(super) fn text(rows: &[GatewayRow], wide: bool, with_headings: bool) -> String {
     let mut headings = vec![
         "NAMESPACE",

@@ -10,7 +10,7 @@ const NONE: &str = "<none>";
 /// Space between two columns, as kubectl has it.
 const GAP: u16 = 3;
 
-/// Returns a table, with these headings if they are wanted; `none` if there are no rows.
+/// Returns a table, optionally with these headings, or `none` without rows.
 pub(super) fn table(
     headings: &[&str],
     with_headings: bool,
