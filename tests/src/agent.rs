@@ -13,7 +13,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -25,6 +24,7 @@ use crate::client::Request;
 use crate::envoy::envoy_binary;
 use crate::logs::{log_to, tail};
 use crate::processes::{self, Process};
+use crate::turns::Turn;
 
 pub use conditions::listener_condition;
 pub use orders::{arguments, words};
@@ -35,10 +35,6 @@ const ROOT: &str = "/tmp";
 
 /// Longest time that anything that should happen may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(60);
-
-/// Every file that an Envoy watches counts against one limit of the user (128 unless raised), and an agent may
-/// use it up: so agents run one after the other.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Returns the agent's binary.
 pub fn agent_binary() -> PathBuf {
@@ -83,7 +79,7 @@ pub struct AgentUnderTest {
     /// Outside and real port.
     ports: Vec<(u16, u16)>,
     child: Option<Child>,
-    _alone: Option<MutexGuard<'static, ()>>,
+    _turn: Option<Turn>,
 }
 
 impl AgentUnderTest {

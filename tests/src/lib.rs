@@ -42,3 +42,4 @@ pub mod seeded;
 pub mod shared_port;
 pub mod slowness;
 pub mod streams;
+mod turns;

@@ -1,10 +1,10 @@
 //! Options that an agent under test is started with.
 
 use std::path::{Path, PathBuf};
-use std::sync::{MutexGuard, PoisonError};
 
-use super::{ALONE, AgentUnderTest, ROOT};
+use super::{AgentUnderTest, ROOT};
 use crate::ports::free_port;
+use crate::turns::Turn;
 
 /// Holds the options of an agent under test.
 #[derive(Clone, Debug, Default)]
@@ -141,8 +141,8 @@ impl Setup {
 
     /// Makes the directories, but starts nothing.
     pub fn prepare(self) -> AgentUnderTest {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        self.make(Some(alone))
+        let turn = Turn::take();
+        self.make(Some(turn))
     }
 
     /// The same for another host of a test that has one already.
@@ -150,7 +150,7 @@ impl Setup {
         self.make(None)
     }
 
-    fn make(self, alone: Option<MutexGuard<'static, ()>>) -> AgentUnderTest {
+    fn make(self, turn: Option<Turn>) -> AgentUnderTest {
         let directory = tempfile::Builder::new()
             .prefix("sesame-")
             .tempdir_in(ROOT)
@@ -174,7 +174,7 @@ impl Setup {
             directory,
             ports,
             child: None,
-            _alone: alone,
+            _turn: turn,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The two commands that a stranger types first say what they lack before they build anything.
+//! The commands that a stranger types first say what they lack before they build anything.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -58,4 +58,19 @@ fn what_is_missing_is_named_before_anything_is_built() {
         }
         assert!(output.stdout.is_empty(), "{target}: {output:?}");
     }
+}
+
+#[test]
+fn a_machine_without_descriptors_is_told_the_remedy() {
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 256 && exec tests/machine.sh echo ran"])
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let words = String::from_utf8_lossy(&output.stderr);
+    let words_of_it =
+        "missing: 8192 file descriptors a process; the hard limit is 256: ulimit -Hn 8192";
+    assert!(words.contains(words_of_it), "{words}");
 }

@@ -1,0 +1,44 @@
+#!/bin/sh
+# one.sh NAME NEXTEST: builds what the tests of this name need, and runs them. NAME is a test, a file of tests with or without a
+# test behind `::`, an area (a directory of tests/tests), or a golden case. The programs are built, too, so that none is older
+# than its sources.
+set -eu
+cd "$(dirname "$0")/.."
+name=$1
+nextest=$2
+: "${CARGO:=cargo}"
+module=${name%%::*}
+function=${name##*::}
+
+# Each line is a directory or file that has the name.
+found=$({
+  find tests/tests -name "$module.rs" -o -type d -name "$module"
+  find tests/golden -mindepth 1 -maxdepth 1 -name "$module" -printf 'tests/tests/golden\n'
+  grep -rlE "^ *(async )?fn $function\b" --include='*.rs' tests proto controller agent || true
+  find proto controller agent -path '*/src/*' -name "$module.rs"
+} 2>/dev/null)
+
+path=$(printf '%s\n' "$found" | head -n 1)
+case $path in
+  '')
+    echo "no test, file of tests or golden case is called $name" >&2
+    exit 2
+    ;;
+  tests/tests/*)
+    area=${path#tests/tests/}
+    area=${area%%/*}
+    set -- --test "${area%.rs}"
+    $CARGO build --locked --package sesame-agent --package sesame-controller --package sesame-tests --bins "$@"
+    ;;
+  *)
+    set -- --lib
+    for manifest in $(printf '%s\n' "$found" | sed -n 's|/src/.*|/Cargo.toml|p' | sort -u); do
+      set -- "$@" --package "$(sed -n 's/^name = "\(sesame-.*\)"/\1/p' "$manifest" | head -n 1)"
+    done
+    ;;
+esac
+# Of an area, all tests.
+if [ -e "tests/tests/$name/main.rs" ] || [ -e "tests/tests/$name.rs" ]; then name=; fi
+# shellcheck disable=SC2086 # An area has no name.
+# Cargo would build crates again, with other features, without sesame-tests.
+exec tests/machine.sh "$nextest" nextest run --locked --package sesame-tests "$@" $name

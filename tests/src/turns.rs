@@ -1,0 +1,83 @@
+//! Turns of agents under test, in all processes of this machine.
+//!
+//! Every file that an Envoy watches is one inotify instance, and the kernel limits the instances of a user (128 unless raised).
+//! One agent may use them up. So as many agents run at a time as the limit allows, and each has a turn. Threads of one process
+//! have turns one after the other.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Inotify instances of an agent and its Envoys.
+const EACH: usize = 128;
+
+/// Directory of the locks. Users share it: in a user namespace a test does not know which user it is.
+const DIRECTORY: &str = "/tmp/sesame-tests-turns";
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A turn, which ends with this value or with this process.
+pub(crate) struct Turn {
+    _lock: File,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Turn {
+    /// Waits for a turn, behind all that wait already.
+    pub(crate) fn take() -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = Path::new(DIRECTORY);
+        if std::fs::create_dir(directory).is_ok() {
+            let all = Permissions::from_mode(0o1777);
+            std::fs::set_permissions(directory, all).expect("our own directory");
+        }
+        let queue = open(&directory.join("queue"));
+        queue.lock().expect("a lock on a file of /tmp");
+        loop {
+            if let Some(lock) = free(directory, turns()) {
+                return Self {
+                    _lock: lock,
+                    _alone: alone,
+                };
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Returns the lock of one of the turns if one is free.
+fn free(directory: &Path, turns: usize) -> Option<File> {
+    (0..turns).find_map(|turn| {
+        let lock = open(&directory.join(format!("turn-{turn}")));
+        lock.try_lock().is_ok().then_some(lock)
+    })
+}
+
+fn turns() -> usize {
+    let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances");
+    let limit = limit.ok().and_then(|text| text.trim().parse().ok());
+    (limit.unwrap_or(EACH) / EACH).max(1)
+}
+
+fn open(path: &Path) -> File {
+    File::open(path)
+        .or_else(|_| OpenOptions::new().create(true).append(true).open(path))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn turns_are_as_many_as_allowed() {
+        let directory = tempfile::tempdir().unwrap();
+        let free = || super::free(directory.path(), 2);
+        let first = free();
+        let second = free();
+        assert!(first.is_some() && second.is_some());
+        assert!(free().is_none());
+        drop(first);
+        assert!(free().is_some());
+    }
+}
