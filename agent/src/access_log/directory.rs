@@ -1,6 +1,6 @@
 //! The files of one Gateway's log, `access.log` and older ones with a number behind it, and the link that Envoy opens.
 //!
-//! It must never follow a link of somebody else's, nor let others than the user and its group read a log.
+//! Never follow another user's link, and never let users outside the group read a log.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -40,7 +40,7 @@ impl LogDirectory {
         self.directory.join(ACCESS_LOG)
     }
 
-    /// Makes the directory and the file to write to, where they are not there; fails if this user cannot append to it.
+    /// Creates the directory and the file if missing. Fails if this user cannot append to it.
     pub(super) fn prepare(&self) -> io::Result<()> {
         for directory in self
             .directory
@@ -53,7 +53,7 @@ impl LogDirectory {
                 fs::set_permissions(directory, Permissions::from_mode(DIRECTORY_MODE))?;
             }
         }
-        // Whoever may write to them could put links into the place of files.
+        // Users who may write to them could replace files by links.
         if let Some(all) = self.directory.parent() {
             open::check_directory(all, Rule::Named)?;
         }
@@ -118,7 +118,8 @@ impl LogDirectory {
         Ok(older)
     }
 
-    /// Puts the current file aside under the next number, and begins another. Envoy goes on with the old one until it is told.
+    /// Renames the current file to the next number, and creates another. Envoy keeps writing to the
+    /// old one until it reopens the log.
     pub(super) fn rotate(&self) -> io::Result<()> {
         let last = self.older()?.last().map_or(0, |(number, _)| *number);
         fs::rename(self.current(), self.numbered(last.saturating_add(1)))?;

@@ -1,13 +1,13 @@
-//! One line of an access log as a value, and the choice of lines by what they say. Pure.
+//! One line of an access log as a value, and filters on its fields. Pure.
 //!
-//! Must not trust a line: whoever sends requests chooses what some of its fields say.
+//! Never trust a line: clients choose some of its fields.
 
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer};
 
-/// Content of a line about a request or connection; what it does not say is none.
+/// Content of a line about a request or connection; absent fields are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LogEntry {
@@ -35,7 +35,7 @@ pub(crate) struct LogEntry {
 }
 
 impl LogEntry {
-    /// Reads a line; none if it was cut off.
+    /// Parses a line. Returns `None` if it is truncated.
     pub(crate) fn read(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
@@ -138,7 +138,7 @@ impl LogFilter {
 /// A status (`404`) or a class of them (`5xx`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusPattern {
-    /// One status; 0 is that of a request to which the client did not await the answer.
+    /// One status; 0 means that the client left before the response.
     Exactly(u16),
     /// All statuses of a class, by its first digit.
     Class(u16),

@@ -1,4 +1,4 @@
-//! Reads the lines of a log: those of all its files, then those that come.
+//! Reads the lines of a log: the existing ones of all its files, then new ones.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Time for which Envoy may write to a file that was put aside.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Returns the file to which an Envoy with this runtime directory writes; none if it writes to none.
+/// Returns the file that an Envoy with this runtime directory writes to, if any.
 pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
     let target = fs::read_link(runtime.join(ACCESS_LOG)).ok()?;
     (target != Path::new(NOWHERE)).then_some(target)
@@ -61,7 +61,7 @@ impl LogReader {
         Ok(log)
     }
 
-    /// Returns the next line without its end; none if there is no whole one yet.
+    /// Returns the next complete line without its end, if there is one yet.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<String>> {
         loop {
             let Some(open) = &mut self.open else {

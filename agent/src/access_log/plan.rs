@@ -66,7 +66,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         remove.push(*number);
         (count, total, freed) = (count - 1, total - bytes, freed + bytes);
     }
-    // Off and on again for every byte would help nobody.
+    // Avoid flapping with every byte.
     let wanted = if *written { reserve } else { reserve / 4 * 5 };
     LogPlan {
         rotate,
@@ -121,7 +121,7 @@ mod tests {
         let two = [(7, 10), (8, 10)];
         assert_eq!(planned(&facts(3, &two, 1000)), (false, vec![], true));
         assert_eq!(planned(&facts(10, &two, 1000)), (true, vec![7], true));
-        // Nobody was there while it grew.
+        // No agent ran while it grew.
         let grown = [(7, 10), (8, 500)];
         assert_eq!(planned(&facts(3, &grown, 1000)), (false, vec![7, 8], true));
         assert_eq!(planned(&facts(500, &two, 1000)), (true, vec![7, 8], true));

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::LogEntry;
 
-/// Lines one after another that are no objects, from which on a log counts as text.
+/// Number of consecutive non-JSON lines after which a log counts as text.
 const FOREIGN: u64 = 3;
 
-/// Record of what the lines of one log have been until now.
+/// Statistics of the lines of one log so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readability {
     /// Lines since the last one that was an object.
@@ -29,7 +29,7 @@ impl Readability {
         }
     }
 
-    /// Returns what to say of a log whose newest lines cannot be read; none if they can.
+    /// Returns a message if the log's newest lines cannot be parsed.
     pub(crate) fn complaint(self, file: &Path) -> Option<String> {
         let is_text = self.foreign >= FOREIGN || (self.foreign > 0 && !self.known);
         is_text.then(|| {

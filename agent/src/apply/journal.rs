@@ -64,11 +64,11 @@ impl Files {
             next: 0,
             shares: None,
         };
-        // An Envoy does not start without a file that it is told to watch.
+        // An Envoy does not start if a watched file is missing.
         if !files.layout.rtds().exists() {
             files.share_out(&no_shares())?;
         }
-        // Staged but never renamed: nobody saw it.
+        // Staged but never renamed, so Envoy never saw it.
         for path in entries(&files.layout.staging())? {
             if !path.is_dir() {
                 fs::remove_file(path)?;
@@ -130,7 +130,8 @@ impl Files {
         Ok(())
     }
 
-    /// Forgets the content of the file of the shares, which somebody else may have touched, so that it is written anew.
+    /// Forgets the content of the file of shares, which another program may have changed, so that
+    /// it is rewritten.
     pub(crate) fn forget_shares(&mut self) {
         self.shares = None;
     }

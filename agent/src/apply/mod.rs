@@ -1,10 +1,12 @@
 //! Transactions that bring rendered resources to Envoy: files by rename, in an order that drops nothing, verified and undone
 //! when Envoy refuses.
 //!
-//! `plan` decides (pure), `removal` when what nothing uses goes (pure), `ahead` picks what need not wait for the rest (pure), `journal` writes and remembers what was there,
-//! `transaction` runs one against the other and proves each step by what Envoy reports. `state` keeps what was accepted for a start
-//! with nothing else alive. Nothing here ever leaves a file on disk that Envoy refused, and nothing writes an Envoy file except by
-//! rename.
+//! `plan` computes the steps (pure), `removal` decides when unused resources are removed (pure),
+//! `ahead` picks the parts that need not wait (pure), `journal` writes and remembers previous
+//! files, and `transaction` executes the plan and verifies each step by Envoy's reports. `state`
+//! keeps the accepted generation for an offline start.
+//!
+//! Never leave a file on disk that Envoy rejected, and never write an Envoy file except by rename.
 
 mod ahead;
 mod journal;

@@ -74,7 +74,7 @@ pub struct Write {
     pub subscription: Subscription,
     /// Resources in the file by name; one except for LDS and CDS.
     pub resources: Vec<Resource>,
-    /// True if there was no file before, so that Envoy may not be subscribed to it yet.
+    /// True if the file is new, so that Envoy may not be subscribed to it yet.
     pub new: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct PlanStep {
     pub removals: Vec<Subscription>,
 }
 
-/// Ordered steps; none if nothing changes.
+/// Ordered steps; empty if nothing changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Steps in the order of their phases.
@@ -99,12 +99,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Tells whether there is nothing to do.
+    /// Returns true if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Returns what is on disk once Envoy has taken `new`, for which it was planned.
+    /// Returns the files on disk once Envoy has accepted `new`, for which this was planned.
     pub(crate) fn outcome(&self, new: &Rendered) -> OnDisk {
         self.left_over.beside(new)
     }
@@ -279,8 +279,9 @@ fn addresses(wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
         .collect()
 }
 
-/// Tells whether a removed listener holds an address that a desired one of another name binds: both in one file
-/// would be refused ("duplicate address"), while its removal and the addition in one file work.
+/// Returns true if a removed listener holds an address that a desired one of another name binds.
+/// Both in one file would be rejected ("duplicate address"), while the removal and the addition in
+/// one file work.
 fn clashes(gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
     response::listener_addresses(&gone.bytes)
         .iter()

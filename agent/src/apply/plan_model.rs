@@ -124,7 +124,7 @@ impl Files {
         }
     }
 
-    /// Every reference of what Envoy has loaded resolves, and no address is bound twice.
+    /// Every reference that Envoy has loaded resolves, and no address is bound twice.
     pub(super) fn check(&self) -> Result<(), String> {
         let clusters = &self.lists[&XdsKind::Clusters];
         for cluster in clusters {

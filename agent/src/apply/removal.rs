@@ -19,14 +19,14 @@ use crate::xds::{Subscription, XdsKind};
 /// Number of unused clusters that are left for later at most: each may hold an inotify instance.
 const MOST_UNUSED: usize = 16;
 
-/// Time at which a transaction removes what nothing uses any more.
+/// Time at which a transaction removes unused resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removal {
     /// As its last step.
     #[default]
     AtOnce,
-    /// With a later transaction, where little is left over. What an earlier one has left goes as soon as the clusters are written
-    /// anyway.
+    /// With a later transaction, if few resources are left over. Earlier leftovers are removed as
+    /// soon as the clusters are written anyway.
     Later,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn clusters(
     };
     let may_stay = is_little && !unused_now.iter().any(is_encrypted);
     if removal == Removal::Later && may_stay {
-        // Envoy has proven that nothing on disk uses what an earlier transaction has left.
+        // Envoy has confirmed that no file on disk uses the leftovers.
         let (union, unused) = if is_written {
             (Some(with(&unused_now)), unused_now)
         } else {
@@ -94,8 +94,8 @@ pub(super) fn clusters(
     }
 }
 
-/// Returns whether a cluster has connections that were made with a key or a trust bundle. They do not stay: whoever comes back to it
-/// asks for what holds now.
+/// Returns whether a cluster may have connections made with a key or trust bundle. Such a cluster
+/// is removed at once, so that a later user of it finds no old connections.
 pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
     cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }
@@ -128,7 +128,7 @@ impl LeftOver {
         kept
     }
 
-    /// Returns what is on disk once Envoy has taken `new` with what is left over.
+    /// Returns the files on disk once Envoy has accepted `new` plus the leftovers.
     pub(super) fn beside(&self, new: &Rendered) -> OnDisk {
         let mut content = new.clone();
         let mut add = |kind: XdsKind, more: Vec<&Resource>| {

@@ -13,7 +13,7 @@ pub enum Outcome {
     Unchanged,
     /// Envoy reports every file as accepted.
     Applied,
-    /// No Envoy runs: the files are in their final state, and nobody has judged them.
+    /// No Envoy runs: the files are final, but unverified.
     NotRunning,
     /// Envoy refused a file.
     Refused(Refusal),
@@ -69,7 +69,7 @@ pub struct ApplyReport {
     /// Subscriptions that were accepted, but without the usual proof: secrets whose serial number `/certs` does
     /// not list, new files whose version Envoy did not report.
     pub unverified: Vec<Subscription>,
-    /// Clusters that were still warming when the transaction went on.
+    /// Clusters that were still warming when the transaction continued.
     pub still_warming: Vec<String>,
     /// Files that Envoy only saw at the second rename: its queue of file events overflows.
     pub renamed_again: Vec<Subscription>,

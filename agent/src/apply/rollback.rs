@@ -47,8 +47,8 @@ async fn attempts(envoy: &Admin) -> Option<Attempts> {
     envoy.counters(r"\.update_attempt$").await.ok()
 }
 
-/// Waits until Envoy has read the restored files again. The version alone does not tell: a refusal left it
-/// where it was, while parts of the refused file are in use.
+/// Waits until Envoy has read the restored files again. The version alone is not enough: a
+/// rejection leaves it unchanged, while parts of the rejected file are in use.
 async fn taken(
     envoy: &Admin,
     restored: &[JournalEntry],

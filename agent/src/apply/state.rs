@@ -141,8 +141,8 @@ impl StateDir {
     /// Size of all generations in bytes beyond which only as many are kept as a start needs.
     const MAX_BYTES: u64 = 256 << 20;
 
-    /// Opens or creates the directory to write, and removes what an interrupted write left. Keeps `keep` generations, at
-    /// least two.
+    /// Opens or creates the directory for writing, and removes leftovers of an interrupted write.
+    /// Keeps `keep` generations, at least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
             directory: directory.into(),
@@ -166,8 +166,9 @@ impl StateDir {
         }
     }
 
-    /// Keeps a generation and makes it the accepted one. Drops the oldest, and those that differ from the next in
-    /// nothing but endpoints: in a busy cluster there would soon be no others. Returns the number of the new one.
+    /// Stores a generation and makes it the accepted one. Drops the oldest, and generations that
+    /// differ from the next only in endpoints: a busy cluster would soon have no others. Returns
+    /// the number of the new one.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,

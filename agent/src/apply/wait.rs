@@ -23,7 +23,8 @@ use crate::xds::{Subscription, VersionTexts, XdsKind};
 pub struct Patience {
     /// Limit for a whole step, as long as Envoy answers.
     pub step: Duration,
-    /// Limit for clusters and listeners to warm, after which the transaction goes on without them.
+    /// Limit for warming clusters and listeners, after which the transaction continues without
+    /// them.
     pub warming: Duration,
     /// Time after which a file counts as unseen and is renamed again.
     pub unseen: Duration,
@@ -175,7 +176,8 @@ impl Watcher<'_> {
             if expected.iter().all(is_told) {
                 return Ok(versions);
             }
-            // Some have names that are no labels, or nobody reads them: only all names tell.
+            // Some names are not valid labels, or the resource is unused: only the full statistics
+            // show them.
         }
         self.envoy.version_texts_without_endpoints().await
     }
@@ -232,7 +234,7 @@ impl Watcher<'_> {
         }))
     }
 
-    /// Returns the number of refused updates of each subscription so far.
+    /// Returns the number of rejected updates of each subscription so far.
     async fn attempts(&self, pending: &[&Expectation]) -> BTreeMap<Subscription, u64> {
         let counters = self
             .envoy

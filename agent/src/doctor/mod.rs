@@ -1,7 +1,7 @@
-//! Judges whether a host is fit to serve, and mends what is safe to mend.
+//! Checks whether a host is fit to serve, and fixes problems that are safe to fix.
 //!
-//! `gather` collects facts, at the edge; `checks` makes findings of them, purely; `fix` carries out the remedies that change
-//! nothing but what belongs to Sesame.
+//! `gather` collects facts, at the edge; `checks` derives findings (pure); `fix` executes remedies
+//! that change only Sesame's own files.
 
 mod checks;
 #[cfg(feature = "cluster")]
@@ -24,7 +24,7 @@ use self::facts::HostFacts;
 pub enum Weight {
     /// It is as it should be.
     Ok,
-    /// It cannot be told, or is worth knowing.
+    /// Unknown, or worth knowing.
     Note,
     /// It serves, but not as well as it could, or not for ever.
     Warning,
@@ -38,19 +38,19 @@ pub enum Weight {
 pub struct HostFinding {
     /// Name of the check.
     pub check: &'static str,
-    /// Weight of what was found.
+    /// Weight of the finding.
     pub severity: Weight,
     /// State that was found.
     pub found: String,
     /// State that was expected instead.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
-    /// Command that mends it, or what to do.
+    /// Command that fixes it, or advice.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
-    /// True if `--fix` mends it.
+    /// True if `--fix` fixes it.
     pub fixable: bool,
-    /// Changes that mend it.
+    /// Changes that fix it.
     #[serde(skip)]
     pub fixes: Vec<HostFix>,
 }

@@ -22,7 +22,7 @@ const LOG: u32 = 0o640;
 /// Permissions at most of a certificate request and its answer, which people carry and which hold no key.
 const CARRIED: u32 = 0o664;
 
-/// Returns the directories that are missing, and what is wrong in the others, which `user` is to have.
+/// Returns the missing directories, and the problems of existing ones, which `user` should own.
 pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, Vec<PathFacts>) {
     let (mut missing, mut misplaced) = (Vec::new(), Vec::new());
     let mut left = MAX_ENTRIES;
@@ -31,9 +31,9 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 missing.push(((*directory).to_owned(), user));
             }
-            // Nothing can be told of one that cannot be looked at; the agent's own check says why.
+            // An inaccessible one is covered by the agent's own check.
             Err(_) => {}
-            // It may be reached by a link that somebody made on purpose.
+            // It may deliberately be a link.
             Ok(_) => walk(
                 &fs::canonicalize(directory).unwrap_or_else(|_| (*directory).to_owned()),
                 user,
@@ -52,7 +52,7 @@ fn is_carried(path: &Path) -> bool {
     matches!(name, Some("request.pem" | "certificate.pem")) && root == Some(OsStr::new("requests"))
 }
 
-/// Returns true for the default directory of access logs, in a state directory, and for what is in it.
+/// Returns true for the default access log directory, inside a state directory, and its content.
 fn is_access_log(path: &Path) -> bool {
     path.ancestors()
         .take(3)
@@ -68,7 +68,7 @@ fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>
         return;
     };
     let kind = meta.file_type();
-    // A link has no mode of its own.
+    // A link has no mode.
     if kind.is_symlink() {
         return;
     }

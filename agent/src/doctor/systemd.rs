@@ -1,4 +1,4 @@
-//! Questions to systemd, where it is in charge of the host. An answer that does not come is none.
+//! Queries to systemd, if it runs the host. Without an answer they return `None`.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ pub(super) struct ServiceUnit {
     pub(super) binds_low: bool,
 }
 
-/// Reads the unit of the agent's service; none where it is not installed, or not `asked` for.
+/// Reads the unit of the agent's service. `None` if it is not installed, or not `asked` for.
 pub(super) fn service(asked: bool) -> Option<ServiceUnit> {
     if !asked || !is_in_charge() {
         return None;
@@ -51,7 +51,7 @@ fn is_in_charge() -> bool {
     fs::metadata("/run/systemd/system").is_ok()
 }
 
-/// Returns the units of the packages; none where systemd is not in charge.
+/// Returns the packages' units, or `None` without systemd.
 pub(super) fn units() -> Option<Vec<UnitFacts>> {
     if !is_in_charge() {
         return None;
@@ -74,8 +74,8 @@ pub(super) fn units() -> Option<Vec<UnitFacts>> {
     Some(units.collect())
 }
 
-/// Returns whether the clock is synchronised, as far as anybody tells. The kernel's own flag, and its bound of the error, can be
-/// read by adjtimex(2) alone: `rustix` and `nix` do not have it, and this workspace has no unsafe code.
+/// Returns whether the clock is synchronised, if known. Only adjtimex(2) returns the kernel's flag
+/// and error bound; `rustix` and `nix` do not have it, and this workspace forbids unsafe code.
 pub(super) fn clock_is_synchronized() -> Option<bool> {
     if fs::metadata("/run/systemd/timesync/synchronized").is_ok() {
         return Some(true);
@@ -91,7 +91,7 @@ pub(super) fn clock_is_synchronized() -> Option<bool> {
     }
 }
 
-/// Runs a program of the system, for five seconds at most. Returns what it writes.
+/// Runs a system program for at most five seconds. Returns its output.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let answer = Command::new("timeout")
         .args(["5", program])

@@ -34,7 +34,7 @@ pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     unproven
 }
 
-/// Returns what is wrong with what a handshake shows; none if it shows what it should.
+/// Returns the mismatch between the presented and the expected certificate, if any.
 async fn fault(proof: &CertificateProof) -> Option<String> {
     let CertificateProof {
         listener: _,
@@ -48,7 +48,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
     let shaken = tokio::time::timeout(PATIENCE, shake(proof, &verifier)).await;
     let with = format!("a handshake with {address} for {server_name}");
     match verifier.shown.get() {
-        // Whatever came after it: a listener may refuse clients without a certificate of their own.
+        // Later errors do not matter: a listener may refuse clients without a certificate.
         Some(shown) if leaves.contains(shown) => None,
         Some(shown) => {
             let serial = serial_of(shown);
@@ -89,7 +89,7 @@ fn serial_of(certificate: &CertificateDer<'_>) -> String {
     CertificateFacts::of_der(certificate).map_or_else(|| "unknown".to_owned(), |it| it.serial)
 }
 
-/// A verifier that records what it is shown, and accepts nothing but what it expects.
+/// A verifier that records the presented certificate, and accepts only the expected one.
 #[derive(Debug)]
 struct RecordingVerifier {
     leaves: Vec<CertificateDer<'static>>,

@@ -1,6 +1,6 @@
 //! Handshakes with this host's own listeners, which prove that new connections are shown the certificates that were accepted.
 //!
-//! It must never send a request, and never trust what it is shown: a certificate is compared with those that should be there,
+//! Never send a request, and never trust the peer: certificates are compared with the expected ones
 //! byte for byte.
 
 mod client;
@@ -24,7 +24,7 @@ pub(crate) enum ShownKind {
     Other,
 }
 
-/// A handshake, and what it should show.
+/// A handshake, and the expected certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateProof {
     /// Name of the listener in the snapshot.
@@ -38,7 +38,7 @@ pub(crate) struct CertificateProof {
     leaves: Vec<CertificateDer<'static>>,
 }
 
-/// A handshake that did not show what it should.
+/// A handshake that presented another certificate, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unproven {
     pub(crate) proof: CertificateProof,

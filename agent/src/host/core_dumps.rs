@@ -8,8 +8,8 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior,
 /// Parts of a process's memory that go into a core dump. Children inherit the setting, over the execution of other programs too.
 const FILTER: &str = "/proc/self/coredump_filter";
 
-/// Keeps this process from being dumped and from being traced by other processes of its user, and keeps memory out of the dumps of the
-/// programs that it starts, whatever the system does with dumps.
+/// Prevents core dumps of this process, and tracing by other processes of its user. Keeps memory
+/// out of the dumps of child processes, whatever the system does with dumps.
 pub(crate) fn prevent() {
     let nothing = Rlimit {
         current: Some(0),

@@ -12,12 +12,12 @@ const PREFIX: &str = "%d";
 /// Reason for which a path stands for no credential.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CredentialError {
-    /// There is no directory of credentials.
+    /// The credentials directory is unset.
     #[error(
         "{0}: this process was given no credentials ($CREDENTIALS_DIRECTORY is not set); add LoadCredential={name}:FILE to its unit, or name the file itself", name = .0.trim_start_matches("%d/")
     )]
     None(String),
-    /// It is no name in the directory.
+    /// Not a valid name in the directory.
     #[error("{0}: expected the name of a credential after %d/")]
     Name(String),
 }

@@ -1,6 +1,7 @@
-//! Writing so that a power cut leaves what was before or what comes after: every write here is on disk when it returns.
+//! Writes that survive a power cut with the old or the new content: every write here is on disk
+//! when it returns.
 //!
-//! Under test each step is written down as well, so that a test can cut the power between any two.
+//! Tests record each step, so that they can cut the power between any two.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};

@@ -1,7 +1,7 @@
-//! Private files and directories, for readers that are alive: a file is replaced by rename, so whoever opens it finds
-//! the old bytes or the new ones.
+//! Private files and directories, for concurrent readers: a file is replaced by rename, so a reader
+//! finds the old or the new bytes.
 //!
-//! Nothing here survives a power cut for certain; what has to is written by `durable`.
+//! Nothing here is guaranteed to survive a power cut; use `durable` for that.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -18,7 +18,7 @@ pub(super) const DIRECTORY_MODE: u32 = 0o700;
 /// Mode of all files alike, because even listeners and clusters may carry keys inline.
 pub(super) const FILE_MODE: u32 = 0o600;
 
-/// Returns the rule for a file that an agent wrote: its own, or that of any user if root looks at it.
+/// Returns the rule for a file written by an agent: its own, or any user's if root reads it.
 pub(crate) fn written_by_agent() -> Rule {
     if rustix::process::geteuid().is_root() {
         Rule::Given
@@ -40,7 +40,7 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
 
 /// Gives a directory of this user to another one, for that user alone; one that belongs to the other already is left as it is.
 pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
-    // One that has been given away cannot be opened any more by somebody without privileges.
+    // Once its owner has changed, an unprivileged user cannot open it.
     let meta = fs::symlink_metadata(path)?;
     if meta.is_dir() && meta.uid() == user {
         return Ok(());
@@ -81,12 +81,12 @@ pub(crate) fn is_in_memory(directory: &Path) -> bool {
     IN_MEMORY.contains(&kind)
 }
 
-/// Removes a file; one that does not exist is no error.
+/// Removes a file; a missing one is not an error.
 pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     gone(fs::remove_file(path))
 }
 
-/// Removes a directory with all in it; one that does not exist is no error.
+/// Removes a directory with its content; a missing one is not an error.
 pub(crate) fn remove_directory_if_there(path: &Path) -> io::Result<()> {
     gone(fs::remove_dir_all(path))
 }

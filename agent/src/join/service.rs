@@ -26,7 +26,8 @@ pub(crate) fn is_there() -> bool {
     runs && systemctl(&["cat", TARGET]).is_ok_and(|output| output.status.success())
 }
 
-/// Enables and starts the service; an agent that runs already starts anew with its new settings, while Envoy goes on.
+/// Enables and starts the service. A running agent restarts with its new settings, while Envoy
+/// keeps serving.
 pub(crate) fn start() -> anyhow::Result<()> {
     settings_file::write(Path::new(PART), PART_TEXT)?;
     done(&["daemon-reload"])?;

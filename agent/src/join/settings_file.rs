@@ -30,7 +30,7 @@ const OTHERS: [&str; 5] = [
     "fleet",
 ];
 
-/// Returns the settings by which `run` serves what the token is for, by their names.
+/// Returns the settings that `run` needs for the token, by name.
 pub(crate) fn settings(
     token: &JoinToken,
     kubeconfig: &Path,
@@ -63,7 +63,7 @@ pub(crate) fn with(
     holds_nothing: impl Fn(&Path) -> bool,
 ) -> anyhow::Result<String> {
     let mut new = set_aside(&without(text), holds_nothing);
-    // What is set to the same already stays where it is.
+    // An equal setting stays where it is.
     let there: Value = serde_saphyr::from_str(&new).unwrap_or_default();
     let (same, settings): (Vec<_>, Vec<_>) = settings
         .iter()
@@ -132,7 +132,7 @@ pub(crate) fn aside(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix(ASIDE))
 }
 
-/// Returns the file's text without what `join` wrote, and with what it set aside.
+/// Returns the file's text without the settings of `join`, and with the original ones restored.
 pub(crate) fn without(text: &str) -> String {
     let mut kept = String::new();
     let mut inside = false;
@@ -155,7 +155,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Returns true if nothing is in a directory, or there is none. Hidden files are no manifests.
+/// Returns true if a directory is empty or missing. Hidden files are not manifests.
 pub(crate) fn holds_nothing(directory: &Path) -> bool {
     match std::fs::read_dir(directory) {
         Ok(entries) => entries
@@ -165,7 +165,7 @@ pub(crate) fn holds_nothing(directory: &Path) -> bool {
     }
 }
 
-/// Replaces a settings file, which everybody may read.
+/// Replaces a settings file, which is world-readable.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let at = || format!("cannot write {}", path.display());

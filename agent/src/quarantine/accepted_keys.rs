@@ -1,6 +1,6 @@
-//! Keys that Envoy has accepted before, to be put back where it refuses what came in their place. Pure.
+//! Keys that Envoy accepted before, to restore if it rejects their replacements. Pure.
 //!
-//! A key is put back for as long as the target names it: with its Secret, or the grant for it, it is gone.
+//! A key is restored while the target names it: with its Secret, or the grant for it, it is gone.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::piece::Piece;
 pub struct AcceptedKeys(BTreeMap<String, (KeyRef, KeyPair)>);
 
 impl AcceptedKeys {
-    /// Compares a target with what Envoy accepted last.
+    /// Compares a target with the last accepted configuration.
     pub(super) fn new(target: &EncodedSnapshot, accepted: &EncodedSnapshot) -> Self {
         let wanted = target.without_route_tables().keys;
         let digest = |name: &str| wanted.iter().find(|key| key.name == name);
@@ -31,7 +31,8 @@ impl AcceptedKeys {
         Self(with_pair.collect())
     }
 
-    /// Returns the accepted version of a refused piece; `None` if it is no key, or was never accepted.
+    /// Returns the accepted version of a rejected piece. `None` if it is not a key, or was never
+    /// accepted.
     pub(super) fn before(&self, refused: &Piece) -> Option<KeyRef> {
         match refused {
             Piece::Key(name) => self.0.get(name).map(|(key, _)| key.clone()),
@@ -39,7 +40,8 @@ impl AcceptedKeys {
         }
     }
 
-    /// Returns the key pairs of `target` with those in their place that `snapshot` names in the accepted version.
+    /// Returns the key pairs of `target`, with accepted versions for the keys that `snapshot` names
+    /// in them.
     pub(super) fn pairs<'a>(
         &self,
         snapshot: &Snapshot,

@@ -43,11 +43,11 @@ pub struct Quarantine {
 /// Advice after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Publish again, without what is left out now.
+    /// Publish again, without the culprits known now.
     Retry,
-    /// Keep what was accepted last: nothing was found that could be left out.
+    /// Keep the last accepted configuration: nothing was found that could be left out.
     Keep,
-    /// Keep what was accepted last for now: the search goes on at the next publication.
+    /// Keep the last accepted configuration for now: the search continues at the next publication.
     Resume,
 }
 
@@ -68,7 +68,8 @@ impl Quarantine {
         }
     }
 
-    /// Takes the keys of what an earlier agent had accepted: they are put back where newer ones are refused.
+    /// Takes the keys that an earlier agent's Envoy accepted: they replace newer ones that are
+    /// rejected.
     #[must_use]
     pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
         Self {
@@ -104,8 +105,8 @@ impl Quarantine {
         self.unbound.probe()
     }
 
-    /// Doubts what an Envoy has loaded: a new process may not have taken its files. The next publication is validated
-    /// before it is tried.
+    /// Distrusts an Envoy's loaded configuration, because a new process may not have accepted its
+    /// files. The next publication is validated before it is tried.
     pub fn suspect(&mut self) {
         self.unfinished.get_or_insert_default();
     }
@@ -118,8 +119,8 @@ impl Quarantine {
         self.unbound.keep(target.rendered);
     }
 
-    /// Returns Envoy's words about the refusal whose search has not come to an end: trying the target before that would
-    /// cost a refusal that is sure to come.
+    /// Returns Envoy's message of a rejection whose search is incomplete. Trying the target before
+    /// that would certainly be rejected.
     pub fn unfinished(&self) -> Option<&[String]> {
         self.unfinished.as_deref()
     }
@@ -131,7 +132,7 @@ impl Quarantine {
         self.last_good_keys = Some(Arc::clone(served));
     }
 
-    /// Returns the target without what is left out; `None` if that is nothing.
+    /// Returns the target without the culprits. `None` if there are none.
     pub async fn reduce(&self, target: Configuration<'_>) -> Option<Reduced> {
         if self.culprits.is_empty() {
             self.unbound.iter().next()?;
@@ -167,13 +168,14 @@ impl Quarantine {
         Some(reduced)
     }
 
-    /// Tells whether none of these listeners could be opened: then an Envoy may be left with none.
+    /// Returns true if none of these listeners could be opened: then an Envoy may be left with
+    /// none.
     pub fn leaves_none(&self, listeners: &[Resource]) -> bool {
         listeners.iter().all(|l| self.unbound.has(&l.name))
     }
 
-    /// Finds out what to leave out after a refusal of `rendered`, which is the target or what was left of it. Ends early
-    /// when `newer` says that there is a newer target.
+    /// Finds the culprits after a rejection of `rendered`, which is the target or its remainder.
+    /// Ends early when `newer` reports a newer target.
     pub async fn learn(
         &mut self,
         refusal: &Refusal,
@@ -197,7 +199,7 @@ impl Quarantine {
             Advice::Keep => {}
             advice => return advice,
         }
-        // Validation accepts what Envoy refuses: only its words are left.
+        // Validation accepts it, so only Envoy's message is left.
         for named in named {
             learned |= match named {
                 RefusedResource::Unbound { .. } => false,
@@ -222,7 +224,8 @@ impl Quarantine {
         advice(learned)
     }
 
-    /// Blames a piece by Envoy's words alone; `false` if the target has no such piece, or it is blamed already.
+    /// Blames a piece on the evidence of Envoy's message alone; `false` if the target has no such
+    /// piece, or it is blamed already.
     fn blame(&mut self, target: Configuration<'_>, piece: Piece, envoy_words: String) -> bool {
         let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);
@@ -244,7 +247,7 @@ impl Quarantine {
         true
     }
 
-    /// Searches the target for what Envoy refuses. `words` are Envoy's, kept for as long as the search has no end.
+    /// Searches the target for culprits. `words` are Envoy's, kept until the search is complete.
     pub async fn search(
         &mut self,
         target: Configuration<'_>,
@@ -288,7 +291,8 @@ impl Quarantine {
         }
     }
 
-    /// Judges keys whose certificate nobody shows after the change; `true` if one is refused.
+    /// Judges keys whose certificate no listener presents after the change; `true` if one is
+    /// rejected.
     pub async fn judge_keys(
         &mut self,
         target: Configuration<'_>,
@@ -339,7 +343,7 @@ fn accepted_keys(target: &EncodedSnapshot, accepted: Option<&EncodedSnapshot>) -
     })
 }
 
-/// Returns the advice after a search or a reading of Envoy's words that has come to its end.
+/// Returns the advice after a complete search or evaluation of Envoy's message.
 fn advice(learned: bool) -> Advice {
     if learned { Advice::Retry } else { Advice::Keep }
 }

@@ -17,7 +17,7 @@ use super::unbound::{Unbound, UnboundSocket};
 /// Parts that are left out, by the object that they concern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
-    /// Culprits themselves, each with Envoy's words.
+    /// Culprits themselves, each with Envoy's message.
     pub refused: Vec<Refused>,
     /// Listeners that are not open, by the snapshot's name, with the reason.
     pub listeners: BTreeMap<String, String>,
@@ -43,7 +43,7 @@ pub struct Refused {
     pub object: String,
     /// Behaviour in its place.
     pub effect: String,
-    /// Reason in Envoy's words.
+    /// Envoy's message.
     pub envoy_words: String,
     /// Time at which it was found.
     pub since: Timestamp,
@@ -217,7 +217,8 @@ fn note(
     }
 }
 
-/// Returns the object that a piece belongs to: that of a virtual host is the one of its first route.
+/// Returns the object that a piece belongs to. A virtual host belongs to the object of its first
+/// route.
 fn object(piece: &Piece, snapshot: &Snapshot) -> String {
     let Piece::VirtualHost { table, domain } = piece else {
         return piece.to_string();

@@ -18,7 +18,8 @@ pub(super) fn named(words: &[String]) -> Vec<RefusedResource> {
     words.iter().filter_map(|words| one(words)).collect()
 }
 
-/// Tells whether Envoy could not even read a file: it is out of descriptors, and nothing is wrong with the content.
+/// Returns true if Envoy could not even read a file: it is out of descriptors, and the content may
+/// be fine.
 pub(crate) fn let_down_by_host(words: &[String]) -> bool {
     words
         .iter()

@@ -1,9 +1,9 @@
 //! Snapshot without its culprits. Pure.
 //!
-//! Nothing falls through to where it does not belong: a culprit's requests are answered with 500, its share of a
-//! weighted rule is refused, and what would go on without the protection that it asked for goes too. A key that is
-//! shown to backends protects them, not us: without it they are asked all the same, and those that insist refuse. A key
-//! that was accepted before stands in the place of the one that is refused.
+//! Nothing falls through to a wider route: a culprit's requests get 500, and its share of a
+//! weighted rule is refused. Parts that would continue without their protection are removed too. A
+//! key presented to backends protects them, not us: without it requests continue, and backends that
+//! insist refuse. A previously accepted key replaces a rejected one.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ impl<'a> Gone<'a> {
         gone
     }
 
-    /// Tells whether a piece goes: it is a culprit, and nothing is put back in its place.
+    /// Returns true if a piece is removed: it is a culprit, and nothing replaces it.
     fn has(&self, piece: &Piece) -> bool {
         let culprit = self.culprits.get(piece);
         culprit.is_some_and(|culprit| culprit.put_back.is_none())
@@ -133,7 +133,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         .collect();
     let route_tables = route_tables
         .iter()
-        // A table whose listeners are all gone would be a file that nobody reads.
+        // A table without listeners would be an unused file.
         .filter(|table| gone.listeners.is_empty() || used.contains(table.name.as_str()))
         .map(|table| without_routes(table, &gone))
         .collect();
@@ -221,7 +221,7 @@ fn without_routes(table: &RouteTable, gone: &Gone<'_>) -> RouteTable {
     }
 }
 
-/// Returns a virtual host of the table without its culprits; none if not even its domain can be said.
+/// Returns a virtual host without its culprits, or `None` if even its domain is rejected.
 fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option<VirtualHost> {
     let VirtualHost {
         domain,

@@ -1,7 +1,8 @@
 //! Probes: configurations that hold some pieces and nothing else, to be judged. Pure.
 //!
-//! Each piece gets the least that Envoy needs to look at it: a route a table and a listener, a key a listener that
-//! shows it. What it refers to is left out where Envoy does not look, so that a piece is never blamed for another.
+//! Each piece gets the minimum that makes Envoy look at it: a route gets a table and a listener, a
+//! key a listener that presents it. Irrelevant references are omitted, so that a piece is never
+//! blamed for another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,8 +87,8 @@ struct ProbeBuilder {
 }
 
 impl ProbeBuilder {
-    /// Returns a port that is not taken. There are more pieces than ports only where nobody would notice one unjudged:
-    /// the judgement of the whole comes last.
+    /// Returns an unused port. If there are more pieces than ports, some pieces are not judged
+    /// alone; the final judgement covers the whole.
     fn port(&self) -> u32 {
         u32::try_from(self.snapshot.ports.len()).map_or(u32::MAX, |ports| ports.saturating_add(1))
     }

@@ -1,4 +1,4 @@
-//! Judge of configurations: the Envoy binary, by `--mode validate`, beside the one that serves.
+//! Judges configurations with the Envoy binary (`--mode validate`), next to the serving process.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub enum Trial {
 
 /// Judges snapshots.
 pub trait Judge: Sync {
-    /// Returns Envoy's words if it refuses, `None` if it does not.
+    /// Returns Envoy's message if it rejects the configuration, otherwise `None`.
     fn judge(
         &self,
         snapshot: Snapshot,
@@ -30,7 +30,7 @@ pub trait Judge: Sync {
     ) -> impl Future<Output = Result<Option<String>, NoVerdict>> + Send;
 }
 
-/// Reason why there is no verdict: nothing can be said of the configuration.
+/// Reason why there is no verdict on the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
     /// Envoy could not be run, or did not come to an end.
@@ -50,7 +50,7 @@ pub struct EnvoyJudge {
     pub scratch: PathBuf,
     /// The target, whose keys are used.
     pub encoded: Arc<EncodedSnapshot>,
-    /// Keys that may be put back, which are used where a snapshot names them.
+    /// Restorable keys, used if a snapshot names them.
     pub accepted_keys: AcceptedKeys,
     /// Options for rendering.
     pub options: RenderOptions,
@@ -89,7 +89,7 @@ impl Judge for EnvoyJudge {
     }
 }
 
-/// Returns Envoy's reason without what it says of the temporary file.
+/// Returns Envoy's reason without the path of the temporary file.
 fn reason(envoy_words: &str) -> String {
     envoy_words
         .split_once("error initializing configuration '")

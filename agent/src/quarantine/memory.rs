@@ -15,7 +15,7 @@ pub type Culprits = BTreeMap<Piece, Culprit>;
 pub struct Culprit {
     /// Digest of the refused version.
     pub digest: Digest,
-    /// Reason in Envoy's words.
+    /// Envoy's message.
     pub envoy_words: String,
     /// Time at which it was found.
     pub since: Timestamp,
@@ -26,7 +26,7 @@ pub struct Culprit {
     pub put_back: Option<KeyRef>,
 }
 
-/// Returns those of `known` that `snapshot` still has in the refused version.
+/// Returns the entries of `known` that `snapshot` still has in the rejected version.
 pub(super) fn still_there(known: &Culprits, snapshot: &Snapshot) -> Culprits {
     if known.is_empty() {
         return Culprits::new();

@@ -1,16 +1,17 @@
 //! Quarantine: pieces that Envoy refuses are left out alone, so that they harm nothing else.
 //!
-//! A refusal says little: one bad regular expression refuses a whole route table, and Envoy stops at the first
-//! error. So the culprits are searched for by halves, with `envoy --mode validate` as the judge of configurations
-//! that hold some pieces of the snapshot and nothing else. What is found is excluded from the snapshot and
-//! remembered by its digest: it is not tried again until it changes. Validation binds no port, so conflicts of
-//! ports are taken from Envoy's own words.
+//! A rejection says little: one bad regular expression rejects a whole route table, and Envoy stops
+//! at the first error. So culprits are found by bisection, with `envoy --mode validate` as the
+//! judge of configurations with a few pieces of the snapshot. A culprit is excluded from the
+//! snapshot and remembered by its digest: it is not tried again until it changes. Validation binds
+//! no port, so port conflicts are read from Envoy's message.
 //!
-//! A key is not left out if Envoy accepted one of its name before: that is put back in its place, so that its listener
-//! goes on.
+//! A key is not excluded if Envoy accepted an earlier version: that version replaces it, so that
+//! its listener keeps serving.
 //!
-//! `piece`, `exclude`, `isolate`, `accepted_keys`, `affected` and `envoy_log` are pure; `judge` runs Envoy; `adviser` ties
-//! them together for the publishing loop. Nothing here ever writes a file for Envoy: that is `apply`'s.
+//! `piece`, `exclude`, `isolate`, `accepted_keys`, `affected` and `envoy_log` are pure; `judge`
+//! runs Envoy; `adviser` combines them for the publishing loop. Never write a file for Envoy here:
+//! `apply` does.
 
 mod accepted_keys;
 mod adviser;

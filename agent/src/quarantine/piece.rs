@@ -10,11 +10,11 @@ use sesame_proto::schema::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of a piece's own content, without what it refers to.
+/// SHA-256 of a piece's own content, without its references.
 pub type Digest = [u8; 32];
 
-/// Piece that can be left out, by its name in the snapshot. The order is that in which pieces that do not go together are
-/// looked for: listeners come before routes, because Envoy only looks at a route that a listener has.
+/// Removable piece, by its name in the snapshot. The order is the search order for conflicting
+/// pieces: listeners come before routes, because Envoy only checks routes of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Piece {
     /// A key pair.
@@ -29,7 +29,7 @@ pub enum Piece {
     Listener(String),
     /// A route of connections or datagrams.
     L4Route(String),
-    /// The domain of a virtual host; its routes are pieces of their own.
+    /// The domain of a virtual host; its routes are separate pieces.
     VirtualHost {
         /// The route table.
         table: String,
@@ -94,7 +94,7 @@ impl Level {
     }
 }
 
-/// Returns all pieces of a snapshot, with a digest that tells one version of each from another.
+/// Returns all pieces of a snapshot, with a digest that identifies the version of each.
 pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
     Pieces::new(snapshot)
         .of

@@ -1,8 +1,9 @@
-//! Search for culprits: by halves among pieces that are judged alone, then for the piece that does not go with
-//! those before it.
+//! Search for culprits: by bisection among pieces that are judged alone, then for the piece that
+//! conflicts with earlier ones.
 //!
-//! It takes as many runs of Envoy as there are culprits, times the logarithm of the number of suspects. It can be
-//! interrupted after every run; what it has learned by then is kept, so that the next search goes on from there.
+//! It takes as many runs of Envoy as there are culprits, times the logarithm of the number of
+//! suspects. It can be interrupted after every run; its findings are kept, so that the next search
+//! continues from there.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ impl Default for SearchLimits {
 pub enum SearchEnd {
     /// Without the culprits that are known now, Envoy accepts the rest.
     Clean,
-    /// Envoy refuses something that is no piece, or something that all pieces depend on.
+    /// Envoy rejects something outside all pieces, or something that all pieces depend on.
     Unexplained {
         /// Reason, as far as Envoy says it.
         envoy_words: String,
@@ -58,8 +59,8 @@ pub struct Search<'s, J, N> {
     pub judge: &'s J,
     /// Limits of the search.
     pub limits: SearchLimits,
-    /// Tells before every run whether to end early. Heeded once something was learned, so that changes that come
-    /// faster than searches end do not keep one from ever ending.
+    /// Checked before every run: returns true to end early. It is respected only after some
+    /// progress, so that frequent changes cannot prevent a search from completing.
     pub stop: N,
     /// Time that is noted for new culprits.
     pub now: Timestamp,
@@ -82,8 +83,8 @@ enum Halt {
 }
 
 impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
-    /// Searches `wanted`. `accepted` is what Envoy serves: of two pieces that do not go together, the new one is
-    /// the culprit.
+    /// Searches `wanted`. `accepted` is the served configuration: of two conflicting pieces, the
+    /// new one is the culprit.
     pub async fn run(
         &mut self,
         wanted: &Snapshot,
@@ -145,7 +146,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
         self.good.extend(&known);
         for level in Level::ALL {
-            // Without what is bad, nothing that refers to it is blamed.
+            // With the culprits removed, dependents are not blamed.
             let reduced = exclude(wanted, self.culprits);
             let pieces = Pieces::new(&reduced);
             let suspects = pieces
@@ -230,7 +231,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             .await
     }
 
-    /// Judges everything together, and finds the pieces that do not go with those before them.
+    /// Judges everything together, and finds the pieces that conflict with earlier ones.
     async fn search_whole(
         &mut self,
         wanted: &Snapshot,
@@ -241,7 +242,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         let Some(mut words) = self.ask_without(wanted, &[], start).await? else {
             return Ok(SearchEnd::Clean);
         };
-        // What is served goes first, so that what is new is blamed.
+        // Served pieces come first, so that new ones are blamed.
         let (old, new): (Vec<_>, Vec<_>) = pieces
             .of
             .iter()
@@ -278,7 +279,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 None => return Ok(SearchEnd::Clean),
                 Some(said) => words = said,
             }
-            // A domain may be fine alone, and yet not stand beside another one.
+            // A domain may be valid alone, but conflict with another one.
             if let Piece::VirtualHost { .. } = piece
                 && let Some(culprit) = self.culprits.get_mut(&piece)
                 && !culprit.dropped
@@ -293,7 +294,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(SearchEnd::Unexplained { envoy_words: words })
     }
 
-    /// Tells whether Envoy accepts the first `count` pieces of `order` together.
+    /// Returns true if Envoy accepts the first `count` pieces of `order` together.
     async fn goes_up_to(
         &mut self,
         count: usize,
@@ -366,7 +367,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         // Not news of a route that was blamed before, and whose match is blamed again.
         self.learned |= !self.culprits.contains_key(piece);
         self.culprits.entry(piece.clone()).or_insert(Culprit {
-            // Set at the end of the search, from what is wanted rather than from what is left of it.
+            // Computed at the end of the search, from the wanted configuration rather than from its
+            // remainder.
             digest: Digest::default(),
             envoy_words,
             since: self.now,

@@ -1,4 +1,4 @@
-//! The configuration that an Envoy is to be brought to, and what is left of it: values.
+//! The target configuration of an Envoy, and its remainder without culprits: values.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct Configuration<'a> {
 /// Configuration that is served instead of a target.
 #[derive(Clone, Debug)]
 pub struct Reduced {
-    /// The snapshot and its key pairs, without what Envoy refuses.
+    /// The snapshot and its key pairs, without the rejected parts.
     pub encoded: Arc<EncodedSnapshot>,
     /// Resources that it renders to, without the listeners that cannot be opened.
     pub rendered: Rendered,

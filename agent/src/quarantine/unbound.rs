@@ -1,7 +1,7 @@
 //! Listeners that Envoy could not open, by Envoy's name for them: one for each port and address.
 //!
-//! Nothing is wrong with their configuration, so they are tried again by themselves: when the address can be bound,
-//! asked with growing pauses. They are left out of what is published, so that others are not held up.
+//! Their configuration is valid, so they are retried when the address can be bound, which is
+//! checked with growing pauses. They are left out of publications, so that others are not delayed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use sesame_render::{Rendered, Resource};
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Returns the pause after so many doublings.
+/// Returns the pause after this number of doublings.
 fn pause_after(doublings: u32) -> Duration {
     let pause = FIRST_PAUSE.saturating_mul(1 << doublings.min(8));
     pause.min(LONGEST_PAUSE)
@@ -33,9 +33,9 @@ pub struct UnboundSocket {
     pub address: SocketAddr,
     /// Transport of the port.
     pub transport: Transport,
-    /// Reason in Envoy's words.
+    /// Envoy's message.
     pub envoy_words: String,
-    /// Process that holds the port, if that could be told.
+    /// Process that holds the port, if known.
     pub owner: Option<PortOwner>,
     /// Explanation that the port needs a capability, if it does.
     pub privileged: Option<PrivilegedPort>,
@@ -45,7 +45,7 @@ pub struct UnboundSocket {
     refused: Option<Resource>,
     failures: u32,
     next: Instant,
-    /// True while it is part of what is being published.
+    /// True while it is part of the current publication.
     trying: bool,
 }
 
@@ -61,7 +61,7 @@ impl Unbound {
         self.sockets.values().filter(|socket| !socket.trying)
     }
 
-    /// Tells whether a listener of this name is left out.
+    /// Returns true if a listener of this name is left out.
     pub(super) fn has(&self, listener: &str) -> bool {
         self.sockets
             .get(listener)

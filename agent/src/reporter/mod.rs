@@ -1,9 +1,9 @@
 //! Writes a host's reports to a cluster: a `GatewayAgent` for each Gateway, when something has changed, and otherwise as
 //! often as the settings say.
 //!
-//! A [`HostReports`] decides what a report says; this room decides when it is written, and must never change it. Nothing
-//! waits for it: a cluster that is slow or cannot be reached gets a late report. Of frequent changes only the newest is
-//! reported.
+//! A [`HostReports`] decides the content of a report; this module decides when it is written, and
+//! must never change it. Nothing waits for it: a slow or unreachable cluster gets a late report. Of
+//! frequent changes only the newest is reported.
 
 mod pace;
 mod written;

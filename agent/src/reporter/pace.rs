@@ -1,8 +1,8 @@
 //! The pace of reports on progress alone: which revision is wanted, and which is served. Pure.
 //!
-//! A lone change is reported at once, when it is served: that it is being applied is a report of its own only if that takes long.
-//! While changes keep coming, reports on them come less and less often, because each is a
-//! write of each host. What is wrong with a host never waits.
+//! A lone change is reported once, when it is served; a report that it is being applied is written
+//! only if that takes long. While changes keep coming, their reports become rarer, because each is
+//! a write per host. Problems are reported at once.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Default for ReportPace {
 }
 
 impl ReportPace {
-    /// Returns the time before which a report of this change waits; none if it does not wait.
+    /// Returns the time before which a report of this change waits, if it waits.
     pub(super) fn waits_until(&mut self, change: ReportChange, now: Instant) -> Option<Instant> {
         if change != ReportChange::Applying {
             self.applying = None;

@@ -1,4 +1,4 @@
-//! The reports of this host as they were written last, and the requests that bring them to what they should be.
+//! The last written reports of this host, and the requests that update them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) struct WrittenReports {
 pub(super) struct WriteFailure {
     /// Description of the report and the reason.
     pub(super) message: String,
-    /// Tells a refusal of the API server from one that could not be reached.
+    /// Distinguishes a rejection by the API server from an unreachable one.
     pub(super) fault: ServerFault,
 }
 
@@ -87,8 +87,8 @@ impl WrittenReports {
         changes.max().unwrap_or(ReportChange::None)
     }
 
-    /// Writes the reports that differ from those that were written last, or `all` of them, and deletes those of other Gateways.
-    /// `reports` is told of each that the cluster has taken.
+    /// Writes the reports that differ from the last written ones, or `all` of them, and deletes
+    /// reports of other Gateways. `reports` is notified of each accepted report.
     pub(super) async fn write(
         &mut self,
         client: Client,
@@ -194,7 +194,7 @@ impl WrittenReports {
         let name = agent_name(gateway, &self.host);
         match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
-            // Not allowed, or gone already: the controller collects reports that nobody updates.
+            // Forbidden, or gone already: the controller collects stale reports.
             Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
             Err(error) => Err(failed(&name, &error)),
         }

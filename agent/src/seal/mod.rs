@@ -1,8 +1,9 @@
 //! The sealing of private keys that the agent keeps on disk: with a key of the host, which is read once, when the agent starts.
 //!
-//! The key is what the service manager hands over, or in a file that `systemd-creds` has encrypted for this host (with its TPM where
-//! there is one), or in a file of its own. What was sealed with any of them is read; the best of them seals. Must never print
-//! a key, nor give up one that may be needed: a file that cannot be read now is left as it is.
+//! The key is passed by the service manager, or in a file that `systemd-creds` encrypted for this
+//! host (with its TPM if available), or in a plain file. Data sealed with any of them can be read;
+//! the best of them seals. Never print a key, nor give up one that may be needed: an unreadable
+//! file is left as it is.
 
 mod key_file;
 mod systemd_creds;
@@ -21,12 +22,12 @@ pub const CREDENTIAL: &str = "sesame-seal-key";
 /// Way in which the keys at rest are sealed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum SealMethod {
-    /// With `systemd-creds` where it works, else with a key file.
+    /// With `systemd-creds` if it works, else with a key file.
     #[default]
     Auto,
-    /// With a key that `systemd-creds` encrypts for this host; nothing is kept where it does not work.
+    /// With a key that `systemd-creds` encrypts for this host; if that fails, nothing is kept.
     SystemdCreds,
-    /// With a key in a file of its own, of mode 0600.
+    /// With a key in a separate file of mode 0600.
     KeyFile,
     /// Not at all: private keys are on disk in clear, in files of mode 0600.
     Off,
@@ -44,10 +45,10 @@ pub struct SealSettings {
 /// Reasons for which keys cannot be sealed or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingError {
-    /// There is no key to seal with, and they are not to be kept in clear.
+    /// There is no sealing key, and keys must not be stored in clear.
     #[error("private keys cannot be sealed, and are not kept in clear: {0}")]
     NoKey(String),
-    /// There is no random number.
+    /// The kernel returned no random number.
     #[error("the kernel gives no random numbers: {0}")]
     Random(String),
     /// Sealed content cannot be read.
@@ -58,7 +59,7 @@ pub enum SealingError {
 /// The keys of this host.
 #[derive(Clone, Debug)]
 pub struct SealingKeys {
-    /// Key that seals; none where nothing is to be sealed.
+    /// Key that seals, or `None` if nothing is sealed.
     current: Result<Option<SealingKey>, String>,
     /// Keys that something may have been sealed with.
     known: Vec<SealingKey>,
@@ -75,7 +76,7 @@ impl Default for SealingKeys {
 }
 
 impl SealingKeys {
-    /// Seals nothing, and reads what is in clear.
+    /// Seals nothing, and reads clear data.
     pub fn clear() -> Self {
         Self {
             current: Ok(None),
@@ -142,7 +143,7 @@ impl SealingKeys {
         keys
     }
 
-    /// Reads the keys of the host to open what they have sealed. Makes none, and seals nothing.
+    /// Reads the host's keys to open sealed data. Creates none, and seals nothing.
     pub async fn found(settings: &SealSettings) -> Self {
         let directory = &settings.directory;
         let mut keys = Self::clear();
@@ -152,7 +153,7 @@ impl SealingKeys {
         keys
     }
 
-    /// Reads what was sealed, and seals nothing.
+    /// Reads sealed data, and seals nothing.
     #[cfg(test)]
     pub(crate) fn without_sealing(self) -> Self {
         Self {
@@ -181,7 +182,7 @@ impl SealingKeys {
         &self.place
     }
 
-    /// Returns what is not as it should be.
+    /// Returns the problems.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }

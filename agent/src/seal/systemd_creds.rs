@@ -1,7 +1,7 @@
-//! Sealing keys that systemd encrypts for this host, with its TPM or a key of its own.
+//! Sealing keys that systemd encrypts for this host, with its TPM or the host's key.
 //!
-//! A unit hands one over decrypted; otherwise `systemd-creds` is asked, once when the agent starts. It must never wait for ever for a
-//! TPM, nor replace a file that somebody else has made.
+//! A unit passes one decrypted; otherwise `systemd-creds` is called once when the agent starts.
+//! Never wait for a TPM without a limit, nor replace another program's file.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(15);
 const PROGRAM: &str = "systemd-creds";
 
-/// Returns the key that the service manager has handed over; none if it has not.
+/// Returns the key passed by the service manager, if any.
 pub(super) fn handed_over() -> Result<Option<Found>, String> {
     let Ok(path) = credentials::resolve(format!("%d/{CREDENTIAL}").into()) else {
         return Ok(None);
@@ -38,7 +38,7 @@ pub(super) fn handed_over() -> Result<Option<Found>, String> {
     Ok(Some((key, "a credential of systemd".to_owned())))
 }
 
-/// Returns the key of the file in this directory; none if there is no file.
+/// Returns the key of the file in this directory, if it exists.
 pub(super) async fn read(directory: &Path) -> Result<Option<Found>, String> {
     let path = directory.join(FILE);
     let encrypted = match open::read(&path, Rule::Own, MAX_BYTES) {
@@ -80,7 +80,7 @@ pub async fn make_credential(path: &Path) -> Result<(), String> {
     replace_file(path, &encrypted).map_err(failed)
 }
 
-/// Makes a key and encrypts it; what can be encrypted and not decrypted is no key.
+/// Creates and encrypts a key, and decrypts it again to prove that it is usable.
 async fn new_credential() -> Result<(SealingKey, Vec<u8>), String> {
     let key = new_key()?;
     let encrypted = ask("encrypt", key.stored().as_bytes()).await?;

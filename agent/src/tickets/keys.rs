@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
-/// Number of keys: the one that new tickets are made with, and those before it, whose tickets are still taken.
+/// Number of keys: the current one, and previous ones whose tickets are still accepted.
 const KEPT: usize = 3;
 /// First byte of the file.
 const FORMAT: u8 = 1;
@@ -22,7 +22,7 @@ pub(super) struct TicketKeys {
     keys: Vec<TicketKey>,
 }
 
-// By hand: whoever has a key can read what was recorded.
+// By hand: a leaked key decrypts recorded connections.
 impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TicketKeys")
@@ -70,7 +70,7 @@ impl TicketKeys {
         bytes
     }
 
-    /// Reads the content of the file; none if it is not one.
+    /// Parses the content of the file. Returns `None` if it is invalid.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, keys) = bytes.split_at_checked(HEAD)?;
         let (format, made) = head.split_first()?;

@@ -1,7 +1,8 @@
 //! Keys of session tickets: made on this host, rotated on a schedule, and the same for all of its Envoys.
 //!
-//! With them clients resume their sessions after a certificate was rotated and after a restart of Envoy, which else forgets them
-//! all. They must never be where others can read them, or where a reboot leaves them: who has them reads what was recorded.
+//! They let clients resume sessions after a certificate rotation and after a restart of Envoy,
+//! which otherwise forgets them. Keep them private, and only in memory that a reboot clears: they
+//! decrypt recorded connections.
 
 mod keys;
 mod rotator;

@@ -117,7 +117,7 @@ impl TicketRotator {
 }
 
 impl Tickets {
-    /// Makes a key that stays as it is and is stored nowhere, for a host whose Envoys make keys of their own.
+    /// Creates a fixed key that is not stored, for a host whose Envoys create their own.
     pub(crate) fn once() -> io::Result<Self> {
         let keys = TicketKeys::first(Timestamp::now(), fresh()?);
         Ok(Self(watch::Sender::new(keys).subscribe()))
@@ -132,12 +132,12 @@ impl Tickets {
     /// Waits until they are rotated.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // Nobody rotates them any more.
+            // The rotation has stopped.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Places the newest keys where an Envoy of this layout reads them.
+    /// Writes the newest keys to where an Envoy of this layout reads them.
     pub(crate) fn place(&mut self, layout: &XdsLayout) -> Result<(), TicketsError> {
         let path = layout.tickets();
         let mut place = || {

@@ -1,7 +1,7 @@
-//! The files that Envoy watches, as values: one subscription each, the bytes of a file, and the versions by which Envoy
-//! says what it took.
+//! The files that Envoy watches, as values: one subscription each, the bytes of a file, and the
+//! versions by which Envoy confirms it.
 //!
-//! Pure: nothing here opens a file. Where the files lie is `sesame_render::layout`.
+//! Pure: nothing here opens a file. `sesame_render::layout` has the paths.
 
 mod listener_name;
 pub(crate) mod response;

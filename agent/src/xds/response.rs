@@ -1,8 +1,8 @@
 //! Bytes of an xDS file: one `DiscoveryResponse`.
 //!
-//! Resources arrive encoded and leave encoded: five thousand clusters never exist as a tree of structures. So the messages
-//! here say only what is needed of Envoy's. Files that are read back come from a disk: whatever is in them, they are read or they
-//! are not.
+//! Resources stay encoded: five thousand clusters never exist as decoded values. So the messages
+//! here define only the needed fields. Files read back from disk are untrusted: they parse
+//! completely or not at all.
 
 use bytes::Bytes;
 use prost::Message;
@@ -139,7 +139,7 @@ pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     (version == self::version(kind, &resources)).then_some(DecodedFile { version, resources })
 }
 
-/// Returns the encoded addresses of a listener; none where it does not parse.
+/// Returns the encoded addresses of a listener, or `None` if it does not parse.
 pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     let ListenerAddresses {
         address,

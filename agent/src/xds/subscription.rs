@@ -1,4 +1,4 @@
-//! Subscriptions of Envoy: one file each, and the statistics by which Envoy tells what it took from the file.
+//! Subscriptions of Envoy: one file each, and the statistics by which Envoy reports its state.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ impl XdsKind {
         Self::LISTS.into_iter().chain(Self::LEAVES)
     }
 
-    /// Tells whether all resources of the kind are in one file.
+    /// Returns true if all resources of the kind share one file.
     pub(crate) fn is_list(self) -> bool {
         Self::LISTS.contains(&self)
     }
@@ -107,7 +107,8 @@ impl Subscription {
         }
     }
 
-    /// Tells whether a statistic belongs to this subscription, by its name without the last part.
+    /// Returns true if a statistic, by its name without the last part, belongs to this
+    /// subscription.
     pub fn owns_stat(&self, scope: &str) -> bool {
         if let Some(own) = self.stat_scope() {
             return own == scope;

@@ -1,8 +1,8 @@
 //! The keys of a generation by themselves: they are read without its snapshot, and replaced when some of them are revoked or are to be
 //! sealed in another way.
 //!
-//! Wherever the power is cut, the keys that the description names are there: the new ones lie beside the old ones before it names
-//! them.
+//! Whenever the power fails, the keys that the description names exist: new ones are stored next to
+//! old ones before the description names them.
 
 use super::{
     KEYS, MAX_KEYS, META, Meta, PathBuf, PathError, StateDir, StateError, durable, io,
@@ -33,7 +33,7 @@ impl StateDir {
         beside.ok_or(StateError::Damaged { number, reason })
     }
 
-    /// Puts other keys in the place of those of a generation.
+    /// Replaces the keys of a generation.
     pub fn replace_keys(&self, number: u64, keys: &[u8]) -> Result<(), StateError> {
         self.settle_keys(number)?;
         let directory = self.of_generation(number);
@@ -50,7 +50,7 @@ impl StateDir {
         Ok(durable::rename(&next, &now).map_err(PathError::at(&now))?)
     }
 
-    /// Completes a replacement that was interrupted, so that nothing is left of what it replaced.
+    /// Completes an interrupted replacement, so that no replaced key remains.
     pub fn settle_keys(&self, number: u64) -> Result<(), StateError> {
         let directory = self.of_generation(number);
         let [now, next] = [KEYS, NEXT].map(|name| directory.join(name));

@@ -20,7 +20,7 @@ pub(super) fn settings(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks whether an agent runs, and what it says of itself.
+/// Checks whether an agent runs, and its own report.
 pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     let AgentFacts {
         pid,

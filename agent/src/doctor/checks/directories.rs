@@ -16,7 +16,7 @@ const LEAST_INODES: u64 = 256;
 /// Number of paths that a finding lists.
 const SHOWN: usize = 5;
 
-/// Checks that the directories are there and that nobody else gets at what is in them.
+/// Checks that the directories exist and are private.
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     let (foreign, open): (Vec<&PathFacts>, Vec<_>) = facts
         .misplaced

@@ -1,4 +1,4 @@
-//! Ports, and what the kernel does with connections.
+//! Ports, and kernel settings for connections.
 
 use crate::doctor::facts::{HostFacts, PortFacts};
 use crate::doctor::{HostFinding, HostFix, Weight};
@@ -97,7 +97,7 @@ pub(super) fn steering(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Returns the change that loads the package's file, where there is one.
+/// Returns the change that loads the package's file, if it exists.
 pub(super) fn sysctl(facts: &HostFacts) -> Vec<HostFix> {
     facts
         .sysctl_file

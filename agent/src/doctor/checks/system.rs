@@ -149,7 +149,7 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
         .collect()
 }
 
-/// Tells which mandatory access control is on: it may refuse what everything else allows.
+/// Reports which mandatory access control is active, since it may deny what everything else allows.
 pub(super) fn confinement(facts: &HostFacts) -> Option<HostFinding> {
     let words = facts.confinement.as_ref()?;
     Some(HostFinding::new("confinement", Weight::Note, words.clone()))
