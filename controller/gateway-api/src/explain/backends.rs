@@ -7,8 +7,8 @@ use sesame_proto::schema::{
 use super::effects::{request_changes, response_changes};
 use super::outcome::{ExplainedBackend, ExplainedFilter, ExplainedTls};
 
-/// Returns the backends of positive weight. `refusal` is the answer to the share of one that is invalid; `rewritten` tells the effect
-/// of a rewrite.
+/// Returns the backends of positive weight. `refusal` is the response for an invalid one's share;
+/// `rewritten` describes the effect of a rewrite.
 pub(super) fn explained_backends(
     snapshot: &Snapshot,
     backends: &[WeightedBackend],

@@ -1,7 +1,8 @@
-//! Matches that another snapshot answers differently, before anybody applies it.
+//! Matches that another snapshot answers differently, before it is applied.
 //!
-//! Of each match that is added, removed or changed, a request that fulfils it is explained for both snapshots: what differs
-//! is told. So a match that takes requests from another one is told, and one that nothing reaches is not.
+//! For each added, removed or changed match, a fitting request is explained on both snapshots, and
+//! differences are reported. So a match that takes requests from another one is reported, and an
+//! unreachable one is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,13 +29,14 @@ pub struct ChangedAnswer {
     pub listener: String,
     /// Host, or server names; `*` for all others.
     pub host: String,
-    /// Condition of the match, in words.
+    /// Condition of the match, as text.
     pub condition: String,
-    /// A request that is answered differently; none for connections, and where no such request could be found.
+    /// A request that is answered differently. `None` for connections, and if no such request is
+    /// found.
     pub request: Option<String>,
-    /// Answer of the old snapshot, in words.
+    /// The old snapshot's answer, as text.
     pub before: String,
-    /// Answer of the new snapshot, in words.
+    /// The new snapshot's answer, as text.
     pub after: String,
 }
 
@@ -68,7 +70,7 @@ struct Comparison<'s> {
 }
 
 impl Comparison<'_> {
-    /// Compares the matches of a listener's table in `snapshot` with those in the other one.
+    /// Compares the matches of a listener's table in `snapshot` with the other snapshot's.
     fn requests(
         &mut self,
         snapshot: &Snapshot,
@@ -192,7 +194,7 @@ fn connections_of(snapshot: &Snapshot) -> BTreeMap<(&str, &str), &L4Route> {
         .collect()
 }
 
-/// Returns an answer in words, without what changes while nobody changes anything: endpoints.
+/// Returns an answer as text, without endpoints, which change by themselves.
 fn in_words(explanation: &Explanation) -> String {
     let by = explanation
         .route

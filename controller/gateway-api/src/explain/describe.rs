@@ -1,10 +1,10 @@
-//! Matches and changes in words.
+//! Matches and changes as text.
 
 use sesame_proto::schema::{
     HeaderModifier, PathMatch, Route, StringMatch, path_match, string_match,
 };
 
-/// Returns a match in words.
+/// Returns a match as text.
 pub(super) fn condition(route: &Route) -> String {
     let mut parts = vec![path(route.path.as_ref())];
     if route.grpc {
@@ -40,7 +40,8 @@ fn value(what: &str, of: &StringMatch) -> String {
     }
 }
 
-/// Returns the changes of headers in words; empty for none. `current` says what a header is before.
+/// Returns the changes of headers as text; empty if there are none. `current` returns a header's
+/// previous value.
 pub(super) fn changes(
     modifier: &HeaderModifier,
     current: impl Fn(&str) -> Option<String>,

@@ -58,7 +58,8 @@ pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
     filter("ExternalAuth", effect)
 }
 
-/// Returns the effect of a change of the request's headers, if there is one. `request` says what they are before.
+/// Returns the effect of a change of the request's headers, if any. `request` holds their previous
+/// values.
 pub(super) fn request_changes(
     modifier: Option<&HeaderModifier>,
     request: Option<&Compared>,

@@ -7,7 +7,7 @@ use regex::bytes::{Regex, RegexBuilder};
 /// Bytes that one compiled expression may take.
 const MOST_BYTES: usize = 8 << 20;
 
-/// Expressions that were compiled so far; none for one that cannot be.
+/// Compiled expressions; `None` for one that does not compile.
 #[derive(Debug, Default)]
 pub(super) struct Expressions(BTreeMap<String, Option<Regex>>);
 

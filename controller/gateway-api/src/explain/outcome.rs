@@ -28,7 +28,7 @@ pub struct Explanation {
     pub filters: Vec<ExplainedFilter>,
     /// Answer.
     pub outcome: ExplainedOutcome,
-    /// Remarks of whoever knows more than the snapshot.
+    /// Remarks of a caller with more information than the snapshot.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -98,7 +98,7 @@ pub struct ExplainedHost {
 pub struct ExplainedCandidate {
     /// Name, as `HTTPRoute/namespace/name/rules/0/matches/0`.
     pub route: String,
-    /// Its match, in words.
+    /// Its match, as text.
     pub condition: String,
     /// Outcome for this request.
     pub verdict: CandidateVerdict,
@@ -139,7 +139,7 @@ pub struct ExplainedRoute {
 }
 
 impl ExplainedRoute {
-    /// Returns the route of this name; none if that names no rule of a route.
+    /// Parses the name of a route. Returns `None` if it does not name a rule.
     pub(super) fn of(name: &str, preflight: bool) -> Option<Self> {
         let provenance = Provenance::parse(name).ok()?;
         let match_index = match provenance.part {
@@ -161,7 +161,7 @@ impl ExplainedRoute {
 pub struct ExplainedFilter {
     /// Name of the filter, as the Gateway API has it.
     pub filter: String,
-    /// Effect, in words.
+    /// Effect, as text.
     pub effect: String,
 }
 
@@ -173,9 +173,9 @@ pub struct ExplainedFilter {
     rename_all_fields = "camelCase"
 )]
 pub enum ExplainedOutcome {
-    /// There is no answer: the connection is refused, or closed.
+    /// The connection is refused or closed without a response.
     Refused {
-        /// Cause, in words.
+        /// Cause, as text.
         reason: String,
     },
     /// The proxy answers by itself.
@@ -184,7 +184,7 @@ pub enum ExplainedOutcome {
         status: u32,
         /// Status of gRPC, which clients of gRPC get with 200 in place of the status.
         grpc_status: Option<u32>,
-        /// Cause, in words.
+        /// Cause, as text.
         reason: String,
     },
     /// The proxy sends the client elsewhere.
@@ -195,7 +195,7 @@ pub enum ExplainedOutcome {
         grpc_status: Option<u32>,
         /// Its `Location`.
         location: String,
-        /// Cause, in words.
+        /// Cause, as text.
         reason: String,
     },
     /// A backend answers.
@@ -210,7 +210,7 @@ pub enum ExplainedOutcome {
         request_timeout_ms: Option<u64>,
         /// Milliseconds for one try; none for no limit.
         backend_timeout_ms: Option<u64>,
-        /// Retries, in words.
+        /// Retries, as text.
         retries: String,
     },
     /// A backend gets the bytes of the connection.
@@ -224,11 +224,11 @@ pub enum ExplainedOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedBackend {
-    /// Name, as `Service/namespace/name/80`; none if the reference is invalid.
+    /// Name, as in `Service/namespace/name/80`. `None` if the reference is invalid.
     pub backend: Option<String>,
     /// Share, relative to the sum of all.
     pub weight: u32,
-    /// Cause for which its share is refused, in words.
+    /// Cause for refusing its share, as text.
     pub refused: Option<String>,
     /// Protocol that it is spoken to in.
     pub protocol: Option<String>,
@@ -248,6 +248,6 @@ pub struct ExplainedTls {
     pub sni: String,
     /// Names of which its certificate must have one.
     pub names: Vec<String>,
-    /// Name of the authorities that must have signed it; empty for those of the system.
+    /// Name of the required authorities; empty for the system's.
     pub authorities: String,
 }

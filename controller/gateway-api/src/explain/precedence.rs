@@ -5,7 +5,7 @@ use std::cmp::{Ordering, Reverse};
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Route, path_match};
 
-/// Returns why `first` goes before `later`, in words.
+/// Returns why `first` comes before `later`, as text.
 pub(super) fn why_first(first: &Route, later: &Route) -> String {
     let name = &first.name;
     let parts = [

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a URL or a header that are read at most; Envoy takes no larger headers either, unless told.
+/// Longest URL or header in bytes; Envoy's default limit is no higher.
 const MOST_BYTES: usize = 60 << 10;
 /// Number of headers at most, likewise.
 const MOST_HEADERS: usize = 100;
@@ -74,7 +74,7 @@ pub enum ExplainRequestError {
     Url {
         /// The URL as it was given.
         url: String,
-        /// Fault, in words.
+        /// Error, as text.
         reason: &'static str,
     },
     /// The method.
@@ -89,7 +89,8 @@ pub enum ExplainRequestError {
 }
 
 impl ExplainRequest {
-    /// Reads a request. A `Host` among the `headers` (each `Name: value`) replaces that of the URL; `sni` the server name.
+    /// Parses a request. A `Host` among the `headers` (each `Name: value`) replaces the URL's host,
+    /// and `sni` the server name.
     pub fn parse(
         method: &str,
         url: &str,

@@ -72,7 +72,7 @@ pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     shares.any(|it| !backends::is_refused(snapshot, it))
 }
 
-/// Returns why rendering leaves a route out, if it does, and adds its cost to that of the virtual host.
+/// Returns why rendering omits a route, if it does, and adds its cost to the virtual host's.
 fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     if let Some(reason) = matching::left_out(route) {
         return Some(reason);

@@ -16,13 +16,13 @@ pub struct ServedPlace {
     pub gateway: String,
     /// Listener, as `Gateway/namespace/name/listeners/http`.
     pub listener: String,
-    /// Port that clients see, with `/UDP` where it is one of UDP.
+    /// Outside port, with `/UDP` for UDP.
     pub port: String,
     /// Hosts whose requests or connections come here; empty for all.
     pub host: String,
     /// Part that is served: the listener itself, or a match.
     pub part: String,
-    /// Its conditions, in words.
+    /// Its conditions, as text.
     pub condition: String,
 }
 

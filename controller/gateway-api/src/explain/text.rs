@@ -109,7 +109,7 @@ fn routes(text: &mut String, candidates: &[ExplainedCandidate], detail: TextDeta
     skip(text, &mut skipped);
 }
 
-/// Tells how many routes were left out, and begins to count anew.
+/// Reports how many routes were omitted, and resets the count.
 fn skip(text: &mut String, skipped: &mut usize) {
     let count = std::mem::take(skipped);
     if count > 0 {
@@ -174,7 +174,7 @@ fn answer(text: &mut String, outcome: &ExplainedOutcome) {
     }
 }
 
-/// Returns the status that clients of gRPC get, in words.
+/// Returns the status that gRPC clients get, as text.
 fn for_grpc(status: Option<u32>) -> String {
     status.map_or(String::new(), |code| {
         format!(" (for gRPC 200 with grpc-status {code})")
@@ -211,7 +211,7 @@ fn shares(text: &mut String, backends: &[ExplainedBackend]) {
     }
 }
 
-/// Returns endpoints in words.
+/// Returns endpoints as text.
 fn places(endpoints: &[String]) -> String {
     let shown = endpoints.get(..MOST_ENDPOINTS).unwrap_or(endpoints);
     let shown = shown.join(" ");

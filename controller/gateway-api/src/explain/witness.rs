@@ -11,7 +11,8 @@ use super::request::{ExplainRequest, HeaderField, UrlScheme};
 /// Label in the place of a wildcard, that hardly any exact hostname has.
 const ANY_LABEL: &str = "any-other-host";
 
-/// Returns a request to `domain` at a listener that fulfils the match; none if an expression allows no text that can be found.
+/// Returns a request to `domain` at a listener that fits the match, or `None` if no text is found
+/// for an expression.
 pub(super) fn witness(
     port: &Port,
     listener: &Listener,
@@ -118,7 +119,7 @@ fn write(hir: &Hir, text: &mut String) -> Option<()> {
     }
 }
 
-/// Returns a member of a class: a letter or digit where there is one.
+/// Returns a member of a class, preferably a letter or digit.
 fn member(class: &Class) -> Option<char> {
     let usual = "a0A1bcxyz-_".chars().chain(' '..='~');
     let contains = |wanted: &char| match class {

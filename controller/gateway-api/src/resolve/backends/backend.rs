@@ -9,8 +9,8 @@ use crate::api::{NamespacedName, ServicePort};
 use crate::resolve::backends::endpoints;
 use crate::status::{Grounds, Reason};
 
-/// Returns the Backend that gets this traffic on this port. Plain HTTP has the port's own name; any other way to speak to
-/// the port is a Backend of its own.
+/// Returns the Backend for this traffic on this port. Plain HTTP uses the port's own name; any
+/// other protocol is a separate Backend.
 pub(super) fn backend(
     key: &NamespacedName,
     port: &ServicePort,
@@ -102,7 +102,7 @@ pub(crate) fn reached_by(
         (None, MeshTransport::Mesh(tls)) if backend.protocol() != AppProtocol::UdpDatagrams => {
             reached.tls = Some(Box::new(tls.clone()));
         }
-        // There is no TLS for datagrams. Without endpoints nothing is sent at all.
+        // TLS does not exist for datagrams. Without endpoints, nothing is sent.
         (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),
     }
     // Only ports have TLS, so that the set of their endpoints has the port's name.

@@ -48,8 +48,8 @@ impl<'w> Slices<'w> {
     }
 }
 
-/// All endpoint sets that snapshots may have of one Service, as resolution makes them of these slices of it, and what is
-/// wrong with the slices. Nothing else of a resolution depends on slices.
+/// All endpoint sets that snapshots may have of one Service, computed from its slices, and the
+/// problems of the slices. Nothing else in a resolution depends on slices.
 pub fn endpoint_sets(
     service: &Service,
     slices: &[&EndpointSlice],
@@ -112,7 +112,7 @@ fn of_port(
         .collect()
 }
 
-/// Returns the number that a Service port has in a slice; none if it is not there.
+/// Returns the number of a Service port in a slice, if it is there.
 fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
     ports.iter().find_map(|slice_port| {
         let SlicePort {

@@ -49,7 +49,7 @@ pub(crate) enum BackendTarget {
 
 /// A reference that was looked up.
 pub(crate) struct ResolvedRef<'w> {
-    /// The object that it leads to, where statuses tell it; once for each sort of status.
+    /// The referenced object, if statuses name it; once for each kind of status.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }

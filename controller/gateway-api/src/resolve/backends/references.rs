@@ -28,7 +28,7 @@ pub(super) const X_BACKENDS: Expected = Expected {
 /// Namespace and name of an object that traffic is sent to.
 pub(crate) type BackendName<'w> = (&'w str, &'w str);
 
-/// An object that traffic is sent to, and whose status, or that of a policy for it, names the Gateways that do.
+/// A traffic target whose status, or whose policy's status, names the Gateways that send to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicedBackend<'w> {
     /// A Service with BackendTLSPolicies that the traffic heeds.

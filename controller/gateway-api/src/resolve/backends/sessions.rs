@@ -1,4 +1,5 @@
-//! Session persistence that is asked for of a backend, and not of a rule. It must not say what a session is: that is for rules.
+//! Session persistence requested by a backend instead of a rule. It must not define sessions
+//! themselves, which rules do.
 
 use super::{BackendEntry, BackendName, Backends, Source};
 use crate::api::{Metadata, SessionPersistence};
@@ -18,7 +19,8 @@ fn name_of(metadata: &Metadata) -> BackendName<'_> {
 }
 
 impl<'w> Backends<'w> {
-    /// Returns the sessions that are asked for of the Backend with this name. What an XBackend says itself comes before a policy.
+    /// Returns the sessions requested for the Backend of this name. An XBackend's own field takes
+    /// precedence over a policy.
     pub(crate) fn session_of(&self, name: &str) -> Option<BackendSession<'w>> {
         let BackendEntry { source, .. } = self.entries.get(*self.by_name.get(name)?)?;
         let (kind, metadata) = match source {

@@ -80,8 +80,8 @@ impl<'w> Policies<'w> {
         policies
     }
 
-    /// Returns the effect on traffic to the port of this name; none if the traffic is sent as it is. A policy for the port
-    /// takes precedence over one for the whole Service.
+    /// Returns the effect on traffic to the named port, or `None` if it is sent unchanged. A policy
+    /// for the port takes precedence over one for the whole Service.
     pub(crate) fn of(&self, service: BackendName<'_>, port: &str) -> Option<Applied<'_>> {
         let winners = &self.by_service.get(&service)?.winners;
         let of_port = winners.get(&Some(port).filter(|name| !name.is_empty()));
@@ -206,7 +206,8 @@ fn check<'w>(
     }
 }
 
-/// Reads the options. One of ours that is not understood refuses the policy, because whoever writes it wants to be protected by it.
+/// Reads the options. An invalid option of ours refuses the policy, because its author wants its
+/// protection.
 fn patterns(
     options: &BTreeMap<String, String>,
     policy: &ObjectKey,
@@ -235,7 +236,8 @@ fn patterns(
     patterns
 }
 
-/// Checks the targets. A policy that names one twice is refused; a target that is no Service has no effect.
+/// Checks the targets. A policy with a duplicate target is refused; a target that is not a Service
+/// has no effect.
 fn check_targets(
     targets: &[PolicyTargetRef],
     policy: &ObjectKey,

@@ -1,4 +1,4 @@
-//! Kinds of traffic: protocol towards the backend, and the answer where a backend is invalid.
+//! Kinds of traffic: protocol to the backend, and the response if a backend is invalid.
 
 use sesame_proto::refusal;
 
@@ -11,9 +11,10 @@ pub(crate) enum Traffic {
     Grpc,
     /// Connections of TLSRoutes where TLS is passed through.
     Connections,
-    /// Connections of TCPRoutes: the client's own bytes, over TLS where a policy says so.
+    /// Connections of TCPRoutes: the client's bytes, over TLS if a policy says so.
     Bytes,
-    /// Connections of TLSRoutes where a listener terminates TLS; a policy decides on TLS to the backend.
+    /// Connections of TLSRoutes whose listener terminates TLS; a policy decides on TLS to the
+    /// backend.
     Terminated,
     /// Datagrams of UDPRoutes.
     Datagrams,

@@ -79,7 +79,7 @@ impl<'w> TrafficPolicies<'w> {
         places.iter().enumerate().map(judge).collect()
     }
 
-    /// Returns the policy that decides about sessions with a target; none if nobody does.
+    /// Returns the policy that decides on sessions with a target, if any.
     pub(super) fn for_sessions(
         &self,
         kind: Kind,

@@ -20,7 +20,7 @@ pub(super) struct Validation<'w> {
     /// Kind and metadata of the object.
     pub(super) kind: Kind,
     pub(super) metadata: &'w Metadata,
-    /// Patterns of names that count, besides those of the validation.
+    /// Accepted name patterns, in addition to the validation's names.
     pub(super) patterns: Option<AltNames>,
 }
 
@@ -73,8 +73,8 @@ impl<'w> Validation<'w> {
         (tls, bundle)
     }
 
-    /// Returns the bundle of the CA certificates that the validation names; none if those of the system count. Faults go to the
-    /// verdicts.
+    /// Returns the bundle of the validation's CA certificates, or `None` for the system's. Errors
+    /// go to the verdicts.
     fn trust_bundle(
         &self,
         accepted: &mut Verdict,

@@ -161,7 +161,7 @@ fn read_tls<'w>(
     (None, None)
 }
 
-/// Checks the protocol, beside TLS or without it.
+/// Checks the protocol, with or without TLS.
 fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
     let fault = match protocol {
         None | Some("HTTP" | "HTTP11" | "GRPC" | "TCP") => return Ok(()),
@@ -181,7 +181,7 @@ fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
 }
 
 impl CheckedXBackend<'_> {
-    /// Returns the labels that select its Pods; none where it is refused.
+    /// Returns the labels that select its Pods, or `None` if it is refused.
     pub(super) fn labels(&self) -> Option<&BTreeMap<String, String>> {
         let selector = self.object.spec.endpoint_selector.as_ref();
         let selector = selector.filter(|_| self.accepted.good());

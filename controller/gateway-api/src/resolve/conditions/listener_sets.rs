@@ -21,8 +21,8 @@ pub(crate) fn statuses(
     })
 }
 
-/// Returns the verdict on the Gateway that its ListenerSets are told: that something is wrong, but not why, which may be
-/// none of their business.
+/// Returns the verdict on the Gateway for its ListenerSets: that it has a problem, but not which,
+/// because that may concern others.
 fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     let name = gateway.owner.display();
     let mut verdict = Verdict::default();
@@ -63,7 +63,8 @@ fn verdict(
     if let Some((Reason::ParentNotAccepted, why)) = gateway.fault() {
         verdict.refuse(Reason::ParentNotAccepted, why);
     } else if !listeners.iter().any(CheckedListener::serves) {
-        // Unlike a Gateway, a set of which nothing can be served is not accepted, also for want of a certificate.
+        // Unlike a Gateway, a set without any valid listener is not accepted, even if only a
+        // certificate is missing.
         verdict.refuse(
             Reason::ListenersNotValid,
             format!("no listener is valid: {}", invalid(listeners)),

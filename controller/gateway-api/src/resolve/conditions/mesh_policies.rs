@@ -9,7 +9,7 @@ use crate::resolve::gateways::mesh_policies::MeshPolicies;
 use crate::resolve::gateways::mesh_trust::MeshTrust;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies for a Gateway of ours.
+/// Returns the statuses of all policies for our Gateways.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &MeshPolicies<'_>,

@@ -1,7 +1,7 @@
-//! Conditions of Gateways, listeners, routes and policies, made from what was checked.
+//! Conditions of Gateways, listeners, routes and policies, derived from the checks.
 //!
-//! Nothing is decided here. Conditions that need a clock, such as the expiry of a certificate, are not made here: see
-//! `crate::expiry`.
+//! Nothing is decided here. Conditions that need a clock, such as the expiry of a certificate, are
+//! in `crate::expiry`.
 
 pub(crate) mod gateways;
 pub(crate) mod listener_sets;

@@ -90,7 +90,8 @@ pub(super) fn ancestor(
     }
 }
 
-/// Returns what routes of the Gateway send to, its listeners ask, and its spans and lines go to, where that is told.
+/// Returns the targets of the Gateway's routes, authorizations, spans and log lines whose status
+/// names the Gateway.
 pub(super) fn backends<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,

@@ -12,8 +12,9 @@ use crate::status::{
 };
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all routes. `displaced` has, by place of the route and of the parent, what the route loses to
-/// others there, and `unreached`, by place of the route, what no request reaches.
+/// Returns the statuses of all routes. `displaced` has, by position of the route and its parent,
+/// the traffic that the route loses there, and `unreached`, by position of the route, its
+/// unreachable matches.
 pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],

@@ -8,7 +8,7 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::telemetry_policies::TelemetryPolicies;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies for a Gateway of ours. They have no more entries than targets.
+/// Returns the statuses of all policies for our Gateways. They have no more entries than targets.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &TelemetryPolicies<'_>,

@@ -60,8 +60,8 @@ impl<'w> Grants<'w> {
         ))
     }
 
-    /// Returns true if the reference stays within its namespace or a grant permits it. Within a grant, any `from` goes with
-    /// any `to`; a `to` without a name means every object of the kind.
+    /// Returns true if the reference stays within its namespace or a grant permits it. In a grant,
+    /// any `from` combines with any `to`; a `to` without a name means every object of the kind.
     fn permit(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         if from.namespace == to.namespace {
             return true;

@@ -1,6 +1,7 @@
 //! The ExternalAuth filter, of rules and of listeners.
 //!
-//! The service is looked up elsewhere. What cannot be said as its author meant it is refused as a whole, never weakened.
+//! The service is looked up elsewhere. A filter that cannot be honoured as written is refused as a
+//! whole, never weakened.
 
 use sesame_proto::field_names;
 use sesame_proto::schema;

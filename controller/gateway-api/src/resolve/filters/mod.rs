@@ -108,8 +108,8 @@ impl<'w> RuleFilters<'w> {
     }
 }
 
-/// Returns true if a rule with these filters, of its own or of its backends, may protect something: requests that it loses must
-/// not be another route's.
+/// Returns true if a rule with these filters, or its backends', may protect something. Requests
+/// that such a rule loses must not reach another route.
 pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     let of_backends = backends.iter().flat_map(|backend| &backend.filters);
     filters.iter().chain(of_backends).any(|filter| {
@@ -230,7 +230,7 @@ pub(crate) fn read_backend(
     Ok(found)
 }
 
-/// Sets what is new; false if something was there.
+/// Sets a new value; false if one was set.
 fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     let before = std::mem::replace(slot, new);
     before.is_none()

@@ -17,8 +17,8 @@ pub(crate) struct RedirectTo {
 }
 
 impl RedirectTo {
-    /// Returns the redirect on a listener of this scheme and port. Its port is the explicit one, else that of the scheme, else
-    /// that of the listener as seen from outside; it is never named where the scheme implies it.
+    /// Returns the redirect on a listener of this scheme and port. Its port is the explicit one,
+    /// else the scheme's, else the listener's outside port; it is omitted if the scheme implies it.
     pub(crate) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {
         let scheme = if self.scheme.is_empty() {
             listener_scheme
@@ -135,7 +135,7 @@ fn read_path(
     let kind = match (type_, replace_full_path, replace_prefix_match) {
         (PathModifierType::ReplaceFullPath, Some(path), None) => {
             check_path("path.replaceFullPath", path)?;
-            // An empty path is no path.
+            // An empty path is invalid.
             let path = if path.is_empty() { "/" } else { path };
             schema::path_modifier::Kind::Full(path.to_owned())
         }
@@ -146,7 +146,7 @@ fn read_path(
                 );
             }
             check_path("path.replacePrefixMatch", prefix)?;
-            // A trailing slash of the replacement is ignored, as that of the prefix is.
+            // A trailing slash of the replacement is ignored, like the prefix's.
             schema::path_modifier::Kind::Prefix(
                 prefix.strip_suffix('/').unwrap_or(prefix).to_owned(),
             )

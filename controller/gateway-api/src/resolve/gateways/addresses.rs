@@ -1,6 +1,6 @@
 //! GatewayAddresses that a Gateway asks for (`GatewaySpec.addresses`).
 //!
-//! A type that is not supported refuses the Gateway; a value that is no address is left out, and refuses nothing else.
+//! An unsupported type refuses the Gateway. An invalid value is omitted, and refuses nothing else.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ pub(crate) struct GatewayAddresses {
     pub(crate) usable: Vec<String>,
     /// Sentences on the entries that ask for a routability which cannot be had: nothing else takes their place.
     pub(crate) unassigned: Vec<String>,
-    /// Verdict on the values that are no IP.
+    /// Verdict on values that are not IP addresses.
     pub(crate) unusable: Verdict,
     /// True if the host may choose one.
     any: bool,

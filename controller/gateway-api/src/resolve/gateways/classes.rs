@@ -1,4 +1,4 @@
-//! GatewayClasses of ours, and their statuses.
+//! Our GatewayClasses, and their statuses.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ impl<'w> Classes<'w> {
         }
     }
 
-    /// Returns the class; none if it is not ours.
+    /// Returns the class if it is ours.
     pub(crate) fn get(&self, name: &str) -> Option<&CheckedClass<'w>> {
         self.all.get(name)
     }

@@ -7,7 +7,8 @@ use crate::resolve::listeners::ListenerOwner;
 use crate::resolve::tls::certificate_source::CertificateSource;
 use crate::status::{Reason, Verdict};
 
-/// Returns the name of the key that the Gateway shows to backends; a bad reference is told in `resolved`.
+/// Returns the name of the key that the Gateway presents to backends. `resolved` gets errors of the
+/// reference.
 pub(super) fn find<'w>(
     gateway: &'w Gateway,
     owner: &ListenerOwner<'w>,

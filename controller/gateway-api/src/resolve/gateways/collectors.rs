@@ -1,6 +1,6 @@
-//! Collectors of what Gateways tell: of spans, and of lines of access logs.
+//! Collectors of Gateways' telemetry: spans, and lines of access logs.
 //!
-//! It must never send anything to what the one that refers to it may not refer to.
+//! Never send anything to a target without permission to refer to it.
 
 use super::tracing::{self, TracedGateway};
 use super::{CheckedGateway, ReferencedObjects, log_output};

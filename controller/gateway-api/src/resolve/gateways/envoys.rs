@@ -1,4 +1,5 @@
-//! The Envoys that a Gateway is for, and what it has there. Must never let one that is not accepted have more than it holds.
+//! The Envoys of a Gateway, and its share of them. An unaccepted Gateway must never get more than
+//! it has.
 
 use std::collections::BTreeSet;
 
@@ -20,8 +21,8 @@ impl CheckedGateway<'_> {
         (merged.unwrap_or_else(|| self.name()), is_merged)
     }
 
-    /// Returns the Envoys that it is for, accepted or not: Gateways with the same ones share ports, of which one that is not accepted
-    /// has nothing but what it holds.
+    /// Returns its Envoys, whether it is accepted or not. Gateways with the same Envoys share
+    /// ports, of which an unaccepted one keeps only its own.
     pub(crate) fn envoys(&self) -> (NamespacedName, bool) {
         (self.published_as(), self.merged.is_some())
     }
@@ -33,8 +34,8 @@ impl CheckedGateway<'_> {
         self.listeners.iter().any(refuses)
     }
 
-    /// Returns true if a listener of it, which is served, may be in the snapshot: of a Gateway that is not accepted only one that
-    /// refuses what it holds.
+    /// Returns true if its served listener may be in the snapshot. Of an unaccepted Gateway, only
+    /// one that refuses its requests may.
     pub(crate) fn has_in_snapshot(&self, listener: &CheckedListener<'_>) -> bool {
         self.accepted.good() || listener.holds.is_some()
     }

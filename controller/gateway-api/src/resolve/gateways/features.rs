@@ -147,17 +147,18 @@ pub(crate) const FEATURES: &[Feature] = &[
     within("UDPRoute", Kind::UdpRoute, 6..=LAST, 6..=LAST),
 ];
 
-/// The feature of Gateways outside the cluster, whose fields are in a kind of our own. It is claimed where it is on.
+/// The feature of Gateways outside the cluster, whose fields are in our own kind. It is claimed if
+/// it is on.
 const EXTRA_MINIMAL_OCG: &str = "GatewayExtraMinimalOCG";
 
-/// Release whose words are used where no definitions are installed.
+/// Release whose feature names are used without installed definitions.
 const OWN: (ApiRelease, ReleaseChannel) = (
     ApiRelease { major: 1, minor: 6 },
     ReleaseChannel::Experimental,
 );
 
-/// Returns the names of the features that can be asked for with these definitions, in order; with that of Gateways outside the
-/// cluster, where that is on.
+/// Returns the names of the features that these definitions support, in order, including Gateways
+/// outside the cluster if that is on.
 pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec<&'static str> {
     let is_claimed = move |feature: &&Feature| {
         let found = match definitions {
@@ -182,8 +183,8 @@ pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec
     names
 }
 
-/// Returns the reason why these definitions are not supported; none if they are. Objects are served all the same, as far as they
-/// are understood.
+/// Returns the reason why these definitions are unsupported, or `None` if they are supported.
+/// Objects are served anyway, as far as possible.
 pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     let Definitions::Installed(all) = definitions else {
         return None;

@@ -1,5 +1,5 @@
-//! Policies whose targets are Gateways of their namespace: which are for which, and what is wrong with their targets. It must not
-//! look at what else a policy says.
+//! Policies that target Gateways of their namespace: the policies of each Gateway, and errors of
+//! targets. Never look at other fields of a policy.
 
 use std::collections::HashMap;
 

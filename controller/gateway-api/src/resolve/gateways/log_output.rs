@@ -1,6 +1,7 @@
 //! Form and receivers of the access log of each Gateway.
 //!
-//! A receiver that cannot be used is sent nothing, the others are, requests go on, and the Gateway's status says why.
+//! An unusable receiver gets nothing. The other receivers and all requests continue, and the
+//! Gateway's status says why.
 
 use sesame_proto::schema::{LogOutput, LogSink, extra_field::Source, log_sink::Protocol};
 
@@ -15,7 +16,7 @@ use crate::world::Kind;
 /// Access log of one Gateway.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayLog<'w> {
-    /// Form and receivers as the snapshot says them; none if they are as by default.
+    /// Format and receivers for the snapshot, or `None` for the defaults.
     pub(crate) output: Option<LogOutput>,
     /// The receivers, where objects have them in their statuses.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
@@ -57,7 +58,8 @@ pub(super) fn check<'w>(
     (GatewayLog { output, policed }, faults)
 }
 
-/// Finds a receiver; the error begins with the field below it. None is there if the receiver has a fault that has been told.
+/// Finds a receiver. The error begins with the field below it. `Ok(None)` means that its error is
+/// already reported.
 fn find<'w>(
     sink: &LogReceiver,
     namespace: &str,

@@ -1,8 +1,8 @@
 //! GatewayClasses whose Gateways are served together, by the same Envoys.
 //!
-//! They are published under one name, which is that of the class in the controller's namespace: whichever Gateway comes or goes,
-//! the name stays. What Envoys have once, the class decides about; a Gateway that wants it otherwise is refused, harms no
-//! other, and goes on as it was if it was served.
+//! They are published under one name, the class's in the controller's namespace, which stays
+//! whichever Gateway comes or goes. The class decides on settings that Envoys have once. A Gateway
+//! with another value is refused, harms no other, and keeps its last state if it was served.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub fn merged_name(class: &str, options: &Options) -> NamespacedName {
     NamespacedName::new(&options.namespace, class)
 }
 
-/// Returns the name under which a Gateway of this class is published with others; none if it is published by itself.
+/// Returns the name under which this class's Gateways are merged, or `None` if they are not.
 pub(super) fn published_as(
     class: &str,
     checked: &CheckedClass<'_>,
@@ -112,8 +112,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the ports on which Gateways are served together, for the next world: those of these snapshots, and what was before of
-/// those that go on as they were.
+/// Returns the ports of merged Gateways, for the next world: from these snapshots, and earlier ones
+/// for Gateways that keep their last state.
 pub(crate) fn served_together<'s>(
     snapshots: impl IntoIterator<Item = &'s Snapshot>,
     checked: &[CheckedGateway<'_>],
@@ -136,8 +136,8 @@ pub(crate) fn served_together<'s>(
     served
 }
 
-/// Returns the names of which nothing can be published now, because the parameters cannot be used: what was published before stays
-/// as it is.
+/// Returns the names that cannot be published now, because the parameters are invalid. Their
+/// publications stay.
 pub(crate) fn retained(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,
@@ -147,7 +147,7 @@ pub(crate) fn retained(
     for gateway in checked.iter().filter(|it| it.parameters_refused) {
         let class = classes.get(gateway.class);
         if class.is_some_and(|class| class.parameters == Parameters::Refused) {
-            // Nobody knows how they were served.
+            // Their previous form is unknown.
             retained.extend([gateway.name(), merged_name(gateway.class, options)]);
         } else if gateway.merged.is_none() {
             retained.insert(gateway.name());
@@ -156,7 +156,7 @@ pub(crate) fn retained(
     retained
 }
 
-/// Returns the Gateways with those beside each other that have the same `key`, in the order of their precedence.
+/// Groups the Gateways by `key`, in order of precedence.
 pub(crate) fn by_order<'c, 'w>(
     checked: &'c mut [CheckedGateway<'w>],
     key: impl Fn(&CheckedGateway<'w>) -> (NamespacedName, bool),

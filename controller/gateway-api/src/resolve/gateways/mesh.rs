@@ -18,7 +18,7 @@ use crate::world::{Kind, World};
 /// Key of a ConfigMap that a trust bundle is in where none is named.
 pub(super) const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// Message for whoever names a mesh while the feature is off.
+/// Message if a mesh is named while the feature is off.
 pub(super) const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
                    extra-minimal-ocg on a host";
 
@@ -27,13 +27,13 @@ pub(crate) struct CheckedMesh<'w> {
     world: &'w World,
     /// Name of the Gateway.
     pub(crate) gateway: String,
-    /// None if nobody knows which routes are meant: then all are.
+    /// `None` if the selector is unknown, and all routes count as meshed.
     selector: Option<&'w LabelSelector>,
-    /// Metadata of the policy that says it; none if the Gateway does.
+    /// Metadata of the policy, or `None` if the Gateway itself has the field.
     policy: Option<&'w Metadata>,
     /// Object or field that says it.
     pub(crate) source: String,
-    /// Verdict on what is said, and on what it refers to.
+    /// Verdict on the fields and their references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
     tls: BackendTls,
@@ -49,7 +49,7 @@ impl CheckedMesh<'_> {
         })
     }
 
-    /// Returns the TLS to backends of meshed routes; none if their traffic is refused.
+    /// Returns the TLS to backends of meshed routes, or `None` if their traffic is refused.
     pub(crate) fn tls(&self) -> Option<&BackendTls> {
         (self.accepted.good() && self.resolved.good()).then_some(&self.tls)
     }
@@ -74,8 +74,8 @@ impl CheckedMesh<'_> {
     }
 }
 
-/// Returns the mesh of a Gateway; none if it has none. What the Gateway says itself takes precedence over its policies, of which the
-/// oldest counts.
+/// Returns the mesh of a Gateway, if any. Its own field takes precedence over its policies, of
+/// which the oldest counts.
 pub(super) fn check<'w>(
     gateway: &'w Gateway,
     client_key: Option<&str>,
@@ -126,7 +126,7 @@ pub(super) fn check<'w>(
         accepted,
         resolved,
         tls: BackendTls {
-            // The peer is whatever the endpoint is: which name it is asked for, nobody has agreed on.
+            // The peer is the endpoint itself; the proposal defines no server name.
             sni: String::new(),
             trust_bundle: bundle
                 .as_ref()

@@ -1,6 +1,6 @@
 //! Trust of the meshes in Gateways outside the cluster, and the Gateways whose certificates do not lead there.
 //!
-//! It never changes what is sent: whether a mesh lets a Gateway in is for the mesh to decide.
+//! It never changes traffic: whether a mesh accepts a Gateway is up to the mesh.
 
 use std::collections::HashSet;
 
@@ -23,9 +23,9 @@ use crate::world::Kind;
 pub(crate) struct TrustingMesh<'w> {
     /// Name of the XMesh.
     pub(crate) mesh: &'w str,
-    /// Metadata of the policy that says it; none if the XMesh does.
+    /// Metadata of the policy, or `None` if the XMesh itself has the field.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on what is said, and on what it refers to.
+    /// Verdict on the fields and their references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
     /// Words for who says it, and for the bundle.
@@ -40,7 +40,8 @@ pub(crate) struct TrustingMesh<'w> {
     untrusted: Vec<String>,
 }
 
-/// Trust of all meshes. Of each mesh, what it says itself comes before its policies, and these are in their order of precedence.
+/// Trust of all meshes. A mesh's own field comes before its policies, which are in order of
+/// precedence.
 #[derive(Default)]
 pub(crate) struct MeshTrust<'w> {
     pub(crate) meshes: Vec<TrustingMesh<'w>>,
@@ -111,8 +112,8 @@ impl<'w> MeshTrust<'w> {
         }
     }
 
-    /// Returns the condition that tells whether the meshes trust the Gateway's certificate; none if no mesh says what it trusts, or
-    /// if there is no certificate.
+    /// Returns the condition whether the meshes trust the Gateway's certificate. `None` if no mesh
+    /// declares its trust, or there is no certificate.
     pub(crate) fn of_gateway(
         &self,
         gateway: &CheckedGateway<'_>,
@@ -242,7 +243,8 @@ impl<'w> TrustingMesh<'w> {
         )
     }
 
-    /// Returns the condition that tells whether the mesh trusts the certificates of all Gateways; none if there are none.
+    /// Returns the condition whether the mesh trusts the certificates of all Gateways. `None` if
+    /// there are none.
     pub(crate) fn of_all(&self, generation: i64) -> Option<Condition> {
         let type_ = ConditionType::ClientCertificateTrusted;
         if !self.accepted.good() || self.trusted.is_empty() && self.untrusted.is_empty() {
@@ -271,7 +273,7 @@ impl<'w> TrustingMesh<'w> {
     }
 }
 
-/// Returns the names of the XMeshes that a policy is for, each once; a target that is none is told of.
+/// Returns the XMeshes that a policy targets, each once. Reports targets of other kinds.
 fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Vec<&'w str> {
     let mut found: Vec<&str> = Vec::new();
     let targets = policy.spec.target_refs.iter();
@@ -292,7 +294,7 @@ fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Ve
     found
 }
 
-/// Checks what a policy says, as far as that needs no mesh.
+/// Checks the parts of a policy that need no mesh.
 fn check(policy: &MeshOcgPolicy, cx: &ResolveContext<'_, '_>) -> Verdict {
     let MeshOcgPolicySpec {
         target_refs,

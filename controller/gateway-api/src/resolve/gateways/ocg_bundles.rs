@@ -1,7 +1,7 @@
 //! CA certificates of Gateways outside the cluster, which a mesh takes from a ConfigMap that is written for it.
 //!
-//! Nothing but CA certificates ever leaves here, whatever the Secrets hold. Where those of one Gateway cannot be had, what was
-//! written before stays as it is.
+//! Nothing except CA certificates ever leaves here, whatever the Secrets hold. If one Gateway's are
+//! unavailable, the ConfigMap stays as it is.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ pub struct OcgBundle {
     pub uid: String,
     /// Key of the ConfigMap.
     pub key: String,
-    /// The CA certificates as PEM; none if those of some Gateway cannot be had: then the ConfigMap stays as it is.
+    /// The CA certificates as PEM. `None` if one Gateway's are unavailable: then the ConfigMap
+    /// stays as it is.
     pub pem: Option<String>,
     /// True if the ConfigMap is so already.
     pub is_written: bool,
@@ -33,7 +34,7 @@ pub struct OcgBundle {
 /// Contents of ConfigMaps, by their names.
 pub type OcgBundles = BTreeMap<NamespacedName, OcgBundle>;
 
-/// Adds what the policy wants to be written. What is wrong with it goes to `resolved`.
+/// Adds the ConfigMap that the policy asks for. `resolved` gets its errors.
 pub(super) fn add(
     policy: &MeshOcgPolicy,
     gateways: &[CheckedGateway<'_>],
@@ -51,7 +52,7 @@ pub(super) fn add(
         );
     }
     if namespace.is_empty() || namespace == cx.options.namespace {
-        // It is told with the reference.
+        // Reported with the reference.
         return;
     }
     if let Some(other) = bundles.get(&name) {
@@ -80,7 +81,7 @@ pub(super) fn add(
     bundles.insert(name, wanted);
 }
 
-/// Adds that what was written for a policy stays as it is, because the policy is of no effect now.
+/// Keeps a policy's ConfigMap as it is, because the policy has no effect now.
 pub(super) fn keep(policy: &MeshOcgPolicy, bundles: &mut OcgBundles) {
     let bundle = &policy.spec.ocg.trust_bundle;
     if let Some(namespace) = &bundle.namespace {

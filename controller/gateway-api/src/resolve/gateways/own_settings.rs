@@ -1,4 +1,5 @@
-//! The settings of one Gateway, as far as they are known: those of its class, and its own where it may have any.
+//! The settings of one Gateway, as far as they are known: its class's, and its own if it may have
+//! any.
 
 use std::collections::BTreeSet;
 
@@ -19,9 +20,9 @@ pub(super) struct OwnSettings {
     pub(super) not_understood: Vec<String>,
     /// True if the settings lack parameters that are wrong.
     pub(super) parameters_refused: bool,
-    /// Name under which it is published with others of its class; none if it is published by itself.
+    /// Name under which its class is merged, or `None` if it is published alone.
     pub(super) merged: Option<NamespacedName>,
-    /// Verdict on what it says for itself, which is passed over, so that what was served goes on.
+    /// Verdict on its own settings, which are ignored so that its last state continues.
     pub(super) passed_over: Verdict,
 }
 
@@ -43,7 +44,7 @@ impl OwnSettings {
             .chain(class.parameters.valid())
             .chain(own.valid())
             .collect();
-        // One of them is no setting.
+        // One of them is not a setting.
         let annotations = gateway.metadata.annotations.iter();
         let annotations = annotations.filter(|(key, _)| *key != GATEWAY_ANNOTATION);
         let (settings, mut not_understood) = GatewaySettings::of(&layers, &annotations.collect());
@@ -90,7 +91,7 @@ fn own_parameters<'w>(
     let Some(infrastructure) = &gateway.spec.infrastructure else {
         return Parameters::Absent;
     };
-    // Labels and annotations are for what is created for the Gateway, not for what it serves.
+    // Labels and annotations concern the created objects, not the served configuration.
     let Infrastructure {
         labels: _,
         annotations: _,

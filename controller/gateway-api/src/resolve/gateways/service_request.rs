@@ -1,4 +1,4 @@
-//! The wishes of a Gateway for the Service beside it, as far as they are accepted.
+//! The accepted settings of a Gateway for its Service.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,13 @@ use sesame_proto::schema::{Protocol, Transport};
 use super::CheckedGateway;
 use crate::api::PublishingType;
 
-/// Wishes of a Gateway for the Service beside it.
+/// Settings of a Gateway for its Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRequest {
-    /// Ports of all accepted listeners, those of ListenerSets included, as clients see them.
+    /// Outside ports of all accepted listeners, including ListenerSets.
     pub ports: BTreeSet<(Transport, u16)>,
-    /// True if clients reach the Gateway at the addresses of the Service, or of a second Gateway, rather than those of the hosts.
+    /// True if clients use the addresses of the Service, or of a second Gateway, instead of the
+    /// hosts'.
     pub gives_addresses: bool,
     /// IP addresses that a load balancer, or a second Gateway, is asked for.
     pub addresses: Vec<String>,
@@ -49,7 +50,7 @@ impl ServiceRequest {
                 PublishingType::ClusterIp
                 | PublishingType::LoadBalancer
                 | PublishingType::UpstreamGateway => true,
-                // Addresses of Pods are nobody's for long.
+                // Pod addresses are short-lived.
                 PublishingType::NodePort => gateway.settings.is_on_pod_network(),
                 _ => false,
             },

@@ -1,6 +1,6 @@
 //! Tracing of each Gateway: what its oldest XTelemetryPolicy says, or else its settings, and the collector.
 //!
-//! What cannot be done as it is said is not done at all: nothing is traced, requests go on, and a status says why.
+//! Unsupported settings turn tracing off as a whole: requests continue, and a status says why.
 
 use super::collectors::{self, FoundCollector};
 use super::telemetry_policies::{TelemetryPolicies, TelemetryPolicy};
@@ -19,13 +19,13 @@ use sesame_proto::schema;
 /// Tracing of one Gateway.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayTracing<'w> {
-    /// The policy that decides; none if the settings do, or nobody.
+    /// The deciding policy, or `None` if settings decide or tracing is unset.
     pub(crate) policy: Option<&'w Metadata>,
     /// Verdict on what that policy says for this Gateway.
     pub(crate) accepted: Verdict,
     /// Verdict on its reference.
     pub(crate) resolved: Verdict,
-    /// Tracing as the snapshot says it; none if nothing is traced.
+    /// Tracing for the snapshot, or `None` if it is off.
     pub(crate) traces: Option<schema::Tracing>,
     /// The collector, where objects have it in their statuses.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
@@ -34,7 +34,7 @@ pub(crate) struct GatewayTracing<'w> {
 /// The facts of a Gateway that decide about tracing.
 pub(super) struct TracedGateway<'g> {
     pub(super) metadata: &'g Metadata,
-    /// Name under which it is published with others; none if it is published by itself.
+    /// Name under which its class is merged, or `None` if it is published alone.
     pub(super) merged: Option<&'g NamespacedName>,
     /// True if it sends to a mesh.
     pub(super) meshed: bool,
@@ -81,7 +81,7 @@ pub(super) fn check<'w>(
                 }
                 return (found, None);
             }
-            // A fault has been told.
+            // The error is already reported.
             Ok(TracingDecision::Unsaid) | Err(_) => {}
         }
     }

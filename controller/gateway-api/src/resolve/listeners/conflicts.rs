@@ -42,7 +42,7 @@ fn family(protocol: schema::Protocol) -> Family {
     }
 }
 
-/// A port; UDP has ports of its own, for which the first part is true.
+/// A port; UDP ports are separate, with true as the first part.
 type PortKey = (bool, u16);
 
 fn port_key(claim: &Claim<'_>) -> PortKey {
@@ -68,7 +68,7 @@ pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grou
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
             let conflict = lost.or_else(|| contested(own.get(&key)?, claim));
-            // Nobody else may take a claim on which the listeners of a Gateway itself are in conflict.
+            // No other object may take a claim that the Gateway's own listeners conflict about.
             if conflict.is_none() || (claim.rank.object == 0 && !lost_to_others) {
                 held.entry(key).or_default().add(claim);
             }
@@ -115,8 +115,8 @@ impl<'a> PortClaims<'a> {
     }
 }
 
-/// Returns the conflict of a claim with those of objects that take precedence. Its message names no other object but a Gateway,
-/// since authors are not told what others have.
+/// Returns the conflict of a claim with objects that take precedence. Its message names no other
+/// object except a Gateway, because authors must not learn about others' objects.
 fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Option<Grounds> {
     let port = claim.port;
     let whose = |holder: &Claim<'_>| match gateways.get(holder.rank.gateway) {
@@ -142,7 +142,7 @@ fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Optio
     Some((Reason::HostnameConflict, message))
 }
 
-/// Returns the conflict of a claim with the others of its own object.
+/// Returns the conflict of a claim with other claims of its object.
 fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
     let port = claim.port;
     if own.refusing(claim).is_some() {

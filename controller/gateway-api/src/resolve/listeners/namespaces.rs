@@ -15,8 +15,8 @@ pub(crate) enum NamespaceRule<'w> {
 }
 
 impl<'w> NamespaceRule<'w> {
-    /// Reads `allowedRoutes.namespaces` of a listener of an object in namespace `own`. The error names what
-    /// is wrong; then nothing is allowed.
+    /// Reads `allowedRoutes.namespaces` of a listener of an object in namespace `own`. On an error,
+    /// nothing is allowed.
     pub(crate) fn of_routes(
         namespaces: Option<&'w AllowedNamespaces>,
         own: &'w str,

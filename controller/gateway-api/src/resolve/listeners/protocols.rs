@@ -8,8 +8,8 @@ use crate::world::Kind;
 /// Names of the protocols, as messages list them.
 pub(crate) const PROTOCOLS: &str = "HTTP, HTTPS, TLS, TCP, UDP";
 
-/// Returns the protocol, and the kinds of routes that it supports, in the order of `supportedKinds`; none if this version
-/// does not know it.
+/// Returns the protocol, and its supported kinds of routes in the order of `supportedKinds`, or
+/// `None` if it is unknown.
 pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'static [Kind])> {
     const REQUESTS: &[Kind] = &[Kind::HttpRoute, Kind::GrpcRoute];
     Some(match protocol {

@@ -6,7 +6,7 @@ use crate::world::World;
 /// The label that every namespace has, whether or not it is written (Kubernetes 1.22).
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Checks the selector of the field `at`. The error names what is wrong.
+/// Checks the selector of the field `at`.
 pub(crate) fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {
     let LabelSelector {
         match_labels: _,

@@ -15,7 +15,7 @@ use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// A ListenerSet of a Gateway of ours.
+/// A ListenerSet of our Gateway.
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
     /// The reason why it has no listeners on the Gateway, if that is so.
@@ -38,7 +38,8 @@ pub(crate) fn by_gateway(world: &World) -> HashMap<(&str, &str), Vec<&ListenerSe
     sets
 }
 
-/// Returns the namespace and name of the Gateway that a ListenerSet is for; none if its parent is of another kind.
+/// Returns the namespace and name of a ListenerSet's Gateway, or `None` if its parent is of another
+/// kind.
 pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     let ObjectRef {
         group,
@@ -90,7 +91,7 @@ pub(crate) fn check<'w>(
         let number = limits::entries("spec.listeners", listeners.len(), 1..=limits::MAX_LISTENERS);
         refused.refuse_if(Reason::Invalid, number.err());
         let start = all.len();
-        // Its listeners keep their hostnames, and refuse all requests, if it lacks what may protect them.
+        // If a protection is missing, its listeners keep their hostnames and refuse all requests.
         let withheld = owner.unknown.refusal("listeners");
         if refused.good() {
             let checked = check_listeners(&owner, i.saturating_add(1), listeners);

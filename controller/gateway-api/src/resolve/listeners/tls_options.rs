@@ -1,7 +1,8 @@
-//! `tls.options` of a listener: keys of ours, which set parameters of TLS, and those of others, which have no effect.
+//! `tls.options` of a listener: our keys, which set TLS parameters, and foreign keys, which have no
+//! effect.
 //!
-//! Whoever writes a key of ours wants to be protected by it. So one that is not understood must never be passed over: the
-//! listener is not served, and its condition says what was expected.
+//! Authors of our keys want their protection. So never ignore an invalid one: the listener is not
+//! served, and its condition names the expected values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,14 +38,14 @@ pub(super) struct TlsOptions {
     max_version: Version,
     cipher_suites: Vec<String>,
     alpn: Vec<String>,
-    /// Name of a Secret beside the listener's object.
+    /// Name of a Secret in the namespace of the listener's object.
     pub(super) session_ticket_keys: Option<String>,
     client_names: AltNames,
     source: CertificateSource,
 }
 
 impl TlsOptions {
-    /// Reads the keys of ours, and returns a message for each that is not understood.
+    /// Reads our keys, and returns a message for each invalid one.
     pub(super) fn read(protocol: &Protocol, tls: &ListenerTls) -> (Self, Vec<String>) {
         let ListenerTls {
             mode,
@@ -147,7 +148,8 @@ impl TlsOptions {
         self.source
     }
 
-    /// Sets the parameters of a termination; keys of session tickets are for whoever finds their Secret.
+    /// Sets the parameters of a termination; the caller handles session ticket keys, after reading
+    /// their Secret.
     pub(super) fn apply(self, termination: &mut TlsTermination) {
         let Self {
             min_version,
@@ -174,8 +176,8 @@ impl TlsOptions {
         termination.alpn = alpn;
     }
 
-    /// Returns the reason why names of clients cannot be verified where clients are validated so; none if they can, or if there are
-    /// none. Whoever names clients wants no others, so that this refuses the listener.
+    /// Returns the reason why client names cannot be verified with this validation, if there are
+    /// any. An author who names clients wants no others, so this refuses the listener.
     pub(super) fn unverified_names(&self, termination: &TlsTermination) -> Option<String> {
         let TlsTermination {
             client_trust_bundle,
@@ -223,7 +225,7 @@ pub fn session_ticket_keys(options: &BTreeMap<String, String>) -> Option<&str> {
     options.get(TICKET_KEYS).map(String::as_str)
 }
 
-/// Returns the options that have no effect, because they are none of ours.
+/// Returns the foreign options, which have no effect.
 pub(super) fn of_others(options: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     let all = options.iter().map(|(key, value)| (&**key, &**value));
     all.filter(|(key, _)| !is_ours(key))
@@ -237,7 +239,7 @@ fn version(value: &str) -> Result<Version, String> {
     })
 }
 
-/// Reads a list with commas. `check` returns what was expected of a part in place of what it is.
+/// Parses a comma-separated list. `check` returns the expected form of an invalid part.
 fn list(
     value: &str,
     most: usize,

@@ -17,8 +17,8 @@ pub(crate) struct CommonHostname {
     pub(crate) rank: (bool, usize),
 }
 
-/// Returns the listeners to which a route attaches through the parentRef `reference`, by place among those of the Gateway:
-/// those of the Gateway itself, or of its ListenerSet `set`.
+/// Returns the listeners that a route attaches to through the parentRef `reference`, by position in
+/// the Gateway: the Gateway's own, or its ListenerSet `set`'s.
 ///
 /// `hostnames` are the route's; an empty list means all. The state of the listener does not matter.
 pub(crate) fn matching(

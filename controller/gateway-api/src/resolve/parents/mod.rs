@@ -11,25 +11,25 @@ use crate::resolve::listeners::sets;
 use crate::status::Grounds;
 use crate::world::{Kind, World};
 
-/// A Gateway or ListenerSet of ours, by its place.
+/// Our Gateway or ListenerSet, by position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parent {
     pub(crate) gateway: usize,
-    /// Place of the ListenerSet among those of the Gateway; none if the parent is the Gateway itself.
+    /// Position of the ListenerSet in the Gateway, or `None` if the parent is the Gateway itself.
     pub(crate) set: Option<usize>,
 }
 
-/// A parentRef of a route that names a Gateway or ListenerSet of ours.
+/// A parentRef of a route that names our Gateway or ListenerSet.
 #[derive(Debug)]
 pub(crate) struct RouteParent<'w> {
     pub(crate) reference: &'w ParentRef,
     pub(crate) parent: Parent,
-    /// The listeners that match, by place among those of the Gateway, each with the hostnames in common; or the reason
-    /// why none matches.
+    /// The matching listeners, by position in the Gateway, each with the common hostnames; or the
+    /// reason why none matches.
     pub(crate) listeners: Result<Vec<(usize, Vec<CommonHostname>)>, Grounds>,
 }
 
-/// The Gateways and ListenerSets of ours, by kind, namespace and name.
+/// Our Gateways and ListenerSets, by kind, namespace and name.
 pub(crate) type Parents<'w> = HashMap<(Kind, &'w str, &'w str), Parent>;
 
 /// Indexes the Gateways and ListenerSets.
@@ -49,8 +49,8 @@ pub(crate) fn by_name<'w>(gateways: &[CheckedGateway<'w>]) -> Parents<'w> {
     found
 }
 
-/// Returns the kind, namespace and name that a reference of an object in namespace `own` means; none if the kind has no
-/// listeners.
+/// Returns the kind, namespace and name of a reference from namespace `own`, or `None` if the kind
+/// has no listeners.
 pub(crate) fn referent<'r>(
     parent: &'r ParentRef,
     own: &'r str,

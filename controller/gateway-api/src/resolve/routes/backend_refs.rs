@@ -82,8 +82,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         shares
     }
 
-    /// Returns the name of the Backend that a reference leads to; none if traffic to it is refused, which becomes a
-    /// problem of the route.
+    /// Returns the name of a reference's Backend, or `None` if its traffic is refused, which
+    /// becomes a problem of the route.
     pub(super) fn reach(
         &mut self,
         at: impl Fn() -> String,

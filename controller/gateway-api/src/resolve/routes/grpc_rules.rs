@@ -68,7 +68,7 @@ impl RouteRule for GrpcRule {
                 backend_refs,
                 backend_rewrites: BackendRewrites::Unsupported,
                 session_persistence: session_persistence.as_deref(),
-                // Clients set a deadline of their own.
+                // Clients set their own deadline.
                 timeouts: RequestTimeouts::default(),
                 retry: None,
             },

@@ -14,7 +14,7 @@ pub(crate) struct Route<'w> {
     pub(crate) spec: Spec<'w>,
 }
 
-/// The specification of a route; that of TLSRoutes, TCPRoutes and UDPRoutes is the same.
+/// The specification of a route. TLSRoutes, TCPRoutes and UDPRoutes share theirs.
 #[derive(Clone, Copy)]
 pub(crate) enum Spec<'w> {
     Http(&'w RouteSpec<HttpRule>),

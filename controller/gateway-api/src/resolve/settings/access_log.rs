@@ -1,7 +1,7 @@
-//! Form and receivers of access logs as configurations say them, read into what a snapshot has of them.
+//! Format and receivers of access logs, parsed from configurations into the snapshot's form.
 //!
-//! Receivers are looked up elsewhere. It must never let a header through that is made for credentials, nor a value into a line of
-//! text that could end the line or the field: what is not safe is a fault of the configuration, which names it.
+//! Receivers are looked up elsewhere. Never allow a header that carries credentials, nor a value
+//! that could end the line or field of a text log: unsafe values are errors of the configuration.
 
 use sesame_proto::log_facts;
 use sesame_proto::schema::line_form::Fact;
@@ -14,7 +14,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// Access logs of a Gateway beside the rules for what is logged.
+/// Access logs of a Gateway, except the rules that select lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConfiguredLog {
     pub(crate) format: Option<AccessLogFormat>,

@@ -1,4 +1,4 @@
-//! Faults of a SesameConfiguration, whoever reads it.
+//! Errors of a SesameConfiguration, for all its users.
 
 mod publishing;
 
@@ -25,7 +25,8 @@ const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 /// Shortest and longest time from which on requests may be logged, in milliseconds.
 const MIN_DURATION_MS: std::ops::RangeInclusive<u64> = 1..=86_400_000;
 
-/// Returns what is wrong with a configuration, each with its field, its value and what is expected; empty if it is valid.
+/// Returns the errors of a configuration, each with field, value and expectation; empty if it is
+/// valid.
 pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     let SesameConfigurationSpec {
         gateway,
@@ -87,7 +88,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     found
 }
 
-/// Returns what is wrong with a configuration as the parameters of a GatewayClass or a Gateway.
+/// Returns the errors of a configuration as parameters of a GatewayClass or a Gateway.
 pub(super) fn faults_of_parameters(
     configuration: &SesameConfiguration,
     scope: Scope<'_>,
@@ -123,7 +124,7 @@ pub(super) fn faults_of_parameters(
     found
 }
 
-/// Returns a time as it is written in a configuration, in milliseconds; none if it is none.
+/// Parses a duration of a configuration in milliseconds. Returns `None` if it is invalid.
 pub fn milliseconds(text: &str) -> Option<u64> {
     durations::milliseconds(text).ok()
 }

@@ -8,7 +8,7 @@ use crate::api::Header;
 use crate::resolve::syntax::{limits, names};
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Reads headers, which come by name; the error names the field.
+/// Reads headers, sorted by name; the error names the field.
 pub(super) fn read(field: &str, headers: &[Header]) -> Result<Vec<schema::Header>, Grounds> {
     let unsaid = |header: &Header| header.value.contains('%');
     if let Some(place) = headers.iter().position(unsaid) {

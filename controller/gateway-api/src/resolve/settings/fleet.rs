@@ -20,7 +20,7 @@ const MOST_TOLD: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
 const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
 
-/// Returns what is wrong, each with its field below `spec.fleet`; empty if nothing is.
+/// Returns the errors, each with its field below `spec.fleet`.
 pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     let FleetSettings {
         management,

@@ -1,6 +1,6 @@
-//! Routes whose requests are counted apart, as configurations name them, read into what a snapshot has of them.
+//! Routes with separate request metrics, parsed from configurations into the snapshot's form.
 //!
-//! It must never let more of them through than the series of a host have room for.
+//! Never allow more of them than a host's series have room for.
 
 use crate::api::{MeasuredKind, MeasuredRoute};
 use crate::resolve::syntax::{limits, names};

@@ -35,7 +35,7 @@ use crate::api::{
 /// Settings of one Gateway, all layers together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewaySettings {
-    /// Service that is kept beside the Gateway.
+    /// The Gateway's Service.
     pub publishing: Publishing,
     /// Agents and Envoys that serve the Gateway.
     pub fleet: FleetSettings,
@@ -145,8 +145,8 @@ impl GatewaySettings {
         self.is_managed() && self.fleet.workload == Some(FleetWorkload::Deployment)
     }
 
-    /// Returns the type of the Service that is kept beside the Gateway. Addresses of Pods come and go, so a Gateway that is served
-    /// by Pods has an address of its own.
+    /// Returns the type of the Gateway's Service. Pod addresses are short-lived, so a Gateway
+    /// served by Pods gets a cluster IP.
     pub fn publishing_type(&self) -> &PublishingType {
         let said = self.publishing.type_.as_ref();
         said.unwrap_or(if self.is_on_pod_network() {
@@ -168,7 +168,7 @@ impl GatewaySettings {
     }
 }
 
-/// Returns what a snapshot says of the exchange of credentials; none where all is as by default.
+/// Returns the snapshot's rotation settings, or `None` for the defaults.
 fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     let RotationSettings { bundle_overlap } = settings;
     // It has been checked.

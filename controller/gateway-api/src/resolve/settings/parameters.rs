@@ -17,7 +17,7 @@ pub(crate) enum Scope<'w> {
 /// The configuration that a reference names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Parameters<'w> {
-    /// There is no reference.
+    /// The reference is unset.
     Absent,
     /// It can be used.
     Valid(&'w SesameConfiguration),

@@ -39,7 +39,7 @@ impl AllowedPorts {
 }
 
 impl PortLimits {
-    /// Replaces the map. What is no port has been refused before.
+    /// Replaces the map. Invalid ports were refused before.
     pub(super) fn map(&mut self, map: &[PortMapping], source: &str) {
         let pairs = map.iter().filter_map(|PortMapping { outside, inside }| {
             Some((names::port(*outside)?, names::port(*inside)?))
@@ -48,7 +48,7 @@ impl PortLimits {
         source.clone_into(&mut self.mapped_by);
     }
 
-    /// Restricts ports to these, beside what restricts them already.
+    /// Restricts ports to these, in addition to earlier restrictions.
     pub(super) fn allow(&mut self, ports: &[String], source: &str) {
         self.allowed.push(AllowedPorts {
             ranges: ports.iter().filter_map(|text| range(text).ok()).collect(),
@@ -108,7 +108,7 @@ impl PortLimits {
 /// A port of a listener, and true before it if it is of UDP.
 pub(crate) type Socket = (bool, u16);
 
-/// Returns the port of a listener; none if it is not valid.
+/// Returns the port of a listener, or `None` if it is invalid.
 pub(crate) fn socket(listener: &CheckedListener<'_>) -> Option<Socket> {
     let protocol = listener.protocol?;
     Some((protocol == schema::Protocol::RawUdp, listener.port?))

@@ -1,6 +1,7 @@
-//! Tracing as policies and configurations say it, read into what a snapshot has of it.
+//! Tracing, parsed from policies and configurations into the snapshot's form.
 //!
-//! The collector is looked up elsewhere. It must never leave out a part of what is said: what Envoy cannot do refuses the whole.
+//! The collector is looked up elsewhere. Never omit a part: anything that Envoy does not support
+//! refuses the whole.
 
 use sesame_proto::schema::{RequestFact, SpanAttribute, Tracing, span_attribute::Source};
 
@@ -31,16 +32,16 @@ pub(crate) enum TracingDecision<'s> {
     To(&'s CollectorRef, Tracing),
 }
 
-/// Traces that begin here and are recorded, of a million, where nobody says how many: a Gateway has many requests.
+/// Default sampling of new traces, per million: a Gateway has many requests.
 const SAMPLED_PER_MILLION: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
 
-/// Returns true if something is said that takes precedence over what others say.
+/// Returns true if it sets anything that takes precedence over others.
 pub(super) fn is_said(spec: &TracingSettings) -> bool {
     !matches!(spec.mode, None | Some(TracingMode::ImplementationDefault))
 }
 
-/// Reads what is said; the error names the field.
+/// Parses the settings; the error names the field.
 pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Grounds> {
     let TracingSettings {
         mode,

@@ -18,11 +18,12 @@ pub(crate) struct Upstreams {
     pub(crate) endpoints: Vec<EndpointSet>,
 }
 
-/// TLS to the mesh of each Gateway that has one, by the Gateway's name; none where traffic to it is refused.
+/// TLS to the mesh of each Gateway with one, by the Gateway's name. `None` if its traffic is
+/// refused.
 pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 
-/// Finds the Backends that the tables name, and those that spans and lines go to. Those beside whose names a key or a mesh is noted
-/// have names of their own, which replace those in the tables.
+/// Finds the Backends that the tables, spans and log lines refer to. Backends with a noted key or
+/// mesh get separate names, which replace the names in the tables.
 pub(crate) fn find<'w>(
     tables: &mut Tables,
     collectors: &mut [&mut String],

@@ -1,6 +1,6 @@
 //! Durations in the format of GEP-2257: one to four numbers of up to five digits with `h`, `m`, `s` or `ms`.
 
-/// Reads a duration as milliseconds. The error says what was expected.
+/// Parses a duration in milliseconds. The error names the expected form.
 pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     parse(text).ok_or_else(|| {
         format!("{text:?} is not a duration; expected for instance \"10s\", \"500ms\" or \"1h30m\"")

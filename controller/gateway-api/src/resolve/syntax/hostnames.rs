@@ -18,7 +18,7 @@ impl Hostname {
         Self(String::new())
     }
 
-    /// Reads a hostname as the API writes it; empty means all. The error says what was expected.
+    /// Parses a hostname; empty means all. The error names the expected form.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::any());
@@ -27,8 +27,9 @@ impl Hostname {
         Ok(Self(text.to_owned()))
     }
 
-    /// Reads a hostname as its author may have meant it, where its requests are only to be refused: in lower case, also an IP address or
-    /// with `_`, since clients ask for such hosts, and `*` for all. None if no request can name it.
+    /// Parses a hostname leniently, if its requests are only refused: it accepts upper case, IP
+    /// addresses, `_`, and `*` for all, since clients may request such hosts. Returns `None` if no
+    /// request can name it.
     pub(crate) fn meant(text: &str) -> Option<Self> {
         let text = meant(text);
         let name = text.strip_prefix("*.").unwrap_or(&text).replace('_', "-");
@@ -70,7 +71,7 @@ impl Hostname {
         covers(&self.0, &other.0)
     }
 
-    /// Returns the hosts that both have; none if there are none.
+    /// Returns the common hosts, if any.
     pub(crate) fn intersect(&self, other: &Self) -> Option<Self> {
         if self.covers(other) {
             Some(other.clone())

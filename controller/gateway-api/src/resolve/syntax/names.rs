@@ -1,6 +1,6 @@
-//! Syntax of names and values, as the API server checks it where there is one.
+//! Syntax of names and values, as the API server checks it.
 //!
-//! On a host there is no API server, so nothing here may be taken as already checked.
+//! A host has no API server, so nothing here was checked before.
 
 use std::fmt::Arguments;
 
@@ -39,7 +39,7 @@ pub(crate) fn is_token(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Returns an error about the name of a header or query parameter that is no token.
+/// Returns an error if the name of a header or query parameter is not a token.
 pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     if is_token(name) {
         return Ok(());
@@ -82,7 +82,7 @@ pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
     ))
 }
 
-/// Returns the number as a port; none if it is out of range.
+/// Returns the number as a port, or `None` if it is out of range.
 pub(crate) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }

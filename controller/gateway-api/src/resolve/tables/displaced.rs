@@ -1,6 +1,7 @@
 //! Requests and connections that a valid route loses to others, which go before it.
 //!
-//! The route is accepted all the same, since nothing is wrong with it. No author is told what another namespace has.
+//! The route is accepted, because it has no error. Authors never learn about objects in other
+//! namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use crate::status::{Grounds, Reason};
 /// Number of losses that a message names.
 const MAX_SHOWN: usize = 4;
 
-/// The place of a route among all, and that of one of its parents.
+/// The position of a route, and of one of its parents.
 pub(crate) type ParentPlace = (usize, usize);
 
 /// The losses of routes through each of their parents.

@@ -1,8 +1,8 @@
 //! Routes of the connections and datagrams of one listener.
 //!
-//! A server name belongs to the most specific listener of the port that covers it, and there to the route
-//! with the most specific hostname, the oldest of several. Where there are no server names, the oldest
-//! route has everything.
+//! A server name belongs to the most specific listener of the port that covers it, and there to the
+//! route with the most specific hostname, or the oldest of several. Without server names, the
+//! oldest route gets everything.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -42,7 +42,7 @@ pub(crate) fn by_server_name(
             by_route.entry(*route).or_default().push(&host.domain);
             (*route, host)
         });
-        // That a wildcard is for what nobody names is its author's wish.
+        // The author of a wildcard expects it to get unclaimed names.
         if winner != *route && of_winner.rank == host.rank {
             displaced.add(
                 *route,

@@ -1,7 +1,8 @@
-//! Ways in which Gateways reach Backends, noted beside their names in tables.
+//! Ways in which Gateways reach Backends, noted with their names in tables.
 //!
-//! Tables may hold routes of several Gateways, each with a key and a mesh of its own. Which Backend shows a key or speaks TLS to a
-//! mesh is only known where Backends are looked up, in `snapshot`; until then its name and the note stand together.
+//! Tables may hold routes of several Gateways, each with its own key and mesh. Whether a Backend
+//! uses them is known only in `snapshot`, where Backends are looked up; until then the name carries
+//! the note.
 
 use sesame_proto::schema::{ExternalAuth, Forward, WeightedBackend};
 

@@ -1,7 +1,8 @@
 //! Matches that no request reaches, because others come first wherever they are.
 //!
-//! A match is evaluated in every virtual host of every listener that its route attaches to: only a match that is hidden
-//! in all of them is told. A comparison of two resolutions needs the hidden matches of each virtual host.
+//! A match is evaluated in every virtual host of every listener that its route attaches to. It is
+//! reported only if it is hidden in all of them. Comparing two resolutions needs the hidden matches
+//! of each virtual host.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,7 +13,7 @@ use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::world::ObjectKey;
 
-/// The matches that were seen so far.
+/// The matches seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
     reached: Vec<MatchPlace>,
@@ -139,7 +140,8 @@ impl Shadowed {
     }
 }
 
-/// Returns the winner in words that the author of the loser may read: the routes of one namespace are not for those of another to know.
+/// Describes the winner for the loser's author, who must not learn about routes in other
+/// namespaces.
 fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) -> String {
     let MatchPlace { rule, match_, .. } = winner.place;
     if before.object == loser.object {

@@ -1,7 +1,7 @@
 //! Hostnames that listeners of ListenerSets, and of Gateways served together, take from routes of listeners of higher precedence.
 //!
-//! A more specific hostname takes its requests wherever it comes from. That one object shares out its hostnames among its
-//! own listeners is its author's wish; that the listener of another object takes one is told.
+//! The more specific hostname gets the requests, whatever its object. An author may split hostnames
+//! between listeners of one object; a hostname taken by another object's listener is reported.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -88,14 +88,15 @@ impl<'p, 'a> Taker<'p, 'a> {
         }
     }
 
-    /// Returns true if its owner has lower precedence than that of the other, and its hostname is one that the other covers.
+    /// Returns true if its owner has lower precedence than the other's, and the other hostname
+    /// covers this one.
     fn goes_behind(&self, other: &PlacedListener<'_>) -> bool {
         self.listener.listener.rank > other.listener.rank
             && self.listener.hostname != other.hostname
             && other.hostname.covers(self.listener.hostname)
     }
 
-    /// Returns its hostname, and the object that has it in words.
+    /// Returns its hostname, and its object as text.
     fn with_holder(&self, other: &PlacedListener<'_>) -> (&'a Hostname, &'static str) {
         let (own, other) = (self.listener.listener.rank, other.listener.rank);
         let holder = if own.gateway == other.gateway {

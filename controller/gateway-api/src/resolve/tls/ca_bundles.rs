@@ -50,7 +50,7 @@ struct Authority {
     serial: String,
     /// Bytes of the public key.
     public_key: Vec<u8>,
-    /// True if there is a list of what it has revoked.
+    /// True if it has a revocation list.
     has_crl: bool,
 }
 
@@ -74,7 +74,7 @@ pub(crate) enum Reach {
     OwnNamespace,
 }
 
-/// The bundles that were read so far.
+/// The bundles read so far.
 #[derive(Default)]
 pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str, &'w str), ParsedObject>);
 
@@ -143,7 +143,8 @@ impl<'w> CaBundles<'w> {
         combined
     }
 
-    /// Returns the certificates of a ClusterTrustBundle, and its name. Whoever may write a reference may name any of them.
+    /// Returns the certificates of a ClusterTrustBundle, and its name. A reference may name any of
+    /// them.
     fn cluster_trust_bundle(
         &mut self,
         reference: &'w ObjectRef,
@@ -271,7 +272,7 @@ fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     authorities(key, text, lists.unwrap_or_default())
 }
 
-/// Checks CA certificates, and lists of what they have revoked, that stand for those of a ConfigMap. The error calls the texts
+/// Checks CA certificates and revocation lists that replace a ConfigMap's. Errors call them
 /// `ca.crt` and `ca.crl`.
 pub fn checked_bundle(name: &str, text: &str, lists: &str) -> Result<TrustBundle, String> {
     let lists = match lists {
@@ -305,7 +306,7 @@ fn authorities(field: &str, text: &str, lists: Vec<RevocationList>) -> ParsedObj
         for (unused, list) in unused.iter_mut().zip(&lists) {
             *unused &= !issued(list);
         }
-        // Old tools append data to a certificate that is no part of it.
+        // Old tools append data after a certificate.
         let length = der.len() - rest.len();
         let whole = der.get(..length).unwrap_or_default();
         certificates.push(Authority {

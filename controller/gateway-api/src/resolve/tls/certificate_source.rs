@@ -1,8 +1,8 @@
-//! Places of certificates: Secrets, or files of the hosts that serve them, of which nobody else has the keys.
+//! Locations of certificates: Secrets, or files of the serving hosts, which alone have the keys.
 
 use crate::api::{ListenerTls, Metadata};
 
-/// Option of a listener that says where its certificates are.
+/// Option of a listener for the location of its certificates.
 pub(crate) const LISTENER_OPTION: &str = "projectsesame.io/certificate-source";
 /// Annotation of a Gateway that says where the certificate is that it shows to backends.
 pub(crate) const GATEWAY_ANNOTATION: &str = "projectsesame.io/client-certificate-source";
@@ -13,7 +13,7 @@ pub enum CertificateSource {
     /// The Secrets.
     #[default]
     Secret,
-    /// Files of each host; the Secrets need not exist, and nobody looks for them.
+    /// Files of each host; the Secrets need not exist and are not looked up.
     Host,
 }
 
@@ -21,7 +21,7 @@ impl CertificateSource {
     /// All words for it.
     pub(crate) const WORDS: [&'static str; 2] = ["secret", "host"];
 
-    /// Returns the one of a word.
+    /// Parses the source.
     pub(crate) fn named(word: &str) -> Option<Self> {
         match word {
             "secret" => Some(Self::Secret),
@@ -30,19 +30,20 @@ impl CertificateSource {
         }
     }
 
-    /// Returns the one of a listener. One whose option is not understood is served by none.
+    /// Returns the source of a listener. A listener with an invalid option is not served.
     pub fn of_listener(tls: &ListenerTls) -> Self {
         let word = tls.options.get(LISTENER_OPTION);
         word.and_then(|word| Self::named(word)).unwrap_or_default()
     }
 
-    /// Returns the one of a Gateway's certificate for backends. Where its annotation is not understood, it is the Secret.
+    /// Returns the source of a Gateway's certificate for backends. An invalid annotation means the
+    /// Secret.
     pub fn of_gateway(gateway: &Metadata) -> Self {
         let word = gateway.annotations.get(GATEWAY_ANNOTATION);
         word.and_then(Self::named).unwrap_or_default()
     }
 
-    /// Returns what is wrong with the annotation of a Gateway.
+    /// Returns the error of a Gateway's annotation, if any.
     pub(crate) fn fault(gateway: &Metadata) -> Option<String> {
         let word = gateway.annotations.get(GATEWAY_ANNOTATION)?;
         let told: String = word.chars().take(100).collect();

@@ -30,7 +30,7 @@ const SECRETS: Expected = Expected {
 /// A key pair that can be served.
 pub(crate) struct Usable {
     pub(crate) certificate: Arc<Certificate>,
-    /// The fault of the Secret, where this is the last good key pair of it.
+    /// The Secret's error, if this is its last good key pair.
     pub(crate) fault: Option<Grounds>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct CertificateCache {
 pub(crate) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
     seen: HashMap<(&'w str, &'w str), ParsedSecret>,
-    /// The last good pairs of Secrets that are broken; none where there is no pair that is still valid.
+    /// The last good pairs of broken Secrets, or `None` if no pair is valid any more.
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
     /// Keys of session tickets, by the name of their `KeyRef`.
@@ -83,8 +83,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         Ok(name)
     }
 
-    /// Returns the reference and the pair of a name that [`Self::get`] or [`Self::on_hosts`] gave: no pair where hosts have it. A
-    /// Secret that is read for somebody else serves for both.
+    /// Returns the reference and pair of a name from [`Self::get`] or [`Self::on_hosts`], without a
+    /// pair if hosts have it. A Secret read for another reference serves both.
     pub(crate) fn published(&self, name: &str) -> Option<(KeyRef, Option<&KeyPair>)> {
         match self.by_name.get(name) {
             Some(certificate) => Some((certificate.key.clone(), Some(&*certificate.pair))),

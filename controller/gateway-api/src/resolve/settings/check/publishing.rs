@@ -14,7 +14,7 @@ use crate::resolve::syntax::names;
 /// Types with an address of a load balancer.
 const BALANCED: &[PublishingType] = &[PublishingType::LoadBalancer];
 const ON_NODES: &[PublishingType] = PublishingType::ON_NODES;
-/// Types with an address of their own.
+/// Types with a cluster IP.
 const ADDRESSED: &[PublishingType] = &[
     PublishingType::ClusterIp,
     PublishingType::NodePort,
