@@ -2,14 +2,14 @@
 //!
 //! A room is a crate's own file (`lib.rs`, `main.rs`), a module beside it, or a module with files of its own in
 //! `gateway-api/resolve`. Small modules share a room where a line of the table names several. Test code is in no room.
-//! `SESAME_SET_ROOMS=1` writes the imports that there are into the table, for somebody to judge. The vocabulary is
-//! checked in `words`, names of types and lengths of functions in `shape`, and the dependencies of the pure crates in `dependencies`.
+//! `SESAME_SET_ROOMS=1` writes the present imports into the table, for review. `shape` checks names of types and lengths of
+//! functions, and `dependencies` the dependencies of the pure crates.
 
 mod dependencies;
 mod modules;
 mod shape;
+mod sources;
 mod table;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Shapes that mislead: one name for two types, and functions that nobody sees as a whole.
 //!
-//! `shape.txt` has those that there still are: it may only shrink. `SESAME_SET_WORDS=1` writes it anew. A function that has to
+//! `shape.txt` has those that there still are: it may only shrink. `SESAME_SET_SHAPES=1` writes it anew. A function that has to
 //! be long says the reason before it, in a comment that begins with `// Long: `.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::fs;
 use proc_macro2::{Delimiter, TokenTree};
 
 use crate::modules::{is_cfg_test, is_mark, tokens};
-use crate::words::{room, sources};
+use crate::sources::{room, sources};
 use crate::workspace;
 
 /// Largest number of lines of a function.
@@ -100,7 +100,7 @@ fn a_type_has_a_name_of_its_own_and_a_function_can_be_seen_as_a_whole() {
     }
     let twice = rooms.iter().filter(|(_, rooms)| rooms.len() > 1);
     found.extend(twice.map(|(name, _)| format!("type {name}")));
-    if std::env::var_os("SESAME_SET_WORDS").is_some() {
+    if std::env::var_os("SESAME_SET_SHAPES").is_some() {
         let lines: Vec<String> = found.into_iter().map(|shape| shape + "\n").collect();
         fs::write(workspace().join(KNOWN), lines.concat()).unwrap();
         return;

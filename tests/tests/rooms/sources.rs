@@ -1,0 +1,47 @@
+//! Source files of the workspace, and the rooms they belong to.
+
+use std::fs;
+use std::path::Path;
+
+use crate::workspace;
+
+/// Returns the room of a file: its crate and the module, or the tests of the crate.
+pub(crate) fn room(file: &str) -> String {
+    let (package, inside) = file
+        .split_once("/src/")
+        .or_else(|| file.split_once("/tests/"))
+        .unwrap_or((file, ""));
+    let module = inside.split(['/', '.']).next().unwrap_or_default();
+    let module = if file.contains("/src/") {
+        module
+    } else {
+        "tests"
+    };
+    format!("{package}/{module}")
+}
+
+/// Returns all Rust sources of the workspace by their paths in it.
+pub(crate) fn sources() -> Vec<String> {
+    let mut sources = Vec::new();
+    for directory in ["agent", "controller", "proto", "tests"] {
+        collect(&workspace().join(directory), &mut sources);
+    }
+    let root = workspace();
+    let mut names: Vec<String> = sources
+        .iter()
+        .map(|path| path.strip_prefix(&root).unwrap().display().to_string())
+        .collect();
+    names.sort();
+    names
+}
+
+fn collect(directory: &Path, files: &mut Vec<std::path::PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
