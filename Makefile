@@ -141,11 +141,14 @@ MACHINE_TOOLS = buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip linti
 machine-tools: ## Names of the tools that `machines` needs
 	@echo $(MACHINE_TOOLS)
 
-# The other scenarios of test-nodes take as long again.
+# Each way to run Sesame once: without the Gateway API, a fleet that the controller makes, a DaemonSet of one's own, then what all
+# of them do in a roll-out. The hosts of test-hosts join a cluster, or have no network. The other scenarios take as long again.
+SHORT_NODES := without-gateway-api managed-fleet own-daemonset columns agent envoy
+
 machines: ## Images, the archive for sites without a network, nodes (some scenarios) and hosts, where a machine may make machines
 	@if tests/tools.sh $(MACHINE_TOOLS) && target/debug/hosts --can-run; then \
 	  $(MAKE) --no-print-directory images-check airgap-check && \
-	  $(MAKE) --no-print-directory test-nodes NODES="columns agent envoy" && \
+	  $(MAKE) --no-print-directory test-nodes NODES="$(SHORT_NODES)" && \
 	  $(MAKE) --no-print-directory test-hosts; \
 	else \
 	  echo 'NOT TESTED HERE, because of the above: images, the archive for sites without a network, nodes, hosts' >&2; \

@@ -150,7 +150,8 @@ async fn run(wanted: &[String]) {
     }
     for (name, scenario) in all {
         println!("nodes: {name}");
+        let begun = std::time::Instant::now();
         scenario(&mut stage).await;
-        println!("nodes: {name}: ok");
+        println!("nodes: {name}: ok after {} s", begun.elapsed().as_secs());
     }
 }
