@@ -1,11 +1,11 @@
 #!/bin/sh
-# one.sh NAME NEXTEST: builds what the tests of this name need, and runs them. NAME is a test, a file of tests with or without a
-# test behind `::`, an area (a directory of tests/tests), or a golden case. The programs are built, too, so that none is older
-# than its sources.
+# one.sh NAME COMMAND…: builds the programs and the tests of this name, and runs the tests by a command such as `cargo nextest
+# run`. NAME is a test, a file of tests with or without a test behind `::`, an area (a directory of tests/tests), or a golden case.
+# No program is older than its sources.
 set -eu
 cd "$(dirname "$0")/.."
 name=$1
-nextest=$2
+shift
 : "${CARGO:=cargo}"
 module=${name%%::*}
 function=${name##*::}
@@ -27,11 +27,12 @@ case $path in
   tests/tests/*)
     area=${path#tests/tests/}
     area=${area%%/*}
-    set -- --test "${area%.rs}"
-    $CARGO build --locked --package sesame-agent --package sesame-controller --package sesame-tests --bins "$@"
+    area=${area%.rs}
+    $CARGO build --locked --package sesame-agent --package sesame-controller --package sesame-tests --bins --test "$area"
+    set -- "$@" --test "$area"
     ;;
   *)
-    set -- --lib
+    set -- "$@" --lib
     for manifest in $(printf '%s\n' "$found" | sed -n 's|/src/.*|/Cargo.toml|p' | sort -u); do
       set -- "$@" --package "$(sed -n 's/^name = "\(sesame-.*\)"/\1/p' "$manifest" | head -n 1)"
     done
@@ -41,4 +42,4 @@ esac
 if [ -e "tests/tests/$name/main.rs" ] || [ -e "tests/tests/$name.rs" ]; then name=; fi
 # shellcheck disable=SC2086 # An area has no name.
 # Cargo would build crates again, with other features, without sesame-tests.
-exec tests/machine.sh "$nextest" nextest run --locked --package sesame-tests "$@" $name
+exec tests/machine.sh "$@" --package sesame-tests $name
