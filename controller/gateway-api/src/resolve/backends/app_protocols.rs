@@ -14,8 +14,8 @@ pub(crate) fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<App
         Some(name) if name.eq_ignore_ascii_case("http") || name.eq_ignore_ascii_case("tcp") => {
             Some(AppProtocol::Http1)
         }
-        // The last two are in no register, but widely used. In upper case, `HTTP2` is one cloud's name for HTTP/2 over TLS.
-        Some("kubernetes.io/h2c" | "grpc" | "h2" | "http2") => Some(AppProtocol::Http2),
+        // The last three are in no register, but widely used. In upper case, `HTTP2` is one cloud's name for HTTP/2 over TLS.
+        Some("kubernetes.io/h2c" | "grpc" | "h2c" | "h2" | "http2") => Some(AppProtocol::Http2),
         Some("kubernetes.io/ws") => Some(AppProtocol::Websocket),
         // HTTPS is never spoken in plain text.
         Some(name) if is_https(name) && tls => Some(AppProtocol::Http1),

@@ -282,6 +282,7 @@ fn application_protocols() {
     for (protocol, expected) in [
         ("http", Some(AppProtocol::Http1)),
         ("kubernetes.io/h2c", Some(AppProtocol::Http2)),
+        ("h2c", Some(AppProtocol::Http2)),
         ("kubernetes.io/ws", Some(AppProtocol::Websocket)),
         ("kubernetes.io/wss", None),
         ("https", None),
