@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// The longest datagram here.
-const LONGEST: usize = 2048;
+/// Bytes of the longest datagram that UDP over IPv4 carries.
+pub const LONGEST: usize = 65_507;
 
 /// A running backend; it ends with this value.
 pub struct DatagramBackend {
@@ -25,7 +25,7 @@ impl DatagramBackend {
         let address = socket.local_addr().expect("it is bound");
         let name = name.to_owned();
         let task = tokio::spawn(async move {
-            let mut buffer = [0; LONGEST];
+            let mut buffer = vec![0; LONGEST];
             // The next datagram may do where one did not.
             loop {
                 if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
@@ -55,7 +55,7 @@ pub async fn ask(address: SocketAddr, message: &str, timeout: Duration) -> Resul
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     socket.connect(address).await?;
     socket.send(message.as_bytes()).await?;
-    let mut buffer = [0; LONGEST];
+    let mut buffer = vec![0; LONGEST];
     let length = tokio::time::timeout(timeout, socket.recv(&mut buffer))
         .await
         .context("no answer")??;

@@ -5,6 +5,7 @@
     reason = "every field of a wrapper type is optional"
 )]
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use envoy_types::pb::envoy::config::core::v3::{
@@ -12,10 +13,14 @@ use envoy_types::pb::envoy::config::core::v3::{
     header_value_option::HeaderAppendAction, socket_address,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher};
-use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value};
+use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value, UInt64Value};
 
 pub(crate) fn uint32(value: u32) -> Option<UInt32Value> {
     Some(UInt32Value { value })
+}
+
+pub(crate) fn uint64(value: u64) -> Option<UInt64Value> {
+    Some(UInt64Value { value })
 }
 
 pub(crate) fn boolean(value: bool) -> Option<BoolValue> {
@@ -61,6 +66,36 @@ pub(crate) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
     }
 }
 
+/// Returns the matcher of every text except these words (in lower case), regardless of case.
+pub(crate) fn matching_none_of(words: &[&str]) -> StringMatcher {
+    matching(format!("(?i:{})", none_of(words)))
+}
+
+/// Returns an expression for every text except these words. RE2 has no negative lookahead, so the expression branches at each
+/// character.
+fn none_of(words: &[&str]) -> String {
+    let mut rests: BTreeMap<char, Vec<&str>> = BTreeMap::new();
+    for word in words {
+        let mut characters = word.chars();
+        if let Some(first) = characters.next() {
+            rests.entry(first).or_default().push(characters.as_str());
+        }
+    }
+    if rests.is_empty() {
+        return ".+".to_owned();
+    }
+    let escaped = |character: char| format!(r"\x{{{:x}}}", u32::from(character));
+    let first: String = rests.keys().copied().map(escaped).collect();
+    let mut branches = vec![format!("[^{first}].*")];
+    if !words.contains(&"") {
+        branches.push(String::new());
+    }
+    for (first, rest) in rests {
+        branches.push(format!("{}(?:{})", escaped(first), none_of(&rest)));
+    }
+    branches.join("|")
+}
+
 /// Returns a text as a format of Envoy's that gives it as it is.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('%', "%%")
@@ -94,6 +129,27 @@ pub(crate) fn socket(address: IpAddr, port: u32, protocol: socket_address::Proto
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn expression_matches_all_but_the_words() {
+        let expression = format!("^(?i:{})$", none_of(&["websocket", "web", "spdy/3.1"]));
+        let expression = regex::Regex::new(&expression).unwrap();
+        for word in ["websocket", "WebSocket", "WEB", "SPDY/3.1"] {
+            assert!(!expression.is_match(word), "{word}");
+        }
+        for other in [
+            "",
+            "w",
+            "webs",
+            "websockets",
+            "TLS/1.2",
+            "h2c",
+            "spdy/3x1",
+            "xweb",
+        ] {
+            assert!(expression.is_match(other), "{other}");
+        }
+    }
 
     #[test]
     fn a_name_with_a_percent_sign_is_no_format() {

@@ -246,6 +246,18 @@ async fn datagrams_are_shared_by_weight_beside_connections_of_the_same_port() {
     wait_answer(&agent, agent.address(53), "a: x").await;
     let mut checks = Checks::default();
     checks.backend(agent.get(53, "any.test", "/"), "web").await;
+    for length in [1_501, 9_000, datagrams::LONGEST - "a: ".len()] {
+        let message = "x".repeat(length);
+        let answer = datagrams::ask(agent.address(53), &message, Duration::from_secs(5)).await;
+        let answered = answer
+            .map(|answer| answer.len())
+            .map_err(|it| it.to_string());
+        checks.same(
+            format!("{length} bytes"),
+            answered,
+            Ok(length + "a: ".len()),
+        );
+    }
 
     let asked =
         (0..TRIES).map(|_| datagrams::ask(agent.address(5301), "x", Duration::from_secs(5)));

@@ -4,6 +4,7 @@
 //! share by a hash of the client's port: sessions of one client spread as weighted, and each stays where it is. A
 //! client that always sends from the same port always has the same share.
 
+use envoy_types::pb::envoy::config::core::v3::UdpSocketConfig;
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
     Route, UdpProxyConfig, udp_proxy_config::RouteSpecifier,
 };
@@ -33,6 +34,10 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
+
+/// Bytes of the longest datagram that is received, from a client or a backend: the most that UDP over IPv4 or IPv6 carries. Envoy
+/// drops longer ones than 1,500 bytes by default.
+const LONGEST_DATAGRAM: u64 = 65_535;
 
 /// Milliseconds for which nothing of a session may move: each is a socket.
 const SESSION_MS: u64 = 30_000;
@@ -69,9 +74,18 @@ pub(crate) fn proxy(
                 .unwrap_or(SESSION_MS)
                 .max(1),
         ),
+        upstream_socket_config: Some(socket()),
         access_log: access_log::of_sessions(place, context),
         ..Default::default()
     })
+}
+
+/// Returns the options of sockets that receive datagrams.
+pub(crate) fn socket() -> UdpSocketConfig {
+    UdpSocketConfig {
+        max_rx_datagram_size: wrappers::uint64(LONGEST_DATAGRAM),
+        ..Default::default()
+    }
 }
 
 /// Envoy calls its matcher of datagrams a work in progress that its threat model does not cover. So it is used only

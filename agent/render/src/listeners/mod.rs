@@ -95,7 +95,10 @@ fn udp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) 
             "envoy.filters.udp_listener.udp_proxy",
             udp::proxy(port, context, problems),
         )],
-        udp_listener_config: Some(UdpListenerConfig::default()),
+        udp_listener_config: Some(UdpListenerConfig {
+            downstream_socket_config: Some(udp::socket()),
+            ..Default::default()
+        }),
         ..Default::default()
     }
 }
