@@ -11,7 +11,9 @@ use std::collections::HashMap;
 use envoy_types::pb::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, UpstreamConnectionOptions, circuit_breakers::Thresholds, cluster,
 };
-use envoy_types::pb::envoy::config::core::v3::{Http2ProtocolOptions, TcpKeepalive};
+use envoy_types::pb::envoy::config::core::v3::{
+    Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, TcpKeepalive,
+};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
     HttpProtocolOptions,
@@ -38,6 +40,11 @@ const CONNECT_TIMEOUT: u32 = 5;
 const MOST_IN_FLIGHT: u32 = 100_000;
 /// Envoy's default of 3 retries at once turns a rolling restart into errors.
 const MOST_RETRIES: u32 = 1_024;
+
+/// Headers of an answer, and KiB of them, beyond which it is 502. Envoy's defaults of 100 and 60 turn down answers that clients
+/// read when no proxy is in between.
+const MOST_RESPONSE_HEADERS: u32 = 1_000;
+const MOST_RESPONSE_HEADERS_KIB: u32 = 256;
 
 /// Returns the clusters of backends, by name.
 pub(crate) fn render(
@@ -163,29 +170,31 @@ fn cluster(
     Ok(cluster)
 }
 
-/// HTTP/1.1 is what Envoy speaks where nothing is said.
+/// Returns the options of HTTP connections to a backend. A backend of another protocol has no options.
 fn http_options(protocol: AppProtocol) -> HashMap<String, Any> {
-    match protocol {
-        AppProtocol::Http2 => {
-            let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
-            let explicit = ExplicitHttpConfig {
-                protocol_config: Some(http2),
-            };
-            let options = HttpProtocolOptions {
-                upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
-                    explicit,
-                )),
-                ..Default::default()
-            };
-            let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-            // The only entry: prost writes more than one in random order.
-            HashMap::from([(name.to_owned(), pack_any(options))])
+    let config = match protocol {
+        AppProtocol::Http1 | AppProtocol::Websocket => {
+            ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
         }
-        AppProtocol::Http1
-        | AppProtocol::Websocket
-        | AppProtocol::TcpBytes
-        | AppProtocol::UdpDatagrams => HashMap::new(),
-    }
+        AppProtocol::Http2 => ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default()),
+        AppProtocol::TcpBytes | AppProtocol::UdpDatagrams => return HashMap::new(),
+    };
+    let options = HttpProtocolOptions {
+        common_http_protocol_options: Some(CommonOptions {
+            max_headers_count: wrappers::uint32(MOST_RESPONSE_HEADERS),
+            max_response_headers_kb: wrappers::uint32(MOST_RESPONSE_HEADERS_KIB),
+            ..Default::default()
+        }),
+        upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
+            ExplicitHttpConfig {
+                protocol_config: Some(config),
+            },
+        )),
+        ..Default::default()
+    };
+    let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+    // The only entry: prost writes more than one in random order.
+    HashMap::from([(name.to_owned(), pack_any(options))])
 }
 
 fn circuit_breakers(limits: &Limits) -> CircuitBreakers {
