@@ -1,8 +1,8 @@
 //! An echo backend in this process: it answers each request with what it saw of it.
 //!
-//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, both also over TLS, gRPC (see `grpc`), and upgrades to `websocket`
+//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, both also over TLS, gRPC (see `grpc`), and upgrades to `websocket` and `SPDY/3.1`
 //! (then it sends every byte back). Two consecutive path elements ask for more: `status/503` answers with that status, `delay/500ms`
-//! waits first.
+//! waits first, `vary/Accept` sets that header.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,6 +32,9 @@ use crate::grpc;
 
 /// The longest delay that a request can ask for.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
+
+/// Protocols to which it upgrades.
+const UPGRADES: [&str; 2] = ["websocket", "SPDY/3.1"];
 
 /// As many requests are remembered; later ones are only counted.
 const REMEMBERED: usize = 10_000;
@@ -293,18 +296,16 @@ async fn answer(
             requests.push(echo.clone());
         }
     }
-    if request
-        .headers()
-        .get(header::UPGRADE)
-        .is_some_and(|value| value == "websocket")
-    {
+    let asked_for = request.headers().get(header::UPGRADE).cloned();
+    let upgrade = asked_for.filter(|value| UPGRADES.iter().any(|it| value == it));
+    if let Some(protocol) = upgrade {
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(send_everything_back(upgrade));
         let mut response = Response::new(Full::default());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::UPGRADE, protocol);
         return Ok(response);
     }
     // Read it all, or a client that is still sending sees a reset.
@@ -331,6 +332,9 @@ async fn answer(
         "x-backend",
         HeaderValue::from_str(&echo.backend).expect("names are plain"),
     );
+    if let Some(vary) = asked(path, "vary").and_then(|names| HeaderValue::from_str(names).ok()) {
+        headers.insert(header::VARY, vary);
+    }
     Ok(response)
 }
 

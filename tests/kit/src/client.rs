@@ -125,15 +125,20 @@ impl Request {
 
     /// Sends it as an upgrade to `websocket`, then `message`, and gives back as many bytes as come in return.
     pub async fn websocket(&self, message: &[u8]) -> Result<Vec<u8>> {
+        self.upgraded("websocket", message).await
+    }
+
+    /// Upgrades to a protocol, sends `message`, and returns the same number of bytes from the backend.
+    pub async fn upgraded(&self, protocol: &'static str, message: &[u8]) -> Result<Vec<u8>> {
         let exchange = async {
             let mut connection = Connection::open(self).await?;
             let Sender::Http1(sender) = &mut connection.sender else {
-                bail!("a websocket needs HTTP/1.1");
+                bail!("an upgrade needs HTTP/1.1");
             };
             let mut request = self.message()?;
             for (name, value) in [
                 ("connection", "upgrade"),
-                ("upgrade", "websocket"),
+                ("upgrade", protocol),
                 ("sec-websocket-version", "13"),
                 ("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA=="),
             ] {

@@ -611,6 +611,11 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
                 (reply.status, reply.header(ORIGIN)),
                 (status, expected),
             );
+            checks.same(
+                format!("{simple}: vary"),
+                reply.values("vary"),
+                vec!["Origin"],
+            );
             for (name, value) in [(CREDENTIALS, "true"), (EXPOSED, "x-seen")] {
                 let expected = allowed.then_some(value);
                 checks.same(format!("{simple}: {name}"), reply.header(name), expected);
@@ -735,6 +740,22 @@ async fn cors_simple(agent: &AgentUnderTest, checks: &mut Checks) {
         checks.same("credentials", header(CREDENTIALS), Some("true"));
         let exposed = list(header(EXPOSED));
         checks.same("exposed", exposed, list(Some("x-seen, x-backend")));
+    }
+    for (path, vary) in [
+        ("/", "origin"),
+        ("/vary/Accept-Encoding", "accept-encoding, origin"),
+        ("/vary/Accept,ORIGIN", "accept, origin"),
+        ("/vary/*", "*"),
+    ] {
+        for origin in ["https://app.test", "https://other.test", ""] {
+            let request = agent
+                .get(80, "strict.cors.test", path)
+                .header("origin", origin);
+            if let Some(reply) = checks.reply(&request).await {
+                let seen = list(Some(&reply.values("vary").join(",")));
+                checks.same(&request, seen, list(Some(vary)));
+            }
+        }
     }
     if let Some(reply) = checks.reply(&simple("https://other.test")).await {
         checks.same("another origin", reply.values(ORIGIN), vec![]);

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
+use envoy_types::pb::envoy::config::core::v3::{
+    HeaderValueOption, header_value_option::HeaderAppendAction,
+};
 use envoy_types::pb::envoy::config::route::v3::{
     Route as EnvoyRoute, RouteAction, RouteMatch, route,
     route_action::{ClusterNotFoundResponseCode, ClusterSpecifier},
@@ -62,6 +64,14 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })
+}
+
+/// Returns the header by which caches keep answers to different origins apart, unless the backend has it already.
+pub(crate) fn vary() -> HeaderValueOption {
+    // A header that is empty is not sent.
+    let value = "%CEL('vary' in response.headers && response.headers['vary'].matches('(?i)(^|[, ])(origin|[*])($|[, ])') ? '' : 'Origin')%";
+    let action = HeaderAppendAction::AppendIfExistsOrAdd;
+    wrappers::header("vary", value.to_owned(), action)
 }
 
 /// Returns the origins that may be looked for. A snapshot is not trusted to be cheap: one expression takes them all where the

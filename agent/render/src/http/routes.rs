@@ -188,6 +188,8 @@ fn with_cors(
 ) -> Vec<RenderedRoute> {
     let mut all = Vec::with_capacity(2 * routes.len() + 1);
     for mut rendered in routes {
+        let headers = &mut rendered.route.response_headers_to_add;
+        headers.push(cors::vary());
         if matches!(rendered.route.action, Some(route::Action::Route(_))) {
             // The filter answers preflights here, if the route matches them.
             let preflight = (!method.is_empty() && method != "OPTIONS").then(|| RenderedRoute {

@@ -69,6 +69,9 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
     })
 }
 
+/// The part of a host that a wildcard stands for: no delimiter of a URL, so that no other part can be taken for the host.
+const OPEN_HOST: &str = "[a-z0-9._-]+";
+
 /// Reads `*` or `<scheme>://<host>[:<port>]`, where the host may be `*` or start with `*.`.
 ///
 /// Browsers leave out the scheme's own port, so it is dropped here too. `*` stands for any number of labels.
@@ -105,7 +108,7 @@ fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
         _ => String::new(),
     };
     if host == "*" {
-        return Ok(Kind::Regex(format!("^{scheme}://[^:/]+{port}$")));
+        return Ok(Kind::Regex(format!("^{scheme}://{OPEN_HOST}{port}$")));
     }
     let name = host.strip_prefix("*.").unwrap_or(host);
     // The host of an origin may be an IP, unlike that of a route.
@@ -114,7 +117,7 @@ fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
     }
     Ok(if name.len() < host.len() {
         Kind::Regex(format!(
-            "^{scheme}://[^:/]+\\.{}{port}$",
+            "^{scheme}://{OPEN_HOST}\\.{}{port}$",
             regex::escape(name)
         ))
     } else {
@@ -169,13 +172,23 @@ mod tests {
                     "https://a.bar.com:8443",
                     "https://a.bar.com.evil.com",
                     "https://evil.com/.bar.com",
+                    "https://evil.com?.bar.com",
+                    "https://evil.com#.bar.com",
+                    "https://evil@x.bar.com",
+                    "https://evil.com\\.bar.com",
+                    "https://evil.com%2f.bar.com",
+                    "https://evil.com .bar.com",
                     "https://a.barxcom",
                 ],
             ),
             (
                 "https://*:8443",
                 vec!["https://a.com:8443"],
-                vec!["https://a.com", "https://a.com:84430"],
+                vec![
+                    "https://a.com",
+                    "https://a.com:84430",
+                    "https://a@b.com:8443",
+                ],
             ),
             ("*", vec!["https://a.com:8443", "null"], vec![]),
         ] {
