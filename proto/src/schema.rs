@@ -8,6 +8,13 @@
 
 include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
 
+impl Retry {
+    /// Number of retries that a request may have at most. A request that is retried without a bound floods its backend.
+    pub const MOST_ATTEMPTS: u32 = 15;
+    /// Least milliseconds of a backoff. Envoy's own default is as long.
+    pub const LEAST_BACKOFF_MS: u64 = 25;
+}
+
 impl Port {
     /// Returns the port that hosts open, unless they are told otherwise.
     pub fn opened(&self) -> u32 {

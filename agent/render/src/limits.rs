@@ -8,6 +8,12 @@
 /// Bytes that Envoy buffers of one connection. Its default of 1 MiB is for trusted clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
+/// Bytes of a request's body that Envoy keeps for a retry, at most and at least. At 1 Gbit/s they take 2 ms and 1 ms.
+const MOST_BODY: u64 = 256 << 10;
+const LEAST_BODY: u64 = 128 << 10;
+/// Part of the heap that one body may take.
+const BODIES: u64 = 8_192;
+
 /// More descriptors than this are not shared out: a host does not serve a million connections.
 const MOST_FILES: u64 = 1 << 20;
 /// With fewer an Envoy cannot serve.
@@ -89,6 +95,12 @@ impl Limits {
         share(self.udp_sessions, backends)
     }
 
+    /// Returns the bytes of a request's body that Envoy keeps for a retry. It gives up retries of a longer body, but not before as much of
+    /// it has arrived: until then, the refusal of a connection is known.
+    pub fn body(&self) -> u64 {
+        (self.heap / BODIES).clamp(LEAST_BODY, MOST_BODY)
+    }
+
     /// Returns the number of requests that may wait for a connection to one backend: an eighth of the heap.
     pub fn waiting(&self) -> u32 {
         count(self.heap / 8 / HEAP_OF_A_REQUEST).clamp(FEW, MOST_WAITING)
@@ -168,6 +180,15 @@ mod tests {
         let limits = Limits::new(1 << 20, 64 << 20).unwrap();
         assert_eq!(limits.from_clients, 1_024);
         assert_eq!(limits.waiting(), 128);
+    }
+
+    #[test]
+    fn bodies_kept_for_retries_are_a_small_part_of_the_heap() {
+        for heap in [64 << 20, GIB, 2 * GIB, 64 * GIB] {
+            let body = Limits::new(1 << 20, heap).unwrap().body();
+            assert!((128 << 10..=256 << 10).contains(&body), "{heap}: {body}");
+            assert!(512 * body <= heap, "{heap}: {body}");
+        }
     }
 
     #[test]

@@ -111,6 +111,7 @@ async fn a_connection_that_fails_is_made_again_unless_retries_are_off() {
     objects.extend(served("a", &[there.address(), gone.address()]));
     objects.push(rule("retry.test", "retry", &json!({"backoff": "1ms"})));
     objects.push(rule("never.test", "retry", &json!({"attempts": 0})));
+    objects.push(http_route("plain", &["plain.test"], &[rule_to("a", &[])]));
     drop(gone);
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     let retried = agent.get(80, "retry.test", "/");
@@ -125,6 +126,14 @@ async fn a_connection_that_fails_is_made_again_unless_retries_are_off() {
         seen.extend(reply.map(|reply| reply.status));
     }
     checks.same("statuses without retries", seen, BTreeSet::from([200, 503]));
+    // Envoy keeps no body of this length, and still sends it to the other endpoint.
+    let upload = agent.get(80, "plain.test", "/").method("POST");
+    let upload = upload.body(vec![b'x'; 4 << 20]);
+    for request in [upload.clone(), upload.http2()] {
+        for _ in 0..10 {
+            checks.backend(request.clone(), "there").await;
+        }
+    }
     checks.finish();
 }
 

@@ -61,7 +61,7 @@ fn render(
     let mut action = RouteAction {
         // Always said: where nothing is, Envoy takes 15 s.
         timeout: wrappers::milliseconds(*request_timeout_ms),
-        retry_policy: retries::render(retry.as_deref(), *backend_timeout_ms, session.is_some()),
+        retry_policy: retries::render(retry.as_deref(), *backend_timeout_ms),
         request_mirror_policies: mirrors::render(&route.name, mirrors, context, problems),
         ..Default::default()
     };

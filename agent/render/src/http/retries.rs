@@ -3,7 +3,6 @@
 use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
 use sesame_proto::schema::Retry;
 
-use super::sessions;
 use crate::wrappers;
 
 /// Failures before a backend saw the request. Safe to repeat for any method.
@@ -17,8 +16,12 @@ const RESET: &str = "connect-failure,refused-stream,reset";
 /// refusal of a gRPC backend that has not begun (1.7, `HTTPRouteRetryConnectionError`).
 const UNPROCESSED: &str = "connect-failure,refused-stream,reset-before-request,unavailable";
 
-/// Number of retries, where nobody says.
+/// Number of retries if the route sets none.
 const ATTEMPTS: u32 = 2;
+
+/// Milliseconds before a retry if the route sets no backoff. While a retry waits, no flow control holds the body back, and Envoy fails the
+/// request once the body exceeds its buffer. So the first retry follows at once: it goes to another endpoint.
+const BACKOFF_MS: u64 = 1;
 
 /// Returns the policy of every virtual host: an endpoint that is gone but not yet out of the list, or a pooled
 /// connection that the backend just closed, costs a client nothing. Retries of a route replace it.
@@ -26,17 +29,21 @@ pub(crate) fn of_connections() -> RetryPolicy {
     RetryPolicy {
         retry_on: CONNECTION.to_owned(),
         num_retries: wrappers::uint32(ATTEMPTS),
+        retry_back_off: Some(backoff(BACKOFF_MS)),
         ..Default::default()
     }
 }
 
-/// Returns a route's own policy, if it needs one. `backend_timeout_ms` bounds each try; 0 does not. The clusters of sessions know only
-/// so many tries.
-pub(crate) fn render(
-    retry: Option<&Retry>,
-    backend_timeout_ms: u64,
-    session: bool,
-) -> Option<RetryPolicy> {
+/// Returns an exponential backoff: a random time below a bound, which begins with this one and doubles up to ten times of it.
+fn backoff(base_ms: u64) -> RetryBackOff {
+    RetryBackOff {
+        base_interval: wrappers::milliseconds(base_ms),
+        max_interval: None,
+    }
+}
+
+/// Returns a route's own policy, if it needs one. `backend_timeout_ms` bounds each try; 0 does not.
+pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<RetryPolicy> {
     let mut policy = match retry {
         None if backend_timeout_ms == 0 => return None,
         None => of_connections(),
@@ -64,16 +71,9 @@ pub(crate) fn render(
                 }
             },
             retriable_status_codes: statuses.clone(),
-            num_retries: wrappers::uint32(if session {
-                (*attempts).min(sessions::MOST_RETRIES)
-            } else {
-                *attempts
-            }),
-            // Envoy waits a random time up to a bound that grows from this one: the least it can be told.
-            retry_back_off: (*backoff_ms > 0).then(|| RetryBackOff {
-                base_interval: wrappers::milliseconds(*backoff_ms),
-                max_interval: None,
-            }),
+            num_retries: wrappers::uint32((*attempts).min(Retry::MOST_ATTEMPTS)),
+            retry_back_off: (*backoff_ms > 0)
+                .then(|| backoff((*backoff_ms).max(Retry::LEAST_BACKOFF_MS))),
             ..Default::default()
         },
     };
@@ -88,6 +88,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn retries_of_a_route_are_bounded() {
+        let retry = Retry {
+            statuses: vec![500],
+            attempts: 1_000_000,
+            backoff_ms: 1,
+            unprocessed_only: false,
+        };
+        let policy = render(Some(&retry), 0).expect("a policy");
+        assert_eq!(policy.num_retries, wrappers::uint32(15));
+        let backoff = policy.retry_back_off.expect("a backoff");
+        assert_eq!(backoff.base_interval, wrappers::milliseconds(25));
+    }
+
+    #[test]
     fn what_a_backend_may_have_processed_is_repeated_only_where_that_is_asked_for() {
         let retry_on = |unprocessed_only, statuses: &[u32]| {
             let retry = Retry {
@@ -96,7 +110,7 @@ mod tests {
                 backoff_ms: 0,
                 unprocessed_only,
             };
-            render(Some(&retry), 0, false).map(|policy| policy.retry_on)
+            render(Some(&retry), 0).map(|policy| policy.retry_on)
         };
         assert_eq!(retry_on(false, &[]).as_deref(), Some(RESET));
         assert_eq!(retry_on(true, &[]).as_deref(), Some(UNPROCESSED));

@@ -160,6 +160,7 @@ pub(crate) fn render_host(
             name: domain.clone(),
             domains: vec![domain.clone()],
             retry_policy: Some(retries::of_connections()),
+            request_body_buffer_limit: wrappers::uint64(context.options.limits.body()),
             ..Default::default()
         },
         host,

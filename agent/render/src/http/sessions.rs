@@ -35,16 +35,13 @@ use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
 use envoy_types::util::pack_any;
 use sesame_proto::digest;
 use sesame_proto::field_names::is_cookie_path;
-use sesame_proto::schema::{SessionPersistence, session_persistence::Kind};
+use sesame_proto::schema::{Retry, SessionPersistence, session_persistence::Kind};
 
 use super::headers;
 use crate::wrappers;
 
 /// The filter's name in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "envoy.filters.http.header_to_metadata";
-
-/// Number of retries for which a cluster with sessions knows where to send: Envoy fails any beyond it.
-pub(crate) const MOST_RETRIES: u32 = 15;
 
 /// The namespace of metadata by which Envoy balances, and the key of a session in it.
 const NAMESPACE: &str = "envoy.lb";
@@ -181,7 +178,8 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let entry = |name: &str| ClusterEntry {
         name: name.to_owned(),
     };
-    let tries = (0..MOST_RETRIES).map(|_| entry(&all.name));
+    // Envoy fails a try for which the list has no cluster.
+    let tries = (0..Retry::MOST_ATTEMPTS).map(|_| entry(&all.name));
     let config = ClusterConfig {
         clusters: [entry(&of_session.name)].into_iter().chain(tries).collect(),
     };

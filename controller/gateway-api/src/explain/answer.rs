@@ -13,9 +13,8 @@ use super::location;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 use super::routes::{self, Taker};
 
-/// Retries where nobody says, and most of them where there are sessions; as rendering has them.
+/// Retries of a rule that sets none, as rendering has them.
 pub(super) const RETRIES: &str = "up to 2, while no backend has seen the request";
-const MOST_WITH_SESSION: u32 = 15;
 
 /// Explains the answer of `winner`, a route of the virtual host of `domain`.
 pub(super) fn explain(
@@ -128,7 +127,7 @@ fn forward(
         request_timeout_disabled: _,
         backend_timeout_ms,
         retry,
-        session,
+        session: _,
     } = forward;
     let status = if route.grpc {
         refusal::GRPC
@@ -160,12 +159,12 @@ fn forward(
         path,
         request_timeout_ms: limit(*request_timeout_ms),
         backend_timeout_ms: limit(*backend_timeout_ms),
-        retries: retries(retry.as_deref(), session.is_some()),
+        retries: retries(retry.as_deref()),
     })
 }
 
 /// Returns the retries in words.
-fn retries(retry: Option<&Retry>, session: bool) -> String {
+fn retries(retry: Option<&Retry>) -> String {
     let Some(Retry {
         statuses,
         attempts,
@@ -178,11 +177,7 @@ fn retries(retry: Option<&Retry>, session: bool) -> String {
     if *attempts == 0 {
         return "none".to_owned();
     }
-    let most = if session {
-        (*attempts).min(MOST_WITH_SESSION)
-    } else {
-        *attempts
-    };
+    let most = (*attempts).min(Retry::MOST_ATTEMPTS);
     let mut words = if *unprocessed_only {
         format!("up to {most}, while no backend has processed the request")
     } else {
@@ -193,7 +188,8 @@ fn retries(retry: Option<&Retry>, session: bool) -> String {
         words.extend([", or the status is ", &statuses.join(", ")]);
     }
     if *backoff_ms > 0 {
-        words.extend(["; pauses from ", &describe::duration(*backoff_ms), " on"]);
+        let backoff_ms = (*backoff_ms).max(Retry::LEAST_BACKOFF_MS);
+        words.extend(["; pauses from ", &describe::duration(backoff_ms), " on"]);
     }
     words
 }

@@ -163,8 +163,15 @@ fn read_retry(spec: &Retry, unprocessed_only: bool) -> Result<schema::Retry, Str
     statuses.dedup();
     // One retry unless it says otherwise, as Envoy does and the API's newer default is. None is none at all.
     let attempts = attempts.unwrap_or(1);
-    let attempts = u32::try_from(attempts)
-        .map_err(|_| format!("retry.attempts {attempts} is out of range; expected at least 0"))?;
+    let attempts = match u32::try_from(attempts) {
+        Ok(attempts) if attempts <= schema::Retry::MOST_ATTEMPTS => attempts,
+        _ => {
+            return Err(format!(
+                "retry.attempts {attempts} is out of range; expected 0 to {}",
+                schema::Retry::MOST_ATTEMPTS
+            ));
+        }
+    };
     let backoff_ms = durations::read("retry.backoff", backoff.as_deref())?.unwrap_or(0);
     Ok(schema::Retry {
         statuses,
@@ -237,6 +244,13 @@ mod tests {
             )
             .is_err()
         );
+        let many = |attempts| Retry {
+            attempts: Some(attempts),
+            ..Retry::default()
+        };
+        assert_eq!(read_retry(&many(15), true).expect("valid").attempts, 15);
+        let error = read_retry(&many(16), true).expect_err("too many");
+        assert!(error.contains("16") && error.contains("0 to 15"), "{error}");
         let none = Retry {
             attempts: Some(0),
             ..Retry::default()
