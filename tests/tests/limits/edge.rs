@@ -123,6 +123,141 @@ fn accepted(status: &Value) -> String {
         .collect()
 }
 
+/// Answers each request with these bytes.
+async fn answering(answer: String) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                while stream.read(&mut request).await.is_ok_and(|read| read > 0) {
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unusual_but_valid_messages_pass() {
+    let (backend, any) = (Backend::start("a").await, Backend::start("any").await);
+    let mut objects = edge(&[
+        http_listener("http", 80, ""),
+        http_listener("wild", 80, "*.test"),
+    ]);
+    let hints = "HTTP/1.1 103 Early Hints\r\nlink: </s.css>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    let headers: String = (0..300)
+        .map(|i| format!("x-{i}: {}\r\n", "y".repeat(300)))
+        .collect();
+    let many = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n");
+    for (name, address) in [
+        ("a", backend.address()),
+        ("any", any.address()),
+        ("hints", answering(hints.to_owned()).await),
+        ("many", answering(many).await),
+    ] {
+        objects.extend(served(name, &[address]));
+    }
+    for name in ["a", "hints", "many"] {
+        let host = format!("{name}.test");
+        objects.push(http_route(name, &[&host], &[rule_to(name, &[])]));
+    }
+    objects.push(http_route("any", &[], &[rule_to("any", &[])]));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, "a.test", "/")).await;
+    let mut checks = Checks::default();
+    for (name, lines, expected, absent) in [
+        (
+            "a name with a final dot",
+            "Host: A.test.:80",
+            r#""backend":"a""#,
+            "A.test.",
+        ),
+        (
+            "two Hosts",
+            "Host: a.test\r\nHost: b.test",
+            "HTTP/1.1 400",
+            "backend",
+        ),
+        ("two names", "Host: other,a.test", "HTTP/1.1 400", "backend"),
+        ("a user", "Host: user@a.test", "HTTP/1.1 400", "backend"),
+        (
+            "an offer",
+            "Host: a.test\r\nConnection: Upgrade\r\nUpgrade: TLS/1.2",
+            "HTTP/1.1 200",
+            "TLS/1.2",
+        ),
+        (
+            "offers",
+            "Host: a.test\r\nConnection: Upgrade\r\nUpgrade: TLS/1.0, HTTP/1.1",
+            "HTTP/1.1 200",
+            "TLS/1.0",
+        ),
+        (
+            "headers of Envoy",
+            "Host: a.test\r\nX-Envoy-Peer-Metadata: x\r\nx-envoy-attempt-count: 7",
+            "HTTP/1.1 200",
+            "x-envoy-attempt-count",
+        ),
+        (
+            "other headers of Envoy",
+            "Host: a.test\r\nX-Envoy-Peer-Metadata: x",
+            "HTTP/1.1 200",
+            "x-envoy-peer-metadata",
+        ),
+        (
+            "many headers of an answer",
+            "Host: many.test",
+            "HTTP/1.1 200",
+            "HTTP/1.1 502",
+        ),
+        (
+            "early hints",
+            "Host: hints.test",
+            "HTTP/1.1 103",
+            "HTTP/1.1 502",
+        ),
+        (
+            "the answer after early hints",
+            "Host: hints.test",
+            "HTTP/1.1 200",
+            "HTTP/1.1 502",
+        ),
+    ] {
+        let request = format!("GET / HTTP/1.1\r\n{lines}\r\nConnection: close\r\n\r\n");
+        let answer = raw(agent.address(80), &request).await;
+        let right = answer.contains(expected) && !answer.contains(absent);
+        checks.that(right, format!("{name}: {answer}"));
+    }
+    for (name, request, status) in [
+        (
+            "HTTP/1.0",
+            "GET / HTTP/1.0\r\nHost: a.test\r\n\r\n",
+            "HTTP/1.0 200",
+        ),
+        (
+            "HTTP/1.0 without a host",
+            "GET / HTTP/1.0\r\n\r\n",
+            "HTTP/1.0 400",
+        ),
+    ] {
+        // The answer ends with the connection, or the client would wait.
+        let answer = raw(agent.address(80), request).await;
+        checks.that(answer.starts_with(status), format!("{name}: {answer}"));
+    }
+    let expecting = "POST / HTTP/1.1\r\nhost: a.test\r\nexpect: 100-continue\r\ncontent-length: 1\r\nconnection: close\r\n\r\nx";
+    let answer = raw(agent.address(80), expecting).await;
+    let continued = answer.matches("HTTP/1.1 100").count();
+    checks.same("times 100 Continue", continued, 1);
+    checks.that(answer.contains("HTTP/1.1 200"), answer);
+    checks.finish();
+}
+
 /// Answers each request byte by byte.
 async fn dripping() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))

@@ -105,6 +105,12 @@ async fn routes_ask_about_each_request_and_nothing_passes_unasked() {
     checks.status(preflight, 200).await;
     checks.same("questions about a preflight", auth.take().len(), 0);
     checks.status(agent.get(80, "cors.test", "/"), 401).await;
+    auth.take();
+    if let Some(refusal) = checks.reply(&agent.get(80, "all.test", "/")).await {
+        let headers = refusal.values("x-envoy-upstream-service-time");
+        checks.same("service time of a refusal", headers, vec![]);
+    }
+    auth.take();
     checks
         .status(agent.get(80, "redirect.test", "/"), 401)
         .await;

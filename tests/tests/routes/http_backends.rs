@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{
-    backend_ref, edge, endpoint_slices, http_listener, http_route, path, served, service, yaml,
+    backend_ref, edge, endpoint_slices, http_listener, http_route, path, rule_to, served, service,
+    yaml,
 };
+use sesame_tests::wait::{eventually, holds};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn backends_are_reached_as_the_rule_says() {
@@ -196,4 +198,32 @@ async fn protocols(agent: &AgentUnderTest, checks: &mut Checks) {
         Ok(answer) => checks.same(&request, answer, b"open sesame".to_vec()),
         Err(error) => checks.that(false, format!("{request} as a websocket: {error:#}")),
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upgrade_passes_if_the_gateway_allows_it() {
+    let backend = Backend::start("a").await;
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("a", &[], &[rule_to("a", &[])]));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
+    let exec = agent.get(80, "a.test", "/exec").method("POST");
+    agent.wait_ok(&agent.get(80, "a.test", "/")).await;
+    let ignored = exec.upgraded("SPDY/3.1", b"frames").await;
+    let ignored = ignored.expect_err("no upgrade by default").to_string();
+    assert!(ignored.contains("answered with 200"), "{ignored}");
+
+    for object in objects.iter_mut().filter(|it| it["kind"] == "Gateway") {
+        object["metadata"]["annotations"] = json!({"projectsesame.io/upgrades": "SPDY/3.1"});
+    }
+    agent.write("all.yaml", &yaml(&objects));
+    eventually("the upgrade passes", SOON, async || {
+        let answer = exec.upgraded("SPDY/3.1", b"frames").await;
+        holds(answer.as_ref().is_ok_and(|it| it == b"frames"), || {
+            format!("{answer:?}")
+        })
+    })
+    .await;
+    let websocket = agent.get(80, "a.test", "/").websocket(b"frames").await;
+    assert_eq!(websocket.expect("a websocket"), b"frames");
 }

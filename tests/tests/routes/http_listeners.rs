@@ -45,6 +45,13 @@ async fn a_request_belongs_to_the_most_specific_listener_only() {
         ("example.com", "/empty", 200),
         ("example.com", "/wild", 404),
         ("foo.example.com", "/wild", 200),
+        ("bar.com.", "/empty", 200),
+        ("abc.foo.example.com.", "/exact", 200),
+        ("abc.foo.example.com.:80", "/exact", 200),
+        ("abc.foo.example.com.", "/empty", 404),
+        ("other,abc.foo.example.com", "/wild-foo", 400),
+        ("user@abc.foo.example.com", "/wild-foo", 400),
+        ("other,nowhere", "/empty", 400),
     ] {
         checks.status(agent.get(80, host, path), status).await;
     }
@@ -152,6 +159,8 @@ async fn the_server_name_chooses_the_listener_and_its_certificate() {
         ("b.tls.test", "a.tls.test"),
         ("a.tls.test", "unknown.test"),
         ("b.tls.test", "other.test"),
+        ("b.tls.test", "a.tls.test."),
+        ("b.tls.test", "a.tls.test.:443"),
         ("other.test", "a.tls.test"),
         ("other.test", "b.tls.test"),
     ] {
@@ -165,6 +174,8 @@ async fn the_server_name_chooses_the_listener_and_its_certificate() {
         (443, "other.test", "unknown.test", 404),
         (444, "only.test", "unknown.test", 404),
         (443, "a.tls.test", "a.tls.test:443", 200),
+        (443, "a.tls.test", "a.tls.test.", 200),
+        (443, "a.tls.test", "a.tls.test.:443", 200),
     ] {
         let request = tls.get(&agent, port, sni, host);
         checks.status(request, status).await;

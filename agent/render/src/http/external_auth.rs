@@ -40,6 +40,9 @@ const TIMEOUT_MS: u64 = 5_000;
 /// depends on.
 const NOT_ITS_OWN: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
 
+/// The header that Envoy adds to a response of the service: how long it took.
+const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
+
 /// Bytes of a body that are held for the service at most, whatever the snapshot says.
 const MOST_BODY: u32 = 1024 * 1024;
 
@@ -178,7 +181,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         Some(some) => some,
         // All: those that it may not write are refused apart.
         None => ListStringMatcher {
-            patterns: vec![wrappers::matching(".+")],
+            patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
         },
     };
     Ok(Services::HttpService(HttpService {
@@ -191,6 +194,10 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         path_prefix: path_prefix.clone(),
         authorization_response: Some(AuthorizationResponse {
             allowed_upstream_headers: Some(copied),
+            // All but the one header that Envoy adds.
+            allowed_client_headers: Some(ListStringMatcher {
+                patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
+            }),
             ..Default::default()
         }),
         ..Default::default()

@@ -3,13 +3,19 @@
 //! It names its route table by file, and holds nothing of a route or tenant as long as files can be watched. Its defaults
 //! are those of an edge: the client is not trusted.
 
+use std::iter;
+
+use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
 use envoy_types::pb::envoy::config::core::v3::{
-    CidrRange, Http2ProtocolOptions, HttpProtocolOptions,
-    http_protocol_options::HeadersWithUnderscoresAction,
+    CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions,
+    TypedExtensionConfig, http_protocol_options::HeadersWithUnderscoresAction,
 };
 use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
 use envoy_types::pb::envoy::extensions::filters::http::composite::v3::Composite;
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
+use envoy_types::pb::envoy::extensions::filters::http::fault::v3::{
+    FaultAbort, HttpFault, fault_abort,
+};
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::Config as HeaderToMetadata;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
@@ -20,13 +26,16 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
     },
     http_filter,
 };
+use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_mutation::v3::HeaderMutation as EarlyHeaderMutation;
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::encoding::encode_varint;
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 
-use super::{cors, external_auth, sessions, tracing};
+use super::{cors, external_auth, matches, sessions, tracing};
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
@@ -67,7 +76,13 @@ pub(crate) fn render(
         path_with_escaped_slashes_action: escaped_slashes(edge).into(),
         // A backend says what it is; we add nothing.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
+        // `name.` is the same host as `name` (RFC 3986, 3.2.2): it must not have another listener's or route's treatment.
+        strip_trailing_host_dot: true,
+        early_header_mutation_extensions: vec![no_envoy_headers()],
+        // Forwards a backend's `103 Early Hints` (RFC 9110, 15.2), and `Expect: 100-continue` to the backend that answers it.
+        proxy_100_continue: true,
         common_http_protocol_options: Some(http_options(edge)),
+        http_protocol_options: Some(http1_options(edge)),
         http2_protocol_options: Some(http2_options()),
         max_request_headers_kb: wrappers::uint32(
             edge.max_request_headers_kib
@@ -79,10 +94,7 @@ pub(crate) fn render(
             edge.request_headers_timeout_ms.unwrap_or(HEADERS_MS),
         ),
         stream_idle_timeout: wrappers::milliseconds(stream_idle_ms(edge)),
-        upgrade_configs: vec![UpgradeConfig {
-            upgrade_type: "websocket".to_owned(),
-            ..Default::default()
-        }],
+        upgrade_configs: upgrades(edge).into_iter().map(upgrade).collect(),
         access_log: access_log::of_requests(place, context),
         tracing: tracing::render(context),
         ..Default::default()
@@ -158,6 +170,53 @@ fn http_options(edge: Edge) -> HttpProtocolOptions {
     }
 }
 
+fn http1_options(edge: Edge) -> Http1ProtocolOptions {
+    Http1ProtocolOptions {
+        // Health checks of load balancers, and old proxies, speak HTTP/1.0.
+        accept_http_10: true,
+        // A client may offer upgrades that the proxy does not know (`TLS/1.2`). They are ignored (RFC 9110, 7.8), whereas Envoy
+        // answers 403.
+        ignore_http_11_upgrade: vec![wrappers::matching_none_of(&upgrades(edge))],
+        ..Default::default()
+    }
+}
+
+/// Returns the protocols that HTTP/1.1 connections may be upgraded to, in lower case: Envoy compares them regardless of case.
+fn upgrades(edge: Edge) -> Vec<&'static str> {
+    let mut upgrades = vec!["websocket"];
+    if edge.upgrades_to_spdy {
+        upgrades.push("spdy/3.1");
+    }
+    if edge.upgrades_to_tcp {
+        upgrades.push("tcp");
+    }
+    upgrades
+}
+
+fn upgrade(protocol: &str) -> UpgradeConfig {
+    UpgradeConfig {
+        upgrade_type: protocol.to_owned(),
+        ..Default::default()
+    }
+}
+
+/// Returns the extension that removes all `x-envoy-*` headers of clients: they steer this proxy, and proxies behind it.
+fn no_envoy_headers() -> TypedExtensionConfig {
+    let remove = header_mutation::Action::RemoveOnMatch(header_mutation::RemoveOnMatch {
+        key_matcher: Some(wrappers::string(MatchPattern::Prefix(
+            "x-envoy-".to_owned(),
+        ))),
+    });
+    TypedExtensionConfig {
+        name: "envoy.http.early_header_mutation.header_mutation".to_owned(),
+        typed_config: Some(pack_any(EarlyHeaderMutation {
+            mutations: vec![HeaderMutation {
+                action: Some(remove),
+            }],
+        })),
+    }
+}
+
 fn http2_options() -> Http2ProtocolOptions {
     Http2ProtocolOptions {
         max_concurrent_streams: wrappers::uint32(100),
@@ -181,10 +240,35 @@ const HEADERS_MS: u64 = 10_000;
 const MOST_HEADER_KIB: u32 = 60;
 const MOST_HEADERS: u32 = 100;
 
+/// The filter that refuses malformed authorities.
+const AUTHORITY: &str = "authority";
+
+/// Returns the filter that answers 400 to an authority with `,` or `@`. Envoy joins two `Host` headers with a comma. Neither is a
+/// host (RFC 9112, 3.2), and a backend might take a part of it for one that another listener or route protects.
+fn malformed_authorities() -> HttpFault {
+    HttpFault {
+        headers: vec![matches::header(
+            ":authority",
+            wrappers::matching("[^,@]*[,@].*"),
+        )],
+        abort: Some(FaultAbort {
+            error_type: Some(fault_abort::ErrorType::HttpStatus(400)),
+            percentage: Some(FractionalPercent {
+                numerator: 100,
+                ..Default::default()
+            }),
+            // Not with `response_body`, which Envoy 1.39 refuses.
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
 /// The filters, in the order in which a request passes them.
 ///
 /// | filter | on for | why here |
 /// |---|---|---|
+/// | authority | all | nothing is done for a request whose host is ambiguous |
 /// | external authorization, one for each filter of a listener | virtual hosts of listeners with filters | what it writes may decide on the route |
 /// | CORS | routes with CORS | answers preflights before anything else may refuse them |
 /// | external authorization | routes with it | nothing is done for requests that it refuses |
@@ -218,5 +302,9 @@ fn http_filters(listener_filters: usize) -> Vec<HttpFilter> {
             false,
         ),
     ];
-    of_listeners.chain(of_routes).collect()
+    let authority = filter(AUTHORITY, pack_any(malformed_authorities()), false);
+    iter::once(authority)
+        .chain(of_listeners)
+        .chain(of_routes)
+        .collect()
 }

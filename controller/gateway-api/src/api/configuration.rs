@@ -280,4 +280,9 @@ pub struct EdgeSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub max_request_headers: Option<i32>,
+    /// Upgrades of HTTP/1.1 connections that pass besides `websocket`: `SPDY/3.1` (`kubectl exec`) and `tcp` (`docker attach`). All
+    /// other offers of an upgrade are ignored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2), inner(regex(pattern = r"^(SPDY/3\.1|tcp)$")))]
+    pub upgrades: Option<Vec<String>>,
 }

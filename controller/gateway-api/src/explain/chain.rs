@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sesame_proto::schema::{L4Route, Listener, Port, Protocol, Snapshot, Transport};
 
-use super::compared::without_port;
+use super::compared::host_of;
 use super::hosts;
 use super::outcome::ExplainedListener;
 use super::request::{ExplainRequest, UrlScheme};
@@ -59,7 +59,7 @@ fn plain<'s>(
         listeners.filter(move |listener| listener.protocol() == protocol)
     };
     if let Some(any) = of(Protocol::Http).next() {
-        let host = without_port(&request.authority).to_ascii_lowercase();
+        let host = host_of(&request.authority);
         // The most specific hostname comes first.
         let listener = of(Protocol::Http).find(|it| hosts::covers(&it.hostname, &host));
         return Ok(FoundChain {

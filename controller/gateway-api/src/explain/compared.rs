@@ -22,7 +22,7 @@ const OF_CONNECTION: [&str; 6] = [
 pub(super) struct Compared {
     pub(super) scheme: UrlScheme,
     pub(super) method: String,
-    /// `Host` as it was sent.
+    /// `Host` without the final dot of its name.
     pub(super) authority: String,
     /// The host in lower case, without a port.
     pub(super) host: String,
@@ -74,7 +74,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
         );
         return answered(request, None, 400, reason);
     }
-    let is_upgrade = headers.iter().any(|it| it.name == "upgrade");
+    let is_upgrade = headers.iter().any(|it| is_forwarded_upgrade(it, edge));
     headers.retain(|it| !OF_CONNECTION.contains(&it.name.as_str()) || is_upgrade);
     headers.retain(|it| it.name != "x-forwarded-proto");
     headers.push(HeaderField {
@@ -99,6 +99,13 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
             },
         },
         CanonicalPath::Compared(canonical) => {
+            if request.authority.contains([',', '@']) {
+                let reason = format!(
+                    "host {:?} is malformed: it has `,` or `@`; over HTTP/2 the stream is reset",
+                    request.authority
+                );
+                return answered(request, Some(canonical), 400, reason);
+            }
             let (path, query) = match canonical.find('?') {
                 Some(at) => canonical.split_at(at),
                 None => (canonical.as_str(), ""),
@@ -106,8 +113,8 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
             Prepared::Compared(Compared {
                 scheme: request.scheme,
                 method: request.method.clone(),
-                authority: request.authority.clone(),
-                host: without_port(&request.authority).to_ascii_lowercase(),
+                authority: without_dot(&request.authority),
+                host: host_of(&request.authority),
                 port: request.port,
                 path: path.to_owned(),
                 query: query.to_owned(),
@@ -124,8 +131,11 @@ impl Compared {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
             "host" => return HeaderValue::Is(vec![self.authority.clone()]),
-            "x-forwarded-for" | "x-request-id" => return HeaderValue::Unknown,
-            _ if name.starts_with("x-envoy-") => return HeaderValue::Unknown,
+            "x-forwarded-for" | "x-request-id" | "x-envoy-external-address" => {
+                return HeaderValue::Unknown;
+            }
+            // The proxy removes them.
+            _ if name.starts_with("x-envoy-") => return HeaderValue::Absent,
             _ => {}
         }
         let values = self.headers.iter().filter(|it| it.name == name);
@@ -208,8 +218,31 @@ fn is_grpc(request: &ExplainRequest) -> bool {
     subtype.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
 
+/// Returns true for a header by which a client asks for an upgrade that is forwarded. Envoy ignores all others.
+fn is_forwarded_upgrade(HeaderField { name, value }: &HeaderField, edge: Edge) -> bool {
+    let forwarded = |protocol: &str| match protocol.trim().to_ascii_lowercase().as_str() {
+        "websocket" => true,
+        "spdy/3.1" => edge.upgrades_to_spdy,
+        "tcp" => edge.upgrades_to_tcp,
+        _ => false,
+    };
+    name == "upgrade" && value.split(',').any(forwarded)
+}
+
+/// Returns the host of an authority in lower case, without its port and a final dot.
+pub(super) fn host_of(authority: &str) -> String {
+    without_port(&without_dot(authority)).to_ascii_lowercase()
+}
+
+/// Returns an authority whose name has no final dot.
+fn without_dot(authority: &str) -> String {
+    let host = without_port(authority);
+    let port = authority.get(host.len()..).unwrap_or_default();
+    format!("{}{port}", host.strip_suffix('.').unwrap_or(host))
+}
+
 /// Returns the host without its port.
-pub(super) fn without_port(authority: &str) -> &str {
+fn without_port(authority: &str) -> &str {
     match authority.rfind(':') {
         Some(colon) if authority.rfind(']').is_none_or(|end| end < colon) => {
             authority.get(..colon).unwrap_or(authority)
@@ -237,16 +270,18 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_no_port_and_no_capitals() {
-        for (authority, host) in [
-            ("A.Test:80", "a.test"),
-            ("[::1]:80", "[::1]"),
-            ("[::1]", "[::1]"),
-            ("a.", "a."),
+    fn host_has_no_port_capitals_or_final_dot() {
+        for (authority, host, forwarded) in [
+            ("A.Test:80", "a.test", "A.Test:80"),
+            ("[::1]:80", "[::1]", "[::1]:80"),
+            ("[::1]", "[::1]", "[::1]"),
+            ("A.test.", "a.test", "A.test"),
+            ("a.test.:80", "a.test", "a.test:80"),
+            ("a..", "a.", "a."),
         ] {
             let compared = compared("http://x/", &[&format!("host: {authority}")]);
             assert_eq!(compared.host, host);
-            assert_eq!(compared.authority, authority);
+            assert_eq!(compared.authority, forwarded);
         }
     }
 

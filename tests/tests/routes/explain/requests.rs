@@ -97,6 +97,7 @@ impl Asked {
             }
             2..4 => method = one(moments, &METHODS),
             4 => headers.push(("x_under".to_owned(), "1".to_owned())),
+            6 => headers.push(("x-envoy-attempt-count".to_owned(), "1".to_owned())),
             5 => headers.push(("origin".to_owned(), "https://o.test".to_owned())),
             _ => {}
         }
@@ -105,10 +106,14 @@ impl Asked {
         } else {
             one(moments, &PATHS)
         };
-        let authority = match moments.below(8) {
+        let authority = match moments.below(12) {
             0 => host.to_ascii_uppercase(),
             1 => format!("{host}:{port}"),
             2 => format!("{host}:12345"),
+            3 => format!("{host}."),
+            4 => format!("{host}.:{port}"),
+            5 => format!("other.test,{host}"),
+            6 => format!("user@{host}"),
             _ => host.to_owned(),
         };
         let scheme = if port == 443 { "https" } else { "http" };

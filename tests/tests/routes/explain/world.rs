@@ -276,7 +276,16 @@ fn http_match(moments: &mut Moments) -> Value {
     }
     if rarely(moments, 4) {
         made["headers"] = json!([any_value(
-            one(moments, &["x-one", "X-Two", "host", "x-forwarded-proto"]),
+            one(
+                moments,
+                &[
+                    "x-one",
+                    "X-Two",
+                    "host",
+                    "x-forwarded-proto",
+                    "x-envoy-attempt-count"
+                ]
+            ),
             moments
         )]);
     }

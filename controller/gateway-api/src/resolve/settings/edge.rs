@@ -21,6 +21,13 @@ const MOST_TOLD: usize = 100;
 const MOST_HEADER_KIB: u32 = 8192;
 const MOST_HEADERS: u32 = 10_000;
 
+/// An upgrade that passes if it is allowed.
+#[derive(Clone, Copy)]
+enum Upgrade {
+    Spdy,
+    Tcp,
+}
+
 /// The edge settings of one Gateway, which begin as the defaults.
 #[derive(Debug, Default)]
 pub(super) struct EdgeDefaults(Edge);
@@ -70,6 +77,7 @@ impl EdgeDefaults {
             udp_session_timeout,
             max_request_headers_kib,
             max_request_headers,
+            upgrades,
         } = settings;
         let mut wrong = Vec::new();
         let words = [
@@ -105,6 +113,7 @@ impl EdgeDefaults {
         }
         let number = |number: &Option<i32>| number.map(|number| number.to_string());
         let (kib, headers) = (number(max_request_headers_kib), number(max_request_headers));
+        let upgrades = upgrades.as_ref().map(|protocols| protocols.join(","));
         for (field, name, value) in [
             ("requestTimeout", "request-timeout", request_timeout),
             (
@@ -134,6 +143,7 @@ impl EdgeDefaults {
             ),
             ("maxRequestHeadersKib", "max-request-headers-kib", &kib),
             ("maxRequestHeaders", "max-request-headers", &headers),
+            ("upgrades", "upgrades", &upgrades),
         ] {
             let Some(value) = value else { continue };
             let outcome = set(&mut self.0, name, value);
@@ -217,6 +227,19 @@ fn set(edge: &mut Edge, name: &str, value: &str) -> Result<(), String> {
             edge.max_request_headers_kib = Some(number(value, MOST_HEADER_KIB)?);
         }
         "max-request-headers" => edge.max_request_headers = Some(number(value, MOST_HEADERS)?),
+        "upgrades" => {
+            let (mut spdy, mut tcp) = (false, false);
+            for protocol in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+                match one_of(
+                    protocol,
+                    &[("SPDY/3.1", Upgrade::Spdy), ("tcp", Upgrade::Tcp)],
+                )? {
+                    Upgrade::Spdy => spdy = true,
+                    Upgrade::Tcp => tcp = true,
+                }
+            }
+            (edge.upgrades_to_spdy, edge.upgrades_to_tcp) = (spdy, tcp);
+        }
         _ => {
             return Err(
                 "is unknown and has no effect; see the table of edge defaults in docs/security.md"
@@ -274,6 +297,7 @@ mod tests {
             ("header-underscores", "drop"),
             ("stream-idle-timeout", "0s"),
             ("max-request-headers", "500"),
+            ("upgrades", "tcp, SPDY/3.1"),
         ]);
         assert_eq!(wrong, Vec::<String>::new());
         let edge = edge.unwrap();
@@ -283,6 +307,7 @@ mod tests {
         assert_eq!(edge.stream_idle_timeout_ms, Some(0));
         assert_eq!(edge.max_request_headers, Some(500));
         assert_eq!(edge.request_timeout_ms, None);
+        assert!(edge.upgrades_to_spdy && edge.upgrades_to_tcp);
     }
 
     #[test]
@@ -307,6 +332,7 @@ mod tests {
             ("request-timeout", "1d", "is not a duration"),
             ("udp-session-timeout", "0s", "must end"),
             ("max-request-headers-kib", "0", "from 1 to 8192"),
+            ("upgrades", "SPDY/3.1,h2c", "SPDY/3.1, tcp"),
             ("merge-slashes", "false", "is unknown"),
         ] {
             let (edge, wrong) = of(&[(name, value)]);
@@ -324,6 +350,7 @@ mod tests {
             escaped_slashes: Some(EscapedSlashesAction::Keep),
             request_timeout: Some("5m".to_owned()),
             max_request_headers: Some(7),
+            upgrades: Some(vec!["SPDY/3.1".to_owned()]),
             ..EdgeSettings::default()
         };
         let mut edge = EdgeDefaults::default();
@@ -336,6 +363,7 @@ mod tests {
         assert_eq!(edge.escaped_slashes(), EscapedSlashes::Redirect);
         assert_eq!(edge.request_timeout_ms, Some(300_000));
         assert_eq!(edge.max_request_headers, Some(7));
+        assert!(edge.upgrades_to_spdy && !edge.upgrades_to_tcp);
         assert_eq!(
             sources["spec.edge.escapedSlashes"],
             "metadata.annotations[projectsesame.io/escaped-slashes]"

@@ -214,6 +214,7 @@ impl Merged {
             udp_session_timeout as "spec.edge.udpSessionTimeout",
             max_request_headers_kib as "spec.edge.maxRequestHeadersKib",
             max_request_headers as "spec.edge.maxRequestHeaders",
+            upgrades as "spec.edge.upgrades",
         }
     }
 }
