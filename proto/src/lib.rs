@@ -7,6 +7,8 @@
 //! - `keys` carries private keys beside a snapshot, never in it; `signature` signs what is published.
 //! - `at_rest` is how a host keeps private keys on its disk.
 //! - `bundle` is all of it as one signed file, for hosts that are connected to nothing.
+//! - `canonical_path` normalizes paths like Envoy does before it compares them with routes.
+//! - `pem` reads certificates and keys that come as text.
 //! - `bounds` refuses messages that would take too much memory, before they are decoded.
 //! - `field_names`, `log_facts`, `expressions`, `addresses` and `tls_parameters` are the limits of what a snapshot may say. Resolution
 //!   keeps them, and rendering checks them again.
@@ -26,6 +28,7 @@ pub mod field_names;
 pub mod json;
 pub mod keys;
 pub mod log_facts;
+pub mod pem;
 pub mod provenance;
 pub mod refusal;
 pub mod schema;

@@ -11,11 +11,11 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
-use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use sha2::{Digest as _, Sha256};
 
 use crate::keys::hex;
+use crate::pem;
 
 mod threshold;
 
@@ -181,7 +181,10 @@ impl SigningKeys {
     /// Reads all private keys of a PEM text (PKCS#8).
     pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
-        for (index, der) in PrivatePkcs8KeyDer::pem_slice_iter(pem).enumerate() {
+        for (index, der) in pem::read::<PrivatePkcs8KeyDer<'_>>(pem)
+            .into_iter()
+            .enumerate()
+        {
             let number = index + 1;
             let refused = KeyError::NotEd25519 {
                 number,
@@ -260,8 +263,9 @@ pub struct TrustedKeys(Vec<[u8; 32]>);
 impl TrustedKeys {
     /// Adds all public keys of a PEM text.
     pub fn add_pem(&mut self, pem: &[u8]) -> Result<(), KeyError> {
-        let before = self.0.len();
-        for (index, der) in SubjectPublicKeyInfoDer::pem_slice_iter(pem).enumerate() {
+        let keys = pem::read::<SubjectPublicKeyInfoDer<'_>>(pem);
+        let none = keys.is_empty();
+        for (index, der) in keys.into_iter().enumerate() {
             let refused = KeyError::NotEd25519 {
                 number: index + 1,
                 how: HOW_PUBLIC,
@@ -276,7 +280,7 @@ impl TrustedKeys {
                 return Err(KeyError::TooMany);
             }
         }
-        if self.0.len() == before && SubjectPublicKeyInfoDer::from_pem_slice(pem).is_err() {
+        if none {
             return Err(KeyError::None {
                 expected: "PEM public key",
                 how: HOW_PUBLIC,

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
 use sesame_gateway_api::certificate_facts::CertificateFacts;
 use sesame_proto::keys::KeyPair;
+use sesame_proto::pem;
 use sesame_proto::schema::tls_termination::Version;
 use sesame_proto::schema::{Listener, Port, Protocol, Snapshot, TlsTermination, Transport};
 use sesame_render::RenderOptions;
@@ -69,7 +69,7 @@ struct Leaf {
 
 impl Leaf {
     fn of(pair: &KeyPair) -> Option<Self> {
-        let der = CertificateDer::from_pem_slice(&pair.certificate_chain).ok()?;
+        let der = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
         let facts = CertificateFacts::of_pem(&pair.certificate_chain);
         let CertificateFacts { names, key, .. } = facts.into_iter().next()?;
         Some(Self {

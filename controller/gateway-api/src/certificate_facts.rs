@@ -4,8 +4,8 @@
 
 use std::net::IpAddr;
 
-use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
+use sesame_proto::pem;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certificate};
 use x509_parser::public_key::PublicKey;
@@ -46,7 +46,8 @@ pub struct CertificateFacts {
 impl CertificateFacts {
     /// Reads the certificates of a PEM text, in order. What cannot be read is left out.
     pub fn of_pem(pem: &[u8]) -> Vec<Self> {
-        CertificateDer::pem_slice_iter(pem)
+        pem::read::<CertificateDer<'_>>(pem)
+            .into_iter()
             .filter_map(|der| Self::of_der(&der.ok()?))
             .collect()
     }
@@ -80,8 +81,8 @@ pub struct RevocationListFacts {
 impl RevocationListFacts {
     /// Reads the lists of a PEM text, in order. What cannot be read is left out.
     pub fn of_pem(pem: &[u8]) -> Vec<Self> {
-        let lists = CertificateRevocationListDer::pem_slice_iter(pem);
-        let facts = lists.filter_map(|der| {
+        let lists = pem::read::<CertificateRevocationListDer<'_>>(pem);
+        let facts = lists.into_iter().filter_map(|der| {
             let der = der.ok()?;
             let (_, list) = CertificateRevocationList::from_der(&der).ok()?;
             Some(Self {
@@ -97,8 +98,8 @@ impl RevocationListFacts {
 /// Returns true if the subject of the certificate has issued the revocation list; both are PEM.
 pub fn issued_crl(certificate: &str, crl: &str) -> bool {
     let (Ok(certificate), Ok(crl)) = (
-        CertificateDer::from_pem_slice(certificate.as_bytes()),
-        CertificateRevocationListDer::from_pem_slice(crl.as_bytes()),
+        pem::read_first::<CertificateDer<'_>>(certificate.as_bytes()),
+        pem::read_first::<CertificateRevocationListDer<'_>>(crl.as_bytes()),
     ) else {
         return false;
     };

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
 use sesame_proto::keys::KeyPair;
+use sesame_proto::pem;
 use sesame_proto::schema::TrustBundle;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
@@ -76,7 +76,7 @@ pub struct Warning {
 impl Expiry {
     /// Returns the expiry of the leaf of a pair; none if the leaf cannot be read.
     pub fn of(pair: &KeyPair) -> Option<Self> {
-        let leaf = CertificateDer::from_pem_slice(&pair.certificate_chain).ok()?;
+        let leaf = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
         let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
         Some(Self {
             name: pair.name.clone(),
@@ -89,7 +89,7 @@ impl Expiry {
     /// Returns the expiry of the staple of a pair; none if there is none, or it cannot be read.
     pub fn of_staple(pair: &KeyPair) -> Option<Self> {
         let staple = OcspResponse::read(&pair.ocsp_staple).ok()?;
-        let leaf = CertificateDer::from_pem_slice(&pair.certificate_chain).ok()?;
+        let leaf = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
         let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
         let demanded = ocsp_response::is_demanded_by(&leaf);
         Some(Self {

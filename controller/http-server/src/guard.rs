@@ -13,9 +13,9 @@ use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use sesame_files::open::{self, OpenError, Rule};
+use sesame_proto::pem;
 use sha2::{Digest as _, Sha256};
 
 /// Largest file that is read.
@@ -211,7 +211,7 @@ fn tls(
     client_ca: Option<&Path>,
 ) -> Result<ServerConfig, GuardError> {
     let chain = certificates(certificate)?;
-    let private = PrivateKeyDer::from_pem_slice(&read(key)?)
+    let private = pem::read_first::<PrivateKeyDer<'_>>(&read(key)?)
         .map_err(|error| content(key, "expected a private key in PEM", &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -240,8 +240,7 @@ fn tls(
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, GuardError> {
-    let pem = read(path)?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let all: Result<Vec<_>, _> = pem::read(&read(path)?).into_iter().collect();
     let all = all.map_err(|error| content(path, "expected certificates in PEM", &error))?;
     if all.is_empty() {
         let error = io::Error::other("there is none");

@@ -11,9 +11,9 @@ use hyper::rt::{Read, Write};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use sesame_files::open::{self, OpenError, Rule};
+use sesame_proto::pem;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -256,7 +256,7 @@ fn connector(path: &Path) -> Result<TlsConnector, CollectorError> {
     };
     let pem = open::read(path, Rule::Named, MAX_FILE_BYTES)?;
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
+    for certificate in pem::read::<CertificateDer<'_>>(&pem) {
         let certificate = certificate.map_err(|error| content(error.to_string()))?;
         let added = roots.add(certificate);
         added.map_err(|error| content(error.to_string()))?;

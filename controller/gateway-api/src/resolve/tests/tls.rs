@@ -193,6 +193,19 @@ fn keys_are_named_by_digest_and_hold_nothing_but_chain_and_key() {
 }
 
 #[test]
+fn chain_joined_without_line_break_is_whole() {
+    let (leaf, issuer) = (certificate(&["example.org"]), certificate(&["issuer"]));
+    let joined = format!("{}{}", leaf.certificate.trim_end(), issuer.certificate);
+    let yaml =
+        gateway(&https("x", "example.org", "{name: s}")) + &secret("web", "s", &joined, &leaf.key);
+    let resolution = resolved(&yaml);
+    let chain = &resolution.gateways[0].keys[0].certificate_chain;
+    let chain = String::from_utf8_lossy(chain);
+    let both = format!("{}{}", leaf.certificate, issuer.certificate);
+    assert!(chain.lines().eq(both.lines()), "{chain}");
+}
+
+#[test]
 fn why_a_certificate_is_not_used() {
     let pem = certificate(&["example.org"]);
     let other = certificate(&["example.org"]);

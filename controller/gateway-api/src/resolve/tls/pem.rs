@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustls_pki_types::pem::{Error, PemObject as _};
+use rustls_pki_types::pem::Error;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PEM_LISTS};
@@ -46,7 +46,7 @@ const NO_KEYS: [(&str, &str); 3] = [
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = text(pem)?;
     let mut found = Vec::new();
-    for item in CertificateDer::pem_slice_iter(&pem) {
+    for item in sesame_proto::pem::read::<CertificateDer<'_>>(&pem) {
         let certificate = item.map_err(|why| broken(&why))?;
         if found.len() == MAX_PEM_CERTIFICATES {
             return Err(format!(
@@ -70,7 +70,7 @@ pub(crate) fn revocation_lists(
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     let pem = text(pem)?;
     let mut found = Vec::new();
-    for item in CertificateRevocationListDer::pem_slice_iter(&pem) {
+    for item in sesame_proto::pem::read::<CertificateRevocationListDer<'_>>(&pem) {
         let list = item.map_err(|why| broken(&why))?;
         if found.len() == MAX_PEM_LISTS {
             return Err(format!("holds more than {MAX_PEM_LISTS} revocation lists"));
@@ -96,7 +96,7 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
                 .to_owned(),
         );
     }
-    PrivateKeyDer::from_pem_slice(&pem).map_err(|why| match why {
+    sesame_proto::pem::read_first(&pem).map_err(|why| match why {
         Error::NoItemsFound => format!("holds no PEM private key{}", instead(&pem, &NO_KEYS)),
         why => broken(&why),
     })
