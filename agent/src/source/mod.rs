@@ -17,3 +17,4 @@ pub mod problem;
 pub mod snapshots;
 pub mod update;
 pub mod watch;
+mod way;

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use super::read::read_all;
 use super::{LocalFile, LocalMaterial, RequestContext};
 use crate::source::problem::{Severity, SourceProblem};
+use crate::source::way;
 
 /// Time of quiet after which files are read: a key is written right after its certificate.
 const QUIET: Duration = Duration::from_millis(20);
@@ -30,8 +31,6 @@ const SECOND_LOOK: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_secs(1);
 /// Time between two looks in any case.
 const RESCAN: Duration = Duration::from_secs(10);
-/// Links on the way to a file at most.
-const MAX_LINKS: usize = 40;
 
 /// Follows the files until nobody asks for them any more.
 pub(super) fn start(
@@ -192,28 +191,7 @@ fn wait(events: &Receiver<()>, pause: Duration) {
 }
 
 /// Returns the directories in which a change may lead to another file of this name.
-fn directories(file: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut path = file.to_owned();
-    for _ in 0..MAX_LINKS {
-        let mut walked = PathBuf::new();
-        let mut next = None;
-        let mut parts = path.components();
-        for part in parts.by_ref() {
-            let parent = walked.clone();
-            walked.push(part);
-            if let Ok(target) = std::fs::read_link(&walked) {
-                // The link may be moved.
-                found.push(parent.clone());
-                next = Some(parent.join(target).join(parts.as_path()));
-                break;
-            }
-        }
-        match next {
-            Some(next) => path = next,
-            None => break,
-        }
-    }
-    found.extend(path.parent().map(Path::to_owned));
-    found
+fn directories(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let names = way::names(file).into_iter();
+    names.filter_map(|name| Some(name.parent()?.to_owned()))
 }

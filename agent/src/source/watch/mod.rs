@@ -1,4 +1,4 @@
-//! Tells when a directory of manifests or snapshots changes, within milliseconds and without fail.
+//! Reports changes of a directory of manifests, snapshots or bundles, within milliseconds and without fail.
 //!
 //! A change names the paths that may have changed, and nothing of their content. Directories are watched, never files: a watch on
 //! a linked file goes silent for ever when the link is moved. A slow rescan catches changes without events
@@ -11,7 +11,7 @@ mod timing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,7 @@ use self::batch::Batch;
 use self::scope::ChangeScope;
 pub use self::timing::Timing;
 use super::manifests::{ReadLimits, tree};
+use super::way;
 
 /// The paths that may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +74,7 @@ impl Watch {
             events: stop.clone(),
             inotify: None,
             watched: BTreeMap::new(),
-            parent: None,
+            way: BTreeMap::new(),
             batch: Batch::new(timing),
             waiting: None,
             sender,
@@ -128,8 +129,9 @@ struct WatchThread {
     inotify: Option<RecommendedWatcher>,
     /// Watched directories, relative to the root.
     watched: BTreeMap<PathBuf, tree::Id>,
-    /// Watched parent of the root, which tells when the root comes, goes or is replaced.
-    parent: Option<tree::Id>,
+    /// Names on the way to the root, by the watched directory that they are in: events for them say that the root or a link
+    /// above it was created, removed or replaced.
+    way: BTreeMap<PathBuf, (tree::Id, BTreeSet<PathBuf>)>,
     batch: Batch,
     /// Change that the receiver had no room for.
     waiting: Option<Change>,
@@ -254,28 +256,55 @@ impl WatchThread {
     }
 
     fn watch_all(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<()> {
-        if let Some(parent) = self.root.parent() {
-            let now = match tree::look(parent) {
-                tree::Found::Dir(id) => Some(id),
-                _ => None,
-            };
-            if self.parent != now {
-                let _ = inotify.unwatch(parent);
-                self.parent = None;
-                if now.is_some() && watch(inotify, parent)? {
-                    self.parent = now;
-                }
-            }
-        }
         // A directory that came between the look at its parent and the watch on it has no event: look again
         // until a look finds nothing new.
         for _ in 0..8 {
-            if !self.watch_dirs(inotify)? {
+            let new_way = self.watch_way(inotify)?;
+            if !self.watch_dirs(inotify)? && !new_way {
                 return Ok(());
             }
         }
         self.batch.all(Instant::now());
         Ok(())
+    }
+
+    /// Watches the directories of the names on the way to the root. Returns whether there is a new one.
+    fn watch_way(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
+        let mut wanted = BTreeMap::<_, (_, BTreeSet<_>)>::new();
+        for name in way::names(&self.root) {
+            let Some(directory) = name.parent() else {
+                continue;
+            };
+            if let tree::Found::Dir(id) = tree::look(directory) {
+                let (_, names) = wanted
+                    .entry(directory.to_owned())
+                    .or_insert_with(|| (id, BTreeSet::new()));
+                names.insert(name);
+            }
+        }
+        let is_wanted = |directory: &PathBuf, id| {
+            let found = wanted.get(directory);
+            found.is_some_and(|(wanted, _)| *wanted == id)
+        };
+        self.way.retain(|directory, (id, _)| {
+            let keep = is_wanted(directory, *id);
+            if !keep {
+                let _ = inotify.unwatch(directory);
+            }
+            keep
+        });
+        let mut new = false;
+        for (directory, (id, names)) in wanted {
+            match self.way.get_mut(&directory) {
+                Some((_, known)) => *known = names,
+                None if watch(inotify, &directory)? => {
+                    self.way.insert(directory, (id, names));
+                    new = true;
+                }
+                None => {}
+            }
+        }
+        Ok(new)
     }
 
     /// Brings the watches in line with the directories. Returns whether there is a new one.

@@ -18,17 +18,19 @@ pub(super) enum ChangeScope {
 impl WatchThread {
     /// Returns what is to be looked at again after an event.
     pub(super) fn scope(&self, path: &Path, kind: EventKind) -> ChangeScope {
+        // The root itself, or a link above it. Changes of the content have their own events.
+        let replaced = || match kind {
+            EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => ChangeScope::Nothing,
+            _ => ChangeScope::Tree,
+        };
+        if self.way.values().any(|(_, names)| names.contains(path)) {
+            return replaced();
+        }
         let Ok(relative) = path.strip_prefix(&self.root) else {
             return ChangeScope::Nothing;
         };
         let Some(Component::Normal(name)) = relative.components().next_back() else {
-            // The root itself. That its content changed is told by what changed in it.
-            return match kind {
-                EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => {
-                    ChangeScope::Nothing
-                }
-                _ => ChangeScope::Tree,
-            };
+            return replaced();
         };
         if name == "..data" {
             return ChangeScope::Tree;

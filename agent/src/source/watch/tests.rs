@@ -17,25 +17,31 @@ struct Fixture {
     dir: tempfile::TempDir,
     watch: Watch,
     manifests: Manifests,
+    root: PathBuf,
 }
 
 impl Fixture {
     fn new(timing: Timing) -> Self {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().join("root");
+        Self::at(dir, root, timing)
+    }
+
+    fn at(dir: tempfile::TempDir, root: PathBuf, timing: Timing) -> Self {
         let limits = ReadLimits {
             links_out: true,
             ..ReadLimits::default()
         };
         Self {
             watch: Watch::start(&root, limits, timing, tree::is_manifest).expect("started"),
-            manifests: Manifests::with_limits(root, LastGood::none(), limits),
+            manifests: Manifests::with_limits(root.clone(), LastGood::none(), limits),
+            root,
             dir,
         }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("root").join(name)
+        self.root.join(name)
     }
 
     /// Follows the changes, and nothing else, until the world holds these names.
@@ -152,6 +158,46 @@ async fn a_root_that_is_replaced_is_followed() {
     fs::create_dir(fixture.path("")).expect("created again");
     fs::write(fixture.path("d.yaml"), object("d")).expect("created");
     fixture.until(&["d"]).await;
+}
+
+#[tokio::test]
+async fn moved_link_above_the_root_is_followed() {
+    let dir = tempfile::tempdir().expect("directory");
+    let top = dir.path();
+    let release = |name: &str, content: &str| {
+        let manifests = top.join("releases").join(name).join("manifests");
+        fs::create_dir_all(&manifests).expect("created");
+        fs::write(manifests.join("a.yaml"), object(content)).expect("created");
+    };
+    let switch = |name: &str, target: &str| {
+        symlink(target, top.join("next")).expect("linked");
+        fs::rename(top.join("next"), top.join(name)).expect("switched");
+    };
+    release("1", "a");
+    release("2", "b");
+    switch("live", "releases/1");
+    switch("current", "live");
+    let root = top.join("current/manifests");
+    let mut fixture = Fixture::at(dir, root, EVENTS);
+    let top = fixture.dir.path().to_owned();
+    fixture.until(&["a"]).await;
+    // The last link, then the first one.
+    for (name, target) in [("live", "releases/2"), ("current", "releases/1")] {
+        symlink(target, top.join("next")).expect("linked");
+        fs::rename(top.join("next"), top.join(name)).expect("switched");
+        fixture
+            .until(&[if target.ends_with('2') { "b" } else { "a" }])
+            .await;
+    }
+    fs::rename(top.join("releases/1/manifests"), top.join("old")).expect("moved away");
+    fs::rename(
+        top.join("releases/2/manifests"),
+        top.join("releases/1/manifests"),
+    )
+    .expect("moved");
+    fixture.until(&["b"]).await;
+    fs::write(fixture.path("c.yaml"), object("c")).expect("created");
+    fixture.until(&["b", "c"]).await;
 }
 
 #[tokio::test]

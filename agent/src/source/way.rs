@@ -1,0 +1,67 @@
+//! The names on the way to a file: a change of one of them may lead to another file.
+
+use std::path::{Component, Path, PathBuf};
+
+/// Links on the way at most.
+const MAX_LINKS: usize = 40;
+
+/// Returns each symbolic link on the way to a path, and the final path. No directory above one of them is a link.
+pub(super) fn names(path: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut path = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        match first_link(&path) {
+            Ok((link, target)) => {
+                found.push(link);
+                path = target;
+            }
+            Err(end) => {
+                found.push(end);
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Returns the first link on the way and the path with its target substituted, or the path as an error if it has no link.
+fn first_link(path: &Path) -> Result<(PathBuf, PathBuf), PathBuf> {
+    let mut walked = PathBuf::new();
+    let mut parts = path.components();
+    while let Some(part) = parts.next() {
+        if part == Component::ParentDir {
+            walked.pop();
+            continue;
+        }
+        walked.push(part);
+        if let Ok(target) = std::fs::read_link(&walked) {
+            let parent = walked.parent().unwrap_or(&walked);
+            let next = parent.join(target).join(parts.as_path());
+            return Ok((walked, next));
+        }
+    }
+    Err(walked)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn every_link_is_found_in_turn() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = fs::canonicalize(directory.path()).unwrap();
+        fs::create_dir_all(top.join("releases/1/manifests")).unwrap();
+        symlink("releases/./1", top.join("current")).unwrap();
+        symlink("../top/../current", top.join("releases/link")).unwrap();
+        let found = names(&top.join("releases/link/manifests"));
+        let expected = ["releases/link", "current", "releases/1/manifests"];
+        assert_eq!(found, expected.map(|name| top.join(name)));
+        assert_eq!(names(&top.join("not/there")), [top.join("not/there")]);
+        symlink("loop", top.join("loop")).unwrap();
+        assert_eq!(names(&top.join("loop")).len(), MAX_LINKS);
+    }
+}
