@@ -1,13 +1,12 @@
 //! Carries out what is safe to change: modes and directories of Sesame's own, and the sysctl file of its package.
 
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown,
-};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags, mkdirat, openat};
 
 use super::{HostFinding, HostFix};
 
@@ -28,14 +27,7 @@ pub(crate) fn mend(findings: &[HostFinding]) -> Vec<Result<String, String>> {
 fn one(fix: &HostFix) -> Result<String, (String, io::Error)> {
     match fix {
         HostFix::CreateDirectory { path, owner } => {
-            let made = DirBuilder::new().mode(0o700).create(path).and_then(|()| {
-                let other = *owner != rustix::process::geteuid().as_raw();
-                if other {
-                    chown(path, Some(*owner), None)
-                } else {
-                    Ok(())
-                }
-            });
+            let made = create_directory(path, *owner);
             made.map(|()| format!("{} was made", path.display()))
                 .map_err(|error| (path.display().to_string(), error))
         }
@@ -48,27 +40,43 @@ fn one(fix: &HostFix) -> Result<String, (String, io::Error)> {
     }
 }
 
-/// Sets the mode of what was judged: not of something that a link leads to.
+/// Creates a directory for its owner alone. It changes the owner by descriptor, so the owner of the parent directory cannot
+/// substitute a link.
+fn create_directory(path: &Path, owner: u32) -> io::Result<()> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::other("expected the path of a directory"));
+    };
+    let above = File::open(above)?;
+    mkdirat(&above, name, Mode::RWXU)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = File::from(openat(&above, name, flags, Mode::empty())?);
+    let user = rustix::process::geteuid().as_raw();
+    if made.metadata()?.uid() != user {
+        return Err(io::Error::other("it was replaced after its creation"));
+    }
+    if owner == user {
+        return Ok(());
+    }
+    fchown(&made, Some(owner), None)
+}
+
+/// Sets the mode of a file, directory or socket. Follows no symbolic link, and refuses a file with several hard links.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
-    let before = fs::symlink_metadata(path)?;
-    if !before.is_file() && !before.is_dir() {
-        // A socket cannot be opened; its directory belongs to Sesame.
-        if before.is_symlink() {
-            return Err(io::Error::other("it has become a link"));
-        }
-        return fs::set_permissions(path, Permissions::from_mode(mode));
-    }
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // A socket cannot be opened for reading.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut options = OpenOptions::new();
-    let file = options
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    let opened = file.metadata()?;
-    if (opened.dev(), opened.ino()) != (before.dev(), before.ino()) {
-        return Err(io::Error::other("it was replaced meanwhile"));
+    let options = options.read(true).custom_flags(flags.bits().cast_signed());
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    if found.is_symlink() {
+        return Err(io::Error::other("it has become a link"));
     }
-    file.set_permissions(Permissions::from_mode(mode))
+    if !found.is_dir() && found.nlink() != 1 {
+        return Err(io::Error::other("it has several hard links"));
+    }
+    // A descriptor without access to the file takes no mode, its entry here does.
+    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::set_permissions(opened, Permissions::from_mode(mode))
 }
 
 /// Writes the values of a sysctl file. A key that the kernel does not have is passed over, if the file says so with a dash.
@@ -101,4 +109,53 @@ fn load(file: &Path) -> io::Result<String> {
         [] => "nothing of it could be set here".to_owned(),
         set => set.join(", "),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn modes_are_set_behind_no_link() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::write(at("file"), "").unwrap();
+        fs::set_permissions(at("file"), Permissions::from_mode(0o666)).unwrap();
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        fs::create_dir(at("directory")).unwrap();
+        symlink(at("file"), at("link")).unwrap();
+        assert!(set_mode(&at("link"), 0o600).is_err());
+        assert_eq!(mode(&at("file")), 0o666);
+        fs::hard_link(at("file"), at("other")).unwrap();
+        assert!(set_mode(&at("other"), 0o600).is_err());
+        assert_eq!(mode(&at("file")), 0o666);
+        fs::remove_file(at("other")).unwrap();
+        for (name, wanted) in [("file", 0o600), ("socket", 0o660), ("directory", 0o700)] {
+            set_mode(&at(name), wanted).unwrap();
+            assert_eq!(mode(&at(name)), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn directory_is_created_for_its_owner() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("state");
+        let user = rustix::process::geteuid();
+        // Only root may give a directory away.
+        let owner = if user.is_root() { 4242 } else { user.as_raw() };
+        create_directory(&path, owner).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(fs::metadata(&path).unwrap().uid(), owner);
+        assert!(create_directory(&path, owner).is_err());
+        let link = root.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(create_directory(&link, owner).is_err());
+    }
 }
