@@ -18,7 +18,6 @@ use super::history::StateArgs;
 use super::host::HostArgs;
 use super::offline;
 use super::render::gateway_name;
-use super::status::selection::plural;
 use crate::run::explaining::served_accepted;
 use crate::run::report::Report;
 
@@ -29,7 +28,7 @@ pub(crate) struct WhyArgs {
     /// Look at these Gateway API manifests, in place of what the agent serves; none has to run.
     #[arg(long, value_name = "DIR", conflicts_with = "state_dir")]
     manifests: Option<PathBuf>,
-    /// Kind of the object, in any case, singular or plural.
+    /// Kind of the object, in any case: singular, plural or short.
     #[arg(value_name = "KIND", value_parser = kind)]
     kind: Kind,
     /// The object; in the namespace `default` without one.
@@ -199,12 +198,9 @@ fn text(answer: &ObjectAnswer) -> String {
     text
 }
 
-/// Parses a kind, in any case, singular or plural.
+/// Parses a kind by its name in any case: singular, plural or short.
 fn kind(text: &str) -> Result<Kind, String> {
-    let text_is = |name: &str| name.eq_ignore_ascii_case(text);
-    let mut kinds = Kind::ALL.iter();
-    let found = kinds.find(|kind| text_is(kind.as_str()) || text_is(&plural(kind.as_str())));
-    found.copied().ok_or_else(|| {
+    Kind::parse(text).ok_or_else(|| {
         format!("{text:?} is no kind that Sesame reads; expected for instance httproute")
     })
 }

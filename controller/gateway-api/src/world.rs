@@ -44,7 +44,7 @@ impl fmt::Display for ObjectKey {
 }
 
 macro_rules! kinds {
-    ($($kind:ident($type:ty) in $field:ident, $text:literal, $groups:expr, $cluster:literal;)+) => {
+    ($($kind:ident($type:ty) in $field:ident, $text:literal $short:tt $plural:literal, $groups:expr, $cluster:literal;)+) => {
         /// The kinds that Sesame reads.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs, reason = "each is the API's own kind")]
@@ -57,6 +57,16 @@ macro_rules! kinds {
             /// Returns the kind as the API writes it.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$kind => $text,)+ }
+            }
+
+            /// Returns the plural of the kind.
+            pub fn plural(self) -> &'static str {
+                match self { $(Self::$kind => $plural,)+ }
+            }
+
+            /// Returns the short names of the kind, as its definition has them.
+            pub fn short_names(self) -> &'static [&'static str] {
+                match self { $(Self::$kind => &$short,)+ }
             }
 
             /// Returns the `apiVersion`s under which the kind is read.
@@ -201,30 +211,30 @@ const CORE: &[&str] = &["v1"];
 const SESAME: &[&str] = &["projectsesame.io/v1alpha1"];
 
 kinds! {
-    GatewayClass(GatewayClass) in gateway_classes, "GatewayClass", GATEWAY_V1_BETA, true;
-    Gateway(Gateway) in gateways, "Gateway", GATEWAY_V1_BETA, false;
-    ListenerSet(ListenerSet) in listener_sets, "ListenerSet", GATEWAY_V1, false;
-    HttpRoute(HttpRoute) in http_routes, "HTTPRoute", GATEWAY_V1_BETA, false;
-    GrpcRoute(GrpcRoute) in grpc_routes, "GRPCRoute", GATEWAY_V1, false;
-    TlsRoute(TlsRoute) in tls_routes, "TLSRoute", GATEWAY_TLS_ROUTE, false;
-    TcpRoute(TcpRoute) in tcp_routes, "TCPRoute", GATEWAY_V1, false;
-    UdpRoute(UdpRoute) in udp_routes, "UDPRoute", GATEWAY_V1, false;
-    ReferenceGrant(ReferenceGrant) in reference_grants, "ReferenceGrant", GATEWAY_V1_BETA, false;
-    BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy", GATEWAY_TLS_POLICY, false;
-    GatewayMeshPolicy(GatewayMeshPolicy) in gateway_mesh_policies, "GatewayMeshPolicy", SESAME, false;
-    MeshOcgPolicy(MeshOcgPolicy) in mesh_ocg_policies, "MeshOCGPolicy", SESAME, true;
-    XMesh(XMesh) in x_meshes, "XMesh", EXPERIMENTAL, true;
-    XTelemetryPolicy(XTelemetryPolicy) in x_telemetry_policies, "XTelemetryPolicy", EXPERIMENTAL, false;
-    XBackend(XBackend) in x_backends, "XBackend", EXPERIMENTAL, false;
-    XBackendTrafficPolicy(XBackendTrafficPolicy) in x_backend_traffic_policies, "XBackendTrafficPolicy", EXPERIMENTAL, false;
-    Service(Service) in services, "Service", CORE, false;
-    EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice", &["discovery.k8s.io/v1"], false;
-    Pod(Pod) in pods, "Pod", CORE, false;
-    Secret(Secret) in secrets, "Secret", CORE, false;
-    ConfigMap(ConfigMap) in config_maps, "ConfigMap", CORE, false;
-    ClusterTrustBundle(ClusterTrustBundle) in cluster_trust_bundles, "ClusterTrustBundle", CERTIFICATES, true;
-    Namespace(Namespace) in namespaces, "Namespace", CORE, true;
-    SesameConfiguration(SesameConfiguration) in configurations, "SesameConfiguration", SESAME, false;
+    GatewayClass(GatewayClass) in gateway_classes, "GatewayClass" ["gc"] "GatewayClasses", GATEWAY_V1_BETA, true;
+    Gateway(Gateway) in gateways, "Gateway" ["gtw"] "Gateways", GATEWAY_V1_BETA, false;
+    ListenerSet(ListenerSet) in listener_sets, "ListenerSet" ["lset"] "ListenerSets", GATEWAY_V1, false;
+    HttpRoute(HttpRoute) in http_routes, "HTTPRoute" [] "HTTPRoutes", GATEWAY_V1_BETA, false;
+    GrpcRoute(GrpcRoute) in grpc_routes, "GRPCRoute" [] "GRPCRoutes", GATEWAY_V1, false;
+    TlsRoute(TlsRoute) in tls_routes, "TLSRoute" [] "TLSRoutes", GATEWAY_TLS_ROUTE, false;
+    TcpRoute(TcpRoute) in tcp_routes, "TCPRoute" [] "TCPRoutes", GATEWAY_V1, false;
+    UdpRoute(UdpRoute) in udp_routes, "UDPRoute" [] "UDPRoutes", GATEWAY_V1, false;
+    ReferenceGrant(ReferenceGrant) in reference_grants, "ReferenceGrant" ["refgrant"] "ReferenceGrants", GATEWAY_V1_BETA, false;
+    BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy" ["btlspolicy"] "BackendTLSPolicies", GATEWAY_TLS_POLICY, false;
+    GatewayMeshPolicy(GatewayMeshPolicy) in gateway_mesh_policies, "GatewayMeshPolicy" ["gwmeshpolicy"] "GatewayMeshPolicies", SESAME, false;
+    MeshOcgPolicy(MeshOcgPolicy) in mesh_ocg_policies, "MeshOCGPolicy" ["ocgpolicy"] "MeshOCGPolicies", SESAME, true;
+    XMesh(XMesh) in x_meshes, "XMesh" ["mesh"] "XMeshes", EXPERIMENTAL, true;
+    XTelemetryPolicy(XTelemetryPolicy) in x_telemetry_policies, "XTelemetryPolicy" [] "XTelemetryPolicies", EXPERIMENTAL, false;
+    XBackend(XBackend) in x_backends, "XBackend" [] "XBackends", EXPERIMENTAL, false;
+    XBackendTrafficPolicy(XBackendTrafficPolicy) in x_backend_traffic_policies, "XBackendTrafficPolicy" ["xbtrafficpolicy"] "XBackendTrafficPolicies", EXPERIMENTAL, false;
+    Service(Service) in services, "Service" ["svc"] "Services", CORE, false;
+    EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice" [] "EndpointSlices", &["discovery.k8s.io/v1"], false;
+    Pod(Pod) in pods, "Pod" ["po"] "Pods", CORE, false;
+    Secret(Secret) in secrets, "Secret" [] "Secrets", CORE, false;
+    ConfigMap(ConfigMap) in config_maps, "ConfigMap" ["cm"] "ConfigMaps", CORE, false;
+    ClusterTrustBundle(ClusterTrustBundle) in cluster_trust_bundles, "ClusterTrustBundle" [] "ClusterTrustBundles", CERTIFICATES, true;
+    Namespace(Namespace) in namespaces, "Namespace" ["ns"] "Namespaces", CORE, true;
+    SesameConfiguration(SesameConfiguration) in configurations, "SesameConfiguration" ["sesameconfig"] "SesameConfigurations", SESAME, false;
 }
 
 impl Kind {
@@ -234,6 +244,15 @@ impl Kind {
             .iter()
             .copied()
             .find(|known| known.as_str() == kind && known.api_versions().contains(&api_version))
+    }
+
+    /// Returns the kind by the name that people give it, in any case: singular, plural or short.
+    pub fn parse(text: &str) -> Option<Kind> {
+        let text_is = |name: &str| name.eq_ignore_ascii_case(text);
+        Self::ALL.iter().copied().find(|kind| {
+            let mut short = kind.short_names().iter();
+            text_is(kind.as_str()) || text_is(kind.plural()) || short.any(|name| text_is(name))
+        })
     }
 
     /// Returns the key of the object of this kind and name.
@@ -292,5 +311,25 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_parsed_by_every_name() {
+        for kind in Kind::ALL {
+            let names = [kind.as_str(), kind.plural()].into_iter();
+            for name in names.chain(kind.short_names().iter().copied()) {
+                assert_eq!(Kind::parse(name), Some(*kind), "{name}");
+                assert_eq!(Kind::parse(&name.to_uppercase()), Some(*kind), "{name}");
+                assert_eq!(Kind::parse(&name.to_lowercase()), Some(*kind), "{name}");
+            }
+        }
+        assert_eq!(Kind::Gateway.plural(), "Gateways");
+        assert_eq!(Kind::parse("gatewaies"), None);
+        assert_eq!(Kind::parse("deployments"), None);
     }
 }

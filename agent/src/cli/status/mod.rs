@@ -28,8 +28,8 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 /// is wrong with what was asked for, and 1 if something is.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Show these objects only, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; a kind in any case, singular or
-    /// plural; a namespace may stand before the name (httproute/default/web). Objects that are named are shown with all
+    /// Show these objects only, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; a kind in any case, singular,
+    /// plural or short; a namespace may stand before the name (httproute/default/web). Objects that are named are shown with all
     /// of their conditions.
     #[arg(value_name = "OBJECT")]
     objects: Vec<String>,

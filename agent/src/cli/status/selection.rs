@@ -197,29 +197,16 @@ impl Selector {
     }
 }
 
-/// Returns a kind by its name in any case, singular or plural.
+/// Returns a kind by its name in any case: singular, plural or short.
 fn kind(text: &str) -> anyhow::Result<Kind> {
-    let text_is = |name: &str| name.eq_ignore_ascii_case(text);
-    let found = KINDS
-        .iter()
-        .find(|kind| text_is(kind.as_str()) || text_is(&plural(kind.as_str())));
-    if let Some(kind) = found {
-        return Ok(*kind);
+    if let Some(kind) = Kind::parse(text).filter(|kind| KINDS.contains(kind)) {
+        return Ok(kind);
     }
     let known: Vec<&str> = KINDS.iter().map(|kind| kind.as_str()).collect();
     bail!(
         "{text:?}: expected a kind that has a status: {}",
         known.join(", ")
     )
-}
-
-/// Returns the plural of a kind.
-pub(crate) fn plural(kind: &str) -> String {
-    match kind.strip_suffix('y') {
-        Some(stem) => format!("{stem}ies"),
-        None if kind.ends_with('s') => format!("{kind}es"),
-        None => format!("{kind}s"),
-    }
 }
 
 #[cfg(test)]
@@ -251,6 +238,8 @@ mod tests {
             (&["httproute"], [true, false, false]),
             (&["HTTPRoutes,gatewayclasses"], [true, false, true]),
             (&["backendtlspolicies"], [false, true, false]),
+            (&["btlspolicy"], [false, true, false]),
+            (&["gateways"], [false, false, false]),
             (&["httproute", "web", "api"], [true, false, false]),
             (&["httproute", "api"], [false, false, false]),
             (

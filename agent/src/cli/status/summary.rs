@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use sesame_gateway_api::world::Kind;
+
 use super::conditions::is_wrong;
-use super::selection::plural;
 use super::text::{GOOD, WARNING, WRONG};
 use crate::run::report::Report;
 
@@ -51,9 +52,10 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 
 /// Returns a number of objects in words.
 pub(super) fn counted(count: usize, kind: &str) -> String {
+    let plural = Kind::parse(kind).map_or(kind, |kind| kind.plural());
     match count {
         1 => format!("1 {kind}"),
-        _ => format!("{} {}", grouped(count), plural(kind)),
+        _ => format!("{} {plural}", grouped(count)),
     }
 }
 

@@ -15,7 +15,7 @@ use super::table::plain;
 
 #[derive(Debug, Args)]
 pub(super) struct ObjectArgs {
-    /// Kind of the object, in any case, singular or plural.
+    /// Kind of the object, in any case: singular, plural or short.
     #[arg(value_name = "KIND", value_parser = kind)]
     kind: Kind,
     /// Name of the object; a namespace may stand before it.
@@ -113,36 +113,9 @@ fn text(answer: &ServedObject) -> String {
     text
 }
 
-/// Parses a kind, in any case, singular or plural.
+/// Parses a kind by its name in any case: singular, plural or short.
 fn kind(text: &str) -> Result<Kind, String> {
-    let is_plural = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        let text = text.to_ascii_lowercase();
-        let stem = name.strip_suffix('y').map(|stem| format!("{stem}ies"));
-        text == format!("{name}s") || text == format!("{name}es") || Some(text) == stem
-    };
-    let mut kinds = Kind::ALL.iter();
-    let found =
-        kinds.find(|kind| kind.as_str().eq_ignore_ascii_case(text) || is_plural(kind.as_str()));
-    found.copied().ok_or_else(|| {
+    Kind::parse(text).ok_or_else(|| {
         format!("{text:?} is no kind that Sesame reads; expected for instance httproute")
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_are_named_as_for_kubectl() {
-        for (text, expected) in [
-            ("httproute", Kind::HttpRoute),
-            ("HTTPRoutes", Kind::HttpRoute),
-            ("gatewayclasses", Kind::GatewayClass),
-            ("backendtlspolicies", Kind::BackendTlsPolicy),
-        ] {
-            assert_eq!(kind(text), Ok(expected));
-        }
-        assert!(kind("deployments").is_err());
-    }
 }
