@@ -12,6 +12,7 @@ mod lines;
 mod plan;
 mod readable;
 mod rotator;
+mod written;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::directory::LogDirectory;
 use super::plan::{LogPlan, plan};
+use super::written::WrittenFile;
 use super::{AccessLogSettings, AccessLogTo, LogBounds};
 use crate::envoy::Admin;
 use crate::envoy::process::launch::Launcher;
@@ -34,6 +35,10 @@ pub(crate) struct LogRotator {
     asked: bool,
     /// True if Envoy has not been told of another file.
     untold: bool,
+    /// File at the last look.
+    written: Option<WrittenFile>,
+    /// File that was deleted while Envoy had it open.
+    deleted: Option<WrittenFile>,
     /// Reason for which nothing is logged, as it was told last.
     told: Option<String>,
 }
@@ -55,6 +60,8 @@ impl LogRotator {
             asked: false,
             // An agent may have been killed after it began a file and before it told Envoy, which then writes to the one before.
             untold: true,
+            written: None,
+            deleted: None,
             told: None,
         }
     }
@@ -83,6 +90,9 @@ impl LogRotator {
                 admin.reconnect().await;
                 // One that does not answer, or is about to start, is told at the next look.
                 self.untold = admin.post("/reopen_logs").await.is_err();
+            } else if let Some(deleted) = self.deleted.take() {
+                // A look later nothing more comes to the old file: Envoy flushes within a second.
+                self.rescue(deleted);
             }
         }
     }
@@ -161,13 +171,41 @@ impl LogRotator {
         // First, so that numbers go on from those that are removed.
         if rotate {
             self.log.rotate()?;
-            self.untold = true;
         }
         for number in remove {
             self.log.remove(number)?;
         }
         self.lead(write)?;
+        self.follow()?;
         Ok(write)
+    }
+
+    /// Notices if Envoy still has another file open than the current one.
+    fn follow(&mut self) -> io::Result<()> {
+        let now = WrittenFile::open(&self.log.current())?;
+        let before = self.written.take();
+        let replaced = before.filter(|before| !before.is(&now));
+        self.written = Some(now);
+        if let Some(before) = replaced {
+            self.untold = true;
+            if before.is_deleted() {
+                self.deleted = Some(before);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the lines that Envoy wrote to a file after its deletion.
+    fn rescue(&self, deleted: WrittenFile) {
+        let path = self.log.current();
+        match deleted.rescue(&path, self.bounds.file_bytes) {
+            Ok(bytes) => {
+                tracing::warn!(path = %path.display(), bytes, "the access log was deleted; the lines written since are in the new one");
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the access log was deleted, and the lines written since are lost");
+            }
+        }
     }
 
     fn lead(&mut self, to_file: bool) -> io::Result<()> {

@@ -62,6 +62,48 @@ async fn files_follow_each_other_without_losing_a_request_or_a_line() {
     .await;
 }
 
+/// As a logrotate of the whole host does it, and an operator who needs room.
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_survive_rename_and_deletion_by_others() {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a"], &mut objects).await;
+    objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));
+    let agent = Setup::with_ports(&[80])
+        .flag("--access-log-free-mib=0")
+        .start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, HOST, "/ready")).await;
+    let request = async |path: &str| agent.wait_ok(&agent.get(80, HOST, path)).await;
+    let logged = async |path: &str, file: &Path| {
+        eventually(path, SOON, async || {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            text.contains(path).then_some(()).ok_or(text)
+        })
+        .await;
+    };
+    let current = files(&agent).pop().expect("the current file");
+    logged("/ready", &current).await;
+
+    let renamed = current.with_extension("log.mine");
+    fs::rename(&current, &renamed).expect("renamed");
+    request("/renamed").await;
+    eventually("a line somewhere", SOON, async || {
+        let texts = [&current, &renamed].map(|file| fs::read_to_string(file).unwrap_or_default());
+        let found = texts.iter().any(|text| text.contains("/renamed"));
+        found.then_some(()).ok_or_else(|| texts.concat())
+    })
+    .await;
+    eventually("a new file", SOON, async || {
+        request("/after").await;
+        let text = fs::read_to_string(&current).unwrap_or_default();
+        text.contains("/after").then_some(()).ok_or(text)
+    })
+    .await;
+
+    fs::remove_file(&current).expect("deleted");
+    request("/deleted").await;
+    logged("/deleted", &current).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_have_a_bounded_part_of_the_disk_and_leave_a_full_one_alone() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
