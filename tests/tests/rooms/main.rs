@@ -210,6 +210,25 @@ fn rooms_import_what_the_table_allows_and_nothing_goes_in_circles() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// Only paths that start at the top of the repository; others are relative to the one before.
+#[test]
+fn paths_of_the_map_exist() {
+    let root = workspace();
+    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let words = text.split('`').skip(1).step_by(2);
+    let is_path = |word: &&str| {
+        let top = word.split_once('/').map_or("", |(top, _)| top);
+        let rest = word.rsplit('/').next().unwrap_or_default();
+        // Names of rooms look like paths without an end.
+        root.join(top).is_dir() && !top.is_empty() && (rest.contains('.') || rest.is_empty())
+    };
+    let missing: Vec<&str> = words
+        .filter(is_path)
+        .filter(|path| !root.join(path).exists())
+        .collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md: {missing:?}");
+}
+
 fn true_table(
     arrows: &BTreeMap<String, BTreeMap<String, usize>>,
     rows: &BTreeMap<String, Row>,
