@@ -1,7 +1,7 @@
-//! Keeps the Role of each fleet up to date: the keys of the fleet's Gateways for the hosts that have joined it from outside.
+//! Keeps the Roles of fleets up to date: each grants access to the keys of its fleet's Gateways and to no other Secret.
 //!
-//! `sesame-controller hosts token --fleet` makes the Role. It is changed here, and never made or removed: a fleet that no
-//! such host has joined needs none.
+//! The manifests of the agents and `sesame-controller hosts token --fleet` create these Roles; their labels name the
+//! fleet. The controller only writes the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::host_access::{ACCESS_FLEET, ACCESS_LABEL, gateway_rules};
 use sesame_published::names::FLEET_LABEL;
 
-/// Time between two looks at the Roles: one may have been made, or changed by somebody.
-const LOOK: Duration = Duration::from_secs(30);
+/// Interval at which the Roles are listed. A new Role has no rules, and its hosts cannot read their keys until it has.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Everything that the task owns.
 pub(crate) struct FleetRoles {
@@ -46,7 +46,7 @@ impl FleetRoles {
                     .as_ref()
                     .filter(|error| told.as_ref() != Some(*error))
                 {
-                    tracing::warn!(%error, "the Roles of fleets cannot be kept up to date; hosts that have joined a fleet may lack keys");
+                    tracing::warn!(%error, "the Roles of fleets cannot be kept up to date; hosts of a fleet may be unable to read keys");
                 }
                 told = failed;
             }
@@ -93,8 +93,12 @@ impl FleetRoles {
                 continue;
             }
             role.rules = Some(rules);
-            api.replace(&name, &PostParams::default(), &role).await?;
-            tracing::info!(role = name, "the Role of a fleet is brought up to date");
+            match api.replace(&name, &PostParams::default(), &role).await {
+                Ok(_) => tracing::info!(role = name, "updated the Role of a fleet"),
+                // It has changed or is gone; the next look finds it as it is.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

@@ -2,13 +2,25 @@
 
 use serde_json::{Value, json};
 
-use super::{Client, TestCluster};
+use super::{Client, Failure, TestCluster};
 use crate::agent::SOON;
 use crate::wait::{eventually, holds};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 impl Client {
+    /// Returns whether the API server lets this client read a Secret of this name, which need not exist.
+    pub async fn may_get_secret(&self, namespace: &str, name: &str) -> Result<bool, Failure> {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes":
+                {"verb": "get", "resource": "secrets", "namespace": namespace, "name": name}},
+        });
+        let answer = self.create(REVIEWS, &review).await?;
+        Ok(answer["status"]["allowed"] == true)
+    }
+
     /// Waits until this client may do this with a resource of the core group, or may not.
     pub async fn wait_allowed(&self, wanted: bool, verb: &str, resource: &str, namespace: &str) {
         let review = json!({

@@ -9,6 +9,7 @@ mod cluster_survival;
 mod hostile_reports;
 mod join_tokens;
 mod joining;
+mod key_access;
 mod kubectl_plugin;
 mod merged_gateways;
 mod mesh_trust;

@@ -1,0 +1,53 @@
+//! Agents read the keys of their own Gateways and no other Secret.
+
+use serde_json::json;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::key_secret_name;
+use sesame_tests::agent::SOON;
+use sesame_tests::cluster::User;
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE};
+use sesame_tests::envoy::workspace;
+use sesame_tests::joining::Site;
+use sesame_tests::manifests::{edge, edge_name, gateway, http_listener};
+use sesame_tests::wait::{eventually, holds};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn default_agents_read_only_their_fleets_keys() {
+    let site = Site::start().await;
+    let rights = workspace().join("controller/deploy/agent/rbac.yaml");
+    let rights = std::fs::read_to_string(rights).expect("the agents' rights");
+    site.cluster.apply(&rights).await.expect("Roles");
+    let agent = User::service_account(NAMESPACE, "sesame-agent");
+    let agent = site.cluster.client(&agent).await;
+    let may_get = async |name: &str| {
+        let allowed = agent.may_get_secret(NAMESPACE, name).await;
+        allowed.expect("an answer")
+    };
+    // The agents are installed before any Gateway exists.
+    let controller = ControllerUnderTest::start(&site.cluster, &[]).await;
+    controller.wait_ready().await;
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let mut inner = gateway("inner", &[http_listener("http", 80, "")]);
+    inner["spec"]["gatewayClassName"] = json!("edge");
+    inner["metadata"]["labels"] = json!({"projectsesame.io/fleet": "inner"});
+    objects.push(inner);
+    site.apply(&objects).await;
+    let own = key_secret_name(&edge_name(), 0);
+    eventually("the agent may read its keys", SOON, async || {
+        holds(may_get(&own).await, || controller.log_tail())
+    })
+    .await;
+    let others = key_secret_name(&NamespacedName::new("default", "inner"), 0);
+    for name in ["sesame-signing-key", &others, "sesame-host.a", ""] {
+        assert!(!may_get(name).await, "the agent may read {name:?}");
+    }
+
+    // Applying the manifest again takes nothing away.
+    let role = format!("{RBAC}/roles/sesame-agent-keys");
+    let before = site.cluster.get(&role).await;
+    site.cluster.apply(&rights).await.expect("Roles");
+    assert_eq!(site.cluster.get(&role).await, before);
+    assert!(may_get(&own).await);
+}
