@@ -47,6 +47,7 @@ pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
         server_name,
         namespace,
         host,
+        account_uid: _,
         scope: _,
         lifetime_seconds: _,
         bearer: _,

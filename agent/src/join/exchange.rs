@@ -1,17 +1,18 @@
 //! Exchanges a join token for the host's first credential.
 //!
-//! The claim is a patch that the cluster's admission policy lets through once. Its answer holds the UID of the host's
-//! Secret, without which no token of the host is given; so whoever claims second gets nothing, and learns of the first.
+//! The host claims its place by creating its Secret. Only one creation can succeed, and only its response contains the
+//! UID of the Secret, without which the API server issues no token of the host. A second bearer of the join token gets
+//! a conflict.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
-use sesame_published::host_access::{CLAIMED_ANNOTATION, host_account, invitation_account};
+use sesame_published::host_access::{host_account, host_secret, invitation_account};
 use sesame_published::join_token::JoinToken;
 use tokio::time::Instant;
 
@@ -98,14 +99,15 @@ pub(crate) async fn request(
     Ok(answer.status.map(|status| status.token).unwrap_or_default())
 }
 
-/// Claims the host's Secret; returns its UID.
+/// Creates the host's Secret and returns its UID.
 async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &token.namespace);
-    let now = Timestamp::now().to_string();
-    let claimed = json!({"metadata": {"annotations": {CLAIMED_ANNOTATION: now}}});
-    let patch = Patch::Merge(&claimed);
-    let name = host_account(&token.host);
-    let secret = api.patch(&name, &PatchParams::default(), &patch).await?;
+    let secret = host_secret(
+        &token.host,
+        &token.account_uid,
+        &Timestamp::now().to_string(),
+    );
+    let secret = api.create(&PostParams::default(), &secret).await?;
     Ok(secret.metadata.uid.unwrap_or_default())
 }
 
@@ -120,8 +122,8 @@ fn again(error: &kube::Error) -> bool {
 fn judge(what: &'static str, error: &kube::Error, host: &str) -> JoinError {
     match error {
         kube::Error::Api(status) if matches!(status.code, 401 | 404) => JoinError::Unknown,
-        // The admission policy's answer to a second claim.
-        kube::Error::Api(status) if status.code == 422 => JoinError::Used(host.to_owned()),
+        // The Secret exists: the place is taken.
+        kube::Error::Api(status) if status.code == 409 => JoinError::Used(host.to_owned()),
         error => JoinError::Refused {
             what,
             why: describe_error(error),

@@ -5,16 +5,20 @@
 //! | object | name | purpose |
 //! |---|---|---|
 //! | ServiceAccount, Role, RoleBinding | `sesame-host.edge-1` | the host and its rights |
-//! | Secret without data | `sesame-host.edge-1` | bound into each token of the host, so that its end is theirs |
+//! | Secret without data | `sesame-host.edge-1` | created by the host when it joins; its tokens are bound to it and end with it |
 //! | ServiceAccount, Role, RoleBinding | `sesame-invitation.edge-1` | the bearer of a join token, until the host has joined |
 //! | RoleBinding | `sesame-host.edge-1.fleet` | the rights of a fleet, where the host joins one |
 //! | Role, RoleBinding | `sesame-managed.DIGEST` | keys of one Gateway, for the agents of its managed fleet |
 //! | RoleBinding | `sesame-managed.DIGEST.agents` | what the agents of all managed fleets may do |
 //! | Role | `sesame-fleet.NAME` | keys of the fleet's Gateways; the controller keeps it up to date |
 //!
-//! `controller/deploy/hosts.yaml` has the two prefixes and the annotation of a claim too.
+//! `controller/deploy/hosts.yaml` has the two prefixes, the type of the Secret and its annotation too.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::digest::sha256;
 use sesame_proto::dns_name::is_dns_subdomain;
@@ -40,8 +44,10 @@ pub const FLEET_ANNOTATION: &str = "projectsesame.io/fleet";
 pub const AGENTS_ROLE: &str = "sesame-managed-agents";
 /// Annotation of an invitation: the time at which its token expires.
 pub const EXPIRES_ANNOTATION: &str = "projectsesame.io/expires";
-/// Annotation of a host's Secret: the time at which somebody joined with the token. The admission policy lets it be set once.
-pub const CLAIMED_ANNOTATION: &str = "projectsesame.io/claimed";
+/// Annotation of a host's Secret: the time at which the host joined.
+const CLAIMED_ANNOTATION: &str = "projectsesame.io/claimed";
+/// Type of a host's Secret.
+const HOST_SECRET_TYPE: &str = "projectsesame.io/host";
 
 /// Beginning of the names of hosts' objects.
 pub const HOST_PREFIX: &str = "sesame-host.";
@@ -86,6 +92,30 @@ pub fn fleet_role(fleet: &str) -> String {
 /// Returns the name of the Role and the RoleBinding for the agents of a managed fleet, which serve this Gateway alone.
 pub fn fleet_agents(gateway: &NamespacedName) -> String {
     format!("{MANAGED_PREFIX}{}", gateway_id(gateway))
+}
+
+/// Returns the Secret that a host creates to join. Its ServiceAccount owns it, so that both end together.
+pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
+    let account = host_account(host);
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(account.clone()),
+            annotations: Some(BTreeMap::from([(
+                CLAIMED_ANNOTATION.to_owned(),
+                now.to_owned(),
+            )])),
+            owner_references: Some(vec![OwnerReference {
+                api_version: "v1".to_owned(),
+                kind: "ServiceAccount".to_owned(),
+                name: account,
+                uid: account_uid.to_owned(),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        type_: Some(HOST_SECRET_TYPE.to_owned()),
+        ..Secret::default()
+    }
 }
 
 /// Returns the host's name as part of an object's name: a digest tells apart those that cannot be one as they are.
@@ -149,12 +179,17 @@ pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the rights of an invitation: claim it, get the host's first token, and end it.
+/// Returns the rights of an invitation: create the host's Secret, get the host's first token, and end the invitation.
 pub fn invitation_rules(host: &str) -> Vec<PolicyRule> {
-    let account = host_account(host);
     vec![
-        rule("", "secrets", std::slice::from_ref(&account), &["patch"]),
-        rule("", "serviceaccounts/token", &[account], &["create"]),
+        // RBAC cannot restrict a creation to a name; the admission policy does.
+        rule("", "secrets", &[], &["create"]),
+        rule(
+            "",
+            "serviceaccounts/token",
+            &[host_account(host)],
+            &["create"],
+        ),
         rule(
             "",
             "serviceaccounts",
@@ -207,14 +242,21 @@ mod tests {
             HostScope::Gateways(Vec::new()),
             HostScope::Fleet("default".to_owned()),
         ];
-        for scope in &scopes {
-            for rule in host_rules("a", scope).iter().chain(&invitation_rules("a")) {
+        let assert_named = |rules: &[PolicyRule], open: &[&str]| {
+            for rule in rules {
                 let resource = &rule.resources.as_ref().unwrap()[0];
-                let open = ["configmaps", "gatewayagents", "gatewayagents/status"];
                 let is_open = open.contains(&resource.as_str());
                 assert_eq!(rule.resource_names.is_none(), is_open, "{rule:?}");
             }
+        };
+        for scope in &scopes {
+            let open = ["configmaps", "gatewayagents", "gatewayagents/status"];
+            assert_named(&host_rules("a", scope), &open);
         }
+        let invitation = invitation_rules("a");
+        assert_named(&invitation, &["secrets"]);
+        let verbs = invitation.iter().flat_map(|rule| &rule.verbs);
+        assert_eq!(verbs.collect::<Vec<_>>(), ["create", "create", "delete"]);
         assert!(gateway_rules(&[]).is_empty());
     }
 }

@@ -13,7 +13,7 @@ use crate::host_access::HostScope;
 use crate::names::is_host_name;
 
 /// Beginning of a join token: tells it from other secrets, and one form from the next.
-const PREFIX: &str = "sesame-join-1.";
+const PREFIX: &str = "sesame-join-2.";
 /// Longest join token that is read: certificates of a few authorities fit many times.
 pub const MAX_JOIN_TOKEN_BYTES: usize = 256 << 10;
 /// Largest number of Gateways of one host.
@@ -32,6 +32,8 @@ pub struct JoinToken {
     pub namespace: String,
     /// Name of the host.
     pub host: String,
+    /// UID of the host's ServiceAccount, which owns the Secret that the host creates.
+    pub account_uid: String,
     /// Gateways that the host may serve.
     pub scope: HostScope,
     /// Wanted lifetime of the host's credentials, in seconds.
@@ -79,6 +81,7 @@ struct Content {
     server_name: Option<String>,
     namespace: String,
     host: String,
+    account_uid: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     gateways: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,6 +99,7 @@ impl JoinToken {
             server_name,
             namespace,
             host,
+            account_uid,
             scope,
             lifetime_seconds,
             bearer,
@@ -110,6 +114,7 @@ impl JoinToken {
             server_name,
             namespace,
             host,
+            account_uid,
             gateways,
             fleet,
             lifetime_seconds,
@@ -136,6 +141,7 @@ impl JoinToken {
             server_name,
             namespace,
             host,
+            account_uid,
             gateways,
             fleet,
             lifetime_seconds,
@@ -149,6 +155,7 @@ impl JoinToken {
             "namespace",
         )?;
         check(is_host_name(&host), "host")?;
+        check(is_word(&account_uid), "account")?;
         check(gateways.len() <= MAX_GATEWAYS, "list of gateways")?;
         check(lifetime_seconds > 0, "lifetime")?;
         check(is_word(&bearer), "bearer")?;
@@ -166,6 +173,7 @@ impl JoinToken {
             server_name,
             namespace,
             host,
+            account_uid,
             scope,
             lifetime_seconds,
             bearer,
@@ -208,6 +216,7 @@ mod tests {
             server_name: None,
             namespace: "sesame-system".to_owned(),
             host: "edge-1.example.com".to_owned(),
+            account_uid: "780a1312-0000-4000-8000-000000000000".to_owned(),
             scope,
             lifetime_seconds: 3600,
             bearer: "abc.def.ghi".to_owned(),
@@ -236,10 +245,11 @@ mod tests {
         for length in 0..whole.len() {
             assert!(JoinToken::parse(&whole[..length]).is_err(), "{length}");
         }
-        let wrong: [fn(&mut JoinToken); 6] = [
+        let wrong: [fn(&mut JoinToken); 7] = [
             |token| token.server = "http://192.0.2.1".to_owned(),
             |token| token.namespace = "../x".to_owned(),
             |token| token.host = "a b".to_owned(),
+            |token| token.account_uid = String::new(),
             |token| token.scope = HostScope::Gateways(Vec::new()),
             |token| token.scope = HostScope::Fleet("a=b".to_owned()),
             |token| token.bearer = "a\nb".to_owned(),

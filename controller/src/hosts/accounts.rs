@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sesame_published::host_access::{
@@ -30,26 +30,21 @@ pub(super) fn host(name: &str, scope: &HostScope) -> ServiceAccount {
     account(metadata)
 }
 
-/// Rights of a host, and the Secret that its tokens end with.
+/// Rights of a host.
 pub(super) fn host_parts(
     name: &str,
     scope: &HostScope,
     owner: &ServiceAccount,
-) -> (Secret, Vec<Role>, Vec<RoleBinding>) {
+) -> (Vec<Role>, Vec<RoleBinding>) {
     let account = host_account(name);
     let metadata = |object: &str| metadata(object, ACCESS_HOST, name, Some(owner));
-    let secret = Secret {
-        metadata: metadata(&account),
-        type_: Some("projectsesame.io/host".to_owned()),
-        ..Secret::default()
-    };
     let roles = vec![role(metadata(&account), host_rules(name, scope))];
     let mut bindings = vec![binding(metadata(&account), &account, &account, owner)];
     if let HostScope::Fleet(fleet) = scope {
         let of_fleet = metadata(&fleet_binding(name));
         bindings.push(binding(of_fleet, &fleet_role(fleet), &account, owner));
     }
-    (secret, roles, bindings)
+    (roles, bindings)
 }
 
 /// The ServiceAccount of an invitation, which goes with the host's.

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::Metadata;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, PostParams};
@@ -64,8 +64,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
         remove(cluster, host).await?;
     }
     let owner = create(cluster, &accounts::host(host, scope)).await?;
-    let (secret, roles, bindings) = accounts::host_parts(host, scope, &owner);
-    create::<Secret>(cluster, &secret).await?;
+    let (roles, bindings) = accounts::host_parts(host, scope, &owner);
     if let HostScope::Fleet(fleet) = scope {
         ensure_fleet(cluster, fleet).await?;
     }
@@ -84,7 +83,9 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     create::<Role>(cluster, &role).await?;
     create::<RoleBinding>(cluster, &binding).await?;
     let (bearer, expires) = bearer(cluster, &invitation_account(host), *ttl).await?;
-    if let Err(error) = policy::wait_until_followed(cluster, host, &bearer).await {
+    let account_uid = owner.metadata.uid.unwrap_or_default();
+    let followed = policy::wait_until_followed(cluster, host, &account_uid, &bearer);
+    if let Err(error) = followed.await {
         // Objects that stay are of no use to anybody, expire, and are replaced by the next invitation.
         let _ = remove(cluster, host).await;
         return Err(error);
@@ -96,6 +97,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
             server_name: cluster.server_name(),
             namespace: cluster.namespace.clone(),
             host: host.clone(),
+            account_uid,
             scope: scope.clone(),
             lifetime_seconds: lifetime.as_secs(),
             bearer,

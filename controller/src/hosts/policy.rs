@@ -1,15 +1,14 @@
-//! The admission policy that lets one join token be used by one host only. No token may be given out before the API server
-//! follows it.
+//! The admission policy that makes a join token good for one host. No token may be given out before the API server
+//! enforces it.
 
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::PostParams;
 use kube::core::Status;
-use serde_json::json;
-use sesame_published::host_access::host_account;
+use sesame_published::host_access::host_secret;
 use tokio::time::{Instant, sleep};
 
 use super::cluster::Cluster;
@@ -17,11 +16,11 @@ use super::{HostsError, is_missing};
 
 /// Name of the policy and of its binding.
 const POLICY: &str = "sesame-hosts";
-/// Time in which an API server follows a policy that was applied a moment ago, and knows the rights of an invitation.
+/// Time that an API server may take to enforce a new policy and to learn of the invitation's rights.
 const PATIENCE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Fails if the policy is certainly not there. A caller who may not look learns later whether it is followed.
+/// Fails if the policy is certainly not installed. A caller who may not read it learns later whether it is enforced.
 pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
     match api.get(POLICY).await {
@@ -30,36 +29,53 @@ pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     }
 }
 
-/// Waits until the API server refuses the invitation a change of the host's Secret that claims nothing. `bearer` is the
-/// invitation's token. Nothing is changed, even if the policy lets it through.
+/// Waits until the API server refuses the Secrets that the invitation must not create. `bearer` is the invitation's
+/// token. These are dry runs, so nothing is created even without the policy.
 pub(super) async fn wait_until_followed(
     cluster: &Cluster,
     host: &str,
+    account_uid: &str,
     bearer: &str,
 ) -> Result<(), HostsError> {
     let api: Api<Secret> = Api::namespaced(cluster.bearing(bearer)?, &cluster.namespace);
-    let change = Patch::Merge(json!({"metadata": {"annotations": {"projectsesame.io/try": ""}}}));
-    let params = PatchParams {
+    let params = PostParams {
         dry_run: true,
-        ..PatchParams::default()
+        ..PostParams::default()
     };
     let until = Instant::now() + PATIENCE;
-    loop {
-        let error = match api.patch(&host_account(host), &params, &change).await {
-            Err(kube::Error::Api(status)) if is_refusal(&status) => return Ok(()),
-            Ok(_) => HostsError::PolicyNotFollowed(POLICY),
-            Err(error) => HostsError::of("try the join token", &error),
-        };
-        if Instant::now() >= until {
-            return Err(error);
+    for (secret, words) in forbidden(host, account_uid) {
+        loop {
+            let error = match api.create(&params, &secret).await {
+                Err(kube::Error::Api(status)) if is_refusal(&status, words) => break,
+                Ok(_) => HostsError::PolicyNotFollowed(POLICY),
+                Err(error) => HostsError::of("try the join token", &error),
+            };
+            if Instant::now() >= until {
+                return Err(error);
+            }
+            sleep(AGAIN).await;
         }
-        sleep(AGAIN).await;
     }
+    Ok(())
 }
 
-/// Returns true if our policy refused the change. Another check of the API server may give the same code.
-fn is_refusal(status: &Status) -> bool {
-    status.code == 422 && status.message.contains(&format!("'{POLICY}'"))
+/// Returns Secrets that an invitation must not create, with words of the message of the rule that refuses each.
+fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
+    let mut renamed = host_secret(host, account_uid, "");
+    renamed.metadata.name = Some("sesame-probe".to_owned());
+    let mut with_data = host_secret(host, account_uid, "");
+    with_data.string_data = Some([("probe".to_owned(), "probe".to_owned())].into());
+    [
+        (renamed, "of its host and write no other"),
+        (with_data, "must be empty"),
+    ]
+}
+
+/// Returns true if this rule of our policy refused the request. Another check of the API server may give the same code.
+fn is_refusal(status: &Status, words: &str) -> bool {
+    status.code == 422
+        && status.message.contains(&format!("'{POLICY}'"))
+        && status.message.contains(words)
 }
 
 #[cfg(test)]
@@ -76,12 +92,22 @@ mod tests {
         let by = |policy: &str| {
             format!(
                 "secrets \"sesame-host.edge-1\" is forbidden: ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied \
-                 request: it claims nothing"
+                 request: it must be empty"
             )
         };
-        assert!(is_refusal(&status(422, &by("sesame-hosts"))));
-        assert!(!is_refusal(&status(422, &by("another"))));
-        assert!(!is_refusal(&status(403, &by("sesame-hosts"))));
-        assert!(!is_refusal(&status(422, "metadata.annotations: Too long")));
+        assert!(is_refusal(
+            &status(422, &by("sesame-hosts")),
+            "must be empty"
+        ));
+        assert!(!is_refusal(&status(422, &by("sesame-hosts")), "no other"));
+        assert!(!is_refusal(&status(422, &by("another")), "must be empty"));
+        assert!(!is_refusal(
+            &status(403, &by("sesame-hosts")),
+            "must be empty"
+        ));
+        assert!(!is_refusal(
+            &status(422, "data: must be empty"),
+            "must be empty"
+        ));
     }
 }

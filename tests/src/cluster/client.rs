@@ -30,6 +30,7 @@ const FIELD_MANAGER: &str = "sesame-tests";
 const JSON: &str = "application/json";
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
 
 /// Longest time that one request may take on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -146,6 +147,12 @@ impl Client {
     /// JSON merge patch of the object (or its `/status`) at `path`.
     pub async fn merge(&self, path: &str, change: &Value) -> Result<Value, Failure> {
         self.send(Method::PATCH, path, MERGE, Some(change)).await
+    }
+
+    /// JSON Patch (RFC 6902) of the object at `path`.
+    pub async fn json_patch(&self, path: &str, operations: &Value) -> Result<Value, Failure> {
+        self.send(Method::PATCH, path, JSON_PATCH, Some(operations))
+            .await
     }
 
     /// Deletes the object at `path`.

@@ -1,9 +1,9 @@
 //! A join token lets in one host, and a host that has joined has rights of its own only.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_published::host_access::{fleet_role, host_account, invitation_account};
+use sesame_published::host_access::{fleet_role, host_account, host_secret, invitation_account};
 use sesame_published::join_token::JoinToken;
 use sesame_published::names::{agent_name, key_secret_name};
 use sesame_tests::agent::{SOON, words};
@@ -123,66 +123,92 @@ async fn expired(site: &Site) {
     assert!(!site.is_gone(&account(&invitation_account("next"))).await);
 }
 
-/// Whoever has a copy of a token gets nothing that the first to join does not give away.
+/// A thief with a copy of a token gets no credential unless the host is refused, and so learns of the copy.
 async fn stolen(site: &Site) {
     let token = site.token(&["--gateway", "default/edge", "--host", "s"]);
     let token = JoinToken::parse(&token).unwrap();
     let thief = site.cluster.bearer(&token.bearer);
-    let account = host_account("s");
-    let secret = format!("{CORE}/secrets/{account}");
-    let tokens = format!("{CORE}/serviceaccounts/{account}/token");
-    let asking = |uid: Option<&str>| {
-        let mut bound = json!({"apiVersion": "v1", "kind": "Secret", "name": account});
+    let secrets = format!("{CORE}/secrets");
+    let secret = format!("{secrets}/{}", host_account("s"));
+    assert!(site.is_gone(&secret).await, "only the host creates it");
+    cannot_create(&thief, &token).await;
+    assert!(site.is_gone(&secret).await, "nothing was created");
+
+    // Neither a dry run nor a failing patch reveals the UID.
+    let claim = json!(host_secret("s", &token.account_uid, "now"));
+    let copied = json!([{"op": "copy", "from": "/metadata/uid", "path": "/metadata/name"}]);
+    let dry = thief.create(&format!("{secrets}?dryRun=All"), &claim).await;
+    let dry = dry.expect_err("a dry run");
+    assert!(dry.is(422) && dry.to_string().contains("dry run"), "{dry}");
+    let claimed = thief.create(&secrets, &claim).await;
+    let claimed = claimed.expect("the first claim");
+    let uid = claimed["metadata"]["uid"].as_str().expect("a UID");
+    for refused in [
+        thief.json_patch(&secret, &copied).await,
+        thief.merge(&secret, &json!({"metadata": {}})).await,
+        thief.get(&secret).await,
+        thief.delete(&secret).await,
+    ] {
+        let refused = refused.expect_err("only creation is allowed");
+        assert!(refused.is(403), "{refused}");
+        assert!(!refused.to_string().contains(uid), "{refused}");
+    }
+    let again = thief.create(&secrets, &claim).await;
+    let again = again.expect_err("the second claim");
+    assert!(again.is(409), "{again}");
+    assert!(!again.to_string().contains(uid), "{again}");
+
+    let tokens = format!("{CORE}/serviceaccounts/{}/token", host_account("s"));
+    let bound = |uid: Option<&str>| {
+        let mut bound = json!({"apiVersion": "v1", "kind": "Secret", "name": host_account("s")});
         if let Some(uid) = uid {
             bound["uid"] = json!(uid);
         }
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"boundObjectRef": bound, "expirationSeconds": 3600}})
     };
-    let loose =
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    eventually("the policy is in force", SOON, async || {
-        match thief.create(&tokens, &loose).await {
-            Err(error) if error.to_string().contains("has to be bound") => Ok(()),
-            other => Err(format!("{:?}", other.map(|_| "a token"))),
-        }
-    })
-    .await;
-    // Without a claim nothing tells the UID.
-    forbidden(thief.get(&secret).await, "secrets");
-    eventually("the claim alone is let through", SOON, async || match thief
-        .merge(&secret, &json!({"metadata": {"labels": {"a": "b"}}}))
-        .await
-    {
-        Err(error) if error.is(422) => Ok(()),
-        other => Err(format!("{:?}", other.map(|_| "the Secret"))),
-    })
-    .await;
-    forbidden(
-        thief.create(&tokens, &asking(None)).await,
-        "has to be bound",
-    );
-    let claim = json!({"metadata": {"annotations": {"projectsesame.io/claimed": "now"}}});
-    let claimed = thief.merge(&secret, &claim).await.expect("the first claim");
-    let again = thief
-        .merge(&secret, &claim)
-        .await
-        .expect_err("the second claim");
-    assert!(
-        again.is(422) && again.to_string().contains("has joined"),
-        "{again}"
-    );
+    forbidden(thief.create(&tokens, &bound(None)).await, "has to be bound");
     let guessed = "00000000-0000-4000-8000-000000000000";
-    assert!(thief.create(&tokens, &asking(Some(guessed))).await.is_err());
-    let uid = claimed["metadata"]["uid"].as_str();
-    thief
-        .create(&tokens, &asking(uid))
-        .await
-        .expect("the claimer's token");
+    assert!(thief.create(&tokens, &bound(Some(guessed))).await.is_err());
+    let given = thief.create(&tokens, &bound(Some(uid))).await;
+    given.expect("the claimer's token");
     // The host that comes second learns of it, and its operator ends it.
     let host = Host::new();
     refused(&host.join(&token.encode()), "hosts revoke s");
     assert!(site.hosts(&["revoke", "s"]).status.success());
+}
+
+/// An invitation creates the Secret of its host, without data, and no other object.
+async fn cannot_create(thief: &Client, token: &JoinToken) {
+    let with = |pointer: &str, value: Value| {
+        let mut secret = json!(host_secret("s", &token.account_uid, "now"));
+        let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
+        secret.pointer_mut(parent).expect("an object")[field] = value;
+        secret
+    };
+    let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": token.account_uid}]);
+    for secret in [
+        with("/metadata/name", json!("default.edge.keys-3")),
+        with("/metadata/name", json!(host_account("t"))),
+        with("/type", json!("Opaque")),
+        with("/data", json!({"keys.pb": "AAAA"})),
+        with("/stringData", json!({"keys.pb": "AAAA"})),
+        with("/immutable", json!(true)),
+        with("/metadata/labels", json!({"a": "b"})),
+        with("/metadata/annotations", json!({"a": "b"})),
+        with("/metadata/finalizers", json!(["example.com/a"])),
+        with("/metadata/ownerReferences", owner),
+        with("/metadata/ownerReferences", json!([])),
+    ] {
+        let created = thief.create(&format!("{CORE}/secrets"), &secret).await;
+        let refused = created.expect_err("a forbidden Secret");
+        assert!(refused.is(422), "{refused}: {secret}");
+        assert!(refused.to_string().contains("'sesame-hosts'"), "{refused}");
+    }
+    let loose =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let tokens = format!("{CORE}/serviceaccounts/{}/token", host_account("s"));
+    forbidden(thief.create(&tokens, &loose).await, "has to be bound");
 }
 
 /// A host reads its own Gateway's keys and writes its own reports.
