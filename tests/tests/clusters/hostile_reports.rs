@@ -119,6 +119,14 @@ async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Cli
         "the name of a GatewayAgent",
     );
 
+    let mut pinned = report("default.edge.node-1", "default/edge", "node-1");
+    pinned["metadata"]["finalizers"] = json!(["example.com/pinned"]);
+    refused(one.apply_value(&pinned).await, "must not have finalizers");
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "u"}]);
+    pinned["metadata"]["finalizers"] = json!([]);
+    pinned["metadata"]["ownerReferences"] = owner;
+    refused(one.apply_value(&pinned).await, "owner references");
+
     let of_vault = agent_name(&vault, OUTSIDE);
     let forged = report(&of_vault, "bank/vault", OUTSIDE);
     refused(

@@ -1,6 +1,6 @@
-//! Agents read the keys of their own Gateways and no other Secret.
+//! Agents read the keys of their own Gateways and no other Secret, and the manifests that say so are stored as written.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::key_secret_name;
 use sesame_tests::agent::SOON;
@@ -50,4 +50,45 @@ async fn default_agents_read_only_their_fleets_keys() {
     site.cluster.apply(&rights).await.expect("Roles");
     assert_eq!(site.cluster.get(&role).await, before);
     assert!(may_get(&own).await);
+}
+
+/// `kubectl apply` reports an object as changed if a list in the manifest differs from the stored one.
+#[tokio::test(flavor = "multi_thread")]
+async fn applying_the_manifests_again_changes_nothing() {
+    let site = Site::start().await;
+    let deploy = workspace().join("controller/deploy");
+    for file in [
+        "hosts.yaml",
+        "reports.yaml",
+        "rbac.yaml",
+        "fleets.yaml",
+        "priority.yaml",
+    ] {
+        let text = std::fs::read_to_string(deploy.join(file)).expect(file);
+        let written: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
+        let before = site.cluster.apply(&text).await.expect(file);
+        let after = site.cluster.apply(&text).await.expect(file);
+        for (index, written) in written.iter().enumerate() {
+            let stored = &after[index];
+            let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+            assert_eq!(version(stored), version(&before[index]), "{file}");
+            let mut found = Vec::new();
+            changed_lists("", written, stored, &mut found);
+            assert!(found.is_empty(), "{file}: {found:#?}");
+        }
+    }
+}
+
+/// Adds the paths of lists and values that are stored otherwise than written. Fields that only the stored object has
+/// are defaults, but not inside a list.
+fn changed_lists(at: &str, written: &Value, stored: &Value, found: &mut Vec<String>) {
+    match written {
+        Value::Object(fields) => {
+            for (name, written) in fields {
+                changed_lists(&format!("{at}/{name}"), written, &stored[name], found);
+            }
+        }
+        written if written == stored => {}
+        written => found.push(format!("{at}: {written} is stored as {stored}")),
+    }
 }
