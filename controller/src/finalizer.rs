@@ -88,7 +88,11 @@ impl Finalizer {
                 match self.write(&name, &usage, &finalizers).await {
                     Ok(stored) => usage.put(Kind::GatewayClass, stored),
                     Err(error) => {
-                        tracing::warn!(%name, %error, "its finalizer cannot be written and is tried again");
+                        if matches!(&error, kube::Error::Api(status) if status.code == 409) {
+                            tracing::debug!(%name, "the class has changed; its finalizer is written later");
+                        } else {
+                            tracing::warn!(%name, %error, "the finalizer cannot be written; trying again");
+                        }
                         retries.insert(name, Instant::now() + PAUSE);
                     }
                 }

@@ -1,5 +1,7 @@
 //! Everything that the tasks of one replica share: handles and names, and nothing that any of them decides.
 
+mod failures;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -8,6 +10,8 @@ use tokio::sync::watch;
 
 use crate::changes::Changes;
 use crate::serve::Metrics;
+
+pub(crate) use self::failures::ApiFailures;
 
 /// Handles and names of this replica.
 #[derive(Clone)]
@@ -24,6 +28,7 @@ pub(crate) struct Replica {
     /// True while this replica is the one that writes.
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) failures: Arc<ApiFailures>,
     pub(crate) changes: Changes,
     /// URL of the collector that agents of managed fleets send spans to.
     pub(crate) fleet_spans: Option<String>,

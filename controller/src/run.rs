@@ -130,6 +130,7 @@ async fn controller(
         identity,
         leading: is_leading,
         metrics: Arc::new(Metrics::new()),
+        failures: Arc::default(),
     };
     replica.metrics.built_from(revision);
     if let WatchedNamespaces::Only(names) = &replica.watched {

@@ -59,6 +59,9 @@ impl Elector {
             };
             let answers = matches!(&result, Ok(Ok(_)));
             self.replica.metrics.api_server_answers(answers);
+            if answers {
+                self.replica.failures.answered();
+            }
             match result {
                 Ok(Ok(true)) => {
                     held_until = Some(asked + deadline);
@@ -68,8 +71,8 @@ impl Elector {
                     held_until = None;
                     self.lead(false);
                 }
-                Ok(Err(error)) => tracing::warn!(%error, "the Lease cannot be read or written"),
-                Err(_) => tracing::warn!("the Lease cannot be read or written: no answer"),
+                Ok(Err(error)) => self.replica.failures.record("Lease", &error),
+                Err(_) => self.replica.failures.record("Lease", &"no answer in time"),
             }
             if held_until.is_some_and(|until| Instant::now() >= until) {
                 held_until = None;

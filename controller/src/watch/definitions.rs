@@ -103,7 +103,8 @@ impl DefinitionReader {
                     LOOK_AGAIN
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the definitions of the Gateway API cannot be read; trying again");
+                    let subject = "definitions of the Gateway API";
+                    self.replica.failures.record(subject, &error);
                     pauses.pause()
                 }
             };

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use kube::Client;
 use kube::api::Api;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -62,7 +61,7 @@ pub(crate) struct Fetcher {
 impl Fetcher {
     /// Runs until the engine is gone.
     pub(crate) async fn run(mut self) {
-        let published = published_before(&self.replica.client, &self.replica.namespace).await;
+        let published = published_before(&self.replica).await;
         if self.inputs.send(Input::Published(published)).is_err() {
             return;
         }
@@ -99,7 +98,7 @@ impl Fetcher {
                     }
                     if matches!(answer, FetchOutcome::Unreadable) && wanted.contains(&key) {
                         reading.insert(key.clone(), false);
-                        reads.spawn(read(self.replica.client.clone(), key.clone(), LOOK_AGAIN));
+                        reads.spawn(read(self.replica.clone(), key.clone(), LOOK_AGAIN));
                     }
                     if self.inputs.send(Input::Fetched { key, answer }).is_err() {
                         return;
@@ -120,7 +119,7 @@ impl Fetcher {
                     continue;
                 }
                 reading.insert(key.clone(), false);
-                reads.spawn(read(self.replica.client.clone(), key, Duration::ZERO));
+                reads.spawn(read(self.replica.clone(), key, Duration::ZERO));
             }
         }
     }
@@ -128,10 +127,11 @@ impl Fetcher {
 
 /// Reads an object until there is an answer. An API server that is just starting forbids everything for a moment: that is no
 /// answer until it has lasted.
-async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, FetchOutcome) {
+async fn read(replica: Replica, key: ObjectKey, delay: Duration) -> (ObjectKey, FetchOutcome) {
     tokio::time::sleep(delay).await;
     let resource = api_resource(key.kind, "v1");
-    let api: Api<Received> = Api::namespaced_with(client, &key.name.namespace, &resource);
+    let api: Api<Received> =
+        Api::namespaced_with(replica.client.clone(), &key.name.namespace, &resource);
     let mut pauses = Pauses::of_reads();
     let mut forbidden = 0;
     loop {
@@ -154,9 +154,7 @@ async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, Fe
                     return (key, FetchOutcome::Unreadable);
                 }
             }
-            Err(error) => {
-                tracing::warn!(object = %key, %error, "the object cannot be read yet");
-            }
+            Err(error) => replica.failures.record(key.kind.as_str(), &error),
         }
         tokio::time::sleep(pauses.pause()).await;
     }

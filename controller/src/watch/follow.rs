@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use super::merged::{MergedLists, OfName};
-use crate::replica::Replica;
+use crate::replica::{ApiFailures, Replica};
 use crate::retry::Pauses;
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
@@ -56,6 +56,7 @@ pub(crate) struct ObjectWatch<K> {
     config: Config,
     kind: &'static str,
     metrics: Arc<Metrics>,
+    failures: Arc<ApiFailures>,
 }
 
 impl<K> ObjectWatch<K>
@@ -79,10 +80,11 @@ where
             config,
             kind,
             metrics: Arc::clone(&replica.metrics),
+            failures: Arc::clone(&replica.failures),
         }
     }
 
-    /// Passes on what happens until `take` returns false. Failures are counted, told and waited out; what was known stays
+    /// Passes on what happens until `take` returns false. Failures are counted, logged and waited out; what was known stays
     /// meanwhile. `pause` is for a kind that is not served, `keep` is as for [`follow`].
     pub(crate) async fn run<T>(
         self,
@@ -93,7 +95,7 @@ where
         let kind = self.kind;
         let fail = |error: &Error| {
             self.metrics.watch_failed(kind);
-            tracing::warn!(kind, %error, "a watch failed; it is started again, and what was known stays");
+            self.failures.record(kind, error);
             if code(error) == Some(403) {
                 take(Err(Unwatched::Forbidden));
             }

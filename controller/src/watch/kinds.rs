@@ -181,7 +181,7 @@ impl Watches {
 
     pub(super) fn failed(&self, kind: Kind, error: &watcher::Error) {
         self.replica.metrics.watch_failed(kind.as_str());
-        tracing::warn!(%kind, %error, "a watch failed; it is started again, and what was known stays");
+        self.replica.failures.record(kind.as_str(), error);
     }
 
     /// Returns the newest version of the kind that the API server serves and Sesame reads, or the reason why there is none.
@@ -236,7 +236,8 @@ impl Watches {
                 Ok(answer) => return answer,
                 Err(error) => {
                     self.replica.metrics.watch_failed(kind.as_str());
-                    tracing::warn!(%kind, %error, "{what}; trying again");
+                    let subject = format!("{kind} ({what})");
+                    self.replica.failures.record(&subject, &error);
                 }
             }
             tokio::time::sleep(pauses.pause()).await;

@@ -10,6 +10,7 @@ use sesame_proto::keys::{self, KeyPair};
 
 use super::{Received, api_resource};
 use crate::connection::answer;
+use crate::replica::Replica;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::{Kind, LastGoodKeys, ObjectKey, ServedPorts, ServedTogether};
 use sesame_published::names::{GATEWAY_ENTRY, KEYS_ENTRY, PART_LABEL, Part, SERVED_TOGETHER_ENTRY};
@@ -32,13 +33,13 @@ pub(crate) struct PublishedBefore {
 
 /// Reads what was published last, and tries again until there is an answer: without one, a broken Secret would take its listener
 /// away, and broken settings a Gateway.
-pub(super) async fn published_before(client: &Client, namespace: &str) -> PublishedBefore {
+pub(super) async fn published_before(replica: &Replica) -> PublishedBefore {
     loop {
-        match read(client, namespace).await {
+        match read(&replica.client, &replica.namespace).await {
             Ok(before) => return before,
-            Err(error) => {
-                tracing::warn!(%error, "what was published last cannot be read yet");
-            }
+            Err(error) => replica
+                .failures
+                .record("published keys and manifests", &error),
         }
         tokio::time::sleep(PAUSE).await;
     }

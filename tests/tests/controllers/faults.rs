@@ -97,8 +97,26 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     .await;
     assert_eq!(first.get("/healthz").await.expect("an answer").0, 200);
     assert_eq!(first.get("/readyz").await.expect("an answer").0, 200);
+    let quiet_log = first.log();
+    eventually("every watch fails several times", SOON, async || {
+        let failed = first.metric("watch_failures_total", "").await;
+        holds(failed > 100.5, || format!("{failed} failures"))
+    })
+    .await;
     cluster.start_apiserver().await;
     first.wait_leads().await;
+    let over = "requests to the API server succeed again";
+    eventually("the end of the outage is logged", SOON, async || {
+        let log = first.log();
+        holds(log[quiet_log.len()..].contains(over), || first.log_tail())
+    })
+    .await;
+    // One warning for the first failure, and a few while the outage lasts.
+    let log = first.log();
+    let about = |line: &&str| line.contains("to the API server") && line.contains("fail");
+    let warnings = log.lines().filter(about).count();
+    assert!((1..=6).contains(&warnings), "{warnings}: {log}");
+    assert_eq!(log.matches("a watch failed").count(), 0);
     let after = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");

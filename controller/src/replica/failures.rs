@@ -1,0 +1,103 @@
+//! Logs failures of requests to the API server: a warning when they start, rare warnings while they last, and one line
+//! when they are over. Every watch fails while an API server restarts, so each one must not log by itself.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time without a failure after which requests succeed again; failed ones are tried again sooner.
+const QUIET: Duration = Duration::from_secs(10);
+/// Time between the first two warnings. Each further one takes as long as all before.
+const REPEAT: Duration = Duration::from_secs(30);
+
+/// Failures of all tasks of a replica.
+#[derive(Debug, Default)]
+pub(crate) struct ApiFailures(Mutex<Option<Outage>>);
+
+/// A time in which requests fail.
+#[derive(Debug)]
+struct Outage {
+    since: Instant,
+    last: Instant,
+    warned: Instant,
+    count: u64,
+    subjects: BTreeSet<String>,
+}
+
+impl ApiFailures {
+    /// Records a failed request. The caller tries again. Logs if this is news.
+    pub(crate) fn record(&self, subject: &str, error: &dyn Display) {
+        let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let Some(outage) = &mut *outage else {
+            *outage = Some(Outage::new(subject, now));
+            tracing::warn!(subject, %error, "a request to the API server failed; it is tried again, and what was known stays");
+            return;
+        };
+        if outage.record(subject, now) {
+            let subjects: Vec<&str> = outage.subjects.iter().map(String::as_str).collect();
+            tracing::warn!(
+                failures = outage.count,
+                seconds = (now - outage.since).as_secs(),
+                subjects = subjects.join(", "),
+                %error,
+                "requests to the API server still fail; they are tried again"
+            );
+        }
+    }
+
+    /// Records that the API server has answered a request. Logs if failures have ended.
+    pub(crate) fn answered(&self) {
+        let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if let Some(over) = outage.take_if(|outage| now - outage.last >= QUIET) {
+            tracing::info!(
+                failures = over.count,
+                seconds = (over.last - over.since).as_secs(),
+                "requests to the API server succeed again"
+            );
+        }
+    }
+}
+
+impl Outage {
+    fn new(subject: &str, now: Instant) -> Self {
+        Self {
+            since: now,
+            last: now,
+            warned: now,
+            count: 1,
+            subjects: BTreeSet::from([subject.to_owned()]),
+        }
+    }
+
+    /// Records a further failure; returns true if a warning is due.
+    fn record(&mut self, subject: &str, now: Instant) -> bool {
+        self.last = now;
+        self.count += 1;
+        self.subjects.insert(subject.to_owned());
+        let due = now - self.warned >= REPEAT.max(self.warned - self.since);
+        if due {
+            self.warned = now;
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_grow_rare_while_failures_last() {
+        let start = Instant::now();
+        let mut outage = Outage::new("Gateway", start);
+        let due: Vec<u64> = (1..=600)
+            .filter(|second| outage.record("Secret", start + Duration::from_secs(*second)))
+            .collect();
+        assert_eq!(due, [30, 60, 120, 240, 480]);
+        assert_eq!(outage.count, 601);
+        assert_eq!(outage.subjects.len(), 2);
+    }
+}
