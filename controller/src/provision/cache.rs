@@ -134,7 +134,15 @@ impl Cache {
                 self.forget_class(&received);
             }
             (Ok(WatchEvent::Deleted(received)), WatchedKind::Owned(kind)) => {
-                objects.remove(&(kind, received.name()));
+                let key = (kind, received.name());
+                // A new object may have this name by now: the answer to a write overtakes the watch.
+                let known = objects.get(&key);
+                let is_newer =
+                    |known: &ExistingObject| is_later(&known.version, received.version());
+                if !received.version().is_empty() && known.is_some_and(is_newer) {
+                    return;
+                }
+                objects.remove(&key);
             }
         }
     }
@@ -186,19 +194,51 @@ impl Cache {
 
     /// Notes an object as it is stored.
     pub(super) fn put_object(&mut self, kind: OwnedKind, received: &Received) {
-        let version = |text: &str| text.parse::<u64>().unwrap_or(0);
         let observed = existing(kind, received);
         let known = self.inventory.objects.entry((kind, received.name()));
         let known = known.or_insert_with(|| observed.clone());
         // The answer to a write may be newer than the watch.
-        if version(&known.version) <= version(&observed.version) {
+        if !is_later(&known.version, &observed.version) {
             *known = observed;
         }
     }
+}
+
+/// Returns true if the first resource version is later than the second.
+fn is_later(one: &str, other: &str) -> bool {
+    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    number(one) > number(other)
 }
 
 /// Returns what is known of an object that arrived.
 pub(super) fn existing(kind: OwnedKind, received: &Received) -> ExistingObject {
     let managed = received.kept.managed.as_ref();
     ExistingObject::new(kind, received.version(), received.value().clone(), managed)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn late_deletion_keeps_a_newer_object() {
+        let service = |version: &str| -> Received {
+            let metadata = json!({"name": "edge", "namespace": "web", "resourceVersion": version});
+            serde_json::from_value(json!({"metadata": metadata})).expect("an object")
+        };
+        let watched = WatchedKind::Owned(OwnedKind::Service);
+        let deleted = |version| (watched, Ok(WatchEvent::Deleted(service(version))));
+        let mut cache = Cache::default();
+        cache.put_object(OwnedKind::Service, &service("12"));
+        cache.take(deleted("11"));
+        assert_eq!(cache.inventory.objects.len(), 1);
+        cache.take(deleted("13"));
+        assert!(cache.inventory.objects.is_empty());
+        // A list of several namespaces lacks it; such a deletion has no version.
+        cache.put_object(OwnedKind::Service, &service("14"));
+        cache.take(deleted(""));
+        assert!(cache.inventory.objects.is_empty());
+    }
 }

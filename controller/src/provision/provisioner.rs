@@ -240,7 +240,7 @@ impl Provisioner {
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = answer(TIMEOUT, self.read(&key)).await?;
-                // An object of ours that lost its label is mended by the next plan.
+                // An object of ours that the watch has not shown yet, or that lost its label. The next plan starts from it.
                 let ours = there.filter(|there| {
                     let there = existing(key.0, there);
                     cache.inventory.bases().any(|basis| there.is_of(basis))
@@ -249,8 +249,12 @@ impl Provisioner {
                     return Err(WriteFailure::Taken(taken(&key, None)));
                 };
                 cache.put_object(key.0, &ours);
-                let why = "it had lost its label".to_owned();
-                return Err(WriteFailure::Other(why));
+                return Err(WriteFailure::Changed);
+            }
+            // The watch has not told of its deletion yet.
+            Err(kube::Error::Api(status)) if !created && status.code == 404 => {
+                cache.inventory.objects.remove(&key);
+                return Err(WriteFailure::Changed);
             }
             Err(error) => return Err(error.into()),
         }
