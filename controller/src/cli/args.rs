@@ -73,7 +73,6 @@ pub(super) struct RunArgs {
         long,
         env = "SESAME_ALLOW_LOCAL_ENDPOINTS",
         num_args = 0..=1,
-        require_equals = true,
         default_missing_value = "true",
         value_name = "BOOL"
     )]
@@ -84,7 +83,6 @@ pub(super) struct RunArgs {
         long,
         env = "SESAME_GATEWAY_SERVICES",
         num_args = 0..=1,
-        require_equals = true,
         default_missing_value = "true",
         value_name = "BOOL"
     )]
@@ -327,6 +325,33 @@ mod tests {
         assert_eq!(made.host_lost, Duration::from_secs(300));
         let publishing = &process.flags.publishing.expect("none is wanted");
         assert_eq!(publishing.type_, Some(PublishingType::None));
+    }
+
+    #[test]
+    fn bool_options_take_a_value_either_way() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            run: RunArgs,
+        }
+        let given = |arguments: &[&str]| {
+            let line = [&["run"], arguments].concat();
+            let run = <Line as clap::Parser>::try_parse_from(line)
+                .expect("options")
+                .run;
+            (run.allow_local_endpoints, run.gateway_services)
+        };
+        for (arguments, expected) in [
+            (&["--allow-local-endpoints"][..], (Some(true), None)),
+            (&["--allow-local-endpoints", "true"], (Some(true), None)),
+            (&["--allow-local-endpoints=false"], (Some(false), None)),
+            (
+                &["--allow-local-endpoints", "--gateway-services", "false"],
+                (Some(true), Some(false)),
+            ),
+        ] {
+            assert_eq!(given(arguments), expected, "{arguments:?}");
+        }
     }
 
     #[test]
