@@ -143,7 +143,7 @@ fn refused(metadata: &Metadata, why: &str) -> Condition {
     Condition::new(
         ConditionType::Accepted,
         ConditionStatus::False,
-        Reason::Invalid,
+        Reason::OlderGatewayClassExists,
         why,
         metadata.generation,
     )

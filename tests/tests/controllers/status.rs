@@ -401,9 +401,8 @@ async fn one_gateway_only(cluster: &TestCluster) {
     cluster
         .until("the other class is told", class, |class| {
             let accepted = condition(&class["status"]["conditions"], "Accepted");
-            accepted["message"]
-                .as_str()
-                .is_some_and(|message| message.contains("\"edge\""))
+            let message = accepted["message"].as_str().unwrap_or_default();
+            accepted["reason"] == "OlderGatewayClassExists" && message.contains("\"edge\"")
         })
         .await;
     drop(controller);

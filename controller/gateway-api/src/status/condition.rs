@@ -204,6 +204,8 @@ words! {
         NotAllowedByListeners = "NotAllowedByListeners",
         /// None of the addresses that the Gateway asks for is there.
         NotAssigned = "NotAssigned",
+        /// Only the oldest GatewayClass is served here, and this is another one.
+        OlderGatewayClassExists = "OlderGatewayClassExists",
         /// Only the oldest Gateway is served here, and this is another one.
         OlderGatewayExists = "OlderGatewayExists",
         /// An older route has the listener, which can serve one only.
