@@ -1,7 +1,8 @@
-//! Keeps the Roles of fleets up to date: each grants access to the keys of its fleet's Gateways and to no other Secret.
+//! Writes the rules of Roles with keys: each allows the keys of a fleet's Gateways, or of the Gateways that it names, and no
+//! other Secret.
 //!
-//! The manifests of the agents and `sesame-controller hosts token --fleet` create these Roles; their labels name the
-//! fleet. The controller only writes the rules.
+//! The manifests of the agents and `sesame-controller hosts token` create these Roles, without rules. Their labels and
+//! annotations name the fleet or the Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +16,15 @@ use tokio::sync::watch;
 use crate::publish::{DesiredPublication, DesiredPublications};
 use crate::replica::Replica;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_published::host_access::{ACCESS_FLEET, ACCESS_LABEL, gateway_rules};
+use sesame_published::host_access::{
+    ACCESS_FLEET, ACCESS_GATEWAYS, ACCESS_LABEL, GATEWAYS_ANNOTATION, gateway_rules,
+};
 use sesame_published::names::FLEET_LABEL;
 
 /// Interval at which the Roles are listed. A new Role has no rules, and its hosts cannot read their keys until it has.
 const LOOK: Duration = Duration::from_secs(5);
+/// Number of Gateways that one Role may name, as in a join token.
+const MAX_GATEWAYS: usize = 256;
 
 /// Everything that the task owns.
 pub(crate) struct FleetRoles {
@@ -46,7 +51,7 @@ impl FleetRoles {
                     .as_ref()
                     .filter(|error| told.as_ref() != Some(*error))
                 {
-                    tracing::warn!(%error, "the Roles of fleets cannot be kept up to date; hosts of a fleet may be unable to read keys");
+                    tracing::warn!(%error, "Roles with keys cannot be updated; hosts may be unable to read keys");
                 }
                 told = failed;
             }
@@ -81,20 +86,20 @@ impl FleetRoles {
 
     async fn update(&self, fleets: &Fleets) -> kube::Result<()> {
         let api: Api<Role> = Api::namespaced(self.replica.client.clone(), &self.replica.namespace);
-        let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={ACCESS_FLEET}"));
+        let selector = format!("{ACCESS_LABEL} in ({ACCESS_FLEET},{ACCESS_GATEWAYS})");
+        let params = ListParams::default().labels(&selector);
         for mut role in api.list(&params).await?.items {
-            let labels = role.metadata.labels.as_ref();
-            let fleet = labels.and_then(|labels| labels.get(FLEET_LABEL));
-            let (Some(fleet), Some(name)) = (fleet, role.metadata.name.clone()) else {
+            let present = role.rules.as_deref().unwrap_or_default();
+            let (Some(rules), Some(name)) = (fleets.rules_of(&role), role.metadata.name.clone())
+            else {
                 continue;
             };
-            let rules = fleets.rules(fleet, role.rules.as_deref().unwrap_or_default());
-            if role.rules.as_deref().unwrap_or_default() == rules {
+            if present == rules {
                 continue;
             }
             role.rules = Some(rules);
             match api.replace(&name, &PostParams::default(), &role).await {
-                Ok(_) => tracing::info!(role = name, "updated the Role of a fleet"),
+                Ok(_) => tracing::info!(role = name, "updated a Role with keys"),
                 // It has changed or is gone; the next look finds it as it is.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(error),
@@ -132,6 +137,23 @@ fn fleets(desired: &DesiredPublications) -> Fleets {
 }
 
 impl Fleets {
+    /// Returns the rules of a Role, or `None` if it names neither a fleet nor Gateways.
+    fn rules_of(&self, role: &Role) -> Option<Vec<PolicyRule>> {
+        let labels = role.metadata.labels.as_ref()?;
+        if labels.get(ACCESS_LABEL)? == ACCESS_FLEET {
+            let present = role.rules.as_deref().unwrap_or_default();
+            return Some(self.rules(labels.get(FLEET_LABEL)?, present));
+        }
+        let annotations = role.metadata.annotations.as_ref()?;
+        let names = annotations.get(GATEWAYS_ANNOTATION)?.split(',');
+        let gateways = names.filter_map(|name| {
+            let (namespace, name) = name.split_once('/')?;
+            Some(NamespacedName::new(namespace, name))
+        });
+        let gateways: Vec<NamespacedName> = gateways.take(MAX_GATEWAYS).collect();
+        Some(gateway_rules(&gateways))
+    }
+
     /// Returns the rules of a fleet's Role, of which these are the present ones.
     fn rules(&self, fleet: &str, present: &[PolicyRule]) -> Vec<PolicyRule> {
         let mut gateways = self.of.get(fleet).cloned().unwrap_or_default();

@@ -68,7 +68,12 @@ impl Site {
 
     /// Runs `sesame-controller hosts` as an administrator.
     pub fn hosts(&self, arguments: &[&str]) -> Output {
-        let config = self.admin_config.to_string_lossy();
+        self.hosts_as(&self.admin_config, arguments)
+    }
+
+    /// Runs `sesame-controller hosts` with this kubeconfig.
+    pub fn hosts_as(&self, kubeconfig: &Path, arguments: &[&str]) -> Output {
+        let config = kubeconfig.to_string_lossy();
         let at = ["hosts", "--kubeconfig", &config, "--namespace", NAMESPACE];
         run(
             &beside_test("sesame-controller"),
@@ -80,7 +85,13 @@ impl Site {
 
     /// The text of a join token.
     pub fn token(&self, arguments: &[&str]) -> String {
-        let output = self.hosts(&[&["token", "--output", "json"], arguments].concat());
+        self.token_as(&self.admin_config, arguments)
+    }
+
+    /// The text of a join token, with this kubeconfig.
+    pub fn token_as(&self, kubeconfig: &Path, arguments: &[&str]) -> String {
+        let arguments = [&["token", "--output", "json"], arguments].concat();
+        let output = self.hosts_as(kubeconfig, &arguments);
         assert!(output.status.success(), "{}", words(&output));
         let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         answer["token"].as_str().expect("a token").to_owned()

@@ -7,10 +7,11 @@
 //! | ServiceAccount, Role, RoleBinding | `sesame-host.edge-1` | the host and its rights |
 //! | Secret without data | `sesame-host.edge-1` | created by the host when it joins; its tokens are bound to it and end with it |
 //! | ServiceAccount, Role, RoleBinding | `sesame-invitation.edge-1` | the bearer of a join token, until the host has joined |
+//! | Role, RoleBinding | `sesame-host.edge-1.gateways` | keys of the host's Gateways; the controller writes the rules |
 //! | RoleBinding | `sesame-host.edge-1.fleet` | the rights of a fleet, where the host joins one |
 //! | Role, RoleBinding | `sesame-managed.DIGEST` | keys of one Gateway, for the agents of its managed fleet |
 //! | RoleBinding | `sesame-managed.DIGEST.agents` | what the agents of all managed fleets may do |
-//! | Role | `sesame-fleet.NAME` | keys of the fleet's Gateways; the controller keeps it up to date |
+//! | Role | `sesame-fleet.NAME` | keys of the fleet's Gateways; the controller writes the rules |
 //!
 //! `controller/deploy/hosts.yaml` has the two prefixes, the type of the Secret and its annotation too.
 
@@ -25,12 +26,14 @@ use sesame_proto::dns_name::is_dns_subdomain;
 
 use crate::names::{MAX_KEY_SECRETS, gateway_id, key_secret_name};
 
-/// Label of these objects: `host`, `invitation` or `fleet`.
+/// Label of these objects: `host`, `invitation`, `gateways` or `fleet`.
 pub const ACCESS_LABEL: &str = "projectsesame.io/access";
 /// Value of [`ACCESS_LABEL`] of what is a host's.
 pub const ACCESS_HOST: &str = "host";
 /// Value of [`ACCESS_LABEL`] of what is an invitation's.
 pub const ACCESS_INVITATION: &str = "invitation";
+/// Value of [`ACCESS_LABEL`] of a Role with the keys of the Gateways in its [`GATEWAYS_ANNOTATION`].
+pub const ACCESS_GATEWAYS: &str = "gateways";
 /// Value of [`ACCESS_LABEL`] of a fleet's Role.
 pub const ACCESS_FLEET: &str = "fleet";
 /// Annotation: the name of the host.
@@ -84,6 +87,11 @@ pub fn fleet_binding(host: &str) -> String {
     format!("{}.fleet", host_account(host))
 }
 
+/// Returns the name of the Role and the RoleBinding with the keys of a host's Gateways.
+pub fn gateways_role(host: &str) -> String {
+    format!("{}.gateways", host_account(host))
+}
+
 /// Returns the name of a fleet's Role.
 pub fn fleet_role(fleet: &str) -> String {
     format!("{FLEET_PREFIX}{fleet}")
@@ -133,10 +141,10 @@ fn stem(host: &str) -> String {
     format!("x-{plain}-{}", &sha256(host.as_bytes())[..20])
 }
 
-/// Returns the rights of a host: what it reads, its own reports, its next token, and its own end.
-pub fn host_rules(host: &str, scope: &HostScope) -> Vec<PolicyRule> {
+/// Returns the rights of a host but for its Gateways: what it reads, its own reports, its next token, and its own end.
+pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     let account = host_account(host);
-    let mut rules = vec![
+    vec![
         // The names of shards contain digests, so a Role cannot list them. They are not secret.
         rule("", "configmaps", &[], &["get", "list", "watch"]),
         rule(
@@ -154,11 +162,7 @@ pub fn host_rules(host: &str, scope: &HostScope) -> Vec<PolicyRule> {
             &["create"],
         ),
         rule("", "serviceaccounts", &[account], &["delete"]),
-    ];
-    if let HostScope::Gateways(gateways) = scope {
-        rules.extend(gateway_rules(gateways));
-    }
-    rules
+    ]
 }
 
 /// Returns the rights of those who serve these Gateways: their keys, and reports about them. Gateways in order, so that
@@ -237,11 +241,6 @@ mod tests {
     #[test]
     fn no_right_is_wider_than_the_host() {
         let gateway = NamespacedName::new("default", "edge");
-        let scopes = [
-            HostScope::Gateways(vec![gateway]),
-            HostScope::Gateways(Vec::new()),
-            HostScope::Fleet("default".to_owned()),
-        ];
         let assert_named = |rules: &[PolicyRule], open: &[&str]| {
             for rule in rules {
                 let resource = &rule.resources.as_ref().unwrap()[0];
@@ -249,10 +248,9 @@ mod tests {
                 assert_eq!(rule.resource_names.is_none(), is_open, "{rule:?}");
             }
         };
-        for scope in &scopes {
-            let open = ["configmaps", "gatewayagents", "gatewayagents/status"];
-            assert_named(&host_rules("a", scope), &open);
-        }
+        let open = ["configmaps", "gatewayagents", "gatewayagents/status"];
+        assert_named(&host_rules("a"), &open);
+        assert_named(&gateway_rules(&[gateway]), &[]);
         let invitation = invitation_rules("a");
         assert_named(&invitation, &["secrets"]);
         let verbs = invitation.iter().flat_map(|rule| &rule.verbs);

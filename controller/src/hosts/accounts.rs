@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_published::host_access::{
-    ACCESS_FLEET, ACCESS_HOST, ACCESS_INVITATION, ACCESS_LABEL, EXPIRES_ANNOTATION,
-    FLEET_ANNOTATION, GATEWAYS_ANNOTATION, HOST_ANNOTATION, HostScope, fleet_binding, fleet_role,
-    host_account, host_rules, invitation_account, invitation_rules,
+    ACCESS_FLEET, ACCESS_GATEWAYS, ACCESS_HOST, ACCESS_INVITATION, ACCESS_LABEL,
+    EXPIRES_ANNOTATION, FLEET_ANNOTATION, GATEWAYS_ANNOTATION, HOST_ANNOTATION, HostScope,
+    fleet_binding, fleet_role, gateways_role, host_account, host_rules, invitation_account,
+    invitation_rules,
 };
 use sesame_published::names::FLEET_LABEL;
 
@@ -17,34 +19,47 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// The ServiceAccount of a host. Everything else of the host belongs to it, so that it goes with it.
 pub(super) fn host(name: &str, scope: &HostScope) -> ServiceAccount {
     let mut metadata = metadata(&host_account(name), ACCESS_HOST, name, None);
+    let (annotation, value) = match scope {
+        HostScope::Gateways(gateways) => (GATEWAYS_ANNOTATION, list(gateways)),
+        HostScope::Fleet(fleet) => (FLEET_ANNOTATION, fleet.clone()),
+    };
     let annotations = metadata.annotations.get_or_insert_default();
-    match scope {
-        HostScope::Gateways(gateways) => {
-            let all: Vec<String> = gateways.iter().map(ToString::to_string).collect();
-            annotations.insert(GATEWAYS_ANNOTATION.to_owned(), all.join(","));
-        }
-        HostScope::Fleet(fleet) => {
-            annotations.insert(FLEET_ANNOTATION.to_owned(), fleet.clone());
-        }
-    }
+    annotations.insert(annotation.to_owned(), value);
     account(metadata)
 }
 
-/// Rights of a host.
-pub(super) fn host_parts(
-    name: &str,
-    scope: &HostScope,
-    owner: &ServiceAccount,
-) -> (Vec<Role>, Vec<RoleBinding>) {
+fn list(gateways: &[NamespacedName]) -> String {
+    let names: Vec<String> = gateways.iter().map(ToString::to_string).collect();
+    names.join(",")
+}
+
+/// The Role of a host, and its binding.
+pub(super) fn host_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBinding) {
     let account = host_account(name);
-    let metadata = |object: &str| metadata(object, ACCESS_HOST, name, Some(owner));
-    let roles = vec![role(metadata(&account), host_rules(name, scope))];
-    let mut bindings = vec![binding(metadata(&account), &account, &account, owner)];
-    if let HostScope::Fleet(fleet) = scope {
-        let of_fleet = metadata(&fleet_binding(name));
-        bindings.push(binding(of_fleet, &fleet_role(fleet), &account, owner));
-    }
-    (roles, bindings)
+    let metadata = || metadata(&account, ACCESS_HOST, name, Some(owner));
+    let binding = binding(metadata(), &account, &account, owner);
+    (role(metadata(), host_rules(name)), binding)
+}
+
+/// The Role for the keys of a host's Gateways, and its binding. The controller writes the rules, so whoever invites a
+/// host needs no right to read keys.
+pub(super) fn gateways_parts(
+    name: &str,
+    gateways: &[NamespacedName],
+    owner: &ServiceAccount,
+) -> (Role, RoleBinding) {
+    let object = gateways_role(name);
+    let mut metadata = metadata(&object, ACCESS_GATEWAYS, name, Some(owner));
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(GATEWAYS_ANNOTATION.to_owned(), list(gateways));
+    let binding = binding(metadata.clone(), &object, &host_account(name), owner);
+    (role(metadata, Vec::new()), binding)
+}
+
+/// The binding of a host to the Role of its fleet.
+pub(super) fn fleet_part(name: &str, fleet: &str, owner: &ServiceAccount) -> RoleBinding {
+    let metadata = metadata(&fleet_binding(name), ACCESS_HOST, name, Some(owner));
+    binding(metadata, &fleet_role(fleet), &host_account(name), owner)
 }
 
 /// The ServiceAccount of an invitation, which goes with the host's.
@@ -66,8 +81,8 @@ pub(super) fn invitation_parts(name: &str, owner: &ServiceAccount) -> (Role, Rol
     )
 }
 
-/// The Role of a fleet, with these rights.
-pub(super) fn fleet(name: &str, rules: Vec<PolicyRule>) -> Role {
+/// The Role of a fleet. The controller writes the rules.
+pub(super) fn fleet(name: &str) -> Role {
     let labels = labels(ACCESS_FLEET);
     role(
         ObjectMeta {
@@ -80,7 +95,7 @@ pub(super) fn fleet(name: &str, rules: Vec<PolicyRule>) -> Role {
             ),
             ..ObjectMeta::default()
         },
-        rules,
+        Vec::new(),
     )
 }
 

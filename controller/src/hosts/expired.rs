@@ -5,15 +5,15 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, PostParams};
 use kube::core::ObjectMeta;
 use sesame_published::host_access::{
-    ACCESS_INVITATION, ACCESS_LABEL, EXPIRES_ANNOTATION, HOST_ANNOTATION, host_account,
+    ACCESS_INVITATION, ACCESS_LABEL, EXPIRES_ANNOTATION, HOST_ANNOTATION, host_account, host_secret,
 };
 
+use super::HostsError;
 use super::cluster::Cluster;
 use super::revoke::{remove, remove_invitation};
-use super::{HostsError, is_missing};
 
 /// Time for which an expired invitation is still listed. The caller's clock may be wrong, too.
 const LISTED: SignedDuration = SignedDuration::from_hours(24);
@@ -49,14 +49,24 @@ fn expired(invitations: &[ObjectMeta], now: Timestamp) -> Vec<String> {
     hosts.collect()
 }
 
-/// Returns true if the host has joined: it creates its Secret when it does.
+/// Returns true if the host has joined, because its Secret exists. A dry run of its creation tells, so that the caller
+/// needs no right to read Secrets.
 async fn has_joined(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let api: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let name = host_account(host);
-    match api.get_metadata(&name).await {
-        Ok(_) => Ok(true),
-        Err(error) if is_missing(&error) => Ok(false),
-        Err(error) => Err(HostsError::of(&format!("read Secret {name}"), &error)),
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    match api.create(&params, &host_secret(host, "unknown", "")).await {
+        Ok(_) => Ok(false),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(true),
+        Err(error) => {
+            let name = host_account(host);
+            Err(HostsError::of(
+                &format!("try to create Secret {name}"),
+                &error,
+            ))
+        }
     }
 }
 

@@ -3,24 +3,25 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::Metadata;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sesame_gateway_api::api::NamespacedName;
 use sesame_published::host_access::{
-    HostScope, fleet_role, gateway_rules, host_account, invitation_account,
+    HostScope, fleet_role, gateways_role, host_account, invitation_account,
 };
 use sesame_published::join_token::JoinToken;
-use sesame_published::names::{FLEET_LABEL, GATEWAY_ANNOTATION, PART_LABEL, Part};
 
 use super::cluster::Cluster;
-use super::revoke::remove;
+use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
+
+/// Number of times that a Role is created again because the controller was faster than its binding.
+const MAX_ATTEMPTS: usize = 3;
 
 /// A host that is to be invited.
 #[derive(Clone, Debug)]
@@ -64,16 +65,10 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
         remove(cluster, host).await?;
     }
     let owner = create(cluster, &accounts::host(host, scope)).await?;
-    let (roles, bindings) = accounts::host_parts(host, scope, &owner);
-    if let HostScope::Fleet(fleet) = scope {
-        ensure_fleet(cluster, fleet).await?;
-    }
-    for role in &roles {
-        create(cluster, role).await?;
-    }
-    for binding in &bindings {
-        create(cluster, binding).await?;
-    }
+    let (role, binding) = accounts::host_parts(host, &owner);
+    create::<Role>(cluster, &role).await?;
+    create::<RoleBinding>(cluster, &binding).await?;
+    give_keys(cluster, host, scope, &owner).await?;
     let soon = Timestamp::now()
         .checked_add(*ttl)
         .unwrap_or(Timestamp::MAX)
@@ -106,33 +101,35 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     })
 }
 
-/// Makes the Role of a fleet, if there is none yet. The controller keeps it up to date.
-async fn ensure_fleet(cluster: &Cluster, fleet: &str) -> Result<(), HostsError> {
-    if is_there::<Role>(cluster, &fleet_role(fleet)).await? {
-        return Ok(());
+/// Creates the Role with the keys of the host's Gateways, and binds the host to it. The controller writes its rules.
+async fn give_keys(
+    cluster: &Cluster,
+    host: &str,
+    scope: &HostScope,
+    owner: &ServiceAccount,
+) -> Result<(), HostsError> {
+    let gateways = match scope {
+        HostScope::Gateways(gateways) => gateways,
+        HostScope::Fleet(fleet) => {
+            if !is_there::<Role>(cluster, &fleet_role(fleet)).await? {
+                create(cluster, &accounts::fleet(fleet)).await?;
+            }
+            create(cluster, &accounts::fleet_part(host, fleet, owner)).await?;
+            return Ok(());
+        }
+    };
+    let (role, binding) = accounts::gateways_parts(host, gateways, owner);
+    let mut attempts = 0..MAX_ATTEMPTS;
+    loop {
+        create(cluster, &role).await?;
+        match create(cluster, &binding).await {
+            // The Role has its rules already, so only a caller with these rights may bind it.
+            Err(_) if attempts.next().is_some() => {
+                delete::<Role>(cluster, &gateways_role(host)).await?;
+            }
+            created => return created.map(|_| ()),
+        }
     }
-    let api: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let manifests = format!(
-        "{PART_LABEL}={},{FLEET_LABEL}={fleet}",
-        Part::Manifest.as_str()
-    );
-    let found = api
-        .list_metadata(&ListParams::default().labels(&manifests))
-        .await;
-    let found = found.map_err(|error| HostsError::of("list the manifests of the fleet", &error))?;
-    let gateways = found.items.iter().filter_map(|manifest| {
-        let name = manifest
-            .metadata
-            .annotations
-            .as_ref()?
-            .get(GATEWAY_ANNOTATION)?;
-        let (namespace, name) = name.split_once('/')?;
-        Some(NamespacedName::new(namespace, name))
-    });
-    let mut gateways: Vec<NamespacedName> = gateways.collect();
-    gateways.sort();
-    create(cluster, &accounts::fleet(fleet, gateway_rules(&gateways))).await?;
-    Ok(())
 }
 
 async fn is_there<K>(cluster: &Cluster, name: &str) -> Result<bool, HostsError>

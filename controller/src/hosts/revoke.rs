@@ -9,7 +9,9 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use sesame_published::GatewayAgent;
-use sesame_published::host_access::{fleet_binding, host_account, invitation_account};
+use sesame_published::host_access::{
+    fleet_binding, gateways_role, host_account, invitation_account,
+};
 
 use super::cluster::Cluster;
 use super::{HostsError, is_missing};
@@ -40,6 +42,8 @@ pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsE
     let mut found = remove_invitation(cluster, host).await?;
     found |= remove_account(cluster, &host_account(host)).await?;
     found |= delete::<RoleBinding>(cluster, &fleet_binding(host)).await?;
+    found |= delete::<RoleBinding>(cluster, &gateways_role(host)).await?;
+    found |= delete::<Role>(cluster, &gateways_role(host)).await?;
     found |= delete::<Secret>(cluster, &host_account(host)).await?;
     Ok(found)
 }
@@ -58,7 +62,7 @@ async fn remove_account(cluster: &Cluster, account: &str) -> Result<bool, HostsE
 }
 
 /// Deletes an object; returns true if it was there.
-async fn delete<K>(cluster: &Cluster, name: &str) -> Result<bool, HostsError>
+pub(super) async fn delete<K>(cluster: &Cluster, name: &str) -> Result<bool, HostsError>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone

@@ -2,15 +2,17 @@
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
+use sesame_published::host_access::host_secret;
 use sesame_published::names::key_secret_name;
-use sesame_tests::agent::SOON;
+use sesame_tests::agent::{SOON, words};
 use sesame_tests::cluster::User;
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE};
 use sesame_tests::envoy::workspace;
-use sesame_tests::joining::Site;
+use sesame_tests::joining::{Host, Site};
 use sesame_tests::manifests::{edge, edge_name, gateway, http_listener};
 use sesame_tests::wait::{eventually, holds};
 
+const CORE: &str = "/api/v1/namespaces/sesame-system";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,6 +52,74 @@ async fn default_agents_read_only_their_fleets_keys() {
     site.cluster.apply(&rights).await.expect("Roles");
     assert_eq!(site.cluster.get(&role).await, before);
     assert!(may_get(&own).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn host_operators_read_no_secret() {
+    let site = Site::start().await;
+    let controller = ControllerUnderTest::start(&site.cluster, &[]).await;
+    controller.wait_ready().await;
+    site.apply(&edge(&[http_listener("http", 80, "")])).await;
+    let operator = User::service_account("default", "operator");
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "operators", "namespace": NAMESPACE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role",
+            "name": "sesame-hosts-operator"},
+        "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": "default"}],
+    });
+    site.apply(&[binding]).await;
+    let config = site.cluster.kubeconfig(&operator).await;
+    let operator = site.cluster.client(&operator).await;
+    operator
+        .wait_allowed(true, "create", "secrets", NAMESPACE)
+        .await;
+
+    // It invites hosts to Gateways and to a fleet whose Role the controller has filled.
+    for (scope, name, host) in [
+        ("--gateway", "default/edge", "a"),
+        ("--fleet", "default", "b"),
+        ("--fleet", "default", "c"),
+    ] {
+        let token = site.token_as(&config, &[scope, name, "--host", host]);
+        let client = site.cluster.bearer(&Host::new().joined(&token).await);
+        let own = key_secret_name(&edge_name(), 0);
+        eventually("the host may read its keys", SOON, async || {
+            let allowed = client.may_get_secret(NAMESPACE, &own).await;
+            holds(allowed.map_err(|error| error.to_string())?, || {
+                controller.log_tail()
+            })
+        })
+        .await;
+    }
+
+    for name in ["sesame-signing-key", &key_secret_name(&edge_name(), 0), ""] {
+        let allowed = operator.may_get_secret(NAMESPACE, name).await;
+        assert!(!allowed.expect("an answer"), "{name:?}");
+    }
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let token = format!("{CORE}/serviceaccounts/sesame-controller/token");
+    eventually("the policy is in force", SOON, async || {
+        match operator.create(&token, &request).await {
+            Err(error) if error.to_string().contains("tokens of hosts") => Ok(()),
+            other => Err(format!("{:?}", other.map(|_| "a token"))),
+        }
+    })
+    .await;
+    let mut secret = json!(host_secret("s", "u", "now"));
+    secret["metadata"]["name"] = json!(key_secret_name(&edge_name(), 23));
+    secret["metadata"]["annotations"] =
+        json!({"kubernetes.io/service-account.name": "sesame-controller"});
+    secret["type"] = json!("kubernetes.io/service-account-token");
+    let created = operator.create(&format!("{CORE}/secrets"), &secret).await;
+    let refused = created.expect_err("a foreign Secret").to_string();
+    assert!(
+        refused.contains("may create Secrets of hosts alone"),
+        "{refused}"
+    );
+    let expired = site.hosts_as(&config, &["revoke", "a"]);
+    assert!(expired.status.success(), "{}", words(&expired));
 }
 
 /// `kubectl apply` reports an object as changed if a list in the manifest differs from the stored one.
