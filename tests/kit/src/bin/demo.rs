@@ -77,8 +77,18 @@ async fn demonstrate() -> Result<()> {
     let https = SocketAddr::from((Ipv4Addr::LOCALHOST, HTTPS));
     let examples = demo::examples(http, https, &ca, &certificate)?;
 
+    let ask = format!(
+        "{} --runtime-dir {}",
+        agent.display(),
+        directory.path().join("run").display()
+    );
+    let url = format!("http://{}/api/users", demo::HOST);
+    let asking = format!(
+        "# Ask the agent\n{ask} status\n{ask} explain {url}\n{ask} top --by route,backend --once\n"
+    );
+
     let outcome = tokio::select! {
-        outcome = serve(&mut child, &examples, &manifests, check) => outcome,
+        outcome = serve(&mut child, &examples, &manifests, &asking, check) => outcome,
         _ = interrupted.recv() => Ok(()),
         _ = terminated.recv() => Ok(()),
     };
@@ -119,11 +129,12 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .with_context(|| format!("start {}", agent.display()))
 }
 
-/// Waits until everything is served and says what can be asked; then runs on, or checks and ends.
+/// Waits until everything is served, and prints commands to try. Then runs until it is stopped, or returns after the check.
 async fn serve(
     child: &mut Child,
     examples: &[demo::Example],
     manifests: &Path,
+    asking: &str,
     check: bool,
 ) -> Result<()> {
     let start = Instant::now();
@@ -162,6 +173,7 @@ async fn serve(
     for example in examples {
         println!("# {}\n{}\n", example.title, example.command);
     }
+    println!("{asking}");
     if check {
         return Ok(());
     }
