@@ -152,15 +152,9 @@ impl Request {
             }
             let upgraded = hyper::upgrade::on(response).await.context("upgrade")?;
             let mut stream = TokioIo::new(upgraded);
-            stream
-                .write_all(message)
-                .await
-                .context("write after the upgrade")?;
+            stream.write_all(message).await.context("write")?;
             let mut answer = vec![0; message.len()];
-            stream
-                .read_exact(&mut answer)
-                .await
-                .context("read after the upgrade")?;
+            stream.read_exact(&mut answer).await.context("read")?;
             Ok(answer)
         };
         self.in_time(exchange).await
