@@ -42,8 +42,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
     let mut directory = BundleDirectory::new(settings.clone(), state, &accepted);
     let times = EngineTimes::new(spans);
     let mut engine = SnapshotEngine { host, known, times };
-    let runtime = tokio::runtime::Handle::current();
-    thread(move || {
+    thread(move |runtime| {
         engine.restore(accepted);
         let mut again: Option<Instant> = None;
         loop {

@@ -21,6 +21,7 @@ use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{Kind, LastGoodKeys, ServedTogether, World};
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::report::transitions::Transitions;
@@ -96,8 +97,6 @@ pub(super) struct Engine {
     pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
     /// The rules for a source that holds no Gateway any more.
     pub(super) withdrawal: Withdrawal,
-    /// The runtime that the thread waits on.
-    pub(super) runtime: tokio::runtime::Handle,
     /// Times of the change that is worked on.
     pub(super) times: EngineTimes,
 }
@@ -111,10 +110,10 @@ enum ResolvedStatuses {
 }
 
 impl Engine {
-    /// Runs until the watch ends. The first change is everything.
-    pub(super) fn run(mut self, mut watch: Watch) {
+    /// Runs until the watch ends, and waits on this runtime. The first change is everything.
+    pub(super) fn run(mut self, mut watch: Watch, runtime: &Runtime) {
         self.restore();
-        while let Some(change) = self.next(&mut watch) {
+        while let Some(change) = self.next(&mut watch, runtime) {
             note_busy(&self.known, true);
             self.times.take(watch.first_seen());
             take_local(&self.known, &self.host);
@@ -134,12 +133,9 @@ impl Engine {
     }
 
     /// Waits for the next change of the source, of what the host has itself, or of the decision on a withdrawal.
-    fn next(&mut self, watch: &mut Watch) -> Option<Change> {
+    fn next(&mut self, watch: &mut Watch, runtime: &Runtime) -> Option<Change> {
         let Self {
-            runtime,
-            withdrawal,
-            host,
-            ..
+            withdrawal, host, ..
         } = self;
         runtime.block_on(async {
             tokio::select! {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use sesame_gateway_api::resolve::{ResolvedGateway, Resolver};
 use sesame_spans::Spans;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::bundles;
@@ -120,12 +121,11 @@ fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
         accepted: inputs.accepted,
         found: Vec::new(),
         withdrawal: inputs.withdrawal,
-        runtime: tokio::runtime::Handle::current(),
         times: EngineTimes::new(inputs.spans),
     };
     let watch = Watch::start(dir, limits, Timing::default(), tree::is_manifest)
         .context("cannot start watching the manifests")?;
-    thread(move || engine.run(watch))
+    thread(move |runtime| engine.run(watch, runtime))
 }
 
 fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow::Result<()> {
@@ -140,11 +140,10 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
     } = inputs;
     let times = EngineTimes::new(spans);
     let mut engine = SnapshotEngine { host, known, times };
-    let runtime = tokio::runtime::Handle::current();
     let mut dirs = SnapshotDirs::new(dir, trusted);
     let mut watch = Watch::start(dir, limits, Timing::default(), snapshots::is_piece)
         .context("cannot start watching the snapshots")?;
-    thread(move || {
+    thread(move |runtime| {
         engine.restore(accepted);
         loop {
             let scan = runtime.block_on(async {
@@ -166,11 +165,27 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
     })
 }
 
-/// Starts the engine's thread.
-pub(super) fn thread(run: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+/// Starts the engine's thread with a separate runtime: the agent's runtime ends first, and timers of an ended runtime panic.
+pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Result<()> {
+    let (started, outcome) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new()
         .name("engine".to_owned())
-        .spawn(run)
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build();
+            match runtime {
+                Ok(runtime) => {
+                    // The caller waits for it.
+                    let _ = started.send(Ok(()));
+                    run(&runtime);
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            }
+        })
         .context("cannot start the engine's thread")?;
-    Ok(())
+    let outcome = outcome.recv().context("the engine's thread ended")?;
+    outcome.context("cannot start the engine's timers")
 }

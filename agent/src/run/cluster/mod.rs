@@ -61,8 +61,7 @@ pub(super) fn start(
     if let Some(kubeconfig) = settings.kubeconfig {
         tokio::spawn(renewal::renew(kubeconfig, stored, clients.clone()));
     }
-    let runtime = tokio::runtime::Handle::current();
-    thread(move || {
+    thread(move |runtime| {
         engine.restore(accepted);
         loop {
             let of_source = runtime.block_on(async {

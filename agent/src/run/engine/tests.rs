@@ -146,7 +146,6 @@ struct Fixture {
     engine: Engine,
     apps: Vec<App>,
     expected: Transitions,
-    _runtime: tokio::runtime::Runtime,
 }
 
 impl Fixture {
@@ -156,8 +155,6 @@ impl Fixture {
         fs::create_dir(&root).expect("a directory");
         fs::write(root.join("gateways.yaml"), GATEWAYS).expect("written");
         let directories = Directories::create(&dir.path().join("state"), &dir.path().join("run"));
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let runtime = runtime.expect("a runtime");
         let engine = Engine {
             times: crate::run::spans::EngineTimes::new(sesame_spans::Spans::default()),
             manifests: Manifests::new(root, LastGood::none()),
@@ -187,14 +184,12 @@ impl Fixture {
             accepted: Vec::new(),
             found: Vec::new(),
             withdrawal: Withdrawal::new(|| None, watch::channel(0).1),
-            runtime: runtime.handle().clone(),
         };
         let mut fixture = Self {
             dir,
             engine,
             apps,
             expected: Transitions::default(),
-            _runtime: runtime,
         };
         for app in 0..fixture.apps.len() {
             fixture.write(app);

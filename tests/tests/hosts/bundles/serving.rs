@@ -290,3 +290,24 @@ async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
         "{shown:#}"
     );
 }
+
+/// The engine waits on a timer when the agent stops.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_without_bundles_stops_without_panic() {
+    let workshop = Workshop::new();
+    let mut agent = host(&workshop, &[80], &[]);
+    agent.restart();
+    // One that is not whole yet is looked at again.
+    drop_in(&agent, "broken.bundle", b"not a bundle");
+    agent
+        .wait_status("an agent that serves nothing", |status| {
+            status["source"]["bundles"]
+                .as_array()
+                .is_some_and(|files| !files.is_empty())
+        })
+        .await;
+    let ended = agent.stop();
+    assert!(ended.success(), "{ended}");
+    let log = agent.log();
+    assert!(!log.contains("panicked"), "{log}");
+}
