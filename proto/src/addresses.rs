@@ -71,10 +71,17 @@ pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
         let network = networks.find(|(first, bits, _)| holds(*first, *bits, ip));
         network.map(|(_, _, refused)| refused)
     };
-    match ip {
-        IpAddr::V4(_) => of(ip),
-        IpAddr::V6(v6) => of(ip).or_else(|| translated(v6).find_map(|v4| of(v4.into()))),
-    }
+    forms(ip).find_map(of)
+}
+
+/// Returns the address, and the IPv4 addresses that it may stand for.
+pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let v6 = match ip {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(v6) => Some(v6),
+    };
+    let translated = v6.into_iter().flat_map(translated).map(IpAddr::from);
+    std::iter::once(ip).chain(translated)
 }
 
 /// Returns the IPv4 addresses that an IPv6 address may stand for. A prefix of a network's own (RFC 6052) cannot be known.

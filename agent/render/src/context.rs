@@ -86,6 +86,8 @@ pub struct EndpointRules {
     pub local: bool,
     /// Sockets on which Envoy and the agent listen: requests would go round.
     pub own: BTreeSet<SocketAddr>,
+    /// Addresses of this host that no endpoint may have, whatever the port.
+    pub host: BTreeSet<IpAddr>,
 }
 
 /// Most routes of a Gateway whose requests are counted apart.

@@ -23,7 +23,7 @@ use super::settings::effective::effective;
 use super::settings::reader::SettingsReader;
 use super::source::SourceArgs;
 use crate::run::reload::SettingsReading;
-use crate::run::{self, DEFAULT_STATE_DIR, OnStop, RunOptions};
+use crate::run::{self, DEFAULT_STATE_DIR, HostEndpoints, OnStop, RunOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -52,6 +52,16 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     report_addresses: Vec<IpAddr>,
+    /// Endpoints with an address of this host, other than loopback. By default they are refused, unless the agent runs in a Pod:
+    /// Pods on the host's network have them.
+    #[arg(
+        long,
+        env = "SESAME_HOST_ENDPOINTS",
+        value_enum,
+        default_value_t,
+        help_heading = "Host"
+    )]
+    host_endpoints: HostEndpoints,
     /// Time between two reports to a cluster while nothing changes: 10 to 3600 seconds, give or take a quarter. The controller does
     /// not take the host for lost before half as long again, whatever it is configured to do.
     #[arg(
@@ -186,6 +196,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         local,
         address_pools,
         report_addresses,
+        host_endpoints,
         report_seconds,
         state_dir,
         seal,
@@ -218,6 +229,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         port_map: host.port_map,
         addresses,
         report_addresses,
+        refuse_host_endpoints: host_endpoints.refused(is_in_pod()),
         report_every: Duration::from_secs(report_seconds),
         trusted_hops: host.trusted_hops,
         access_log: access_log.settings(&state_dir),
@@ -262,6 +274,11 @@ fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpA
         }
     }
     Ok(addresses)
+}
+
+/// Returns true if this process runs in a Pod: the kubelet sets this variable in every container.
+fn is_in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
 /// Returns the time of so many hours; none for 0.

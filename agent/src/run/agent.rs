@@ -17,7 +17,7 @@ use sesame_spans::{CollectorError, Reporting, Spans};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::addresses::host as host_addresses;
+use super::addresses::{OwnAddresses, host as host_addresses};
 use super::directories::Directories;
 use super::engine::SourceState;
 use super::gateways::Gateways;
@@ -273,7 +273,8 @@ fn host_settings(
             .into_iter()
             .flatten()
             .collect(),
-        interfaces: host_addresses::every,
+        addresses: OwnAddresses::new(host_addresses::every),
+        refuse_host_endpoints: options.refuse_host_endpoints,
         endpoint_files: held
             .keys()
             .map(|name| (name.clone(), directories.gateway(name).endpoint_files()))

@@ -59,6 +59,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::addresses::HostEndpoints;
 pub(crate) use self::addresses::host::in_networks;
 pub use self::directories::DirectoriesError;
 use self::reload::{ReadSettings, SettingsReading};
@@ -100,6 +101,8 @@ pub struct RunOptions {
     pub report_addresses: Vec<IpAddr>,
     /// Time between two reports to a cluster while nothing changes.
     pub report_every: Duration,
+    /// True if no endpoint may have an address of this host.
+    pub refuse_host_endpoints: bool,
     /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
     /// Access logs.

@@ -203,6 +203,7 @@ pub(super) fn render_all(
     let rules = EndpointRules {
         local: host.allow_local_endpoints,
         own: own_sockets(&needs, &assignments, host),
+        host: host.refused_addresses(),
     };
     let budget = host
         .budget_each
@@ -369,6 +370,7 @@ fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> Addres
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::addresses::OwnAddresses;
     use crate::run::directories::Directories;
     use crate::source::local::LocalFiles;
     use std::path::PathBuf;
@@ -390,10 +392,11 @@ mod tests {
             access_log: AccessLogTo::Off,
             allow_local_endpoints: false,
             own_addresses: vec!["[::]:8000".parse().unwrap()],
-            interfaces: || {
+            addresses: OwnAddresses::new(|| {
                 let all = ["127.0.0.1", "192.0.2.7", "fe80::1", "2001:db8::7"];
                 all.map(|ip| ip.parse().unwrap()).to_vec()
-            },
+            }),
+            refuse_host_endpoints: true,
             held: BTreeMap::new(),
             endpoint_files: BTreeMap::new(),
             directories: Directories::create(&state, &runtime).unwrap(),
@@ -418,6 +421,10 @@ mod tests {
             own,
             ["192.0.2.7:80", "198.51.100.9:443", "[2001:db8::7]:8000"]
         );
+        let refused = ["192.0.2.7", "2001:db8::7"].map(|ip| ip.parse().unwrap());
+        assert_eq!(host.refused_addresses(), BTreeSet::from(refused));
+        host.refuse_host_endpoints = false;
+        assert!(host.refused_addresses().is_empty());
         host.allow_local_endpoints = true;
         assert!(own_sockets(&needs, &assignments, &host).is_empty());
     }

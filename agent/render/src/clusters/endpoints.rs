@@ -93,6 +93,11 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
             "endpoint {ip} is refused: {what} ({network}); --allow-local-endpoints allows it"
         ));
     }
+    if !rules.host.is_empty() && addresses::forms(ip).any(|ip| rules.host.contains(&ip)) {
+        return Err(format!(
+            "endpoint {ip} is refused: an address of this host itself; --host-endpoints allow permits such endpoints"
+        ));
+    }
     if rules
         .own
         .contains(&SocketAddr::new(ip.to_canonical(), number))
@@ -208,6 +213,19 @@ mod tests {
         let (count, said) = served(&set(&[("192.0.2.7", 8080)]), &rules);
         assert_eq!(count, 0);
         assert!(said[0].contains("requests would go round"), "{said:?}");
+
+        let host = EndpointRules {
+            host: BTreeSet::from(["192.0.2.7".parse().unwrap()]),
+            ..EndpointRules::default()
+        };
+        let itself = set(&[("192.0.2.7", 9100), ("64:ff9b::c000:207", 9100)]);
+        let (count, said) = served(&itself, &host);
+        assert_eq!(count, 0);
+        assert!(
+            said[0].contains("an address of this host itself"),
+            "{said:?}"
+        );
+        assert_eq!(served(&set(&[("192.0.2.8", 9100)]), &host).0, 1);
 
         let allowed = EndpointRules {
             local: true,

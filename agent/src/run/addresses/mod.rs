@@ -7,12 +7,16 @@
 
 pub(super) mod host;
 mod interfaces;
+mod own;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::schema::Transport;
+
+pub use self::own::HostEndpoints;
+pub(super) use self::own::OwnAddresses;
 
 /// The needs of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]

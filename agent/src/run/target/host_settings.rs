@@ -8,6 +8,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_render::limits::Limits;
 
 use crate::access_log::AccessLogTo;
+use crate::run::addresses::OwnAddresses;
 use crate::run::directories::Directories;
 use crate::source::local::LocalFiles;
 use crate::tickets::Tickets;
@@ -39,8 +40,10 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) allow_local_endpoints: bool,
     /// Addresses where the agent itself listens.
     pub(in crate::run) own_addresses: Vec<SocketAddr>,
-    /// Returns the addresses that this host has now.
-    pub(in crate::run) interfaces: fn() -> Vec<IpAddr>,
+    /// Addresses that this host has.
+    pub(in crate::run) addresses: OwnAddresses,
+    /// True if no endpoint may have one of them.
+    pub(in crate::run) refuse_host_endpoints: bool,
     /// Addresses where Gateways were served before the agent started.
     pub(in crate::run) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// Files of endpoints that each Gateway's Envoy watched before the agent started.
@@ -52,11 +55,20 @@ pub(in crate::run) struct HostSettings {
 }
 
 impl HostSettings {
-    /// Waits until files of this host, or its keys of session tickets, have changed.
+    /// Returns the addresses of this host that no endpoint may have.
+    pub(super) fn refused_addresses(&self) -> BTreeSet<IpAddr> {
+        if self.allow_local_endpoints || !self.refuse_host_endpoints {
+            return BTreeSet::new();
+        }
+        self.addresses.known().clone()
+    }
+
+    /// Waits until files of this host, its keys of session tickets, or its addresses have changed.
     pub(in crate::run) async fn changed(&mut self) {
         tokio::select! {
             () = self.local.changed() => {}
             () = self.tickets.changed() => {}
+            () = self.addresses.changed() => {}
         }
     }
 }

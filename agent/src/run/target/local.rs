@@ -40,6 +40,11 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
         .any(|target| has_older_tickets(target, host))
     {
         "a rotation of the host's keys of session tickets"
+    } else if before
+        .values()
+        .any(|target| target.options.endpoints.host != host.refused_addresses())
+    {
+        "a change of the host's addresses"
     } else {
         return;
     };
@@ -53,8 +58,11 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
         Instant::now(),
     );
     for (name, target) in &mut targets {
-        let as_before =
-            |old: &&Arc<Target>| old.encoded == target.encoded && !has_older_tickets(old, host);
+        let as_before = |old: &&Arc<Target>| {
+            old.encoded == target.encoded
+                && old.options.endpoints == target.options.endpoints
+                && !has_older_tickets(old, host)
+        };
         if let Some(old) = before.get(name).filter(as_before) {
             *target = Arc::clone(old);
         }

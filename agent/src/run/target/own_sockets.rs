@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use sesame_gateway_api::api::NamespacedName;
-use sesame_proto::addresses;
 
 use super::host_settings::HostSettings;
 use crate::run::addresses::{AddressRequest, Assignment};
@@ -27,21 +26,13 @@ pub(super) fn own_sockets(
     let all: BTreeSet<(IpAddr, u32)> = of_gateways
         .chain(of_agent.map(|own| (own.ip(), own.port().into())))
         .collect();
-    // Addresses that are refused anyway come and go with every Pod.
-    let interfaces: Vec<IpAddr> = if all.iter().any(|(ip, _)| ip.is_unspecified()) {
-        let known = (host.interfaces)().into_iter();
-        known
-            .filter(|ip| addresses::refused(*ip).is_none())
-            .collect()
-    } else {
-        Vec::new()
-    };
     let reached = |ip: IpAddr| -> Vec<IpAddr> {
         if !ip.is_unspecified() {
             return vec![ip];
         }
         let same_kind = |own: &IpAddr| own.is_ipv4() == ip.is_ipv4();
-        interfaces.iter().copied().filter(same_kind).collect()
+        let known = host.addresses.known().iter().copied();
+        known.filter(same_kind).collect()
     };
     let sockets = all.into_iter().flat_map(|(ip, port)| {
         let port = u16::try_from(port).unwrap_or(0);
