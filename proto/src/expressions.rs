@@ -254,6 +254,18 @@ pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
     sum(sizes.map(|size| size.saturating_add(1))).saturating_add(ALWAYS)
 }
 
+/// Returns a literal as a regular expression of RE2.
+pub fn quote(literal: &str) -> String {
+    let mut quoted = String::with_capacity(literal.len() + 8);
+    for c in literal.chars() {
+        if c.is_ascii_punctuation() && c != '/' && c != '_' {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+    }
+    quoted
+}
+
 /// Returns the cost of all expressions of a route; the largest number if one of them cannot be counted.
 pub fn of_route(route: &Route) -> u64 {
     let path = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {

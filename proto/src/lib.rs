@@ -19,6 +19,7 @@ pub mod addresses;
 pub mod at_rest;
 pub mod bounds;
 pub mod bundle;
+pub mod canonical_path;
 pub mod delta;
 pub mod digest;
 pub mod dns_name;

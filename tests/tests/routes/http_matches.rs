@@ -6,7 +6,9 @@ use sesame_tests::backend::Backend;
 use sesame_tests::backends::start_served;
 use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
-use sesame_tests::manifests::{edge, http_listener, http_route, on_listener, path, rule_to, yaml};
+use sesame_tests::manifests::{
+    backend_ref, edge, http_listener, http_route, on_listener, path, rule_to, yaml,
+};
 
 /// Backends, one for each rule of a route: the one that answers tells the rule that matched.
 const BACKENDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -58,6 +60,21 @@ fn path_routes() -> Vec<Value> {
     vec![
         one("exact", "exact.test", "a", path("Exact", "/one")),
         http_route(
+            "escaped",
+            &["escaped.test"],
+            &[
+                rule_to("a", &[path("Exact", "/%7Ealice")]),
+                rule_to("b", &[path("PathPrefix", "/a%2Db/")]),
+                rule_to("c", &[path("Exact", "/caf%c3%A9")]),
+                json!({
+                    "matches": [path("PathPrefix", "/th%C3%A9")],
+                    "filters": [{"type": "URLRewrite", "urlRewrite": {
+                        "path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/tea"}}}],
+                    "backendRefs": [backend_ref("d")],
+                }),
+            ],
+        ),
+        http_route(
             "prefix",
             &["prefix.test"],
             &[
@@ -105,6 +122,23 @@ async fn paths(agent: &AgentUnderTest, checks: &mut Checks) {
     }
     for path in ["/", "/x", "/x/y?z=1"] {
         checks.backend(get("everything.test", path), "a").await;
+    }
+    // As the proxy compares them: RFC 3986 6.2.2.
+    for (path, backend) in [
+        ("/~alice", "a"),
+        ("/%7Ealice", "a"),
+        ("/%7e%61lice", "a"),
+        ("/a-b/x", "b"),
+        ("/a%2db", "b"),
+        ("/caf%C3%A9", "c"),
+        ("/caf%c3%a9?x", "c"),
+        ("/th%c3%a9", "d"),
+        ("/th%C3%A9/x", "d"),
+    ] {
+        checks.backend(get("escaped.test", path), backend).await;
+    }
+    for path in ["/%257Ealice", "/CAF%C3%A9", "/caf%C3%A8", "/th%C3%A9x"] {
+        checks.status(get("escaped.test", path), 404).await;
     }
     checks.backend(get("regex.test", "/r/12"), "a").await;
     checks.backend(get("regex.test", "/r/12?x=y"), "a").await;

@@ -6,6 +6,7 @@ use envoy_types::pb::envoy::config::route::v3::{
     route_match::PathSpecifier,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
+use sesame_proto::canonical_path::in_either_case;
 use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
 use sesame_proto::schema::{PathMatch, StringMatch, path_match, string_match};
 
@@ -86,7 +87,10 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     let kind = path.kind.as_ref();
     let kind = kind.ok_or("path match: neither exact nor a prefix nor a regular expression")?;
     Ok(match kind {
-        path_match::Kind::Exact(path) => PathSpecifier::Path(path.clone()),
+        path_match::Kind::Exact(path) => match in_either_case(path) {
+            Some(pattern) => PathSpecifier::SafeRegex(wrappers::regex(&pattern)),
+            None => PathSpecifier::Path(path.clone()),
+        },
         path_match::Kind::Regex(pattern) => {
             check_expression(pattern).map_err(|reason| format!("path match: {reason}"))?;
             PathSpecifier::SafeRegex(wrappers::regex(pattern))
@@ -99,7 +103,12 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
                     "path match: `{prefix}` is no path prefix; expected `/` and at least one character other than `?` and `#`"
                 ));
             }
-            prefix => PathSpecifier::PathSeparatedPrefix(prefix.to_owned()),
+            prefix => match in_either_case(prefix) {
+                Some(pattern) => {
+                    PathSpecifier::SafeRegex(wrappers::regex(&format!("{pattern}(/.*)?")))
+                }
+                None => PathSpecifier::PathSeparatedPrefix(prefix.to_owned()),
+            },
         },
     })
 }

@@ -4,10 +4,12 @@
 //! Envoy replaces characters. Where the two differ, a regular expression says it.
 
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
+use sesame_proto::canonical_path::in_either_case;
 use sesame_proto::schema::{PathMatch, PathModifier, path_match, path_modifier};
 
 use super::headers;
 use crate::wrappers;
+pub(crate) use sesame_proto::expressions::quote;
 
 /// A longer prefix is not looked for with an expression: the program would be as long.
 const LONGEST_PREFIX: usize = 16_384;
@@ -64,10 +66,17 @@ pub(crate) fn replacement(
                 }
                 // Nothing takes the prefix's place, but a path must start with a slash, and with one only.
                 (from, "") => PathReplacement::Regex {
-                    pattern: format!("^{}/?", quote(from)),
+                    pattern: format!("^{}/?", in_either_case(from).unwrap_or_else(|| quote(from))),
                     to: "/".to_owned(),
                 },
-                (_, to) => PathReplacement::Prefix(to.to_owned()),
+                // Matched by an expression, of which Envoy would replace the whole path.
+                (from, to) => match in_either_case(from) {
+                    Some(from) => PathReplacement::Regex {
+                        pattern: format!("^{from}"),
+                        to: to.to_owned(),
+                    },
+                    None => PathReplacement::Prefix(to.to_owned()),
+                },
             })
         }
     }
@@ -88,18 +97,6 @@ fn rooted(path: &str) -> String {
     } else {
         format!("/{path}")
     }
-}
-
-/// Returns a literal as a regular expression of RE2.
-pub(crate) fn quote(literal: &str) -> String {
-    let mut quoted = String::with_capacity(literal.len() + 8);
-    for c in literal.chars() {
-        if c.is_ascii_punctuation() && c != '/' && c != '_' {
-            quoted.push('\\');
-        }
-        quoted.push(c);
-    }
-    quoted
 }
 
 #[cfg(test)]

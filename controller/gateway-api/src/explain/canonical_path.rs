@@ -1,7 +1,6 @@
 //! The path that routes are compared with: Envoy makes it canonical first, or a route could be stepped around.
-//!
-//! Envoy has this from Chromium (`url_canon_path.cc`), and so `/%2e%2E/`, `\` and broken escapes are treated as there.
 
+use sesame_proto::canonical_path::collapse_dots;
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::EscapedSlashes;
 
@@ -62,125 +61,6 @@ fn merge_slashes(path: String) -> String {
     let elements: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let end = if path.ends_with('/') { "/" } else { "" };
     format!("/{}{end}", elements.join("/"))
-}
-
-/// Resolves `.` and `..`, and writes characters as they are written in URLs; none for a path that is invalid.
-fn collapse_dots(path: &str) -> Option<String> {
-    let bytes = path.as_bytes();
-    let mut out: Vec<u8> = Vec::with_capacity(bytes.len());
-    if !bytes.first().is_some_and(|first| is_slash(*first)) {
-        out.push(b'/');
-    }
-    let mut at = 0;
-    // The last `%` that began no escape.
-    let mut stray = None;
-    while let Some(&byte) = bytes.get(at) {
-        let dot = dot_length(bytes, at);
-        if dot > 0 {
-            at += dot;
-            match after_dot(bytes, at).filter(|_| out.last() == Some(&b'/')) {
-                None => out.push(b'.'),
-                Some((consumed, up)) => {
-                    at += consumed;
-                    if up {
-                        back_up(&mut out);
-                    }
-                }
-            }
-            continue;
-        }
-        at += 1;
-        match byte {
-            b'\\' => out.push(b'/'),
-            b'%' => match escaped(bytes, at) {
-                Some(0) => return None,
-                Some(value) if is_unreserved(value) => {
-                    out.push(value);
-                    at += 2;
-                    if let Some(stray) = stray {
-                        escape_stray(&mut out, stray, bytes.get(at).copied());
-                    }
-                }
-                Some(_) => out.push(b'%'),
-                None => {
-                    stray = Some(out.len());
-                    out.push(b'%');
-                }
-            },
-            _ if must_be_escaped(byte) => out.extend(format!("%{byte:02X}").bytes()),
-            _ => out.push(byte),
-        }
-    }
-    // Every byte is ASCII: what is not was escaped.
-    String::from_utf8(out).ok()
-}
-
-/// Escapes a stray `%` if what was just unescaped behind it made an escape of it. `next` is the byte that comes next.
-fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
-    let mut behind = out.get(stray + 1..).unwrap_or_default().to_vec();
-    if behind.len() == 1 {
-        behind.extend(next);
-    }
-    if behind.len() == 2 && escaped(&behind, 0).is_some() {
-        out.splice(stray..=stray, *b"%25");
-    }
-}
-
-/// Returns the length of a dot, plain or escaped; 0 if there is none.
-fn dot_length(bytes: &[u8], at: usize) -> usize {
-    match bytes.get(at..) {
-        Some([b'.', ..]) => 1,
-        Some([b'%', b'2', b'e' | b'E', ..]) => 3,
-        _ => 0,
-    }
-}
-
-/// Returns how many bytes behind a dot belong to it, and true if it means the directory above; none if it means nothing special.
-fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
-    let ends = |at: usize| match bytes.get(at) {
-        None => Some(0),
-        Some(byte) => is_slash(*byte).then_some(1),
-    };
-    if let Some(slash) = ends(at) {
-        return Some((slash, false));
-    }
-    let second = dot_length(bytes, at);
-    let slash = ends(at + second).filter(|_| second > 0)?;
-    Some((second + slash, true))
-}
-
-/// Removes the last element, but never the first slash.
-fn back_up(out: &mut Vec<u8>) {
-    if out.len() > 1 {
-        out.pop();
-        while out.len() > 1 && out.last() != Some(&b'/') {
-            out.pop();
-        }
-    }
-}
-
-fn escaped(bytes: &[u8], at: usize) -> Option<u8> {
-    let digits = bytes.get(at..at + 2)?;
-    let digits = str::from_utf8(digits).ok()?;
-    let hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    u8::from_str_radix(digits, 16).ok().filter(|_| hex)
-}
-
-fn is_slash(byte: u8) -> bool {
-    matches!(byte, b'/' | b'\\')
-}
-
-/// Returns true for a byte whose escaped form means the same to everybody.
-fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~')
-}
-
-fn must_be_escaped(byte: u8) -> bool {
-    !byte.is_ascii_graphic()
-        || matches!(
-            byte,
-            b'"' | b'#' | b'<' | b'>' | b'?' | b'^' | b'`' | b'{' | b'|' | b'}'
-        )
 }
 
 #[cfg(test)]

@@ -31,7 +31,8 @@ pub(super) fn replaced(
             };
             let to = rooted(to);
             let to = to.trim_end_matches('/');
-            let rest = path.strip_prefix(from).unwrap_or(path);
+            // Its escapes may be in another case, which changes no length.
+            let rest = path.get(from.len()..).unwrap_or(path);
             match (from, to) {
                 ("", "") => unchanged(),
                 (_, "") => format!("/{}{query}", rest.strip_prefix('/').unwrap_or(rest)),

@@ -1,5 +1,6 @@
 //! Comparison of a request with one match, part by part.
 
+use sesame_proto::canonical_path::upper_escapes;
 use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
 use sesame_proto::schema::{Route, StringMatch, path_match, string_match};
 
@@ -100,11 +101,13 @@ pub(super) fn of_path(
     let asked = request.path.as_str();
     match route.path.as_ref()?.kind.as_ref()? {
         path_match::Kind::Exact(path) => {
-            (asked != path).then(|| format!("the path {asked} is not {path}"))
+            let equal = upper_escapes(asked) == upper_escapes(path);
+            (!equal).then(|| format!("the path {asked} is not {path}"))
         }
         path_match::Kind::Prefix(prefix) => {
             let prefix = prefix.trim_end_matches('/');
-            let rest = asked.strip_prefix(prefix);
+            let (asked_upper, prefix_upper) = (upper_escapes(asked), upper_escapes(prefix));
+            let rest = asked_upper.strip_prefix(&*prefix_upper);
             let below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             (!below).then(|| format!("the path {asked} does not have the prefix {prefix}"))
         }

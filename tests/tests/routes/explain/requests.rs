@@ -10,8 +10,24 @@ use sesame_tests::seeded::Moments;
 
 use super::world::{HOSTS, METHODS, index, one, rarely};
 
-const PATHS: [&str; 12] = [
-    "/", "/a", "/a/", "/a/b", "/a/b/c", "/b", "/A", "/A/b", "/c.d", "/a.b/c", "/x.png", "/none",
+const PATHS: [&str; 17] = [
+    "/",
+    "/a",
+    "/a/",
+    "/a/b",
+    "/a/b/c",
+    "/b",
+    "/A",
+    "/A/b",
+    "/c.d",
+    "/a.b/c",
+    "/x.png",
+    "/none",
+    "/~a",
+    "/caf%c3%a9",
+    "/caf%C3%A9",
+    "/a-b/c",
+    "/%C3%a9/x",
 ];
 /// Paths that are not canonical.
 const CROOKED: [&str; 22] = [

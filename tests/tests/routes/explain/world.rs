@@ -35,8 +35,10 @@ const HOSTNAMES: [&str; 7] = [
     "*.a.w.test",
     "*.test",
 ];
-const EXACT: [&str; 5] = ["/", "/a", "/a/b", "/A", "/c.d"];
-const PREFIXES: [&str; 7] = ["/", "/a", "/a/", "/a/b", "/b", "/a.b", "/A"];
+const EXACT: [&str; 7] = ["/", "/a", "/a/b", "/A", "/c.d", "/%7Ea", "/caf%C3%A9"];
+const PREFIXES: [&str; 9] = [
+    "/", "/a", "/a/", "/a/b", "/b", "/a.b", "/A", "/a%2Db", "/%c3%A9",
+];
 const EXPRESSIONS: [&str; 6] = [
     "/a/[a-z]+",
     "/a.*",

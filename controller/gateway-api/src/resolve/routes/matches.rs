@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
+use sesame_proto::canonical_path::{collapse_dots, upper_escapes};
 use sesame_proto::schema;
 
 use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchType};
-use crate::resolve::syntax::regexes::Regexes;
+use crate::resolve::syntax::regexes::{self, Regexes};
 use crate::resolve::syntax::{limits, names};
 
 /// A match that can be served. Two that are equal match the same requests.
@@ -209,25 +210,47 @@ fn read_path(
     let value = value.as_deref().unwrap_or("/");
     limits::characters("path.value", value, limits::MAX_PATH)?;
     match type_ {
-        Some(PathMatchType::Exact) => {
-            check_path(value)?;
-            Ok(schema::path_match::Kind::Exact(value.to_owned()))
-        }
+        Some(PathMatchType::Exact) => Ok(schema::path_match::Kind::Exact(canonical_path(value)?)),
         None | Some(PathMatchType::PathPrefix) => {
-            check_path(value)?;
-            let prefix = value.strip_suffix('/').unwrap_or(value);
+            let path = canonical_path(value)?;
+            let prefix = path.strip_suffix('/').unwrap_or(&path);
             Ok(schema::path_match::Kind::Prefix(prefix.to_owned()))
         }
         Some(PathMatchType::RegularExpression) => {
             *instructions += regexes
                 .check(value)
                 .map_err(|why| format!("path.value {value:?} {why}"))?;
+            if let Some(escape) = regexes::impossible_escape(value) {
+                return Err(format!(
+                    "path.value {value:?} never matches: no path has the escape {escape} once the proxy has normalized it"
+                ));
+            }
             Ok(schema::path_match::Kind::Regex(value.to_owned()))
         }
         Some(PathMatchType::Other(other)) => Err(format!(
             "path.type {other:?} is unknown; expected Exact, PathPrefix or RegularExpression"
         )),
     }
+}
+
+/// Returns an Exact or PathPrefix value as the proxy writes the paths of requests before it compares them.
+fn canonical_path(value: &str) -> Result<String, String> {
+    check_path(value)?;
+    let never = |what: &str| format!("path.value {value:?} never matches: {what}");
+    // The proxy removes elements that are dots, and takes an escaped backslash for a slash.
+    let plain = value.replace("%2e", ".").replace("%2E", ".");
+    if plain
+        .split('/')
+        .any(|element| matches!(element, "." | ".."))
+    {
+        return Err(never("the proxy resolves the path element %2e first"));
+    }
+    if value.contains("%5c") || value.contains("%5C") {
+        return Err(never("an escaped backslash (%5C) is a slash in requests"));
+    }
+    let path = collapse_dots(value)
+        .ok_or_else(|| never("requests with an escaped NUL (%00) are refused"))?;
+    Ok(upper_escapes(&path).into_owned())
 }
 
 /// Checks an Exact or PathPrefix value as the API's schema does.

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 
 use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{HirKind, Literal};
+use sesame_proto::canonical_path::never_escaped;
 use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
 
 use super::re2;
@@ -69,6 +71,34 @@ fn check(pattern: &str) -> Result<u64, String> {
     Ok(size.unwrap_or(MOST_INSTRUCTIONS))
 }
 
+/// Returns an escape that every path has that an expression matches, and that no canonical path has.
+pub(crate) fn impossible_escape(pattern: &str) -> Option<String> {
+    if !pattern.contains('%') {
+        return None;
+    }
+    let parse = |unicode| {
+        let mut parser = ParserBuilder::new().unicode(unicode).utf8(false).build();
+        parser.parse(pattern)
+    };
+    let expression = parse(false).or_else(|_| parse(true)).ok()?;
+    let mut parts = vec![&expression];
+    while let Some(part) = parts.pop() {
+        match part.kind() {
+            HirKind::Literal(Literal(bytes)) => {
+                let text = String::from_utf8_lossy(bytes);
+                if let Some(escape) = never_escaped(&text) {
+                    return Some(escape.to_owned());
+                }
+            }
+            HirKind::Concat(all) => parts.extend(all),
+            HirKind::Capture(capture) => parts.push(&capture.sub),
+            HirKind::Repetition(repetition) if repetition.min > 0 => parts.push(&repetition.sub),
+            _ => {}
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +125,20 @@ mod tests {
             "[z-a]",
         ] {
             assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn escapes_that_must_and_cannot_be_there_are_found() {
+        for (pattern, escape) in [
+            ("/%7Euser/.*", Some("%7E")),
+            ("/(a%2Db)+/[0-9]", Some("%2D")),
+            ("/(%7E|~)user", None),
+            ("/(%7E)?user", None),
+            ("/caf%C3%A9/.*", None),
+            ("/[%7E]", None),
+        ] {
+            assert_eq!(impossible_escape(pattern).as_deref(), escape, "{pattern}");
         }
     }
 
