@@ -27,6 +27,7 @@ use crate::processes::{self, Process};
 use crate::turns::Turn;
 
 pub use conditions::listener_condition;
+pub use disks::shared_memory;
 pub use orders::{arguments, words};
 pub use setup::Setup;
 

@@ -126,13 +126,13 @@ impl SupervisorConfig {
             tracing::warn!(directory = %self.runtime_dir.display(), "the path is too long for hot restarts");
             return None;
         }
-        match shared_memory::is_usable() {
-            Ok(()) => Some(Lineage::fresh()),
-            Err(error) => {
-                tracing::warn!(%error, "there is no shared memory for hot restarts");
-                None
-            }
+        if let Err(error) = shared_memory::is_usable() {
+            tracing::warn!(%error, "there is no shared memory for hot restarts");
+            return None;
         }
+        Lineage::begin(&self.runtime_dir)
+            .inspect_err(|error| tracing::warn!(%error, "cannot prepare hot restarts"))
+            .ok()
     }
 
     /// Returns the launcher of an Envoy; one that is in no line can be a child.

@@ -29,15 +29,22 @@ pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
     command
 }
 
+/// Path of the shared memory of an Envoy; `None` without hot restart.
+pub fn shared_memory(envoy: &Process) -> Option<String> {
+    let value = |name: &str| {
+        let mut arguments = envoy.arguments.iter();
+        arguments.find(|argument| *argument == name)?;
+        arguments.next().cloned()
+    };
+    let written = || std::fs::read_to_string(value("--base-id-path")?).ok();
+    let base_id: u64 = value("--base-id").or_else(written)?.trim().parse().ok()?;
+    Some(format!("/dev/shm/envoy_shared_memory_{}", base_id * 10))
+}
+
 /// Removes what Envoy leaves behind when it is killed.
 pub(super) fn forget(envoys: &[Process]) {
-    for envoy in envoys {
-        let mut arguments = envoy.arguments.iter();
-        arguments.find(|argument| *argument == "--base-id");
-        if let Some(base_id) = arguments.next().and_then(|id| id.parse::<u64>().ok()) {
-            let name = format!("/dev/shm/envoy_shared_memory_{}", base_id * 10);
-            let _ = std::fs::remove_file(name);
-        }
+    for path in envoys.iter().filter_map(shared_memory) {
+        let _ = std::fs::remove_file(path);
     }
 }
 

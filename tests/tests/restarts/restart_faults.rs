@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, install_program, words};
+use sesame_tests::agent::{self, AgentUnderTest, SOON, Setup, install_program, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
 use sesame_tests::processes::{self, Process};
-use sesame_tests::wait::holds;
+use sesame_tests::wait::{eventually, holds};
 
 async fn serving(setup: Setup, backend: &Backend) -> AgentUnderTest {
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -47,11 +47,7 @@ fn argument<'a>(process: &'a Process, name: &str) -> Option<&'a str> {
 }
 
 fn shared_memory(agent: &AgentUnderTest) -> String {
-    let envoys = agent.envoys();
-    let base_id: u64 = argument(&envoys[0], "--base-id")
-        .and_then(|id| id.parse().ok())
-        .expect("a base id");
-    format!("/dev/shm/envoy_shared_memory_{}", base_id * 10)
+    agent::shared_memory(&agent.envoys()[0]).expect("a base id")
 }
 
 /// Fate of the second Envoy.
@@ -223,6 +219,57 @@ async fn shared_memory_that_an_interrupted_restart_has_poisoned_is_put_right() {
     assert!(words(&output).contains("by handover"), "{}", words(&output));
 }
 
+/// Another user could create the shared memory of a base id that a command line names, and Envoy would abort.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_lines_hide_base_ids_and_leave_no_memory() {
+    let backend = Backend::start("a").await;
+    let mut agent = serving(Setup::with_ports(&[80]), &backend).await;
+    let is_told = |agent: &AgentUnderTest| argument(&agent.envoys()[0], "--base-id").is_some();
+    let exists = |memory: &String| Path::new(memory).exists();
+    let first = shared_memory(&agent);
+    assert!(!is_told(&agent) && exists(&first));
+
+    let output = agent.replace_envoy("hot").await;
+    assert!(output.status.success(), "{}", words(&output));
+    agent.wait_envoys(1).await;
+    assert!(is_told(&agent));
+    assert_eq!(shared_memory(&agent), first);
+
+    let output = agent.replace_envoy("handover").await;
+    assert!(output.status.success(), "{}", words(&output));
+    agent.wait_envoys(1).await;
+    let second = shared_memory(&agent);
+    assert!(!is_told(&agent) && exists(&second));
+    eventually("no memory of the first line", SOON, async || {
+        (!exists(&first)).then_some(()).ok_or_else(|| first.clone())
+    })
+    .await;
+
+    let pid = agent.wait_live().await;
+    processes::kill9(pid);
+    eventually("another Envoy", SOON, async || {
+        let envoys = agent.envoys();
+        let next = envoys.iter().find(|envoy| envoy.pid != pid);
+        next.map(|_| ()).ok_or_else(|| format!("{envoys:?}"))
+    })
+    .await;
+    agent.wait_ok(&agent.get(80, "restart.test", "/")).await;
+    agent.wait_live().await;
+    let third = shared_memory(&agent);
+    assert!(!is_told(&agent) && exists(&third) && !exists(&second));
+
+    // The next agent knows it from the first one's note.
+    agent.kill9();
+    agent.restart();
+    agent.wait_live().await;
+    let output = agent.replace_envoy("hot").await;
+    assert!(output.status.success(), "{}", words(&output));
+    agent.wait_envoys(1).await;
+    assert_eq!(shared_memory(&agent), third);
+    agent.end();
+    assert!(!exists(&third));
+}
+
 /// Once it has taken over, the second Envoy is the only one; it ends like any other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another_one() {
@@ -337,7 +384,7 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
         let before = agent.wait_live().await;
         agent.wait_envoys(1).await;
         let mut order = agent.begin_to_replace_envoy(strategy);
-        sesame_tests::wait::eventually("a second Envoy", SOON, async || {
+        eventually("a second Envoy", SOON, async || {
             holds(agent.envoys().len() > 1, || "one".to_owned())
         })
         .await;
@@ -358,7 +405,7 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
 
 /// Waits until another Envoy is live, and the one before is gone.
 async fn another(agent: &AgentUnderTest, before: i32) -> i32 {
-    let now = sesame_tests::wait::eventually("another Envoy is live", SOON, async || {
+    let now = eventually("another Envoy is live", SOON, async || {
         let now = agent.wait_live().await;
         if now == before {
             Err(agent.log_tail())

@@ -98,7 +98,8 @@ pub struct CommandLineOptions {
 }
 
 impl ServerInfo {
-    /// Returns its place in a line of Envoys; `None` if it cannot be hot-restarted.
+    /// Returns its place in a line of Envoys as its command line has it; `None` if it cannot be hot-restarted. An Envoy that
+    /// chose its base id says 0.
     pub fn lineage(&self) -> Option<Lineage> {
         let CommandLineOptions {
             base_id,
@@ -108,7 +109,7 @@ impl ServerInfo {
         } = &self.command_line_options;
         let base_id = base_id.parse().ok().filter(|_| !disable_hot_restart)?;
         Some(Lineage {
-            base_id,
+            base_id: Some(base_id),
             epoch: *restart_epoch,
         })
     }

@@ -120,9 +120,10 @@ impl Identity {
         }
     }
 
-    /// Reads again which file it was started from; to be called when it is known to be Envoy.
-    pub(crate) fn refresh(&mut self) {
+    /// Reads again which file it was started from, and its base id; to be called when it is known to be Envoy.
+    pub(crate) fn refresh(&mut self, directory: &Path) {
         self.executable = executable(self.pid);
+        self.lineage = self.lineage.map(|line| line.resolve(directory));
     }
 
     /// Reads a pid file; `None` if there is none that makes sense.

@@ -2,45 +2,65 @@
 //!
 //! The base id names the shared memory, and with it the line; the sockets over which a line hands over lie in the
 //! Envoy's own directory, because sockets without a file would be open to every user of the host.
+//!
+//! The first Envoy of a line chooses the base id and writes it to a file. A base id on its command line would let any user of
+//! the host create the shared memory first, and Envoy aborts if it cannot create it.
 
 use std::ffi::OsString;
 use std::fs;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sesame_files::open::{self, Rule};
+
+use crate::host::remove_if_there;
 
 /// Directory of Envoy's shared memory.
-const SHARED_MEMORY: &str = "/dev/shm";
-/// Number of base ids. Envoy multiplies them by ten, in 32 bits with a sign: sockets of larger ones would have other names.
-const BASE_IDS: u64 = 200_000_000;
+pub(super) const SHARED_MEMORY: &str = "/dev/shm";
+/// File in an Envoy's directory to which the first Envoy of the newest line writes its base id.
+const BASE_ID_FILE: &str = "base-id";
+/// Size limit of that file in bytes.
+const MAX_BASE_ID_FILE: u64 = 32;
 /// Time from the end of the drain to the end of the first Envoy.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// Length of the longest name of a socket, with its separator and one more byte: `/hot_udp_parent_2000000009`.
-pub(crate) const LONGEST_SOCKET_NAME: usize = 27;
+/// Length of the longest name of a socket, with its separator and one more byte: `/hot_udp_parent_18446744072098938870`.
+pub(crate) const LONGEST_SOCKET_NAME: usize = 37;
 
 /// Place in a line of Envoys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// Base id of the whole line.
-    pub base_id: u32,
+    /// Base id of the whole line; `None` until it is read from the file that its first Envoy writes.
+    pub base_id: Option<u32>,
     /// Epoch, from 0.
     pub epoch: u32,
 }
 
 impl Lineage {
-    /// Returns the first place of a new line.
-    pub fn fresh() -> Self {
-        loop {
-            let random = RandomState::new().build_hasher().finish() % BASE_IDS;
-            let first = Self {
-                base_id: u32::try_from(random).unwrap_or(1).max(1),
-                epoch: 0,
-            };
-            if !first.shared_memory().exists() {
-                return first;
-            }
+    /// First place of a new line, which has no base id yet.
+    const NEW: Self = Self {
+        base_id: None,
+        epoch: 0,
+    };
+
+    /// Returns the first place of a new line, after removing the base id of an earlier one, which must not be taken for its own.
+    pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
+        remove_if_there(&directory.join(BASE_ID_FILE))?;
+        Ok(Self::NEW)
+    }
+
+    /// Returns the same place with its base id, if the first Envoy of the line has written it.
+    #[must_use]
+    pub(crate) fn resolve(self, directory: &Path) -> Self {
+        let read = || {
+            let path = directory.join(BASE_ID_FILE);
+            let text = open::read_text(&path, Rule::Own, MAX_BASE_ID_FILE).ok()?;
+            text.trim().parse().ok()
+        };
+        Self {
+            base_id: self.base_id.or_else(read),
+            ..self
         }
     }
 
@@ -56,9 +76,15 @@ impl Lineage {
     /// Returns the arguments that put an Envoy into its place.
     pub(crate) fn arguments(self, directory: &Path, drain_time: Duration) -> Vec<OsString> {
         let shutdown = (drain_time + AFTER_DRAIN).as_secs();
-        vec![
-            "--base-id".into(),
-            self.base_id.to_string().into(),
+        let mut arguments: Vec<OsString> = match self.base_id {
+            Some(base_id) => vec!["--base-id".into(), base_id.to_string().into()],
+            None => vec![
+                "--use-dynamic-base-id".into(),
+                "--base-id-path".into(),
+                directory.join(BASE_ID_FILE).into(),
+            ],
+        };
+        arguments.extend([
             "--restart-epoch".into(),
             self.epoch.to_string().into(),
             "--socket-path".into(),
@@ -67,7 +93,8 @@ impl Lineage {
             "600".into(),
             "--parent-shutdown-time-s".into(),
             shutdown.to_string().into(),
-        ]
+        ]);
+        arguments
     }
 
     /// Returns the time after which a first Envoy ends by itself after a hot restart.
@@ -83,27 +110,26 @@ impl Lineage {
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
-                "--disable-hot-restart" => {}
+                "--disable-hot-restart" | "--use-dynamic-base-id" => {}
                 "--base-id" => base_id = arguments.next().and_then(|value| value.parse().ok()),
                 "--restart-epoch" => epoch = arguments.next().and_then(|value| value.parse().ok()),
-                "--socket-path" | "--socket-mode" | "--parent-shutdown-time-s" => {
+                "--socket-path"
+                | "--socket-mode"
+                | "--parent-shutdown-time-s"
+                | "--base-id-path" => {
                     arguments.next();
                 }
                 _ => rest.push(argument.clone()),
             }
         }
-        let lineage = base_id
-            .zip(epoch)
-            .map(|(base_id, epoch)| Self { base_id, epoch });
+        let lineage = epoch.map(|epoch| Self { base_id, epoch });
         (rest, lineage)
     }
 
-    /// Returns the path of the line's shared memory.
-    pub(crate) fn shared_memory(self) -> PathBuf {
-        Path::new(SHARED_MEMORY).join(format!(
-            "envoy_shared_memory_{}",
-            u64::from(self.base_id) * 10
-        ))
+    /// Returns the path of the line's shared memory; `None` without a base id.
+    pub(crate) fn shared_memory(self) -> Option<PathBuf> {
+        let id = u64::from(self.base_id?) * 10;
+        Some(Path::new(SHARED_MEMORY).join(format!("envoy_shared_memory_{id}")))
     }
 
     /// Removes the sockets of this Envoy, which has ended.
@@ -116,23 +142,36 @@ impl Lineage {
     /// Removes the sockets of this Envoy, and the shared memory of the line, which has ended with it. Envoy does not, and a line
     /// that starts anew has another name.
     pub(crate) fn remove(self, directory: &Path) {
-        self.remove_sockets(directory);
-        let _ = fs::remove_file(self.shared_memory());
+        // It may have ended before anyone read its base id.
+        let line = self.resolve(directory);
+        line.remove_sockets(directory);
+        if let Some(path) = line.shared_memory() {
+            let _ = fs::remove_file(path);
+        }
     }
 
     /// Returns the paths of the sockets of this Envoy.
-    fn sockets(self, directory: &Path) -> [PathBuf; 4] {
-        ["child", "parent", "udp_child", "udp_parent"].map(|role| self.socket(directory, role))
+    fn sockets(self, directory: &Path) -> Vec<PathBuf> {
+        self.sockets_of(&["child", "parent", "udp_child", "udp_parent"], directory)
     }
 
     /// Returns the paths of the sockets on which it hears from the Envoy before.
-    pub(crate) fn sockets_of_child(self, directory: &Path) -> [PathBuf; 2] {
-        ["child", "udp_child"].map(|role| self.socket(directory, role))
+    pub(crate) fn sockets_of_child(self, directory: &Path) -> Vec<PathBuf> {
+        self.sockets_of(&["child", "udp_child"], directory)
     }
 
-    fn socket(self, directory: &Path, role: &str) -> PathBuf {
-        let id = u64::from(self.base_id) * 10 + u64::from(self.epoch % 3);
-        directory.join(format!("hot_{role}_{id}"))
+    /// Returns the paths of sockets by role; none without a base id.
+    fn sockets_of(self, roles: &[&str], directory: &Path) -> Vec<PathBuf> {
+        let Some(base_id) = self.base_id else {
+            return Vec::new();
+        };
+        // As Envoy computes it: the product has 32 bits with a sign, the sum 64 bits without.
+        let product = i64::from(base_id.wrapping_mul(10).cast_signed());
+        let id = product
+            .cast_unsigned()
+            .wrapping_add(u64::from(self.epoch % 3));
+        let name = |role| directory.join(format!("hot_{role}_{id}"));
+        roles.iter().map(name).collect()
     }
 }
 
@@ -140,47 +179,67 @@ impl Lineage {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_place_is_read_back_from_the_arguments_and_is_not_part_of_the_settings() {
-        let lineage = Lineage {
-            base_id: 7,
-            epoch: 3,
-        };
-        let mut arguments = vec!["--config-path".to_owned(), "/b.pb".to_owned()];
-        let settings = arguments.clone();
-        arguments.extend(
-            lineage
-                .arguments(Path::new("/run/x"), Duration::from_secs(9))
-                .iter()
-                .map(|a| a.to_string_lossy().into_owned()),
-        );
-        assert_eq!(
-            Lineage::split(&arguments),
-            (settings.clone(), Some(lineage))
-        );
-        arguments = settings.clone();
-        arguments.push("--disable-hot-restart".to_owned());
-        assert_eq!(Lineage::split(&arguments), (settings, None));
+    fn arguments(lineage: Lineage) -> Vec<String> {
+        let arguments = lineage.arguments(Path::new("/run/x"), Duration::from_secs(9));
+        let lossy = arguments.iter().map(|a| a.to_string_lossy().into_owned());
+        lossy.collect()
     }
 
     #[test]
-    fn three_sockets_names_go_round_and_never_meet_their_neighbours() {
-        let first = Lineage {
-            base_id: u32::try_from(BASE_IDS).unwrap(),
+    fn arguments_give_the_place_and_the_settings_back() {
+        let settings = vec!["--config-path".to_owned(), "/b.pb".to_owned()];
+        let later = Lineage {
+            base_id: Some(7),
+            epoch: 3,
+        };
+        for lineage in [later, Lineage::NEW] {
+            let all = [settings.clone(), arguments(lineage)].concat();
+            assert_eq!(Lineage::split(&all), (settings.clone(), Some(lineage)));
+        }
+        let all = [settings.clone(), vec!["--disable-hot-restart".to_owned()]].concat();
+        assert_eq!(Lineage::split(&all), (settings, None));
+    }
+
+    #[test]
+    fn new_line_names_no_base_id_before_envoy_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = arguments(Lineage::NEW);
+        assert!(!told.contains(&"--base-id".to_owned()), "{told:?}");
+        assert!(told.contains(&"--use-dynamic-base-id".to_owned()));
+        let line = Lineage::NEW.resolve(directory.path());
+        assert_eq!((line.base_id, line.shared_memory()), (None, None));
+        assert!(line.sockets(directory.path()).is_empty());
+
+        fs::write(directory.path().join(BASE_ID_FILE), "4711").unwrap();
+        let line = Lineage::NEW.resolve(directory.path());
+        assert_eq!(line.base_id, Some(4711));
+        assert_eq!(arguments(line.next())[..2], ["--base-id", "4711"]);
+        let next = Lineage::begin(directory.path()).unwrap();
+        assert_eq!(next.resolve(directory.path()), Lineage::NEW);
+        assert_eq!(line.resolve(directory.path()), line);
+    }
+
+    #[test]
+    fn socket_names_repeat_after_three_epochs() {
+        let directory = Path::new("");
+        // The largest that Envoy chooses.
+        for base_id in [4711, 0x0fff_ffff] {
+            let first = Lineage {
+                base_id: Some(base_id),
+                epoch: 0,
+            };
+            assert_ne!(first.sockets(directory), first.next().sockets(directory));
+            let fourth = first.next().next().next();
+            assert_eq!(first.sockets(directory), fourth.sockets(directory));
+            let longest = first.next().sockets(directory);
+            let lengths = longest.iter().map(|path| path.as_os_str().len());
+            assert!(lengths.max() < Some(LONGEST_SOCKET_NAME));
+        }
+        let largest = Lineage {
+            base_id: Some(0x0fff_ffff),
             epoch: 0,
         };
-        let directory = Path::new("");
-        assert_ne!(first.sockets(directory), first.next().sockets(directory));
-        assert_eq!(
-            first.sockets(directory),
-            first.next().next().next().sockets(directory)
-        );
-        assert!(i32::try_from(BASE_IDS * 10 + 2).is_ok());
-        let longest = first.next().sockets(directory);
-        assert!(
-            longest
-                .iter()
-                .all(|path| path.as_os_str().len() < LONGEST_SOCKET_NAME)
-        );
+        let names = largest.sockets_of_child(directory);
+        assert_eq!(names[0], Path::new("hot_child_18446744072098938870"));
     }
 }

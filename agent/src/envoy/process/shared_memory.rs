@@ -4,14 +4,15 @@
 //! fails in between leaves it set, and Envoy then refuses every later hot restart. Whoever knows that no restart is
 //! under way may clear it. A layout that is not the known one is never written to.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use sesame_files::open::{self, Rule};
 
-use super::lineage::Lineage;
+use super::lineage::{Lineage, SHARED_MEMORY};
 use crate::host::PathError;
 
 /// Layout that is known: size, version, two mutexes, flags.
@@ -26,6 +27,9 @@ pub(crate) enum SharedMemoryError {
     /// File that does not exist, or cannot be opened.
     #[error(transparent)]
     Io(#[from] PathError),
+    /// Line without a base id.
+    #[error("the base id of the running Envoy is unknown")]
+    Unknown,
     /// File that belongs to another user.
     #[error("{path}: belongs to user {owner}, and this agent runs as {user}")]
     Owner {
@@ -52,12 +56,12 @@ pub(crate) enum SharedMemoryError {
 
 /// Tells whether a restart is under way, or was interrupted.
 pub(crate) fn is_initializing(line: Lineage) -> Result<bool, SharedMemoryError> {
-    Ok(flags(&line.shared_memory(), false)? & INITIALIZING != 0)
+    Ok(flags(&path(line)?, false)? & INITIALIZING != 0)
 }
 
 /// Clears the mark that an interrupted restart left. No second Envoy may run.
 pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
-    let path = line.shared_memory();
+    let path = path(line)?;
     let left = flags(&path, true)? & !INITIALIZING;
     let written = open::open_with(OpenOptions::new().write(true), &path, Rule::Own)
         .map_err(io::Error::from)
@@ -65,12 +69,15 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     Ok(written.map_err(PathError::at(&path))?)
 }
 
-/// Checks that a new line could be made.
+/// Checks that a new line could be made, with a file that has no name.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
-    let path = Lineage::fresh().shared_memory();
-    let made = OpenOptions::new().write(true).create_new(true).open(&path);
-    let removed = made.and_then(|_| fs::remove_file(&path));
-    Ok(removed.map_err(PathError::at(&path))?)
+    let made = rustix::fs::open(SHARED_MEMORY, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR);
+    let made = made.map(drop).map_err(io::Error::from);
+    Ok(made.map_err(PathError::at(Path::new(SHARED_MEMORY)))?)
+}
+
+fn path(line: Lineage) -> Result<PathBuf, SharedMemoryError> {
+    line.shared_memory().ok_or(SharedMemoryError::Unknown)
 }
 
 fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
@@ -106,6 +113,8 @@ fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn image(version: u64, flags: u64) -> Vec<u8> {
@@ -118,24 +127,29 @@ mod tests {
 
     #[test]
     fn the_bit_is_cleared_and_an_unknown_layout_is_left_alone() {
-        let line = Lineage::fresh();
+        // Larger than any base id that Envoy chooses.
+        let line = Lineage {
+            base_id: Some(300_000_000 + std::process::id()),
+            epoch: 0,
+        };
+        let path = path(line).unwrap();
         assert!(is_initializing(line).is_err(), "there is none yet");
-        fs::write(line.shared_memory(), image(VERSION, 3)).unwrap();
+        fs::write(&path, image(VERSION, 3)).unwrap();
         assert!(is_initializing(line).unwrap());
         repair(line).unwrap();
         assert!(!is_initializing(line).unwrap());
-        assert_eq!(
-            fs::read(line.shared_memory()).unwrap(),
-            image(VERSION, 2),
-            "nothing else is touched"
-        );
-        fs::write(line.shared_memory(), image(VERSION + 1, 1)).unwrap();
+        let image_now = fs::read(&path).unwrap();
+        assert_eq!(image_now, image(VERSION, 2), "nothing else is touched");
+        fs::write(&path, image(VERSION + 1, 1)).unwrap();
         assert!(repair(line).is_err());
-        assert_eq!(
-            fs::read(line.shared_memory()).unwrap(),
-            image(VERSION + 1, 1)
-        );
+        assert_eq!(fs::read(&path).unwrap(), image(VERSION + 1, 1));
         line.remove(Path::new(""));
-        assert!(!line.shared_memory().exists());
+        assert!(!path.exists());
+        let unknown = Lineage {
+            base_id: None,
+            epoch: 0,
+        };
+        assert!(matches!(repair(unknown), Err(SharedMemoryError::Unknown)));
+        is_usable().unwrap();
     }
 }

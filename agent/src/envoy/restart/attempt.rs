@@ -133,7 +133,8 @@ impl Attempt<'_> {
             if let Some(exit) = child.process.exit() {
                 return Err(format!("the new Envoy ended ({exit})"));
             }
-            if let Ok(info) = admin.server_info().await
+            if self.has_admin_of_child()
+                && let Ok(info) = admin.server_info().await
                 && info.state == Readiness::Live
                 && self.is_child(child, &info)
             {
@@ -154,18 +155,21 @@ impl Attempt<'_> {
         }
     }
 
-    /// Tells whether it is the second Envoy that says this of itself.
-    fn is_child(&self, child: &RunningEnvoy, info: &ServerInfo) -> bool {
-        if let Some(lineage) = child.identity.lineage {
-            return info.lineage() == Some(lineage);
-        }
+    /// Returns true if a new connection to the admin socket reaches the second Envoy, or might in a hot restart. In a handover the
+    /// first Envoy's socket keeps its inode under another name.
+    fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
-        info.lineage().is_none() && inode(&self.config.admin_socket) != inode(&self.old_admin())
+        self.way == Way::Hot || inode(&self.config.admin_socket) != inode(&self.old_admin())
+    }
+
+    /// Returns true if the second Envoy gave this answer.
+    fn is_child(&self, child: &RunningEnvoy, info: &ServerInfo) -> bool {
+        self.way == Way::Handover || info.lineage() == child.identity.lineage
     }
 
     /// Makes the second Envoy the one that is supervised.
     fn commit(&self, mut child: RunningEnvoy) -> RunningEnvoy {
-        child.identity.refresh();
+        child.identity.refresh(&self.config.runtime_dir);
         let noted = child
             .identity
             .write(&self.config.runtime_dir.join(PID_FILE))

@@ -155,7 +155,7 @@ mod tests {
     fn good() -> RestartFacts {
         RestartFacts {
             lineage: Some(Lineage {
-                base_id: 1,
+                base_id: Some(1),
                 epoch: 0,
             }),
             answers: Answers::Yes,

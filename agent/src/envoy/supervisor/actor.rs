@@ -160,7 +160,7 @@ impl Actor {
             Ok(loaded) => loaded,
             Err(event) => return (event, Duration::ZERO),
         };
-        running.identity.refresh();
+        running.identity.refresh(&self.config.runtime_dir);
         self.note(&running.identity);
         let mut since = Instant::now();
         let mut strays = 0;

@@ -33,7 +33,7 @@ impl Actor {
             None => self.tidy(&running),
         }
         let info = self.admin.with_timeout(ANSWER).server_info().await;
-        running.identity.refresh();
+        running.identity.refresh(&self.config.runtime_dir);
         let stopping = running.identity.stopping;
         match info {
             Ok(_) if !stopping => {
@@ -63,7 +63,9 @@ impl Actor {
     /// Goes on with a replacement over which an earlier agent died; returns the Envoy that serves from now on.
     async fn resume(&mut self, parent: RunningEnvoy, child: RunningEnvoy) -> RunningEnvoy {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
-        let is_hot = line.is_some() && line.map(|l| l.base_id) == next.map(|l| l.base_id);
+        // Only a hot restart has a base id on its command line.
+        let base_id = next.and_then(|next| next.base_id);
+        let is_hot = base_id.is_some() && base_id == line.and_then(|line| line.base_id);
         let way = if is_hot { Way::Hot } else { Way::Handover };
         tracing::info!(before = parent.process.pid(), now = child.process.pid(), %way, "an Envoy was being replaced; going on with that");
         self.state.send_replace(State::Starting {
