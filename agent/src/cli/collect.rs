@@ -14,7 +14,7 @@ use super::doctor::{Examined, examine};
 use super::output::Format;
 use super::settings::LoadedSettings;
 use crate::collect::redact::Secrets;
-use crate::collect::{ReportPart, ReportPartSummary, archive, gather};
+use crate::collect::{ReportPart, ReportPartSummary, archive, gather, header_values};
 use crate::doctor::findings;
 use crate::host::credentials;
 use crate::run::history::History;
@@ -23,7 +23,8 @@ use crate::run::inspect::{self, InspectedGateway};
 use crate::source::cluster::stored_token::StoredToken;
 
 /// Collects the findings of the doctor, the status and history, settings, what Envoy says of itself, the ends of logs and the kernel's limits, as
-/// .tar.zst of mode 0600. Private keys, tokens and passwords are taken out; names, addresses and certificates are not.
+/// .tar.zst of mode 0600. Private keys, tokens, passwords and the values of headers and query parameters are taken out; names, addresses and
+/// certificates are not.
 #[derive(Debug, Args)]
 pub(crate) struct CollectArgs {
     /// File to write, which must not be there; sesame-TIME.tar.zst by default.
@@ -62,12 +63,11 @@ pub(crate) fn main(
     let gateways = inspect::accepted(&state_dir);
     // Without the credentials of the service manager nothing of them can be in what is read either.
     let kubeconfig = value("kubeconfig").and_then(|path| credentials::resolve(path).ok());
+    let mut tokens: Vec<PathBuf> = value("metrics-token-file").into_iter().collect();
     #[cfg(feature = "cluster")]
-    let tokens = [StoredToken::copy_below(&agent.runtime_dir)];
-    #[cfg(not(feature = "cluster"))]
-    let tokens = [];
-    let secrets = gather::secrets(&gateways, kubeconfig.as_deref(), &tokens);
-    let secrets = Secrets::new(secrets)?;
+    tokens.push(StoredToken::copy_below(&agent.runtime_dir));
+    let mut secrets = gather::secrets(&gateways, kubeconfig.as_deref(), &tokens);
+    secrets.extend(gather::header_file(value("spans-headers-file").as_deref()));
     let versions = serde_json::json!({
         "agent": env!("CARGO_PKG_VERSION"),
         "envoy": facts.envoy.as_ref().map(|envoy| &envoy.version).ok(),
@@ -86,6 +86,8 @@ pub(crate) fn main(
     parts.extend(gather::snapshots(&gateways));
     parts.extend(gather::host());
     parts.extend(agent::runtime()?.block_on(gather::envoys(&agent.runtime_dir)));
+    secrets.extend(header_values::redact(&mut parts));
+    let secrets = Secrets::new(secrets)?;
     let contents = archive::write(&file, parts, &secrets, now)
         .with_context(|| format!("{} cannot be written", file.display()))?;
     let collected = Collected { file, contents };

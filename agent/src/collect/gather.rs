@@ -18,7 +18,8 @@ const LOG_TAIL: u64 = 1 << 20;
 const MAX_SECRET: u64 = 256 << 10;
 /// Time that Envoy has for one answer.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Questions to Envoy, and the files of its answers; it leaves out private keys by itself, and `redact` those that it forgets.
+/// Questions to Envoy, and the files of its answers. Envoy leaves out private keys; `header_values` and `redact` remove other
+/// secrets.
 const ADMIN: [(&str, &str); 6] = [
     ("certs.json", "/certs"),
     ("clusters.txt", "/clusters"),
@@ -202,6 +203,16 @@ pub(crate) fn secrets(
         }
     }
     secrets
+}
+
+/// Returns the values in a file of headers, one `name: value` on each line.
+pub(crate) fn header_file(path: Option<&Path>) -> Vec<Vec<u8>> {
+    let text = path.and_then(read).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines
+        .map(|(_, value)| value.trim().as_bytes().to_vec())
+        .collect()
 }
 
 fn read(path: &Path) -> Option<Vec<u8>> {

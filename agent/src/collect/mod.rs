@@ -1,9 +1,10 @@
 //! Collects what a bug report needs into one file that can be handed to strangers: nothing secret is in it.
 //!
-//! `gather` reads, `redact` takes out what is secret, `archive` writes. What cannot be had is left out, and named with the reason.
+//! `gather` reads, `header_values` and `redact` remove secrets, `archive` writes. What cannot be had is left out, and named with the reason.
 
 pub(crate) mod archive;
 pub(crate) mod gather;
+pub(crate) mod header_values;
 pub(crate) mod redact;
 
 use serde::Serialize;

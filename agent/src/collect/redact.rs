@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use regex::Regex;
 
 /// Text that stands in the place of a secret.
-const REDACTED: &str = "<redacted>";
+pub(super) const REDACTED: &str = "<redacted>";
 /// Characters below which a text is too common to be looked for.
 const SHORTEST: usize = 8;
 
@@ -28,30 +29,42 @@ const SHAPES: [(&str, &str); 5] = [
         REDACTED,
     ),
     (
-        r#"(?i)\b(token|password|passwd|client-key-data|client_secret|authorization|cookie)("?\s*[:=]\s*"?)[^\s",]{4,}"#,
+        r#"(?i)(token|password|passwd|client-key-data|client_secret|api[_-]?key|authorization|cookie)("?\s*[:=]\s*"?)[^\s",&]{4,}"#,
         "$1$2<redacted>",
     ),
-    // User and password of a URL.
-    (r"://[^/\s:@]+:[^/\s@]+@", "://<redacted>@"),
+    // User and password of a URL, or a token in their place.
+    (r#"://[^/\s@"']+@"#, "://<redacted>@"),
 ];
+
+/// Errors of building the search for secrets.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SecretsError {
+    /// Invalid regular expression.
+    #[error(transparent)]
+    Shape(#[from] regex::Error),
+    /// Too many secrets for one search.
+    #[error("too many secrets: {0}")]
+    Known(#[from] aho_corasick::BuildError),
+}
 
 /// Everything that is to be taken out.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    /// Texts, the longest first.
-    known: Vec<String>,
+    /// Finds texts that are known, the longest first.
+    known: AhoCorasick,
     shapes: Vec<(Regex, &'static str)>,
 }
 
 impl Secrets {
     /// Takes secrets as they are: keys in PEM, tokens, passwords.
-    pub(crate) fn new(secrets: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, regex::Error> {
+    pub(crate) fn new(secrets: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, SecretsError> {
         let known: BTreeSet<String> = secrets
             .into_iter()
             .flat_map(|secret| forms(&secret))
             .collect();
-        let mut known: Vec<String> = known.into_iter().collect();
-        known.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        let known = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(&known)?;
         let shapes = SHAPES
             .iter()
             .map(|(shape, instead)| Ok((Regex::new(shape)?, *instead)));
@@ -63,15 +76,12 @@ impl Secrets {
 
     /// Returns the text without secrets.
     pub(crate) fn redact(&self, text: &str) -> String {
-        let mut text = text.to_owned();
+        // Before a shape takes half of one.
+        let count = self.known.patterns_len();
+        let mut text = self.known.replace_all(text, &vec![REDACTED; count]);
         for (shape, instead) in &self.shapes {
             if let std::borrow::Cow::Owned(changed) = shape.replace_all(&text, *instead) {
                 text = changed;
-            }
-        }
-        for secret in &self.known {
-            if text.contains(secret) {
-                text = text.replace(secret, REDACTED);
             }
         }
         text
@@ -85,6 +95,9 @@ fn forms(secret: &[u8]) -> BTreeSet<String> {
     if let Ok(text) = std::str::from_utf8(secret) {
         let text = text.trim();
         forms.insert(text.to_owned());
+        // In a string of JSON.
+        let escaped = serde_json::Value::from(text).to_string();
+        forms.insert(escaped.trim_matches('"').to_owned());
         binary.push(text.as_bytes().to_vec());
         let lines = text
             .lines()
@@ -182,6 +195,11 @@ mod tests {
             ),
             ("x eyJhbGciOiJSUzI1.eyJzdWIiOiJ4.abc-_ y", "x <redacted> y"),
             ("https://user:pass@host/", "https://<redacted>@host/"),
+            ("https://ghp_0123@host/", "https://<redacted>@host/"),
+            (
+                "GET /?access_token=abcdefgh&page=1",
+                "GET /?access_token=<redacted>&page=1",
+            ),
             ("a s3cr3t-t0ken b", "a <redacted> b"),
             ("-----BEGIN EC PRIVATE KEY-----\nabc", "<redacted>"),
             (

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
@@ -178,6 +178,41 @@ fn holds(files: &[File], needle: &[u8]) -> Option<String> {
     found.map(|(name, _)| name.clone())
 }
 
+/// Keys of APIs where routes, matches and collectors have them.
+fn with_api_keys() -> Vec<Value> {
+    let header = |name: &str, value: &str| json!({"name": name, "value": value});
+    let to_app = json!({"name": "app", "port": 80});
+    let configuration = json!({
+        "apiVersion": "projectsesame.io/v1alpha1",
+        "kind": "SesameConfiguration",
+        "metadata": {"name": "keys", "namespace": "default"},
+        "spec": {
+            "tracing": {
+                "mode": "Enabled",
+                "provider": {
+                    "backendRef": to_app,
+                    "headers": [header("x-honeycomb-team", "TRACE-SECRET-1"),
+                        header("authorization", "ApiKey TRACE-SECRET-2")],
+                },
+                "samplingRate": {"numerator": 1},
+            },
+            "accessLog": {"sinks": [{"protocol": "OTLP", "backendRef": to_app,
+                "headers": [header("dd-api-key", "SINK-SECRET-3")]}]},
+        },
+    });
+    let rule = json!({
+        "matches": [{"headers": [header("x-origin", "MATCH-SECRET-4")],
+            "queryParams": [header("token", "QUERY-SECRET-5")]}],
+        "filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {
+            "set": [header("X-Api-Key", "SET-SECRET-6"), header("Authorization", "Token SET-SECRET-7%")]}}],
+        "backendRefs": [to_app],
+    });
+    vec![
+        configuration,
+        http_route("keys", &["collect.test"], &[rule]),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_collected_says_all_and_has_no_key_and_no_token() {
     use base64::Engine as _;
@@ -194,6 +229,9 @@ async fn what_is_collected_says_all_and_has_no_key_and_no_token() {
     let backend = Backend::start("a").await;
     objects.extend(served("app", &[backend.address()]));
     objects.push(http_route("app", &["collect.test"], &[rule_to("app", &[])]));
+    objects.extend(with_api_keys());
+    objects[0]["spec"]["parametersRef"] = json!({"group": "projectsesame.io", "kind": "SesameConfiguration",
+        "name": "keys", "namespace": "default"});
     agent.write("all.yaml", &yaml(&objects));
     agent.restart();
     let request = agent.get(80, "collect.test", "/");
@@ -268,6 +306,7 @@ async fn what_is_collected_says_all_and_has_no_key_and_no_token() {
         middle.as_bytes()[8..].to_vec(),
         hex.into_bytes(),
         b"PRIVATE KEY".to_vec(),
+        b"-SECRET-".to_vec(),
         token.as_bytes().to_vec(),
     ];
     // Each line of the PEM.
