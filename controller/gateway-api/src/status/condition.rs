@@ -210,6 +210,8 @@ words! {
         OlderGatewayExists = "OlderGatewayExists",
         /// An older route has the listener, which can serve one only.
         OtherRoute = "OtherRoute",
+        /// A certificate of one listener is for a hostname of another listener of the port.
+        OverlappingCertificates = "OverlappingCertificates",
         /// Hostnames of two listeners of the port overlap.
         OverlappingHostnames = "OverlappingHostnames",
         /// The Gateway of the ListenerSet is not accepted.

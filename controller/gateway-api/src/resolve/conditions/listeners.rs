@@ -21,19 +21,7 @@ pub(super) fn status(
         resolved_refs(listener, generation),
         conflicted(listener, generation),
     ];
-    if !listener.overlaps.is_empty() {
-        conditions.push(Condition::new(
-            ConditionType::OverlappingTlsConfig,
-            ConditionStatus::True,
-            Reason::OverlappingHostnames,
-            &format!(
-                "the hostname overlaps with that of listeners {} on the same port; requests on a reused \
-                 connection that belong there are answered with 421",
-                listener.overlaps.join(", ")
-            ),
-            generation,
-        ));
-    }
+    conditions.extend(overlapping_tls_config(listener, generation));
     let accepted = attached.attachments.iter().filter(|it| it.accepted);
     ListenerStatus {
         name: listener.spec.name.clone(),
@@ -45,6 +33,42 @@ pub(super) fn status(
         attached_routes: i32::try_from(accepted.count()).unwrap_or(i32::MAX),
         conditions,
     }
+}
+
+/// Returns the condition OverlappingTLSConfig, which is only there if it is true.
+fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Option<Condition> {
+    let CheckedListener {
+        overlaps,
+        certificate_overlaps,
+        ..
+    } = listener;
+    // The reason that goes before the other (Gateway API, `ListenerConditionOverlappingTLSConfig`).
+    let reason = if !certificate_overlaps.is_empty() {
+        Reason::OverlappingCertificates
+    } else if !overlaps.is_empty() {
+        Reason::OverlappingHostnames
+    } else {
+        return None;
+    };
+    let mut what = Vec::new();
+    if !overlaps.is_empty() {
+        let names = overlaps.join(", ");
+        what.push(format!(
+            "the hostname overlaps with that of listeners {names} on the same port"
+        ));
+    }
+    if !certificate_overlaps.is_empty() {
+        let names = certificate_overlaps.join(", ");
+        what.push(format!(
+            "clients may use a connection for hostnames of listeners {names}, because a certificate is for both"
+        ));
+    }
+    let message = format!(
+        "{}; requests on a reused connection that belong there are answered with 421",
+        what.join("; ")
+    );
+    let (type_, status) = (ConditionType::OverlappingTlsConfig, ConditionStatus::True);
+    Some(Condition::new(type_, status, reason, &message, generation))
 }
 
 /// Returns the condition ResolvedRefs, which also tells what is wrong with certificates that are served all the same.

@@ -127,6 +127,12 @@ pub(crate) fn check_all<'w>(
         gateway.collect(cx, references);
         gateway.terminate(cx, references);
     }
+    let mut ordered = merged::by_order(&mut checked, CheckedGateway::order);
+    for together in ordered.chunk_by_mut(|a, b| a.order() == b.order()) {
+        let compared = together.iter_mut();
+        let compared = compared.map(|it| (it.owner.display(), it.listeners.as_mut_slice()));
+        listeners::compare_certificates(&mut compared.collect::<Vec<_>>());
+    }
     let mut ordered = merged::by_order(&mut checked, CheckedGateway::envoys);
     for together in ordered.chunk_by_mut(|a, b| a.envoys() == b.envoys()) {
         let all = together.iter_mut().flat_map(|it| {

@@ -108,6 +108,7 @@ fn check_one<'w>(
         holds: None,
         resolved,
         overlaps: Vec::new(),
+        certificate_overlaps: Vec::new(),
         tls: None,
         filters: CheckedFilters::default(),
         certificate_names: Vec::new(),

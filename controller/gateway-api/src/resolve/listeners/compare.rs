@@ -1,13 +1,11 @@
 //! Comparison of all listeners that the same Envoys are to serve: shares of namespaces, conflicts, overlapping hostnames.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use sesame_proto::schema;
-
 use super::conflicts::{self, Claim};
-use super::listener::{CheckedListener, Rank};
-use crate::resolve::syntax::hostnames::Hostname;
+use super::listener::CheckedListener;
+use super::overlaps;
 use crate::resolve::syntax::limits::MAX_ATTACHED_LISTENERS;
 use crate::status::Reason;
 
@@ -35,7 +33,16 @@ pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
     let all = gateways.iter_mut().flat_map(|it| it.listeners.iter_mut());
     let mut all: Vec<_> = all.collect();
     find_conflicts(&mut all, &names);
-    find_overlaps(&mut all, &names);
+    overlaps::find_by_hostname(&mut all, &names);
+}
+
+/// Finds the listeners of Gateways that are served together whose certificates are for each other's hostnames; these are known.
+pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListener<'_>])]) {
+    let names: Vec<String> = gateways.iter().map(|(name, _)| name.clone()).collect();
+    let all = gateways
+        .iter_mut()
+        .flat_map(|(_, listeners)| listeners.iter_mut());
+    overlaps::find_by_certificate(&mut all.collect::<Vec<_>>(), &names);
 }
 
 /// Refuses the listeners by which the ListenerSets of a namespace exceed its share; with several Gateways, the listeners of all
@@ -138,50 +145,5 @@ fn find_conflicts(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String
         };
         listener.accepted.refuse(reason, &message);
         listener.conflict = Some((reason, message));
-    }
-}
-
-/// Sets `overlaps` of the HTTPS listeners of each port.
-fn find_overlaps(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
-    let https = listeners.iter().enumerate().filter_map(|(i, listener)| {
-        let is_https = listener.protocol == Some(schema::Protocol::Https);
-        let hostname = listener.hostname.as_ref()?;
-        (is_https && listener.accepted.good()).then_some((i, listener.port?, hostname))
-    });
-    let https: Vec<(usize, u16, &Hostname)> = https.collect();
-    let by_key: HashMap<(u16, &str), usize> = https
-        .iter()
-        .map(|(i, port, hostname)| ((*port, hostname.key()), *i))
-        .collect();
-    let mut pairs: Vec<(usize, usize)> = Vec::new();
-    for (i, port, hostname) in &https {
-        for key in hostname.covering_keys().skip(1) {
-            if let Some(wider) = by_key.get(&(*port, key)) {
-                pairs.extend([(*i, *wider), (*wider, *i)]);
-            }
-        }
-    }
-    let mut named: Vec<(usize, Rank, String)> = pairs
-        .into_iter()
-        .filter_map(|(own, other)| {
-            let (of, wider) = (listeners.get(own)?, listeners.get(other)?);
-            // The name of a listener of another object is not told.
-            let other = gateways.get(wider.rank.gateway);
-            let name = match other.filter(|_| of.rank.gateway != wider.rank.gateway) {
-                Some(gateway) => format!("of {gateway}"),
-                None if of.rank == wider.rank => wider.spec.name.clone(),
-                None if wider.rank.object == 0 => "of the Gateway".to_owned(),
-                None => "of a ListenerSet".to_owned(),
-            };
-            Some((own, wider.rank, name))
-        })
-        .collect();
-    named.sort_unstable();
-    for (own, _, name) in named {
-        if let Some(listener) = listeners.get_mut(own)
-            && !listener.overlaps.contains(&name)
-        {
-            listener.overlaps.push(name);
-        }
     }
 }

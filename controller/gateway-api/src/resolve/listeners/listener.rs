@@ -113,6 +113,8 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) resolved: Verdict,
     /// HTTPS listeners of the port whose hostnames overlap, in the words that the owner's author may read.
     pub(crate) overlaps: Vec<String>,
+    /// The same for those that its certificates are for, or whose certificates are for its hostname; some of them.
+    pub(crate) certificate_overlaps: Vec<String>,
     /// TLS termination, for protocols that have it.
     pub(crate) tls: Option<schema::TlsTermination>,
     /// Filters that requests pass before a route is chosen.

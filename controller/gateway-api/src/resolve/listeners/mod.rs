@@ -14,6 +14,7 @@ pub(crate) mod filters;
 mod holding;
 mod listener;
 pub(crate) mod namespaces;
+mod overlaps;
 pub(crate) mod protocols;
 pub(crate) mod selectors;
 pub(crate) mod sets;
@@ -21,7 +22,7 @@ pub(crate) mod termination;
 mod tls_options;
 
 pub(crate) use self::check::check;
-pub(crate) use self::compare::{ComparedGateway, compare};
+pub(crate) use self::compare::{ComparedGateway, compare, compare_certificates};
 pub(crate) use self::holding::hold;
 pub(crate) use self::listener::{CheckedListener, ListenerOwner, Rank, invalid};
 pub use self::tls_options::session_ticket_keys;

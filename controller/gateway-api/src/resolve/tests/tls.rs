@@ -339,6 +339,39 @@ fn overlapping_hostnames_are_told_on_both_sides_only() {
 }
 
 #[test]
+fn shared_certificate_is_an_overlap_on_both_sides() {
+    let of_both = certificate(&["example.org", "*.example.org"]);
+    let [of_one, of_deep] = ["one.example.net", "a.b.example.org"].map(|name| certificate(&[name]));
+    let listeners = https("apex", "example.org", "{name: s}")
+        + &https("wild", "*.example.org", "{name: s}")
+        + &https("deep", "a.b.example.org", "{name: u}")
+        + &https("one", "one.example.net", "{name: t}")
+        + &https("two", "two.example.net", "{name: t}");
+    let yaml = gateway(&listeners)
+        + &secret("web", "s", &of_both.certificate, &of_both.key)
+        + &secret("web", "t", &of_one.certificate, &of_one.key)
+        + &secret("web", "u", &of_deep.certificate, &of_deep.key);
+    let resolution = resolved(&yaml);
+    let condition = |name: &str| {
+        let conditions = resolution.listener_conditions(name);
+        let mut conditions = conditions.iter();
+        conditions.find(|it| it.type_ == ConditionType::OverlappingTlsConfig)
+    };
+    for (name, other) in [("apex", "wild"), ("wild", "apex")] {
+        let found = condition(name).expect("a condition");
+        assert_eq!(found.reason, Reason::OverlappingCertificates, "{found:?}");
+        assert!(
+            found.message.contains(&format!("listeners {other},")),
+            "{found:?}"
+        );
+    }
+    assert!(condition("one").is_none() && condition("two").is_none());
+    // A wildcard of a certificate is for one label only.
+    let deep = condition("deep").expect("a condition");
+    assert_eq!(deep.reason, Reason::OverlappingHostnames, "{deep:?}");
+}
+
+#[test]
 fn clients_are_validated_by_default_or_by_port() {
     let ca = certificate(&["ca"]);
     let map = |name: &str, namespace: &str| {
