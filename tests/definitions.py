@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the definitions of one release of the Gateway API into a directory: definitions.py VERSION SUM DIRECTORY.
+"""Writes the definitions of one Gateway API release, and its licence, into a directory: definitions.py VERSION SUM DIRECTORY.
 
 They come from Go's module cache, or its proxy; SUM is the module's checksum. Go may be too old to build the module, which nobody
 asks of it: it fetches and checks the archive all the same.
@@ -47,8 +47,11 @@ def main():
     directory = pathlib.Path(directory)
     new = directory.with_name(directory.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
-    start = f"{MODULE}@{version}/config/crd/"
+    module_root = f"{MODULE}@{version}/"
+    start = f"{module_root}config/crd/"
     with zipfile.ZipFile(module["Zip"]) as archive:
+        new.mkdir(parents=True)
+        (new / "LICENSE").write_bytes(archive.read(f"{module_root}LICENSE"))
         for name in archive.namelist():
             inside = pathlib.PurePosixPath(name.removeprefix(start))
             if not name.startswith(start) or name.endswith("/") or ".." in inside.parts:

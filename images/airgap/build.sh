@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the archive for a site without a network: build.sh DIRECTORY PACKAGES IMAGES DEFINITIONS, the last one a directory with
-# the Gateway API's standard and experimental definitions. Prints the archive's path.
+# the Gateway API's standard and experimental definitions and its licence. Prints the archive's path.
 #
 # The same parts give the same bytes: owners, modes, order and times are set ($SOURCE_DATE_EPOCH, else the time of the last
 # commit). $SIGNING_KEY is a file with the private ed25519 key to sign with; a signature is the same every time, too.
@@ -37,7 +37,7 @@ cp -R "$top/docs" "$tree/docs"
 cp "$top/README.md" "$top/ARCHITECTURE.md" "$tree/"
 cp "$top/LICENSE" "$tree/licences/sesame"
 cp "$top/LICENSE" "$tree/licences/envoy"
-cp "$definitions/../../LICENSE" "$tree/licences/gateway-api"
+cp "$definitions/LICENSE" "$tree/licences/gateway-api"
 PYTHONDONTWRITEBYTECODE=1 "$top/images/licences.py" "$top" "$tree/licences/crates"
 cp "$here/install.sh" "$tree/install.sh"
 chmod -R u=rwX,go=rX "$tree"

@@ -16,7 +16,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-pub use self::assets::{Channel, crd_files, definitions, kube_binary, kube_version};
+pub use self::assets::{
+    Channel, crd_files, definitions, gateway_api_version, kube_binary, kube_version,
+};
 pub use self::client::{Client, Failure};
 pub use self::guard::Guard;
 use self::identity::{Credentials, Identity};
@@ -165,17 +167,13 @@ impl TestCluster {
     ///
     /// The standard channel also brings the admission policy that refuses the experimental one afterwards.
     pub async fn install_crds(&self, channel: Channel) {
-        self.install_all(assets::crds(channel)).await;
+        self.install_release(gateway_api_version(), channel).await;
     }
 
-    /// Installs another release, such as `v1.7.0`, in the same way.
+    /// Installs another release, such as `v1.6.3`, in the same way.
     pub async fn install_release(&self, release: &str, channel: Channel) {
-        self.install_all(assets::crds_of(release, channel)).await;
-    }
-
-    async fn install_all(&self, objects: Vec<Value>) {
         let mut definitions = Vec::new();
-        for object in objects {
+        for object in assets::crds(release, channel) {
             let applied = self.admin.apply_value(&object).await;
             definitions.push(applied.expect("an object of the Gateway API's release"));
         }

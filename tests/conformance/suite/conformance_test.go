@@ -30,15 +30,10 @@ var profiles = []suite.ConformanceProfileName{
 
 var seed = flag.Int64("shuffle", 0, "Runs the tests in an order that this number decides; 0 is the suite's own")
 
-var standard = flag.Bool("standard", false, "Leaves out what the definitions of the standard channel cannot say")
-
 func TestConformance(t *testing.T) {
 	options := conformance.DefaultOptions(t)
 	if len(options.ConformanceProfiles) == 0 {
 		options.ConformanceProfiles = profiles
-	}
-	if *standard {
-		options.SupportedFeatures = standardFeatures(t, options)
 	}
 	implementation := &options.Implementation
 	implementation.Organization = "projectsesame"

@@ -1,7 +1,6 @@
-//! Finds the servers' binaries and the Gateway API's definitions. Both are pinned by Go modules in this tree.
+//! Finds the servers' binaries and the Gateway API's definitions. Go modules in this tree pin both.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -9,6 +8,7 @@ use crate::envoy::workspace;
 use crate::pinned;
 
 const PINS: &str = include_str!("../../cluster/go.mod");
+const SUITE_PINS: &str = include_str!("../../conformance/go.mod");
 
 /// A release channel of the Gateway API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,35 +26,32 @@ pub fn kube_binary(name: &str) -> PathBuf {
     pinned::program("KUBEBUILDER_ASSETS", &directory, name, remedy)
 }
 
-/// Directory of the Gateway API's definitions, with one for each channel, in the Go module that `tests/conformance/go.mod`
-/// pins.
+/// Release of the Gateway API that `tests/conformance/go.mod` pins.
+pub fn gateway_api_version() -> &'static str {
+    pinned::version(SUITE_PINS, "sigs.k8s.io/gateway-api")
+}
+
+/// Directory with the definitions of the pinned release, which `make kube` fetches.
 pub fn definitions() -> PathBuf {
-    gateway_api().join("config/crd")
+    definitions_of(gateway_api_version())
 }
 
-/// Files with the definitions of a channel, in the order of their names.
+fn definitions_of(release: &str) -> PathBuf {
+    workspace().join(format!(".tools/gateway-api-{release}"))
+}
+
+/// Files with the definitions of one channel of the pinned release, sorted by name.
 pub fn crd_files(channel: Channel) -> Vec<PathBuf> {
-    files_of(&definitions(), channel)
+    files_of(gateway_api_version(), channel)
 }
 
-/// Every object of a channel of another release, such as `v1.7.0`, which `make unit` has fetched.
-pub(super) fn crds_of(release: &str, channel: Channel) -> Vec<Value> {
-    let directory = workspace().join(format!(".tools/gateway-api-{release}"));
-    assert!(
-        directory.is_dir(),
-        "{} is missing: `make unit` fetches it",
-        directory.display()
-    );
-    objects_in(&files_of(&directory, channel))
-}
-
-fn files_of(definitions: &Path, channel: Channel) -> Vec<PathBuf> {
-    let directory = definitions.join(match channel {
+fn files_of(release: &str, channel: Channel) -> Vec<PathBuf> {
+    let directory = definitions_of(release).join(match channel {
         Channel::Standard => "standard",
         Channel::Experimental => "experimental",
     });
     let entries = std::fs::read_dir(&directory)
-        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+        .unwrap_or_else(|error| panic!("{}: {error}; `make kube` fetches it", directory.display()));
     let mut files: Vec<PathBuf> = entries
         .flatten()
         .map(|entry| entry.path())
@@ -66,13 +63,9 @@ fn files_of(definitions: &Path, channel: Channel) -> Vec<PathBuf> {
     files
 }
 
-/// Every object of a channel, in the order of the files' names.
-pub(super) fn crds(channel: Channel) -> Vec<Value> {
-    objects_in(&crd_files(channel))
-}
-
-fn objects_in(files: &[PathBuf]) -> Vec<Value> {
-    files
+/// Every object of one channel of a release, in the order of its files' names.
+pub(super) fn crds(release: &str, channel: Channel) -> Vec<Value> {
+    files_of(release, channel)
         .iter()
         .flat_map(|path| {
             let text = std::fs::read_to_string(path).expect("read a definition");
@@ -81,24 +74,6 @@ fn objects_in(files: &[PathBuf]) -> Vec<Value> {
             objects
         })
         .collect()
-}
-
-/// Returns the directory in which Go keeps the module; it is fetched if it is not there yet.
-fn gateway_api() -> PathBuf {
-    let output = Command::new("go")
-        .args(["mod", "download", "-json", "sigs.k8s.io/gateway-api"])
-        .current_dir(workspace().join("tests/conformance"))
-        .output()
-        .expect("the Gateway API's definitions are in a Go module: install Go");
-    // With `-json` it says what is wrong where the module would be.
-    let [said, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
-    assert!(
-        output.status.success(),
-        "go mod download sigs.k8s.io/gateway-api in tests/conformance, which needs a network once: {said}{errors}"
-    );
-    let module: Value = serde_json::from_slice(&output.stdout).expect("go prints JSON");
-    let directory = module["Dir"].as_str();
-    directory.expect("a downloaded module's directory").into()
 }
 
 /// Returns the version of Kubernetes in `go.mod`.

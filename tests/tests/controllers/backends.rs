@@ -75,9 +75,7 @@ async fn pods_that_are_selected_get_requests_while_they_are_ready() {
         return;
     }
     let cluster = TestCluster::start().await;
-    cluster
-        .install_release("v1.7.0", Channel::Experimental)
-        .await;
+    cluster.install_crds(Channel::Experimental).await;
     deploy(&cluster).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;

@@ -94,9 +94,7 @@ async fn the_fields_of_the_experimental_channel_are_served_or_a_status() {
         return;
     }
     let cluster = TestCluster::start().await;
-    cluster
-        .install_release("v1.7.0", Channel::Experimental)
-        .await;
+    cluster.install_crds(Channel::Experimental).await;
     deploy(&cluster).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
@@ -191,7 +189,9 @@ async fn sessions_of_the_older_shape_go_on_under_newer_definitions() {
         return;
     }
     let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Experimental).await;
+    cluster
+        .install_release("v1.6.3", Channel::Experimental)
+        .await;
     deploy(&cluster).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
@@ -213,9 +213,7 @@ async fn sessions_of_the_older_shape_go_on_under_newer_definitions() {
     let (cookie, first) = until_cookie(&request, "sid=").await;
     stays(&request.clone().header("cookie", &cookie), first.clone()).await;
 
-    cluster
-        .install_release("v1.7.0", Channel::Experimental)
-        .await;
+    cluster.install_crds(Channel::Experimental).await;
     // The API server has no place for the name any more, and gives it back to nobody: the sessions go on under another one.
     let route = format!("{RESOURCES}/httproutes/app");
     let stored = cluster.get(&route).await;

@@ -116,7 +116,7 @@ async fn upgraded(channel: Channel) {
     assert!(!claims(&class, "TCPRoute"), "{class:#}");
     a_route_is_published(&cluster, 1).await;
 
-    cluster.install_crds(channel).await;
+    cluster.install_release("v1.6.3", channel).await;
     let class = says(&cluster, "True", &format!("API v1.6 ({word} channel) is")).await;
     assert!(
         !claims(&class, "GatewayInfrastructurePropagation"),
@@ -140,7 +140,7 @@ async fn upgraded(channel: Channel) {
         outside_is_refused(&cluster).await;
     }
 
-    cluster.install_release("v1.7.0", channel).await;
+    cluster.install_crds(channel).await;
     let class = says(&cluster, "True", &format!("API v1.7 ({word} channel) is")).await;
     assert!(!claims(&class, "HTTPRouteRetry"), "{class:#}");
     assert!(claims(&class, "HTTPRouteRetryConnectionError"), "{class:#}");

@@ -58,9 +58,7 @@ async fn policies_of_a_cluster_trace_and_have_a_status() {
         return;
     }
     let cluster = TestCluster::start().await;
-    cluster
-        .install_release("v1.7.0", Channel::Experimental)
-        .await;
+    cluster.install_crds(Channel::Experimental).await;
     deploy(&cluster).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;

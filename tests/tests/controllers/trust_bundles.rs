@@ -139,9 +139,7 @@ async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
 #[tokio::test]
 async fn without_the_right_to_read_bundles_everything_else_goes_on_until_it_is_granted() {
     let cluster = TestCluster::start().await;
-    cluster
-        .install_release("v1.7.0", Channel::Experimental)
-        .await;
+    cluster.install_crds(Channel::Experimental).await;
     deploy(&cluster).await;
     allow_bundles(&cluster, false).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;

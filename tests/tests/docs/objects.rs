@@ -120,10 +120,6 @@ fn settings() -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_takes_every_object_as_it_is() {
     let cluster = deployed(Channel::Experimental).await;
-    // For the kinds that the other release does not have yet.
-    cluster
-        .install_release("v1.7.0", Channel::Experimental)
-        .await;
     let mut found = Vec::new();
     for page in all() {
         found.extend(of(&page));

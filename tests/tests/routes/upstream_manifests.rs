@@ -9,6 +9,9 @@ use std::process::Command;
 
 use sesame_gateway_api::decode::{DecodeLimits, decode, split};
 use sesame_gateway_api::world::Kind;
+use sesame_tests::pinned;
+
+const PINS: &str = include_str!("../../conformance/go.mod");
 
 /// Directories of the conformance module whose YAML is no Kubernetes object, and what it is.
 const NO_OBJECTS: &[(&str, &str)] = &[
@@ -27,6 +30,7 @@ fn modules() -> Vec<PathBuf> {
         ])
         .current_dir(&upstream)
         .env("GOFLAGS", "-mod=mod")
+        .env("GOTOOLCHAIN", pinned::version(PINS, "toolchain"))
         .output()
         .expect("this test reads Go modules: install Go");
     let errors = String::from_utf8_lossy(&output.stderr);

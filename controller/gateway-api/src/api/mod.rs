@@ -1,4 +1,4 @@
-//! Gateway API v1.6 and the few core types that resolution reads, as plain values.
+//! Gateway API v1.5 to v1.7 and the few core types that resolution reads, as plain values.
 //!
 //! The types are our own: one Rust type per concept, shared by every route kind, with open enums, so that
 //! a value that a newer API adds reaches resolution as a value (and becomes a condition) instead of

@@ -18,14 +18,18 @@ use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
+use sesame_tests::cluster::gateway_api_version;
 use stage::Stage;
 
 /// Runs the Gateway API's conformance suite against Sesame on this machine.
 #[derive(Debug, Parser)]
 struct Args {
     /// Directory where the suite, `nodes` and `echo-basic` were built, and where logs and the report go.
-    #[arg(long, default_value = "target/conformance")]
+    #[arg(long)]
     directory: PathBuf,
+    /// Release of the Gateway API whose definitions are installed: the suite's own.
+    #[arg(long, default_value = gateway_api_version())]
+    release: String,
     /// The release channel of the Gateway API's definitions.
     #[arg(long, value_enum, default_value_t = ChannelArg::Experimental)]
     channel: ChannelArg,
@@ -67,7 +71,7 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 async fn conform(args: &Args) -> anyhow::Result<bool> {
     eprintln!("a cluster, a controller, an agent and nodes");
-    let mut stage = Stage::start(&args.directory, args.channel).await?;
+    let mut stage = Stage::start(args).await?;
     let mut passed = true;
     for _ in 0..args.runs {
         passed &= stage.suite(&args.suite).await?;

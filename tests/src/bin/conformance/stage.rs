@@ -14,7 +14,7 @@ use sesame_tests::envoy::workspace;
 use sesame_tests::reports::allow_hosts;
 use sesame_tests::wait::eventually;
 
-use super::{ChannelArg, leftovers, progress};
+use super::{Args, ChannelArg, leftovers, progress};
 
 /// Network that Gateways have their addresses from. Each is on the loopback device of this network.
 const POOL: &str = "203.0.113.0/24";
@@ -26,7 +26,6 @@ const NODE: &str = "/api/v1/nodes/node";
 
 pub(crate) struct Stage {
     directory: PathBuf,
-    channel: Channel,
     kubeconfig: PathBuf,
     agent: AgentUnderTest,
     controller: ControllerUnderTest,
@@ -36,17 +35,17 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) async fn start(directory: &Path, channel: ChannelArg) -> anyhow::Result<Self> {
-        let directory = directory
-            .canonicalize()
-            .with_context(|| format!("{}: `make conformance` builds it", directory.display()))?;
+    pub(crate) async fn start(args: &Args) -> anyhow::Result<Self> {
+        let directory = args.directory.canonicalize().with_context(|| {
+            format!("{}: `make conformance` builds it", args.directory.display())
+        })?;
         add_addresses()?;
         let cluster = TestCluster::start().await;
-        let channel = match channel {
+        let channel = match args.channel {
             ChannelArg::Standard => Channel::Standard,
             ChannelArg::Experimental => Channel::Experimental,
         };
-        cluster.install_crds(channel).await;
+        cluster.install_release(&args.release, channel).await;
         deploy(&cluster).await;
         let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
         let class = format!(
@@ -73,7 +72,6 @@ impl Stage {
         );
         let stage = Self {
             directory,
-            channel,
             kubeconfig,
             agent,
             controller,
@@ -101,7 +99,6 @@ impl Stage {
             .arg(format!("--gateway-class={CLASS}"))
             .arg(format!("--usable-address={USABLE}"))
             .arg(format!("--unusable-address={UNUSABLE}"))
-            .arg(format!("--standard={}", self.channel == Channel::Standard))
             .arg(format!("--version=v{}", env!("CARGO_PKG_VERSION")))
             .arg(format!(
                 "--report-output={}",

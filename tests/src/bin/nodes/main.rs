@@ -130,8 +130,6 @@ fn main() -> ExitCode {
     if archive::is_wanted(&scenarios) {
         archive::build();
     }
-    // Out here there is a network, if they have to be fetched.
-    sesame_tests::cluster::crd_files(sesame_tests::cluster::Channel::Standard);
     runtime.block_on(confined::run(&scenarios))
 }
 
