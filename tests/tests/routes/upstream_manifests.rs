@@ -1,14 +1,17 @@
-//! Every manifest of upstream's conformance suite and examples decodes, and no field of it is unknown.
+//! Every manifest of upstream's conformance suite and examples decodes, and no field of it is unknown. Nor is any field of the
+//! definitions.
 //!
 //! The modules are pinned in `tests/conformance/go.mod` and come from the Go module cache (`go mod download`); nothing of
 //! them is copied into this tree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::{Value, json};
 use sesame_gateway_api::decode::{DecodeLimits, decode, split};
 use sesame_gateway_api::world::Kind;
+use sesame_tests::cluster::{Channel, crd_files};
 use sesame_tests::pinned;
 
 const PINS: &str = include_str!("../../conformance/go.mod");
@@ -146,4 +149,70 @@ fn every_upstream_manifest_of_a_kind_we_read_decodes_without_unknown_fields() {
         );
     }
     assert!(decoded.values().sum::<usize>() > 500, "{decoded:?}");
+}
+
+/// Returns a value that the schema allows, with every field that it has.
+fn filled(schema: &Value) -> Value {
+    if let Some(value) = schema["enum"].as_array().and_then(|values| values.first()) {
+        return value.clone();
+    }
+    // A duration.
+    let pattern = schema["pattern"].as_str().unwrap_or_default();
+    if pattern.contains("ms") {
+        return json!("1s");
+    }
+    match schema["type"].as_str() {
+        Some("object") => {
+            let fields = schema["properties"].as_object().into_iter().flatten();
+            let mut object: serde_json::Map<String, Value> = fields
+                .map(|(name, field)| (name.clone(), filled(field)))
+                .collect();
+            let values = &schema["additionalProperties"];
+            if values.is_object() {
+                object.insert("a".to_owned(), filled(values));
+            }
+            Value::Object(object)
+        }
+        Some("array") => json!([filled(&schema["items"])]),
+        Some("boolean") => json!(true),
+        Some("integer") => schema.get("minimum").cloned().unwrap_or_else(|| json!(1)),
+        _ => json!("a"),
+    }
+}
+
+#[test]
+fn every_field_of_the_definitions_is_known() {
+    let mut kinds = BTreeSet::new();
+    let mut faults = Vec::new();
+    for file in crd_files(Channel::Experimental) {
+        let text = std::fs::read_to_string(&file).expect("readable");
+        let definition: Value = serde_saphyr::from_str(&text).expect("YAML");
+        let spec = &definition["spec"];
+        for version in spec["versions"].as_array().into_iter().flatten() {
+            let [group, kind, version_name] =
+                [&spec["group"], &spec["names"]["kind"], &version["name"]]
+                    .map(|it| it.as_str().unwrap_or_default());
+            let mut object = filled(&version["schema"]["openAPIV3Schema"]);
+            object["apiVersion"] = json!(format!("{group}/{version_name}"));
+            object["kind"] = json!(kind);
+            object["metadata"] = json!({"name": "a", "namespace": "a"});
+            object.as_object_mut().expect("an object").remove("status");
+            for outcome in decode(&object.to_string(), &DecodeLimits::default()) {
+                match outcome {
+                    Ok(found) if found.unknown_fields.is_empty() => {
+                        kinds.insert(found.object.kind());
+                    }
+                    Ok(found) => faults.push(format!("{kind}: {:?}", found.unknown_fields)),
+                    Err(error) if error.is_unsupported() => {}
+                    Err(error) => faults.push(format!("{kind}: {}", error.reason)),
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let lacking: Vec<&Kind> = Kind::ALL
+        .iter()
+        .filter(|kind| kind.is_gateway_api() && !kinds.contains(kind))
+        .collect();
+    assert!(lacking.is_empty(), "no definition of {lacking:?}");
 }
