@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
-use sesame_published::host_access::{HostScope, host_account, host_rules};
+use sesame_published::host_access::{gateway_rules, host_account, host_rules};
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deploy};
@@ -192,8 +192,9 @@ async fn host(cluster: &TestCluster, index: u32, identity: IdentityOfHosts) -> L
         IdentityOfHosts::Pods => User::on_node(NAMESPACE, "sesame-agent", &name),
         IdentityOfHosts::Accounts => {
             let account = host_account(&name);
-            let scope = HostScope::Gateways(vec![objects::gateway()]);
-            let rules = json!(host_rules(&name, &scope));
+            let mut rules = host_rules(&name);
+            rules.extend(gateway_rules(&[objects::gateway()]));
+            let rules = json!(rules);
             cluster.allow(NAMESPACE, &account, &account, &rules).await;
             User::service_account(NAMESPACE, &account)
         }
