@@ -141,7 +141,7 @@ fn stem(host: &str) -> String {
     format!("x-{plain}-{}", &sha256(host.as_bytes())[..20])
 }
 
-/// Returns the rights of a host but for its Gateways: what it reads, its own reports, its next token, and its own end.
+/// Returns the rights of a host without its Gateways: reading ConfigMaps, its reports, its next token, and leaving.
 pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     let account = host_account(host);
     vec![

@@ -41,8 +41,8 @@ pub(super) fn host_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBindi
     (role(metadata(), host_rules(name)), binding)
 }
 
-/// The Role for the keys of a host's Gateways, and its binding. The controller writes the rules, so whoever invites a
-/// host needs no right to read keys.
+/// The Role for the keys of a host's Gateways, and its binding. The controller writes the rules, so an
+/// operator needs no right to read keys.
 pub(super) fn gateways_parts(
     name: &str,
     gateways: &[NamespacedName],

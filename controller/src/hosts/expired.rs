@@ -49,7 +49,7 @@ fn expired(invitations: &[ObjectMeta], now: Timestamp) -> Vec<String> {
     hosts.collect()
 }
 
-/// Returns true if the host has joined, because its Secret exists. A dry run of its creation tells, so that the caller
+/// Returns true if the host has joined, because its Secret exists. A dry run of its creation shows this, so the caller
 /// needs no right to read Secrets.
 async fn has_joined(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let api: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);

@@ -20,7 +20,7 @@ const POLICY: &str = "sesame-hosts";
 const PATIENCE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Fails if the policy is certainly not installed. A caller who may not read it learns later whether it is enforced.
+/// Fails if the policy is certainly not installed. If the caller may not read it, `wait_until_followed` decides.
 pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
     match api.get(POLICY).await {

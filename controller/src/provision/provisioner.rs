@@ -240,7 +240,7 @@ impl Provisioner {
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = answer(TIMEOUT, self.read(&key)).await?;
-                // An object of ours that the watch has not shown yet, or that lost its label. The next plan starts from it.
+                // The watch has not shown our object yet, or it lost its label. The next plan starts from it.
                 let ours = there.filter(|there| {
                     let there = existing(key.0, there);
                     cache.inventory.bases().any(|basis| there.is_of(basis))
@@ -251,7 +251,7 @@ impl Provisioner {
                 cache.put_object(key.0, &ours);
                 return Err(WriteFailure::Changed);
             }
-            // The watch has not told of its deletion yet.
+            // The object was deleted, and the watch has not shown it yet.
             Err(kube::Error::Api(status)) if !created && status.code == 404 => {
                 cache.inventory.objects.remove(&key);
                 return Err(WriteFailure::Changed);

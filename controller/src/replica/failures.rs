@@ -32,7 +32,7 @@ impl ApiFailures {
         let now = Instant::now();
         let Some(outage) = &mut *outage else {
             *outage = Some(Outage::new(subject, now));
-            tracing::warn!(subject, %error, "a request to the API server failed; it is tried again, and what was known stays");
+            tracing::warn!(subject, %error, "a request to the API server failed; trying again with the last known objects");
             return;
         };
         if outage.record(subject, now) {

@@ -1,4 +1,4 @@
-//! Agents read the keys of their own Gateways and no other Secret, and the manifests that say so are stored as written.
+//! Rights to read keys, and the manifests that grant them.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
