@@ -2,14 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Once;
 
-/// Returns `ENVOY`, or `envoy` on the path.
+/// Returns `ENVOY`, or `envoy` on the path; if there is neither, says that the test leaves Envoy out.
 pub(crate) fn envoy() -> Option<PathBuf> {
-    std::env::var_os("ENVOY").map(Into::into).or_else(|| {
+    static SAID: Once = Once::new();
+    let on_path = || {
         std::env::split_paths(&std::env::var_os("PATH")?)
             .map(|directory| directory.join("envoy"))
             .find(|path| path.is_file())
-    })
+    };
+    let envoy = std::env::var_os("ENVOY").map(Into::into).or_else(on_path);
+    if envoy.is_none() {
+        SAID.call_once(|| {
+            eprintln!("skipped: no Envoy; set ENVOY to its path, or put `envoy` on PATH");
+        });
+    }
+    envoy
 }
 
 /// Returns Envoy's words if it refuses.

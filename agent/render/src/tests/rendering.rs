@@ -28,7 +28,6 @@ fn everything_is_rendered_without_a_problem() {
 #[test]
 fn envoy_takes_everything() {
     let Some(envoy) = envoy() else {
-        eprintln!("skipped: no Envoy; set ENVOY to its path, or put `envoy` on PATH");
         return;
     };
     let (snapshot, keys) = everything();
@@ -46,7 +45,6 @@ fn envoy_takes_everything() {
 #[test]
 fn envoy_takes_what_is_printed() {
     let Some(envoy) = envoy() else {
-        eprintln!("skipped: no Envoy; set ENVOY to its path, or put `envoy` on PATH");
         return;
     };
     let (snapshot, keys) = everything();
@@ -58,7 +56,6 @@ fn envoy_takes_what_is_printed() {
 #[test]
 fn envoy_takes_the_bootstrap() {
     let Some(envoy) = envoy() else {
-        eprintln!("skipped: no Envoy; set ENVOY to its path, or put `envoy` on PATH");
         return;
     };
     let directory = tempfile::tempdir().unwrap();
