@@ -105,7 +105,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
             }
             prefix => match in_either_case(prefix) {
                 Some(pattern) => {
-                    PathSpecifier::SafeRegex(wrappers::regex(&format!("{pattern}(/.*)?")))
+                    PathSpecifier::SafeRegex(wrappers::regex(format!("{pattern}(/.*)?")))
                 }
                 None => PathSpecifier::PathSeparatedPrefix(prefix.to_owned()),
             },

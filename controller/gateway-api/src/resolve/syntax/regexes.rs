@@ -78,9 +78,9 @@ pub(crate) fn impossible_escape(pattern: &str) -> Option<String> {
     }
     let parse = |unicode| {
         let mut parser = ParserBuilder::new().unicode(unicode).utf8(false).build();
-        parser.parse(pattern)
+        parser.parse(pattern).ok()
     };
-    let expression = parse(false).or_else(|_| parse(true)).ok()?;
+    let expression = parse(false).or_else(|| parse(true))?;
     let mut parts = vec![&expression];
     while let Some(part) = parts.pop() {
         match part.kind() {
