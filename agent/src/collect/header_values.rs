@@ -4,6 +4,8 @@
 //! match a value to its name. An object with a name and something that holds a value is taken for a header, whatever it
 //! is: redacting too much is harmless.
 
+use std::path::Path;
+
 use serde_json::{Map, Value};
 
 use super::ReportPart;
@@ -60,7 +62,10 @@ const HARMLESS: [&str; 24] = [
 /// JSON and cannot be read is left out.
 pub(crate) fn redact(parts: &mut [ReportPart]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
-    for part in parts.iter_mut().filter(|part| part.name.ends_with(".json")) {
+    for part in parts
+        .iter_mut()
+        .filter(|part| Path::new(&part.name).extension() == Some("json".as_ref()))
+    {
         let Ok(text) = &part.content else { continue };
         part.content = redact_text(text, &mut values).map_err(|error| {
             format!("left out, because header values cannot be redacted: {error}")
