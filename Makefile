@@ -58,8 +58,8 @@ SPIRE := $(addprefix $(SPIRE_TOOLS)/,spire-server spire-agent spiffe-helper)
 NODE_PROGRAMS := kubelet kube-controller-manager kube-scheduler kubectl kube-proxy
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
-# The conformance suite's release of the Gateway API: the newest one, which go.mod pins, or with CONFORMANCE=v1.6 the one
-# before, which v1.6.mod pins. Both need the toolchain of go.mod, which Go fetches like a module if it is older.
+# Release of the conformance suite: v1.7, which go.mod pins, or v1.6, which v1.6.mod pins. Both are built with the toolchain
+# of go.mod, which Go fetches like a module.
 CONFORMANCE := v1.7
 CONFORMANCE_CHANNEL := experimental
 CONFORMANCE_PINS := $(if $(filter v1.6,$(CONFORMANCE)),v1.6.mod,go.mod)
