@@ -62,11 +62,13 @@ async fn the_experimental_channel_has_more_kinds_and_fields() {
     });
     let mesh = cluster.admin().apply_value(&mesh).await;
     mesh.expect("a kind of the experimental channel only");
-    let rule = json!({"backendRefs": [backend_ref("app")], "retry": {"attempts": 2}});
+    let session = json!({"type": "Cookie", "cookie": {"name": "sid"}});
+    let rule = json!({"backendRefs": [backend_ref("app")], "sessionPersistence": session});
     let route = http_route("app", &[], &[rule]);
     let route = cluster.admin().apply_value(&route).await;
     let route = route.expect("a field of the experimental channel only");
-    assert_eq!(route["spec"]["rules"][0]["retry"]["attempts"], 2);
+    let stored = &route["spec"]["rules"][0]["sessionPersistence"];
+    assert_eq!(stored["cookie"]["name"], "sid");
 }
 
 async fn defaults_and_generations(cluster: &TestCluster) {
