@@ -151,9 +151,10 @@ async fn unusual_but_valid_messages_pass() {
         http_listener("wild", 80, "*.test"),
     ]);
     let hints = "HTTP/1.1 103 Early Hints\r\nlink: </s.css>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-    let headers: String = (0..300)
+    let headers: Vec<String> = (0..300)
         .map(|i| format!("x-{i}: {}\r\n", "y".repeat(300)))
         .collect();
+    let headers = headers.concat();
     let many = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n");
     for (name, address) in [
         ("a", backend.address()),
