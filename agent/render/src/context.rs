@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Edge, LogOutput, Snapshot, Tracing};
+use sesame_proto::schema::{Edge, LogOutput, Port, Snapshot, Tracing};
 
 use crate::budget::{self, SubscriptionBudget, Subscriptions};
 use crate::layout::XdsLayout;
@@ -47,6 +47,14 @@ pub struct RenderOptions {
     pub access_log: Option<AccessLogSink>,
     /// Authorities that are trusted beside those of the snapshot, by the name of the trust bundle.
     pub retained: BTreeMap<String, RetainedAuthorities>,
+}
+
+impl RenderOptions {
+    /// Returns the number that a port is bound to on this host.
+    pub fn bound(&self, port: &Port) -> u32 {
+        let mapped = self.port_map.get(&port.port).copied();
+        mapped.unwrap_or_else(|| port.opened())
+    }
 }
 
 /// Keys of session tickets that stand for those of a Secret, one after another, the first of which encrypts.

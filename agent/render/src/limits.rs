@@ -2,8 +2,10 @@
 //!
 //! An Envoy that runs out of descriptors is gone: a TCP or UDP proxy without a socket for its backend ends the whole
 //! process. So all that clients can make it open is limited, and the limits together stay below the limit of the
-//! process, whatever the clients do. Each listener has an equal share of the clients' connections, and each backend of
-//! the connections to backends, so that nobody takes another's.
+//! process, whatever the clients do. Namespaces share connections first, then the listeners or backends of each, so
+//! that a tenant with many of them takes nothing from the others.
+
+use std::collections::BTreeMap;
 
 /// Bytes that Envoy buffers of one connection. Its default of 1 MiB is for trusted clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
@@ -33,7 +35,7 @@ const HEAP_OF_A_REQUEST: u64 = 64 << 10;
 /// More than enough for every backend that is alive.
 const MOST_WAITING: u32 = 100_000;
 /// With fewer connections a backend does not get far.
-const FEW: u32 = 16;
+pub(crate) const FEW: u32 = 16;
 
 /// Limits of one Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,19 +82,16 @@ impl Limits {
         })
     }
 
-    /// The share of one of so many listeners.
-    pub fn of_listener(&self, listeners: usize) -> u32 {
-        share(self.from_clients, listeners)
-    }
-
-    /// The share of one of so many TCP backends.
-    pub fn of_backend(&self, backends: usize) -> u32 {
-        share(self.to_backends, backends)
-    }
-
-    /// The share of one of so many UDP backends.
-    pub fn of_udp_backend(&self, backends: usize) -> u32 {
-        share(self.udp_sessions, backends)
+    /// Returns the client connections of the ports of Gateways, `own`, given the number of ports that only ListenerSets
+    /// have, `added`. They get their part by number, and at least half, but leave one connection for each of the others.
+    pub(crate) fn of_gateways(&self, own: u32, added: u32) -> u32 {
+        if own == 0 || added == 0 {
+            return if own == 0 { 0 } else { self.from_clients };
+        }
+        let all = u64::from(self.from_clients);
+        let (own, added) = (u64::from(own), u64::from(added));
+        let part = (all * own / (own + added)).max(all / 2);
+        count(part.min(all.saturating_sub(added)))
     }
 
     /// Returns the bytes of a request's body that Envoy keeps for a retry. It gives up retries of a longer body, but not before as much of
@@ -104,16 +103,6 @@ impl Limits {
     /// Returns the number of requests that may wait for a connection to one backend: an eighth of the heap.
     pub fn waiting(&self) -> u32 {
         count(self.heap / 8 / HEAP_OF_A_REQUEST).clamp(FEW, MOST_WAITING)
-    }
-
-    /// Returns a warning if a backend's share is too small for ordinary traffic.
-    pub fn scarcity(&self, backends: usize) -> Option<String> {
-        let share = self.of_backend(backends);
-        (share < FEW).then(|| {
-            format!(
-                "each of {backends} backends may have {share} connections, because this process may open few files; requests beyond them wait: raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`)"
-            )
-        })
     }
 }
 
@@ -130,10 +119,40 @@ impl Default for Limits {
     }
 }
 
-/// An equal share, and never nothing.
-fn share(all: u32, users: usize) -> u32 {
-    let users = u32::try_from(users).unwrap_or(u32::MAX).max(1);
-    (all / users).max(1)
+/// Divides connections among users, given the namespaces of each: namespaces have equal parts, and so have the users of
+/// one. A user of several namespaces has a part from each. Every user has at least one connection, so the shares exceed
+/// `all` if there are more users than connections.
+pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
+    let mut users: BTreeMap<&'n str, u32> = BTreeMap::new();
+    for &namespace in namespaces_of.iter().flatten() {
+        *users.entry(namespace).or_default() += 1;
+    }
+    let counts: Vec<u32> = users.values().copied().collect();
+    let parts = divide(all, &counts);
+    for (users, part) in users.values_mut().zip(parts) {
+        *users = part / (*users).max(1);
+    }
+    let share = |namespaces: &Vec<&str>| {
+        let parts = namespaces.iter().filter_map(|name| users.get(name));
+        parts.sum::<u32>().max(1)
+    };
+    namespaces_of.iter().map(share).collect()
+}
+
+/// Divides connections evenly among parties, given their numbers of users. A party has at least one for each user.
+fn divide(all: u32, users: &[u32]) -> Vec<u32> {
+    let mut most_first = users.to_vec();
+    most_first.sort_unstable_by_key(|&users| std::cmp::Reverse(users));
+    let mut rest = all;
+    let mut even = 0;
+    for (parties, users) in (1..=count(users.len() as u64)).rev().zip(most_first) {
+        even = rest / parties;
+        if users <= even {
+            break;
+        }
+        rest = rest.saturating_sub(users);
+    }
+    users.iter().map(|&users| users.max(even)).collect()
 }
 
 fn count(number: u64) -> u32 {
@@ -142,25 +161,100 @@ fn count(number: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     const GIB: u64 = 1 << 30;
 
-    #[test]
-    fn all_shares_together_leave_the_reserve_alone() {
-        for files in [512, 513, 1_024, 4_096, 20_000, 65_536, 1 << 20, u64::MAX] {
-            for users in [1, 2, 3, 7, 50] {
-                let limits = Limits::new(files, 64 * GIB).unwrap();
-                let users_u64 = users as u64;
-                let taken = users_u64
-                    * u64::from(limits.of_listener(users) + limits.of_backend(users))
-                    + users_u64 * u64::from(limits.of_udp_backend(users));
-                assert!(
-                    taken + limits.watched as u64 + 100 < files,
-                    "{files} files, {users} users: {taken} taken"
-                );
+    /// Returns the namespaces of users: the numbers in `mix` for each namespace, then `shared` users of the first two.
+    fn users(mix: &[usize], shared: usize) -> Vec<Vec<&'static str>> {
+        const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+        let of_one = NAMES.iter().zip(mix);
+        of_one
+            .flat_map(|(name, count)| vec![vec![*name]; *count])
+            .chain(vec![vec!["a", "b"]; shared])
+            .collect()
+    }
+
+    fn sum(shares: &[u32]) -> u64 {
+        shares.iter().copied().map(u64::from).sum()
+    }
+
+    proptest! {
+        #[test]
+        fn all_shares_together_leave_the_reserve_alone(
+            files in prop_oneof![512_u64..4_096, 4_096_u64..1 << 21],
+            own in vec(0_usize..40, 1..6),
+            added in vec(0_usize..400, 1..6),
+            shared in 0_usize..20,
+        ) {
+            let limits = Limits::new(files, 64 * GIB).unwrap();
+            let (own, added) = (users(&own, 0), users(&added, shared));
+            let size = |users: &[Vec<&str>]| u32::try_from(users.iter().flatten().count()).unwrap();
+            // With more users than connections, each has one.
+            let most = |all: u32, users: u32| u64::from(all.max(users));
+            let of_gateways = limits.of_gateways(size(&own), size(&added));
+            let gateways = shares(of_gateways, &own);
+            let sets = shares(limits.from_clients - of_gateways, &added);
+            let clients = sum(&gateways) + sum(&sets);
+            prop_assert!(clients <= most(limits.from_clients, size(&own) + size(&added)));
+            let backends = sum(&shares(limits.to_backends, &added));
+            prop_assert!(backends <= most(limits.to_backends, size(&added)));
+            let sessions = sum(&shares(limits.udp_sessions, &own));
+            prop_assert!(sessions <= most(limits.udp_sessions, size(&own)));
+            prop_assert!(gateways.iter().chain(&sets).all(|share| *share > 0));
+            if size(&own) + size(&added) <= limits.udp_sessions {
+                let taken = clients + backends + sessions;
+                prop_assert!(taken + limits.watched as u64 + 100 < files, "{taken} of {files}");
+            }
+            if size(&own) > 0 && size(&added) <= limits.from_clients / 2 {
+                prop_assert!(of_gateways >= limits.from_clients / 2);
             }
         }
+
+        #[test]
+        fn more_users_of_one_namespace_take_nothing_from_another(
+            all in 1_024_u32..400_000,
+            few in 1_usize..20,
+            many in 1_usize..200,
+            more in 0_usize..200,
+        ) {
+            let share_of_b = |of_a: usize| *shares(all, &users(&[of_a, few], 0)).last().unwrap();
+            prop_assert_eq!(share_of_b(many), all / 2 / u32::try_from(few).unwrap());
+            prop_assert_eq!(share_of_b(many + more), share_of_b(many));
+        }
+    }
+
+    #[test]
+    fn gateway_ports_keep_half_beside_many_foreign_ports() {
+        let limits = Limits::new(20_000, 2 * GIB).unwrap();
+        assert_eq!(limits.from_clients, 6_561);
+        assert_eq!(limits.of_gateways(2, 0), 6_561);
+        assert_eq!(limits.of_gateways(0, 8), 0);
+        // On two addresses each.
+        assert_eq!(limits.of_gateways(2, 2 * 1_024), 3_280);
+        // With few foreign ports, by number.
+        assert_eq!(limits.of_gateways(20, 2), 5_964);
+        // Where half is not enough for one connection each.
+        assert_eq!(limits.of_gateways(2, 6_000), 561);
+        assert_eq!(limits.of_gateways(2, 60_000), 0);
+    }
+
+    #[test]
+    fn joining_a_foreign_port_adds_a_part() {
+        // Namespace `b` has one port, and also listens on the port of `a`.
+        let namespaces = [vec!["a", "b"], vec!["b"]];
+        assert_eq!(shares(100, &namespaces), [75, 25]);
+    }
+
+    #[test]
+    fn parties_have_one_connection_for_each_user() {
+        assert_eq!(divide(100, &[1, 1]), [50, 50]);
+        assert_eq!(divide(100, &[90, 1, 2]), [90, 5, 5]);
+        assert_eq!(divide(10, &[90, 1]), [90, 1]);
+        assert!(divide(10, &[]).is_empty());
     }
 
     #[test]
@@ -189,13 +283,5 @@ mod tests {
             assert!((128 << 10..=256 << 10).contains(&body), "{heap}: {body}");
             assert!(512 * body <= heap, "{heap}: {body}");
         }
-    }
-
-    #[test]
-    fn scarcity_is_told() {
-        let limits = Limits::new(20_000, GIB).unwrap();
-        assert_eq!(limits.scarcity(10), None);
-        let words = limits.scarcity(1_000).unwrap();
-        assert!(words.contains("1000 backends") && words.contains("LimitNOFILE="));
     }
 }

@@ -118,7 +118,7 @@ pub(crate) fn render_around<E>(
     let inline = granted.inline_of(&backends);
     Ok(Rendered {
         in_files: granted.in_files(),
-        shares: shares::render(&options.limits, &listeners, &clusters, &backends),
+        shares: shares::render(options, ports, &listeners, &clusters, &backends),
         listeners: listeners.into(),
         route_tables: in_files(&tables, &granted.route_tables),
         endpoints: endpoints.into(),

@@ -40,8 +40,7 @@ pub(crate) fn proofs(
         .collect();
     let mut all = Vec::new();
     for port in &snapshot.ports {
-        let mapped = options.port_map.get(&port.port).copied();
-        let Ok(bound) = u16::try_from(mapped.unwrap_or_else(|| port.opened())) else {
+        let Ok(bound) = u16::try_from(options.bound(port)) else {
             continue;
         };
         if port.transport() != Transport::Tcp {

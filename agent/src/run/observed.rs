@@ -183,8 +183,8 @@ impl Observed {
         self.notes.clone_from(&wanted.assignment.problems);
         self.notes
             .extend(wanted.rendered.problems.iter().map(ToString::to_string));
-        let backends = wanted.rendered.clusters.len();
-        self.notes.extend(wanted.options.limits.scarcity(backends));
+        self.notes
+            .extend(sesame_render::scarcity(&wanted.rendered.shares));
         self.notes.extend(
             report
                 .still_warming

@@ -7,7 +7,8 @@ mod tls_override_rows;
 use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_agent::envoy::Admin;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
@@ -18,6 +19,7 @@ use sesame_tests::manifests::{
     edge, http_listener, http_route, https_listener, l4_listener, listener_set, on_listener_set,
     route, rule_to, served, yaml,
 };
+use sesame_tests::wait::{eventually, holds};
 
 /// Number of times that a set comes and goes.
 const CHANGES: usize = 20;
@@ -337,4 +339,44 @@ async fn a_client_is_shown_the_certificate_of_whoever_has_its_name() {
         checks.same(format!("{row:?}"), &shown, &row.shown);
     }
     checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ports_of_sets_leave_half_of_the_connections() {
+    let ports: Vec<u16> = (80..=90).collect();
+    let backend = Backend::start("a").await;
+    let mut objects = open_edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("a", &[], &[rule_to("a", &[])]));
+    let added = ports[1..].iter();
+    let added: Vec<Value> = added
+        .map(|port| http_listener(&format!("p{port}"), *port, ""))
+        .collect();
+    // 312 of these are for connections of clients.
+    let setup = Setup::with_ports(&ports).wrapper(&["prlimit", "--nofile=1024:1024"]);
+    let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, "a.test", "/")).await;
+    let status = agent.wait_healthy().await;
+    let admin = status["gateways"][0]["envoy"]["admin"].as_str();
+    let admin = Admin::new(admin.expect("an admin socket"));
+    let name = format!("tcp/127.0.0.1/{}", agent.address(80).port());
+    let key = format!("envoy.resource_limits.listener.{name}.connection_limit");
+    let wait_share = async |expected: &str| {
+        eventually("the share of the Gateway's port", SOON, async || {
+            let runtime = admin.get("/runtime").await.map_err(|e| e.to_string())?;
+            let runtime: Value = serde_json::from_slice(&runtime).expect("JSON");
+            let share = &runtime["entries"][&key]["final_value"];
+            holds(share == expected, || share.to_string())
+        })
+        .await;
+    };
+    wait_share("312").await;
+    agent.write("set.yaml", &yaml(&[listener_set("set", &added)]));
+    wait_share("156").await;
+    let words = "10 of 11 listening sockets may have fewer than 16 connections";
+    let warned = |status: &Value| status.to_string().contains(words);
+    agent.wait_status(words, warned).await;
+    let changed = r"^listener_manager\.listener_(modified|in_place_updated)$";
+    let changed = admin.counters(changed).await.expect("Envoy answers");
+    assert_eq!(changed.values().sum::<u64>(), 0, "{changed:?}");
 }

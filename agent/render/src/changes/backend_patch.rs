@@ -54,7 +54,13 @@ pub(crate) fn render(
     let files = files.into_iter().map(|it| (it.name.clone(), it)).collect();
     let granted = &context.subscriptions;
     Some(Rendered {
-        shares: shares::render(&options.limits, &rendered.listeners, &clusters, &backends),
+        shares: shares::render(
+            options,
+            &snapshot.ports,
+            &rendered.listeners,
+            &clusters,
+            &backends,
+        ),
         route_tables,
         endpoints: merged(&rendered.endpoints, &touched, files),
         in_files: granted.in_files(),

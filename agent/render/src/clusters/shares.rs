@@ -1,4 +1,5 @@
 //! The share of each listener and backend in what Envoy may open, as runtime values that it reads from a file of their own.
+//! Namespaces share first; the ports of Gateways together have at least half of the clients' connections.
 //!
 //! A share depends on how many others there are. In the listener or cluster itself it would have all of them drain
 //! whenever one comes or goes.
@@ -8,14 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use envoy_types::pb::google::protobuf::{Value, value};
 use prost::Message;
-use sesame_proto::schema::{AppProtocol, Backend};
+use sesame_proto::provenance::Provenance;
+use sesame_proto::schema::{AppProtocol, Backend, Port, Transport};
 
+use crate::context::RenderOptions;
 use crate::http::sessions;
-use crate::limits::Limits;
+use crate::limits::{self, FEW};
 use crate::rendered::Resource;
 
 /// The name of the layer, and of the only resource in its file.
 pub(crate) const LAYER: &str = "limits";
+/// The kind of listeners' owners that a tenant cannot add.
+const GATEWAY: &str = "Gateway";
 
 /// `envoy.service.runtime.v3.Runtime`, with its layer in the order of the keys: prost writes others in random order.
 #[derive(Clone, PartialEq, Message)]
@@ -33,13 +38,19 @@ struct Layer {
     fields: BTreeMap<String, Value>,
 }
 
-/// Returns the encoded `Runtime` for these listeners and clusters.
+/// Prefix and suffix of the runtime keys, around the name of a listener or cluster.
+const OF_LISTENER: (&str, &str) = ("envoy.resource_limits.listener.", ".connection_limit");
+const OF_CLUSTER: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
+
+/// Returns the encoded `Runtime` for these listeners and clusters, which were made of these ports and backends.
 pub(crate) fn render(
-    limits: &Limits,
+    options: &RenderOptions,
+    ports: &[Port],
     listeners: &[Resource],
     clusters: &[Resource],
     backends: &[&Backend],
 ) -> Bytes {
+    let limits = &options.limits;
     let datagrams: BTreeSet<&str> = backends
         .iter()
         .filter(|backend| backend.protocol() == AppProtocol::UdpDatagrams)
@@ -52,27 +63,128 @@ pub(crate) fn render(
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
     // Sessions of UDP clients are no connections; they are counted at their backend.
     let listeners = listeners.iter().filter(|it| !it.name.starts_with("udp/"));
-    let of_listener = limits.of_listener(listeners.clone().count());
-    let of_backend = limits.of_backend(tcp.len());
-    let of_udp_backend = limits.of_udp_backend(udp.len());
-    let connections =
-        |cluster: &Resource| format!("circuit_breakers.{}.default.max_connections", cluster.name);
-    let of_listeners = listeners.map(|listener| {
-        let name = &listener.name;
-        let key = format!("envoy.resource_limits.listener.{name}.connection_limit");
-        (key, of_listener)
-    });
-    let of_tcp = tcp.iter().map(|it| (connections(it), of_backend));
-    let of_udp = udp.iter().map(|it| (connections(it), of_udp_backend));
-    let fields = of_listeners
-        .chain(of_tcp)
-        .chain(of_udp)
-        .map(|(key, share)| {
-            let kind = Some(value::Kind::NumberValue(share.into()));
-            (key, Value { kind })
-        })
-        .collect();
+    let owners = owners(ports, options);
+    let owners_of = |listener: &Resource| {
+        let (_, port) = listener.name.rsplit_once('/')?;
+        owners.get(&port.parse().ok()?).cloned()
+    };
+    let listeners = listeners.map(|it| (it, owners_of(it).unwrap_or_else(Owners::unknown)));
+    let (own, added): (Vec<_>, Vec<_>) = listeners.partition(|(_, owners)| owners.gateways);
+    let size = |of: &[(&Resource, Owners<'_>)]| {
+        let namespaces = of.iter().map(|(_, owners)| owners.namespaces.len());
+        u32::try_from(namespaces.sum::<usize>()).unwrap_or(u32::MAX)
+    };
+    let of_gateways = limits.of_gateways(size(&own), size(&added));
+    let of_sets = limits.from_clients.saturating_sub(of_gateways);
+    let listeners = |all, of: Vec<(&Resource, Owners<'_>)>| {
+        let (of, owners): (Vec<_>, Vec<_>) = of.into_iter().unzip();
+        let namespaces: Vec<_> = owners.into_iter().map(|it| it.namespaces).collect();
+        keyed(OF_LISTENER, &of, &limits::shares(all, &namespaces))
+    };
+    let clusters = |all, of: &[&Resource]| {
+        let namespaces: Vec<_> = of.iter().map(|it| vec![namespace(&it.name)]).collect();
+        keyed(OF_CLUSTER, of, &limits::shares(all, &namespaces))
+    };
+    let mut fields = listeners(of_gateways, own);
+    fields.extend(listeners(of_sets, added));
+    fields.extend(clusters(limits.to_backends, &tcp));
+    fields.extend(clusters(limits.udp_sessions, &udp));
     runtime(fields)
+}
+
+/// The namespaces of the Gateways that listen on a port, or of ListenerSets if no Gateway does.
+#[derive(Clone)]
+struct Owners<'s> {
+    gateways: bool,
+    /// Each once, and at least one.
+    namespaces: Vec<&'s str>,
+}
+
+impl Owners<'_> {
+    /// Returns the owner of a port whose listeners' names say nothing.
+    fn unknown() -> Self {
+        Self {
+            gateways: false,
+            namespaces: vec![""],
+        }
+    }
+}
+
+/// Returns the owners of TCP ports, by the number that is bound.
+fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owners<'s>> {
+    let tcp = ports.iter().filter(|it| it.transport() == Transport::Tcp);
+    let owners = tcp.map(|port| {
+        let names = port.listeners.iter().map(|it| it.name.as_str());
+        let parsed: Vec<_> = names.filter_map(|it| Provenance::parse(it).ok()).collect();
+        // A port that Gateways share with ListenerSets is theirs.
+        let gateways = parsed.iter().any(|it| it.kind == GATEWAY);
+        let owners = parsed.iter().filter(|it| !gateways || it.kind == GATEWAY);
+        let mut namespaces: Vec<&str> = owners.map(|it| it.namespace).collect();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        let known = !namespaces.is_empty();
+        let owners = known.then_some(Owners {
+            gateways,
+            namespaces,
+        });
+        let owners = owners.unwrap_or_else(Owners::unknown);
+        (options.bound(port), owners)
+    });
+    owners.collect()
+}
+
+/// Returns the namespace of a backend, by the name of one of its clusters.
+fn namespace(cluster: &str) -> &str {
+    cluster.split('/').nth(1).unwrap_or_default()
+}
+
+/// Returns the shares of listeners or clusters as runtime values.
+fn keyed(
+    (before, after): (&str, &str),
+    resources: &[&Resource],
+    shares: &[u32],
+) -> BTreeMap<String, Value> {
+    let values = resources.iter().zip(shares).map(|(resource, share)| {
+        let kind = Some(value::Kind::NumberValue((*share).into()));
+        (format!("{before}{}{after}", resource.name), Value { kind })
+    });
+    values.collect()
+}
+
+/// Returns warnings about shares in an encoded `Runtime` that are too small for ordinary traffic.
+pub fn scarcity(shares: &[u8]) -> Vec<String> {
+    let fields = Runtime::decode(shares).map(|it| it.layer.unwrap_or_default().fields);
+    let fields = fields.unwrap_or_default();
+    let warning = |(before, after): (&str, &str), what: &str, effect: &str, remedy: &str| {
+        let shares = fields.iter().filter_map(|(key, value)| {
+            let name = key.strip_prefix(before)?.strip_suffix(after)?;
+            match value.kind {
+                Some(value::Kind::NumberValue(share)) => Some((share, name)),
+                _ => None,
+            }
+        });
+        let all = shares.clone().count();
+        let few = shares.filter(|(share, _)| *share < f64::from(FEW));
+        let (least, name) = few.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let count = few.count();
+        Some(format!(
+            "{count} of {all} {what} may have fewer than {FEW} connections, {name} only {least}; {effect}: raise \
+             the hard limit of open files (`LimitNOFILE=` of the unit, `ulimit -Hn`){remedy}"
+        ))
+    };
+    let listeners = warning(
+        OF_LISTENER,
+        "listening sockets",
+        "Envoy closes further connections",
+        " or the memory of the host, or open fewer ports",
+    );
+    let backends = warning(
+        OF_CLUSTER,
+        "backends",
+        "requests beyond them wait",
+        ", or use fewer backends",
+    );
+    listeners.into_iter().chain(backends).collect()
 }
 
 /// Returns the same while nothing is served.
@@ -90,7 +202,11 @@ fn runtime(fields: BTreeMap<String, Value>) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use sesame_proto::schema::Listener;
+
     use super::*;
+    use crate::limits::Limits;
+    use crate::tests::parts::options;
 
     fn resources(names: &[&str]) -> Vec<Resource> {
         let resource = |name: &&str| Resource {
@@ -100,51 +216,133 @@ mod tests {
         names.iter().map(resource).collect()
     }
 
-    #[test]
-    fn each_has_its_share_and_udp_its_own() {
-        let limits = Limits {
-            from_clients: 100,
-            to_backends: 90,
-            udp_sessions: 40,
-            ..Limits::default()
+    fn port(number: u32, listeners: &[&str]) -> Port {
+        let listener = |name: &&str| Listener {
+            name: (*name).to_owned(),
+            ..Default::default()
         };
+        Port {
+            port: number,
+            listeners: listeners.iter().map(listener).collect(),
+            ..Default::default()
+        }
+    }
+
+    fn limited() -> RenderOptions {
+        RenderOptions {
+            limits: Limits {
+                from_clients: 100,
+                to_backends: 90,
+                udp_sessions: 40,
+                ..Limits::default()
+            },
+            ..options()
+        }
+    }
+
+    fn listener(name: &str) -> String {
+        format!("envoy.resource_limits.listener.{name}.connection_limit")
+    }
+
+    fn cluster(name: &str) -> String {
+        format!("circuit_breakers.{name}.default.max_connections")
+    }
+
+    fn shares(bytes: &[u8]) -> Vec<(String, f64)> {
+        let layer = Runtime::decode(bytes).unwrap().layer.unwrap();
+        let share = |(key, value): (String, Value)| match value.kind {
+            Some(value::Kind::NumberValue(share)) => (key, share),
+            other => panic!("{other:?}"),
+        };
+        layer.fields.into_iter().map(share).collect()
+    }
+
+    #[test]
+    fn namespaces_share_backends_and_udp_its_own() {
         let backend = |name: &str, protocol: AppProtocol| Backend {
             name: name.to_owned(),
             protocol: protocol.into(),
             ..Default::default()
         };
         let (dns, web) = (
-            backend("dns", AppProtocol::UdpDatagrams),
-            backend("web", AppProtocol::Http1),
+            backend("Service/a/dns/53/UDP", AppProtocol::UdpDatagrams),
+            backend("Service/a/web/80", AppProtocol::Http1),
         );
-        let bytes = render(
-            &limits,
-            &resources(&["tcp/::/443", "tcp/::/80", "udp/::/53"]),
-            &resources(&["api", "dns", "web"]),
-            &[&dns, &web],
-        );
-        let runtime = Runtime::decode(bytes).unwrap();
-        let said: Vec<(String, f64)> = runtime
-            .layer
-            .unwrap()
-            .fields
-            .into_iter()
-            .map(|(key, value)| match value.kind {
-                Some(value::Kind::NumberValue(share)) => (key, share),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        let listener = |name| format!("envoy.resource_limits.listener.{name}.connection_limit");
-        let cluster = |name| format!("circuit_breakers.{name}.default.max_connections");
+        let names = [
+            "Service/a/api/80",
+            "Service/a/dns/53/UDP",
+            "Service/a/web/80",
+            "XBackend/b/other/80/0a",
+        ];
+        let bytes = render(&limited(), &[], &[], &resources(&names), &[&dns, &web]);
         assert_eq!(
-            said,
+            shares(&bytes),
             [
-                (cluster("api"), 45.0),
-                (cluster("dns"), 40.0),
-                (cluster("web"), 45.0),
-                (listener("tcp/::/443"), 50.0),
-                (listener("tcp/::/80"), 50.0),
+                (cluster("Service/a/api/80"), 22.0),
+                (cluster("Service/a/dns/53/UDP"), 40.0),
+                (cluster("Service/a/web/80"), 22.0),
+                (cluster("XBackend/b/other/80/0a"), 45.0),
             ]
         );
+    }
+
+    #[test]
+    fn foreign_ports_leave_half_to_the_gateway() {
+        let own = "Gateway/infra/edge/listeners/http";
+        let ports = [
+            port(80, &["ListenerSet/a/s/listeners/x", own]),
+            port(8_001, &["ListenerSet/a/s/listeners/y"]),
+            port(8_002, &["ListenerSet/a/s/listeners/z"]),
+            port(8_003, &["ListenerSet/b/s/listeners/z"]),
+            port(
+                8_004,
+                &["ListenerSet/a/s/listeners/w", "ListenerSet/b/s/listeners/w"],
+            ),
+        ];
+        let names = [
+            "tcp/::/10080",
+            "tcp/::/8001",
+            "tcp/::/8002",
+            "tcp/::/8003",
+            "tcp/::/8004",
+            "udp/::/53",
+        ];
+        let mut options = limited();
+        options.port_map.insert(80, 10_080);
+        let bytes = render(&options, &ports, &resources(&names), &[], &[]);
+        assert_eq!(
+            shares(&bytes),
+            [
+                (listener("tcp/::/10080"), 50.0),
+                (listener("tcp/::/8001"), 8.0),
+                (listener("tcp/::/8002"), 8.0),
+                (listener("tcp/::/8003"), 12.0),
+                (listener("tcp/::/8004"), 20.0),
+            ]
+        );
+        let warnings = scarcity(&bytes);
+        assert_eq!(warnings.len(), 1);
+        let expected =
+            "3 of 5 listening sockets may have fewer than 16 connections, tcp/::/8001 only 8;";
+        assert!(warnings[0].starts_with(expected), "{warnings:?}");
+    }
+
+    #[test]
+    fn scarce_connections_are_reported() {
+        let clusters: Vec<String> = (0..1_000).map(|i| format!("Service/a/{i:03}/80")).collect();
+        let clusters: Vec<&str> = clusters.iter().map(String::as_str).collect();
+        let mut options = limited();
+        options.limits = Limits::new(20_000, 1 << 30).unwrap();
+        let of = |count: usize| {
+            let clusters = resources(&clusters[..count]);
+            scarcity(&render(&options, &[], &[], &clusters, &[]))
+        };
+        assert_eq!(of(10), Vec::<String>::new());
+        let warnings = of(1_000);
+        let expected =
+            "1000 of 1000 backends may have fewer than 16 connections, Service/a/000/80 only 6;";
+        assert!(warnings[0].starts_with(expected), "{warnings:?}");
+        assert!(warnings[0].contains("LimitNOFILE="));
+        assert_eq!(scarcity(&none()), Vec::<String>::new());
     }
 }

@@ -36,8 +36,7 @@ pub(crate) fn render(
 ) -> Vec<Resource> {
     let mut listeners = Vec::new();
     for port in ports {
-        let mapped = context.options.port_map.get(&port.port).copied();
-        let bind = mapped.unwrap_or_else(|| port.opened());
+        let bind = context.options.bound(port);
         if !(1..=65_535).contains(&bind) {
             let reason = format!(
                 "port {bind} cannot be bound; expected 1 to 65535; the listener is left out"

@@ -291,8 +291,7 @@ impl Publisher {
             Affected::default()
         } else {
             affected(&wanted.encoded.snapshot(), culprits, unbound, |port| {
-                let mapped = wanted.options.port_map.get(&port.port).copied();
-                mapped.unwrap_or_else(|| port.opened())
+                wanted.options.bound(port)
             })
         };
         if affected.refused.is_empty() {

@@ -1,6 +1,6 @@
 //! Comparison of all listeners that the same Envoys are to serve: shares of namespaces, conflicts, overlapping hostnames.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::conflicts::{self, Claim};
@@ -59,36 +59,64 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     } else {
         "Gateways may have that are served together"
     };
+    let own_ports = gateways
+        .iter()
+        .flat_map(|it| it.listeners.iter().take(it.own));
+    let own_ports: BTreeSet<u16> = own_ports.filter_map(|it| it.port).collect();
     let mut room = MAX_ATTACHED_LISTENERS;
-    let mut asked: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut asked = Asked::default();
+    let mut costs = Vec::new();
     for gateway in gateways.iter() {
         if alone {
             room = room.saturating_sub(gateway.own);
         }
         for (namespace, range) in gateway.shared(alone) {
-            *asked.entry(namespace).or_default() += range.len();
+            for listener in gateway.listeners.get(range).unwrap_or_default() {
+                let port = listener.port.filter(|port| !own_ports.contains(port));
+                costs.push(asked.add(namespace, port));
+            }
         }
     }
-    let counts: Vec<usize> = asked.values().copied().collect();
+    let counts: Vec<usize> = asked.counts.values().copied().collect();
     let share = fair_share(room, &counts);
+    let mut costs = costs.into_iter();
     let mut had: BTreeMap<&str, usize> = BTreeMap::new();
     for gateway in gateways {
         for (namespace, range) in gateway.shared(alone) {
             let had = had.entry(namespace).or_default();
             for listener in gateway.listeners.get_mut(range).unwrap_or_default() {
-                *had += 1;
+                *had += costs.next().unwrap_or_default();
                 if *had > share {
                     listener.beyond_share = true;
                     listener.accepted.refuse(
                         Reason::TooManyListeners,
                         format!(
-                            "{whose} of namespace {namespace:?} have {share} listeners before this one {on}, \
-                             which is their share of the {MAX_ATTACHED_LISTENERS} that {together}"
+                            "with this one, {whose} of namespace {namespace:?} exceed their share {on}: {share} \
+                             listeners and ports, of the {MAX_ATTACHED_LISTENERS} that {together}; use fewer \
+                             listeners, or ports that the Gateway has"
                         ),
                     );
                 }
             }
         }
+    }
+}
+
+/// The listeners that each namespace asks for, and the ports that only it opens for them.
+#[derive(Default)]
+struct Asked<'w> {
+    counts: BTreeMap<&'w str, usize>,
+    ports: BTreeSet<(&'w str, u16)>,
+}
+
+impl<'w> Asked<'w> {
+    /// Adds a listener, and its port if no Gateway has that; returns how much it counts. A port costs sockets and a share
+    /// of the connections.
+    fn add(&mut self, namespace: &'w str, port: Option<u16>) -> usize {
+        let opens = port.is_some_and(|port| self.ports.insert((namespace, port)));
+        let cost = 1 + usize::from(opens);
+        *self.counts.entry(namespace).or_default() += cost;
+        cost
     }
 }
 

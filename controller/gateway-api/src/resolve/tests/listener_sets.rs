@@ -281,8 +281,9 @@ fn more_listeners_than_a_gateway_may_have_are_refused_one_by_one() {
         .collect();
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &sets));
     let ports = resolution.gateways[0].snapshot.ports.len();
-    assert_eq!(ports, 2048);
-    assert_eq!(says(&resolution, "s8").0, Holds::True);
+    // The Gateway's own, and 1,023 that count twice: as a listener and as a port.
+    assert_eq!(ports, 1 + 1023);
+    assert_eq!(says(&resolution, "s22").0, Holds::True);
     // By their names, that is the last.
     let last = status(&resolution, "web", "s9").listeners.last();
     let last = &last.expect("a listener").conditions;
@@ -306,7 +307,8 @@ fn a_namespace_with_many_listeners_takes_none_from_one_with_few() {
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &greedy + &modest));
     let modest = &status(&resolution, "modest", "b0").conditions;
     assert_eq!(holds(modest, ConditionType::Accepted), Holds::True);
-    assert_eq!(resolution.gateways[0].snapshot.ports.len(), 2048);
+    // The Gateway's own, three of the modest one, and half of 2,047 - 6.
+    assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1 + 3 + 1020);
     let last = &status(&resolution, "greedy", "a32").listeners[0].conditions;
     let refused = last
         .iter()
@@ -314,8 +316,24 @@ fn a_namespace_with_many_listeners_takes_none_from_one_with_few() {
         .expect("it is judged");
     assert_eq!(refused.reason, Reason::TooManyListeners);
     assert!(
-        refused.message.contains("2044 listeners"),
+        refused.message.contains("2041 listeners and ports"),
         "{}",
         refused.message
     );
+}
+
+#[test]
+fn listeners_on_ports_of_the_gateway_count_once() {
+    let listeners = |set: usize| -> String {
+        let one =
+            |i| format!("{{name: l{i}, port: 80, protocol: HTTP, hostname: a{i}.s{set}.test}}");
+        (0..64).map(one).collect::<Vec<_>>().join(", ")
+    };
+    let sets: String = (0..33)
+        .map(|i| set("web", &format!("s{i}"), &listeners(i)))
+        .collect();
+    let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &sets));
+    let ports = &resolution.gateways[0].snapshot.ports;
+    assert_eq!(ports.len(), 1);
+    assert_eq!(ports[0].listeners.len(), 2048);
 }
