@@ -93,8 +93,8 @@ pub(crate) fn plan<'a>(
     let mut left = budget.files.saturating_sub(3);
     let mut granted = Subscriptions::default();
     // Inline, a rotation of them would be a change of every listener.
-    let ends_tls = |port: &Port| port.listeners.iter().any(|listener| listener.tls.is_some());
-    if budget.tickets && left > 0 && ports.iter().any(ends_tls) {
+    let resumes = |listener: &Listener| listener.tls.as_ref().is_some_and(resumes);
+    if budget.tickets && left > 0 && ports.iter().any(|port| port.listeners.iter().any(resumes)) {
         granted.tickets = true;
         left -= 1;
     }
@@ -142,6 +142,11 @@ pub(crate) fn plan<'a>(
     granted
 }
 
+/// Returns true if clients may resume sessions, which the listener refuses if it asks for certificates.
+fn resumes(tls: &TlsTermination) -> bool {
+    tls.client_trust_bundle.is_empty()
+}
+
 /// Returns the names of the secrets that listeners and backends use, in this order.
 fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<Item = &'a String> {
     let listeners = ports.iter().flat_map(|port| &port.listeners);
@@ -161,8 +166,8 @@ fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<I
             client_dns_suffixes: _,
             client_uri_prefixes: _,
         } = tls;
-        keys.iter()
-            .chain([session_ticket_keys, client_trust_bundle])
+        let tickets = Some(session_ticket_keys).filter(|_| resumes(tls));
+        keys.iter().chain(tickets).chain([client_trust_bundle])
     });
     let of_backends = backends.iter().filter_map(|backend| backend.tls.as_deref());
     let of_backends = of_backends.flat_map(|tls| {

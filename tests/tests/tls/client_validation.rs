@@ -1,13 +1,26 @@
 //! Clients that HTTPS listeners let in (`Gateway.spec.tls.frontend`). Asked of a real agent with a real Envoy.
 
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+use rustls::{ClientConfig, HandshakeKind, SupportedProtocolVersion, version};
+use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
-use sesame_tests::agent::Setup;
+use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
-use sesame_tests::certs::Authority;
+use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{
     edge, http_route, https_listener, listener_set, on_listener_set, rule_to, served, yaml,
 };
+use sesame_tests::wait::eventually;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Time for which a certificate that expires is valid: enough for a few connections.
+const LIFE: Duration = Duration::from_secs(20);
 
 fn validation(config_map: &str, mode: &str) -> Value {
     json!({"validation": {
@@ -82,4 +95,97 @@ async fn clients_are_validated_as_their_port_says() {
         }
     }
     checks.finish();
+}
+
+/// An agent with one HTTPS listener on port 443, for clients of one authority.
+async fn with_clients(
+    servers: &Authority,
+    clients: &Authority,
+    listener: Value,
+) -> (AgentUnderTest, Backend) {
+    let backend = Backend::start("a").await;
+    let mut objects = edge(&[listener]);
+    objects[1]["spec"]["tls"] =
+        json!({"frontend": {"default": validation("ours", "AllowValidOnly")}});
+    objects.push(Authority::config_map("ours", &[clients]));
+    objects.push(servers.issue(&["a.test"]).secret("pair"));
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("gateway", &[], &[rule_to("a", &[])]));
+    let agent = Setup::with_ports(&[443]).start(&[("all.yaml", &yaml(&objects))]);
+    let request = agent.get(443, "a.test", "/");
+    let client = clients.issue(&["good.test"]);
+    let request = request.tls("a.test", &servers.trust()).showing(&client);
+    agent.wait_ok(&request).await;
+    (agent, backend)
+}
+
+/// A client that keeps the sessions that it gets.
+struct Returning {
+    agent: std::net::SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+impl Returning {
+    fn new(
+        agent: &AgentUnderTest,
+        servers: &Authority,
+        leaf: &Leaf,
+        version: &'static SupportedProtocolVersion,
+    ) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[version])
+            .expect("a version")
+            .with_root_certificates(servers.trust())
+            .with_client_auth_cert(vec![leaf.der.clone()], leaf.key().expect("a key"))
+            .expect("a certificate with its key");
+        Self {
+            agent: agent.address(443),
+            config: Arc::new(config),
+        }
+    }
+
+    /// Sends one request over a new connection, and returns the kind of its handshake.
+    async fn visit(&self) -> Result<HandshakeKind> {
+        let stream = TcpStream::connect(self.agent).await?;
+        let name = ServerName::try_from("a.test")?;
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let mut stream = connector.connect(name, stream).await?;
+        let request = b"GET / HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        anyhow::ensure!(answer.starts_with(b"HTTP/1.1 200"), "no answer");
+        stream.get_ref().1.handshake_kind().context("a handshake")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_clients_cannot_resume_sessions() {
+    let (servers, ours) = (Authority::new("servers"), Authority::new("clients"));
+    let listener = https_listener("https", 443, "", "pair");
+    let (agent, _backend) = with_clients(&servers, &ours, listener).await;
+    let now = SystemTime::now();
+    let hour = Duration::from_secs(3600);
+    let short = ours.issue_valid(&["good.test"], now - hour, now + LIFE);
+    let clients = [&version::TLS12, &version::TLS13]
+        .map(|version| Returning::new(&agent, &servers, &short, version));
+    for client in &clients {
+        for visit in 0..3 {
+            let kind = client.visit().await.expect("a valid certificate");
+            assert_ne!(kind, HandshakeKind::Resumed, "visit {visit}");
+        }
+    }
+    for client in &clients {
+        // A resumed session would let it in for days.
+        eventually(
+            "an expired client is refused",
+            3 * LIFE,
+            async || match client.visit().await {
+                Ok(kind) => Err(format!("{kind:?}")),
+                Err(_) => Ok(()),
+            },
+        )
+        .await;
+    }
 }

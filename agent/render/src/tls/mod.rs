@@ -65,7 +65,15 @@ pub(crate) fn downstream(
             validation_context_type: validation,
             ..Default::default()
         }),
-        session_ticket_keys_type: ticket_keys(session_ticket_keys, context)?,
+        // A resumed session skips the client's certificate, so an expired one would pass.
+        session_ticket_keys_type: if asks {
+            Some(SessionTicketKeysType::DisableStatelessSessionResumption(
+                true,
+            ))
+        } else {
+            ticket_keys(session_ticket_keys, context)?
+        },
+        disable_stateful_session_resumption: asks,
         // Without a staple that is valid, the certificate is shown alone.
         ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
         // Said where a client is asked: Envoy's default is about to change.

@@ -109,9 +109,6 @@ pub(crate) fn resolve<'w>(
     if let Some(message) = options.advice(&kinds.collect()) {
         advise(owner, listener, message, cx);
     }
-    if let Some(name) = &options.session_ticket_keys {
-        termination.session_ticket_keys = ticket_keys(owner, listener, name, cx, certificates);
-    }
     listener.lacks_certificate = termination.keys.is_empty();
     let shown = termination.keys.iter();
     let shown = shown.filter_map(|name| certificates.named(name));
@@ -128,6 +125,17 @@ pub(crate) fn resolve<'w>(
         );
         if let Some(message) = advice {
             advise(owner, listener, message.to_owned(), cx);
+        }
+    }
+    if let Some(name) = &options.session_ticket_keys {
+        if termination.client_trust_bundle.is_empty() {
+            termination.session_ticket_keys = ticket_keys(owner, listener, name, cx, certificates);
+        } else {
+            let message = format!(
+                "tls.options {TICKET_KEYS:?} has no effect, because clients that show a certificate do not resume \
+                 sessions"
+            );
+            advise(owner, listener, message, cx);
         }
     }
     let unverified = options.unverified_names(&termination);
