@@ -189,3 +189,27 @@ async fn expired_clients_cannot_resume_sessions() {
         .await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wildcard_clients_do_not_have_exact_names() {
+    let (servers, ours) = (Authority::new("servers"), Authority::new("clients"));
+    let mut listener = https_listener("https", 443, "", "pair");
+    listener["tls"]["options"] = json!({"projectsesame.io/client-subject-alt-names": "good.test"});
+    let (agent, _backend) = with_clients(&servers, &ours, listener).await;
+    let mut checks = Checks::default();
+    for (name, let_in) in [
+        ("good.test", true),
+        ("GOOD.test", true),
+        ("*.test", false),
+        ("g*.test", false),
+        ("goodXtest", false),
+        ("a.good.test", false),
+    ] {
+        let request = agent.get(443, "a.test", "/");
+        let request = request.tls("a.test", &servers.trust());
+        let reply = request.showing(&ours.issue(&[name])).send().await;
+        let status = reply.ok().map(|reply| reply.status);
+        checks.same(name, status, let_in.then_some(200));
+    }
+    checks.finish();
+}

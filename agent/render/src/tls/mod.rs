@@ -1,5 +1,6 @@
 //! TLS on both sides: the certificates that clients are shown, and those that backends must show.
 
+mod alt_names;
 pub(crate) mod secrets;
 
 use envoy_types::pb::envoy::config::core::v3::{
@@ -12,16 +13,15 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
     downstream_tls_context::{OcspStaplePolicy, SessionTicketKeysType},
     secret::Type,
-    subject_alt_name_matcher::SanType,
     tls_parameters::TlsProtocol,
 };
-use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::util::pack_any;
 use prost::{Message as _, Name};
 use sesame_proto::schema::tls_termination::Version;
 use sesame_proto::schema::{AppProtocol, BackendTls, TlsTermination};
 use sesame_proto::tls_parameters::{is_application_protocol, is_cipher_suite};
 
+use self::alt_names::{AltNames, Wildcards};
 use crate::context::RenderContext;
 use crate::rendered::find;
 use crate::{config_sources, wrappers};
@@ -113,12 +113,14 @@ fn of_clients(
     tls: &TlsTermination,
     context: &RenderContext<'_>,
 ) -> Result<Option<ValidationContextType>, String> {
-    let names = matchers(
-        &tls.client_dns_names,
-        &tls.client_uris,
-        &tls.client_dns_suffixes,
-        &tls.client_uri_prefixes,
-    )?;
+    let names = AltNames {
+        dns_names: &tls.client_dns_names,
+        uris: &tls.client_uris,
+        dns_suffixes: &tls.client_dns_suffixes,
+        uri_prefixes: &tls.client_uri_prefixes,
+    };
+    // A wildcard does not make a client every name that it covers.
+    let names = names.matchers(Wildcards::Literal)?;
     let asks = !tls.client_trust_bundle.is_empty();
     if !names.is_empty() && (!asks || tls.client_insecure_fallback) {
         return Err(
@@ -218,7 +220,13 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         uri_prefixes,
         mesh,
     } = tls;
-    let names = matchers(dns_names, uris, dns_suffixes, uri_prefixes)?;
+    let names = AltNames {
+        dns_names,
+        uris,
+        dns_suffixes,
+        uri_prefixes,
+    };
+    let names = names.matchers(Wildcards::Expanded)?;
     if names.is_empty() && !mesh {
         // Without a name, any certificate of the authority would do.
         return Err(
@@ -227,46 +235,6 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         );
     }
     Ok(names)
-}
-
-/// Returns matchers of names, of which a certificate must have one; an error if one of them would be any name.
-fn matchers(
-    dns_names: &[String],
-    uris: &[String],
-    dns_suffixes: &[String],
-    uri_prefixes: &[String],
-) -> Result<Vec<SubjectAltNameMatcher>, String> {
-    let bad_suffix = |suffix: &&String| !suffix.starts_with('.') || suffix.len() < 2;
-    if let Some(suffix) = dns_suffixes.iter().find(bad_suffix) {
-        return Err(format!("{suffix:?} is no end of DNS names, as \".svc\""));
-    }
-    let bad_prefix = |prefix: &&String| {
-        let authority = prefix.split_once("://").map(|(_, rest)| rest);
-        authority.is_none_or(|rest| rest.find('/').is_none_or(|at| at == 0))
-    };
-    if let Some(prefix) = uri_prefixes.iter().find(bad_prefix) {
-        return Err(format!(
-            "{prefix:?} is no beginning of URIs, as \"spiffe://example.com/\""
-        ));
-    }
-    let matcher = |san_type: SanType, pattern: MatchPattern| SubjectAltNameMatcher {
-        san_type: san_type.into(),
-        matcher: Some(wrappers::string(pattern)),
-        ..Default::default()
-    };
-    let exact = |name: &String| MatchPattern::Exact(name.clone());
-    let dns_names = dns_names
-        .iter()
-        .map(|name| matcher(SanType::Dns, exact(name)));
-    let uris = uris.iter().map(|uri| matcher(SanType::Uri, exact(uri)));
-    let suffixes = dns_suffixes
-        .iter()
-        .map(|suffix| matcher(SanType::Dns, MatchPattern::Suffix(suffix.clone())));
-    let prefixes = uri_prefixes
-        .iter()
-        .map(|prefix| matcher(SanType::Uri, MatchPattern::Prefix(prefix.clone())));
-    let names = dns_names.chain(uris).chain(suffixes).chain(prefixes);
-    Ok(names.collect())
 }
 
 /// Returns what clients may speak; an error if that would be nothing, or what nobody should speak.
