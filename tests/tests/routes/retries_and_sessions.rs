@@ -9,10 +9,12 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::client::Reply;
 use sesame_tests::manifests::{
-    backend_ref, edge, endpoint_slices, http_listener, http_route, rule_to, served, service, yaml,
+    backend_ref, edge, endpoint_slices, http_listener, http_route, https_listener, rule_to, served,
+    service, yaml,
 };
 use sesame_tests::wait::{eventually, holds};
 
@@ -28,7 +30,10 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
     let mut objects = edge(&[
         http_listener("http", 80, ""),
         http_listener("other", 8080, ""),
+        https_listener("https", 443, "", "pair"),
     ]);
+    let authority = Authority::new("servers");
+    objects.push(authority.issue(&["cookie.test"]).secret("pair"));
     objects.extend(served("a", &backends.each_ref().map(Backend::address)));
     let session = |fields: Value| ("sessionPersistence", fields);
     let retry = |fields: Value| ("retry", fields);
@@ -77,7 +82,7 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
     let mut by_port = http_route("by-port", &["port.test"], &[rule_to("a", &[])]);
     by_port["spec"]["parentRefs"][0]["port"] = json!(8080);
     objects.push(by_port);
-    let agent = Setup::with_ports(&[80, 8080]).start(&[("all.yaml", &yaml(&objects))]);
+    let agent = Setup::with_ports(&[80, 443, 8080]).start(&[("all.yaml", &yaml(&objects))]);
     agent.wait_ok(&agent.get(8080, "port.test", "/")).await;
 
     let mut checks = Checks::default();
@@ -100,6 +105,13 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
         checks.same(format!("tries of {request}"), seen() - before, tries);
     }
     sessions(&agent, &mut checks).await;
+    let request = agent.get(443, "cookie.test", "/");
+    let request = request.tls("cookie.test", &authority.trust());
+    if let Some(reply) = checks.reply(&request).await {
+        let cookie = reply.header("set-cookie").unwrap_or_default();
+        let restricted = cookie.ends_with("; HttpOnly; SameSite=Lax; Secure");
+        checks.that(restricted, format!("{request}: {cookie}"));
+    }
     checks.finish();
 }
 
@@ -164,6 +176,8 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
                 "Path=/;"
             };
             checks.that(said.contains(path), format!("{request}: {said}"));
+            let restricted = said.ends_with("; HttpOnly; SameSite=Lax");
+            checks.that(restricted, format!("{request}: {said}"));
         }
         let session = said.split(';').next().unwrap_or_default();
         // A client without the session gets both: were it one, 40 in a row are one chance in a billion.

@@ -52,7 +52,8 @@ fn table(
     if hosts.any(EncodedHost::has_external_auth) {
         return None;
     }
-    let mut bytes = route_tables::head(new.name);
+    let table = new.name;
+    let mut bytes = route_tables::head(table);
     let hosts = rendered.bytes.strip_prefix(bytes.as_slice())?;
     let kept = contents(hosts, VIRTUAL_HOSTS)?;
     if kept.len() != old.hosts.len() {
@@ -82,7 +83,7 @@ fn table(
             _ => {
                 host.clear();
                 let virtual_host = VirtualHost::decode(new.bytes).ok()?;
-                route_tables::render_host(&virtual_host, context, &mut problems, &mut host);
+                route_tables::render_host(&virtual_host, table, context, &mut problems, &mut host);
                 append(VIRTUAL_HOSTS, &host, &mut bytes);
             }
         }

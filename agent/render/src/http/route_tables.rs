@@ -17,7 +17,7 @@ use sesame_proto::schema::{ExternalAuth, RouteTable, VirtualHost};
 use sesame_proto::wire::append;
 
 use super::answers::answer;
-use super::routes::{self, RenderedRoute};
+use super::routes::{self, HostOfRoutes, RenderedRoute};
 use super::{external_auth, headers, refusing, retries};
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
@@ -27,6 +27,8 @@ use crate::wrappers;
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
 /// Number of the field `VirtualHost.routes`.
 const ROUTES: u32 = 3;
+/// How the names of the tables of HTTPS listeners begin.
+const HTTPS_TABLES: &str = "https/";
 /// Number of the virtual hosts after which the length of the others is estimated.
 const MEASURED_HOSTS: usize = 64;
 /// Bytes that are reserved for the others at most: the first ones may be much longer than they.
@@ -109,7 +111,7 @@ impl<'t> TableRendering<'t> {
             return;
         }
         self.host.clear();
-        render_host(virtual_host, context, problems, &mut self.host);
+        render_host(virtual_host, self.name, context, problems, &mut self.host);
         append(VIRTUAL_HOSTS, &self.host, &mut self.bytes);
     }
 
@@ -142,10 +144,11 @@ pub(crate) fn head(name: &str) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Renders a virtual host, whose domain is good, behind what is in `host`.
+/// Appends a rendered virtual host of a table to `host`. Its domain must have been checked.
 // Long: the parts of a virtual host in the order of their bytes.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
+    table: &str,
     context: &RenderContext<'_>,
     problems: &mut RenderProblems,
     host: &mut Vec<u8>,
@@ -178,8 +181,12 @@ pub(crate) fn render_host(
         encode_into(&filter, host);
     }
     let mut cost = 0_u64;
+    let of_routes = HostOfRoutes {
+        domain,
+        https: table.starts_with(HTTPS_TABLES),
+    };
     for it in routes {
-        let mut rendered = routes::render(it, domain, context, problems);
+        let mut rendered = routes::render(it, of_routes, context, problems);
         let of_this = expressions::of_route(it);
         if rendered.is_empty() {
             rendered.extend(refusing::instead_of(it));

@@ -27,11 +27,18 @@ pub(crate) struct RenderedRoute {
     pub(crate) filters: BTreeMap<&'static str, Any>,
 }
 
-/// Returns the routes that say it in the virtual host of `domain`, in their order: mostly one, none where the match cannot
-/// be said.
+/// A virtual host, as far as its routes depend on it.
+#[derive(Clone, Copy)]
+pub(crate) struct HostOfRoutes<'h> {
+    pub(crate) domain: &'h str,
+    /// True if the listener is HTTPS.
+    pub(crate) https: bool,
+}
+
+/// Returns the Envoy routes of a route in a virtual host, in order: usually one, or none if Envoy has no such match.
 pub(crate) fn render(
     route: &Route,
-    domain: &str,
+    host: HostOfRoutes<'_>,
     context: &RenderContext<'_>,
     problems: &mut RenderProblems,
 ) -> Vec<RenderedRoute> {
@@ -81,7 +88,7 @@ pub(crate) fn render(
     };
     let routes = authorized
         .unwrap_or(Ok(()))
-        .and_then(|()| frame.routes(domain, &rule_request, context, problems));
+        .and_then(|()| frame.routes(host, &rule_request, context, problems));
     let routes = problems
         .value(name, routes, "its requests are answered with 500")
         .unwrap_or_else(|| vec![frame.with(answer(refusal::HTTP))]);
@@ -110,7 +117,7 @@ impl RouteFrame<'_> {
     /// Returns the routes that do what the route says; an error if that cannot be said.
     fn routes(
         &self,
-        domain: &str,
+        host: HostOfRoutes<'_>,
         rule_request: &HeaderChanges,
         context: &RenderContext<'_>,
         problems: &mut RenderProblems,
@@ -120,7 +127,8 @@ impl RouteFrame<'_> {
             Some(Action::Forward(forward)) => {
                 let actions = forward::render_all(route, forward, rule_request, context, problems)?;
                 let session = forward.session.as_deref();
-                let session = session.map(sessions::render).transpose()?;
+                let session = session.map(|it| sessions::render(it, host.https));
+                let session = session.transpose()?;
                 let parts = actions.into_iter().map(|(RequestPart(below), action)| {
                     let mut rendered = self.with_session(action, session.as_ref());
                     if let Some(route_match) = &mut rendered.route.r#match {
@@ -132,7 +140,8 @@ impl RouteFrame<'_> {
             }
             Some(Action::Redirect(redirect)) => {
                 let action = redirects::render(redirect, route.path.as_ref())?;
-                let variants = redirects::variants(redirect, domain, &self.route_match, action);
+                let variants =
+                    redirects::variants(redirect, host.domain, &self.route_match, action);
                 let variants = variants.into_iter().map(|(route_match, action)| {
                     self.matching(route_match, route::Action::Redirect(action))
                 });

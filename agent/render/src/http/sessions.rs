@@ -67,8 +67,8 @@ pub(crate) struct SessionParts {
     pub(crate) response: HeaderValueOption,
 }
 
-/// Returns a route's parts; an error says why the session cannot be kept.
-pub(crate) fn render(session: &SessionPersistence) -> Result<SessionParts, String> {
+/// Returns a route's parts, or why the session cannot be kept. `https` marks the cookie `Secure`.
+pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<SessionParts, String> {
     let SessionPersistence {
         kind,
         cookie_max_age_seconds,
@@ -103,10 +103,11 @@ pub(crate) fn render(session: &SessionPersistence) -> Result<SessionParts, Strin
                 path => return Err(refused(name, &format!("path `{path}` is none of a cookie"))),
             };
             // In three parts, because Envoy's expressions do not put strings together. A header that is empty is not sent.
+            let secure = if https { "; Secure" } else { "" };
             let parts = [
                 format!("\"{name}=\""),
                 ANSWERED.to_owned(),
-                format!("\"{lifetime}; Path={path}; HttpOnly\""),
+                format!("\"{lifetime}; Path={path}; HttpOnly; SameSite=Lax{secure}\""),
             ];
             let value = parts.iter().map(|part| unless_told(part)).collect();
             let action = HeaderAppendAction::AppendIfExistsOrAdd;
