@@ -26,6 +26,12 @@ impl Port {
     }
 }
 
+impl VirtualHost {
+    /// Number of authorizations at most. Proxies have a place for each whether or not it is used: a change of their number
+    /// would end the connections of all hostnames on the port.
+    pub const MAX_EXTERNAL_AUTHS: usize = 4;
+}
+
 /// The encoded descriptors of the schema, for printing snapshots as JSON and for `bounds`.
 pub(crate) static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 

@@ -119,15 +119,12 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) clusters: &'a [Resource],
     /// The route tables, also those that are to be inline.
     pub(crate) route_tables: &'a [Resource],
-    /// The number of filters that listeners have at most, by route table; none for those without.
-    pub(crate) listener_filters: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> RenderContext<'a> {
     /// Makes a context in which nothing is rendered but secrets.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
-        listener_filters: BTreeMap<&'a str, usize>,
         secrets: &'a [Resource],
         options: &'a RenderOptions,
     ) -> Self {
@@ -151,16 +148,7 @@ impl<'a> RenderContext<'a> {
             secrets,
             clusters: &[],
             route_tables: &[],
-            listener_filters,
         }
-    }
-
-    /// Returns the number of filters that listeners have at most in a route table.
-    pub(crate) fn listener_filters(&self, route_table: &str) -> usize {
-        self.listener_filters
-            .get(route_table)
-            .copied()
-            .unwrap_or_default()
     }
 
     /// Returns the name under which Envoy counts the requests of a route apart, if it does: that of its object. Envoy's own limit

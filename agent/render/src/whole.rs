@@ -3,12 +3,11 @@
 //!
 //! It must never give different bytes for the same snapshot.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use prost::DecodeError;
-use sesame_proto::encoded::{EncodedHost, EncodedSnapshot};
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Backend, Snapshot};
 
@@ -29,12 +28,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
             .collect();
         Ok::<_, Infallible>(by_name(tables, problems))
     };
-    let filters = snapshot.route_tables.iter().map(|table| {
-        let hosts = table.virtual_hosts.iter();
-        let most = hosts.map(|host| host.external_auth.len()).max();
-        (table.name.as_str(), most.unwrap_or_default())
-    });
-    let Ok(rendered) = render_around(tables, listener_filters(filters), snapshot, keys, options);
+    let Ok(rendered) = render_around(tables, snapshot, keys, options);
     rendered
 }
 
@@ -55,29 +49,13 @@ fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Render
             .collect::<Result<_, _>>()?;
         Ok::<_, DecodeError>(by_name(tables, problems))
     };
-    let mut filters = Vec::new();
-    for table in &all {
-        let mut hosts = table.hosts.iter().map(EncodedHost::external_auths);
-        let most = hosts.try_fold(0, |most, count| Some(count?.max(most)))?;
-        filters.push((table.name, most));
-    }
-    let filters = listener_filters(filters.into_iter());
     let snapshot = encoded.without_route_tables();
-    render_around(tables, filters, &snapshot, encoded.keys(), options).ok()
-}
-
-/// Returns the number of filters that listeners have at most, by route table; none for those without.
-fn listener_filters<'t>(
-    of_tables: impl Iterator<Item = (&'t str, usize)>,
-) -> BTreeMap<&'t str, usize> {
-    of_tables.filter(|(_, most)| *most > 0).collect()
+    render_around(tables, &snapshot, encoded.keys(), options).ok()
 }
 
 /// Renders everything but route tables, which `tables` returns given the context that they are rendered in, by name.
-/// `listener_filters` are the numbers of filters that listeners have at most, by route table.
 pub(crate) fn render_around<E>(
     tables: impl FnOnce(&RenderContext<'_>, &mut RenderProblems) -> Result<Vec<Resource>, E>,
-    listener_filters: BTreeMap<&str, usize>,
     snapshot: &Snapshot,
     keys: &[KeyPair],
     options: &RenderOptions,
@@ -102,7 +80,7 @@ pub(crate) fn render_around<E>(
     } = snapshot;
     let mut problems = RenderProblems::default();
     let secrets = secrets::render(snapshot, keys, options, &mut problems);
-    let mut context = RenderContext::new(snapshot, listener_filters, &secrets, options);
+    let mut context = RenderContext::new(snapshot, &secrets, options);
     endpoints::check(endpoints, &options.endpoints, &mut problems);
     let backends: Vec<&Backend> = backends.iter().collect();
     let sets = endpoints::sets(endpoints);

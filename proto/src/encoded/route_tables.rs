@@ -29,24 +29,6 @@ pub struct EncodedHost<'a> {
     pub bytes: &'a [u8],
 }
 
-impl EncodedHost<'_> {
-    /// Returns the number of authorizations that are asked about each of its requests, before a route is chosen; none if it is not
-    /// encoded as expected.
-    pub fn external_auths(&self) -> Option<usize> {
-        let mut count = 0;
-        each(self.bytes, |field, _| {
-            count += usize::from(field == virtual_host::EXTERNAL_AUTH);
-            Some(())
-        })?;
-        Some(count)
-    }
-
-    /// Returns true if some authorization is asked about each of its requests. What cannot be read counts as one.
-    pub fn has_external_auth(&self) -> bool {
-        self.external_auths() != Some(0)
-    }
-}
-
 impl<'a> EncodedTable<'a> {
     /// Returns the domains of the table's virtual hosts, in their order.
     pub fn domains(&self) -> impl Iterator<Item = &'a str> {

@@ -12,6 +12,8 @@ use sesame_tests::manifests::{
     backend_ref, edge, http_listener, http_route, https_listener, path, served, service, yaml,
 };
 
+mod of_listeners;
+
 /// Bytes of a body, more than a connection buffers otherwise.
 const LARGE: usize = 90_000;
 

@@ -17,8 +17,7 @@ use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
-/// Renders `now`, which has the route tables `new`, given what was rendered of `before`, which has `old`, without a problem. It may have no
-/// external authorization.
+/// Renders `now`, with the route tables `new`, from the rendering of `before`, with the tables `old` and no problems.
 pub(crate) fn render(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -30,7 +29,7 @@ pub(crate) fn render(
         return None;
     }
     let snapshot = now.without_route_tables_and_endpoints();
-    let mut context = RenderContext::new(&snapshot, BTreeMap::new(), &rendered.secrets, options);
+    let mut context = RenderContext::new(&snapshot, &rendered.secrets, options);
     if !others_stay(rendered, &context.subscriptions, &changes) {
         return None;
     }

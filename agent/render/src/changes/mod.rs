@@ -5,10 +5,9 @@
 pub(crate) mod backend_patch;
 mod route_table_patch;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sesame_proto::encoded::{EncodedHost, EncodedSnapshot, EncodedTable};
+use sesame_proto::encoded::{EncodedSnapshot, EncodedTable};
 use sesame_proto::schema::{Backend, Edge, EndpointSet};
 
 use crate::budget::Subscriptions;
@@ -46,8 +45,6 @@ pub fn routes_after(
         secrets: &[],
         clusters: &rendered.clusters,
         route_tables: &[],
-        // Where there are any, the whole is rendered.
-        listener_filters: BTreeMap::new(),
     };
     let (before, now) = (before.route_tables()?, now.route_tables()?);
     Some(Rendered {
@@ -70,11 +67,6 @@ pub fn backends_after(
         return None;
     }
     let (old, new) = (before.route_tables()?, now.route_tables()?);
-    // The connection managers of listeners have a place for each of them.
-    let mut hosts = new.iter().flat_map(|table| &table.hosts);
-    if hosts.any(EncodedHost::has_external_auth) {
-        return None;
-    }
     let (snapshots, tables) = ([before, now], [&old[..], &new[..]]);
     backend_patch::render(rendered, snapshots, tables, options)
         .or_else(|| around_tables(rendered, snapshots, tables, options))
@@ -100,7 +92,7 @@ fn around_tables(
             .ok_or(())
     };
     let snapshot = now.without_route_tables();
-    let after = whole::render_around(tables, BTreeMap::new(), &snapshot, now.keys(), options);
+    let after = whole::render_around(tables, &snapshot, now.keys(), options);
     let mut after = after.ok()?;
     after.share_with(rendered);
     after.problems.is_empty().then_some(after)
@@ -167,7 +159,6 @@ pub fn endpoints_after(
         measured_routes: &[],
         secrets: &[],
         route_tables: &[],
-        listener_filters: BTreeMap::new(),
     };
     let backends: Vec<&Backend> = backends.iter().collect();
     let endpoints = endpoints::render(&backends, &sets, &context);

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use prost::Message as _;
-use sesame_proto::encoded::{EncodedHost, EncodedTable};
+use sesame_proto::encoded::EncodedTable;
 use sesame_proto::schema::VirtualHost;
 use sesame_proto::wire::{append, contents};
 
@@ -47,11 +47,6 @@ fn table(
     new: &EncodedTable<'_>,
     context: &RenderContext<'_>,
 ) -> Option<Vec<u8>> {
-    // The connection manager has a place for each of them.
-    let mut hosts = old.hosts.iter().chain(&new.hosts);
-    if hosts.any(EncodedHost::has_external_auth) {
-        return None;
-    }
     let table = new.name;
     let mut bytes = route_tables::head(table);
     let hosts = rendered.bytes.strip_prefix(bytes.as_slice())?;

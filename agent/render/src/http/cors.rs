@@ -28,6 +28,11 @@ use crate::wrappers;
 /// The filter's name in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
+/// Returns a route's configuration of the filter that allows nothing, and refuses nothing.
+pub(crate) fn idle() -> Any {
+    pack_any(CorsPolicy::default())
+}
+
 /// Returns the route's configuration of the filter.
 pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -> Any {
     let Cors {

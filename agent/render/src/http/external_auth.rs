@@ -139,6 +139,13 @@ fn composite(filter: ExtAuthz) -> Any {
     })
 }
 
+/// Returns a route's configuration of [`FILTER`] that asks no service.
+pub(crate) fn idle() -> Any {
+    pack_any(CompositePerRoute {
+        matcher: Some(Matcher::default()),
+    })
+}
+
 fn grpc_service(backend: &str) -> Services {
     Services::GrpcService(GrpcService {
         timeout: wrappers::milliseconds(TIMEOUT_MS),

@@ -32,8 +32,8 @@ use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::encoding::encode_varint;
-use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
+use sesame_proto::schema::{Edge, VirtualHost};
 
 use super::{cors, external_auth, matches, sessions, tracing};
 use crate::access_log::{self, LoggedPlace};
@@ -52,18 +52,16 @@ pub(crate) enum Table<'a> {
     Inline(&'a [u8]),
 }
 
-/// Returns a connection manager for one route table; the place's protocol and port are the name of its statistics. Before a
-/// route is chosen, requests pass so many filters of listeners.
+/// Returns a connection manager for one route table; the place's protocol and port are the name of its statistics.
 pub(crate) fn render(
     place: LoggedPlace<'_>,
     table: Table<'_>,
-    listener_filters: usize,
     context: &RenderContext<'_>,
 ) -> Filter {
     let edge = context.edge;
     let manager = HttpConnectionManager {
         stat_prefix: format!("{}-{}", place.protocol, place.port),
-        http_filters: http_filters(listener_filters),
+        http_filters: http_filters(),
         route_specifier: table_in_file(table, context),
         // The client's address is the connection's, unless that many proxies before us are trusted to say.
         use_remote_address: wrappers::boolean(true),
@@ -269,40 +267,41 @@ fn malformed_authorities() -> HttpFault {
 /// | filter | on for | why here |
 /// |---|---|---|
 /// | authority | all | nothing is done for a request whose host is ambiguous |
-/// | external authorization, one for each filter of a listener | virtual hosts of listeners with filters | what it writes may decide on the route |
+/// | external authorization, in a place for each filter of a listener | virtual hosts of listeners with filters | what it writes may decide on the route |
 /// | CORS | routes with CORS | answers preflights before anything else may refuse them |
 /// | external authorization | routes with it | nothing is done for requests that it refuses |
 /// | header to metadata | routes with session persistence | reads the session, which the router balances by |
 /// | router | all | last: sends the request |
 ///
-/// Off unless the route says something for it: no cost for other routes. Envoy decides so by the route that a request has when
-/// it comes, so that they are on where filters of a listener may lead it to another.
-fn http_filters(listener_filters: usize) -> Vec<HttpFilter> {
-    let off = listener_filters == 0;
-    let filter = |name: &str, config: Any, disabled: bool| HttpFilter {
+/// Off unless the route or virtual host says something for it: no cost for other routes. The list never depends on the
+/// snapshot, because a change of it would drain the connections of every hostname on the port.
+fn http_filters() -> Vec<HttpFilter> {
+    let on = |name: &str, config: Any| HttpFilter {
         name: name.to_owned(),
-        disabled,
         config_type: Some(http_filter::ConfigType::TypedConfig(config)),
         ..Default::default()
     };
-    let authorization = |name: &str| filter(name, pack_any(Composite::default()), off);
-    let of_listeners =
-        (0..listener_filters).map(|place| authorization(&external_auth::of_listener(place)));
+    let off = |name: &str, config: Any| HttpFilter {
+        disabled: true,
+        ..on(name, config)
+    };
+    let authorization = |name: &str| off(name, pack_any(Composite::default()));
+    let places = 0..VirtualHost::MAX_EXTERNAL_AUTHS;
+    let of_listeners = places.map(|place| authorization(&external_auth::of_listener(place)));
     let of_routes = [
-        filter(cors::FILTER, pack_any(Cors::default()), off),
+        off(cors::FILTER, pack_any(Cors::default())),
         authorization(external_auth::FILTER),
-        filter(sessions::FILTER, pack_any(HeaderToMetadata::default()), off),
-        filter(
+        off(sessions::FILTER, pack_any(HeaderToMetadata::default())),
+        on(
             "envoy.filters.http.router",
             pack_any(Router {
                 // `x-envoy-upstream-service-time` and the like tell clients about us and use nobody.
                 suppress_envoy_headers: true,
                 ..Default::default()
             }),
-            false,
         ),
     ];
-    let authority = filter(AUTHORITY, pack_any(malformed_authorities()), false);
+    let authority = on(AUTHORITY, pack_any(malformed_authorities()));
     iter::once(authority)
         .chain(of_listeners)
         .chain(of_routes)

@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::config::route::v3::{
     Route as EnvoyRoute, RouteConfiguration, RouteMatch, VirtualHost as EnvoyVirtualHost,
     route_match::PathSpecifier,
 };
+use envoy_types::pb::google::protobuf::Any;
 use prost::{DecodeError, Message as _};
 use sesame_proto::encoded::EncodedTable;
 use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
@@ -18,7 +19,7 @@ use sesame_proto::wire::append;
 
 use super::answers::answer;
 use super::routes::{self, HostOfRoutes, RenderedRoute};
-use super::{external_auth, headers, refusing, retries};
+use super::{cors, external_auth, headers, refusing, retries, sessions};
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
@@ -177,8 +178,15 @@ pub(crate) fn render_host(
         append(ROUTES, &route, host);
         return;
     };
-    for filter in filters {
-        encode_into(&filter, host);
+    for (filter, config) in filters {
+        // One entry at a time: prost writes the entries of a map in random order.
+        encode_into(
+            &EnvoyVirtualHost {
+                typed_per_filter_config: HashMap::from([(filter, config)]),
+                ..Default::default()
+            },
+            host,
+        );
     }
     let mut cost = 0_u64;
     let of_routes = HostOfRoutes {
@@ -233,19 +241,36 @@ fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Returns virtual hosts that say nothing but one filter each: prost writes the entries of a map in random order.
+/// Returns the filter configuration of a virtual host by filter name.
 fn listener_filters(
     external_auth: &[ExternalAuth],
     context: &RenderContext<'_>,
-) -> Result<Vec<EnvoyVirtualHost>, String> {
-    let filter = |(place, auth)| {
+) -> Result<Vec<(String, Any)>, String> {
+    if external_auth.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (count, most) = (external_auth.len(), VirtualHost::MAX_EXTERNAL_AUTHS);
+    if count > most {
+        return Err(format!(
+            "its listener has {count} authorizations; at most {most} are allowed"
+        ));
+    }
+    let mut filters = Vec::new();
+    for (place, auth) in external_auth.iter().enumerate() {
         let config = external_auth::before_routes(auth, context)?;
-        Ok(EnvoyVirtualHost {
-            typed_per_filter_config: HashMap::from([(external_auth::of_listener(place), config)]),
-            ..Default::default()
-        })
-    };
-    external_auth.iter().enumerate().map(filter).collect()
+        filters.push((external_auth::of_listener(place), config));
+    }
+    // Envoy decides which filters run by the first route of a request, but headers that services set may lead to another.
+    // So these run for every route, and do nothing without configuration of the route.
+    filters.extend(
+        [
+            (cors::FILTER, cors::idle()),
+            (external_auth::FILTER, external_auth::idle()),
+            (sessions::FILTER, sessions::idle()),
+        ]
+        .map(|(filter, config)| (filter.to_owned(), config)),
+    );
+    Ok(filters)
 }
 
 /// Returns a route that answers every request with this status.

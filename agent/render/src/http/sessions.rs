@@ -77,18 +77,6 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
     let refused = |name: &str, reason: &str| format!("session `{name}`: {reason}");
     let told = format!("{ASKED} == {ANSWERED}");
     let unless_told = |expression: &str| format!("%CEL({told} ? '' : {expression})%");
-    // Exactly one of a header and a cookie is read; without `value`, its own value is taken.
-    let rule = |header: &str, cookie: &str, value: &str| Rule {
-        header: header.to_owned(),
-        cookie: cookie.to_owned(),
-        on_header_present: Some(KeyValuePair {
-            metadata_namespace: NAMESPACE.to_owned(),
-            key: KEY.to_owned(),
-            value: value.to_owned(),
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
     let (read, response) = match kind {
         Some(Kind::Cookie(name)) => {
             // A token has neither `"` nor `)`, which alone would end the text or the expression.
@@ -122,15 +110,43 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
         }
         None => return Err("session persistence names neither cookie nor header".to_owned()),
     };
-    // Every request has a method. Without a value to compare with, the expressions would fail, and nobody get a session.
-    let default = rule(":method", "", NO_SESSION);
+    // Without a value to compare with, the expressions fail and no client gets a session.
     Ok(SessionParts {
-        config: pack_any(Config {
-            request_rules: vec![default, read],
-            ..Default::default()
-        }),
+        config: reading(vec![no_session(), read]),
         response,
     })
+}
+
+/// Returns a route's configuration of [`FILTER`] that reads no session. Envoy refuses one without rules.
+pub(crate) fn idle() -> Any {
+    reading(vec![no_session()])
+}
+
+fn reading(request_rules: Vec<Rule>) -> Any {
+    pack_any(Config {
+        request_rules,
+        ..Default::default()
+    })
+}
+
+/// Returns the rule by which a request has no session: every request has a method.
+fn no_session() -> Rule {
+    rule(":method", "", NO_SESSION)
+}
+
+/// Returns a rule. Exactly one of a header and a cookie is read; without `value`, its own value is taken.
+fn rule(header: &str, cookie: &str, value: &str) -> Rule {
+    Rule {
+        header: header.to_owned(),
+        cookie: cookie.to_owned(),
+        on_header_present: Some(KeyValuePair {
+            metadata_namespace: NAMESPACE.to_owned(),
+            key: KEY.to_owned(),
+            value: value.to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
 }
 
 /// Returns the metadata of an endpoint: the value of its sessions, 128 bits in hex.

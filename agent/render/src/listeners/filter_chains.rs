@@ -104,8 +104,7 @@ impl Chains {
                         listener: None,
                         ..place("http")
                     };
-                    let filters = context.listener_filters(route_table);
-                    let chain = chain(route_table, hcm::render(place, table, filters, context));
+                    let chain = chain(route_table, hcm::render(place, table, context));
                     self.ready.push((ChainKind::Plain, chain));
                 }
                 Ok(())
@@ -115,8 +114,7 @@ impl Chains {
                     .as_ref()
                     .ok_or("the listener is HTTPS but says nothing of TLS")?;
                 let table = usable(route_table, context)?;
-                let filters = context.listener_filters(route_table);
-                let manager = hcm::render(place("https"), table, filters, context);
+                let manager = hcm::render(place("https"), table, context);
                 let chain = chain(name, manager);
                 let socket = tls::downstream(tls, &HTTP_ALPN, context)?;
                 let chain = over_tls(chain, socket, context);

@@ -1,7 +1,5 @@
 //! Routes in Envoy's words.
 
-use std::collections::BTreeMap;
-
 use sesame_proto::schema::{
     Cors, CorsOrigin, DirectResponse, HeaderModifier, Redirect, Route, VirtualHost, cors_origin,
     route::Action,
@@ -167,7 +165,7 @@ fn shares_keep_their_proportion_when_their_sum_is_too_large() {
     let clusters = render(&snapshot, &keys, &options).clusters;
     let context = RenderContext {
         clusters: &clusters,
-        ..RenderContext::new(&snapshot, BTreeMap::new(), &[], &options)
+        ..RenderContext::new(&snapshot, &[], &options)
     };
     let backends = [to(WEB, u32::MAX), to(API, u32::MAX), to("", 1), to(WEB, 0)];
     let shares = weights::shares("route", &backends, &context, &mut RenderProblems::default());

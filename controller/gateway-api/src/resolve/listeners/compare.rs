@@ -1,6 +1,6 @@
 //! Comparison of all listeners that the same Envoys are to serve: shares of namespaces, conflicts, overlapping hostnames.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::conflicts::{self, Claim};

@@ -3,7 +3,8 @@
 //! A listener whose filters cannot be served keeps its requests and refuses them: without it they would be a wider listener's,
 //! which may have no filters at all.
 
-use sesame_proto::{refusal, schema};
+use sesame_proto::refusal;
+use sesame_proto::schema::{self, VirtualHost};
 
 use super::listener::{CheckedListener, ListenerOwner};
 use crate::api::{FilterType, ListenerFilter, ListenerFilters, Protocol};
@@ -112,8 +113,12 @@ fn check(
             "filters.requests is not supported on a Gateway that sends to a mesh",
         ));
     }
-    limits::entries("filters.requests", requests.len(), 0..=limits::MAX_FILTERS)
-        .map_err(|why| (Reason::InvalidListenerFilter, why))
+    limits::entries(
+        "filters.requests",
+        requests.len(),
+        0..=VirtualHost::MAX_EXTERNAL_AUTHS,
+    )
+    .map_err(|why| (Reason::InvalidListenerFilter, why))
 }
 
 /// Reads one filter; the error names the field below it.
