@@ -22,7 +22,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 
 /// The messages that are rendered, or packed into one that is.
-const ROOTS: [&str; 34] = [
+const ROOTS: [&str; 36] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -39,8 +39,10 @@ const ROOTS: [&str; 34] = [
     ".envoy.extensions.filters.http.cors.v3.Cors",
     ".envoy.extensions.filters.http.cors.v3.CorsPolicy",
     ".envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
+    ".envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
     ".envoy.extensions.filters.http.header_to_metadata.v3.Config",
     ".envoy.extensions.filters.http.router.v3.Router",
+    ".envoy.extensions.filters.http.set_filter_state.v3.Config",
     ".envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
     ".envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     ".envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",

@@ -49,7 +49,7 @@ async fn routes_ask_about_each_request_and_nothing_passes_unasked() {
     drop(closed);
     objects.push(service("nobody", ""));
     let http = json!({"http": {"path": "/check/", "allowedHeaders": ["X-Token"],
-        "allowedResponseHeaders": ["x-user"]}});
+        "allowedResponseHeaders": ["x-user", "x-role", "authorization"]}});
     let redirect = json!({"type": "RequestRedirect", "requestRedirect": {"hostname": "away.test"}});
     let mut redirected = asked(
         "redirect.test",
@@ -137,6 +137,8 @@ async fn over_http(agent: &AgentUnderTest, auth: &Authorizing, checks: &mut Chec
     let request = agent
         .get(80, "http.test", "/a/b?c=d")
         .header("x-user", "mallory")
+        // The service does not set it.
+        .header("x-role", "admin")
         .header("x-token", "t")
         .header("x-mine", "m");
     if let Some(reply) = checks.reply(&request).await {
@@ -146,6 +148,7 @@ async fn over_http(agent: &AgentUnderTest, auth: &Authorizing, checks: &mut Chec
     }
     if let Some(echo) = echo(&as_user(request, "auth"), checks).await {
         checks.same("x-user", echo.values("x-user"), vec!["alice"]);
+        checks.same("x-role", echo.values("x-role"), vec![]);
         checks.same("x-other", echo.values("x-other"), vec![]);
         checks.same("x-mine", echo.values("x-mine"), vec!["m"]);
     }
@@ -158,6 +161,7 @@ async fn over_http(agent: &AgentUnderTest, auth: &Authorizing, checks: &mut Chec
         checks.same("x-token", question.header("x-token"), Some("t"));
         checks.same("x-mine", question.header("x-mine"), None);
         checks.same("x-user", question.header("x-user"), None);
+        checks.same("x-role", question.header("x-role"), None);
         checks.same("length", question.header("content-length"), Some("0"));
     }
     let request = as_user(agent.get(80, "all.test", "/"), "auth").body("body");

@@ -16,8 +16,10 @@ use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
 use envoy_types::pb::envoy::extensions::filters::http::fault::v3::{
     FaultAbort, HttpFault, fault_abort,
 };
+use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::HeaderMutation;
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::Config as HeaderToMetadata;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
+use envoy_types::pb::envoy::extensions::filters::http::set_filter_state::v3::Config as SetFilterState;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds,
     http_connection_manager::{
@@ -35,7 +37,7 @@ use prost::encoding::encode_varint;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{Edge, VirtualHost};
 
-use super::{cors, external_auth, matches, sessions, tracing};
+use super::{auth_headers, cors, external_auth, matches, sessions, tracing};
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
@@ -267,8 +269,10 @@ fn malformed_authorities() -> HttpFault {
 /// | filter | on for | why here |
 /// |---|---|---|
 /// | authority | all | nothing is done for a request whose host is ambiguous |
-/// | external authorization, in a place for each filter of a listener | virtual hosts of listeners with filters | what it writes may decide on the route |
+/// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, nor choose a route by them |
+/// | external authorization, in a place for each filter of a listener | the same | what it writes may decide on the route |
 /// | CORS | routes with CORS | answers preflights before anything else may refuse them |
+/// | header mutation | routes with external authorization | only the service may set its headers |
 /// | external authorization | routes with it | nothing is done for requests that it refuses |
 /// | header to metadata | routes with session persistence | reads the session, which the router balances by |
 /// | router | all | last: sends the request |
@@ -286,10 +290,22 @@ fn http_filters() -> Vec<HttpFilter> {
         ..on(name, config)
     };
     let authorization = |name: &str| off(name, pack_any(Composite::default()));
+    let headers = |name: &str| off(name, pack_any(HeaderMutation::default()));
+    let before_listeners = [
+        headers(auth_headers::OF_LISTENERS),
+        off(
+            auth_headers::REROUTE,
+            pack_any(SetFilterState {
+                clear_route_cache: true,
+                ..Default::default()
+            }),
+        ),
+    ];
     let places = 0..VirtualHost::MAX_EXTERNAL_AUTHS;
     let of_listeners = places.map(|place| authorization(&external_auth::of_listener(place)));
     let of_routes = [
         off(cors::FILTER, pack_any(Cors::default())),
+        headers(auth_headers::FILTER),
         authorization(external_auth::FILTER),
         off(sessions::FILTER, pack_any(HeaderToMetadata::default())),
         on(
@@ -303,6 +319,7 @@ fn http_filters() -> Vec<HttpFilter> {
     ];
     let authority = on(AUTHORITY, pack_any(malformed_authorities()));
     iter::once(authority)
+        .chain(before_listeners)
         .chain(of_listeners)
         .chain(of_routes)
         .collect()

@@ -3,6 +3,7 @@
 //! One bad route must never cost the others: Envoy refuses a whole table for it, so it is checked and left out here.
 
 mod answers;
+pub(crate) mod auth_headers;
 mod backend_rewrites;
 mod cors;
 mod external_auth;

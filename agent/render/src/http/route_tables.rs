@@ -19,7 +19,7 @@ use sesame_proto::wire::append;
 
 use super::answers::answer;
 use super::routes::{self, HostOfRoutes, RenderedRoute};
-use super::{cors, external_auth, headers, refusing, retries, sessions};
+use super::{auth_headers, cors, external_auth, headers, refusing, retries, sessions};
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
@@ -260,11 +260,16 @@ fn listener_filters(
         let config = external_auth::before_routes(auth, context)?;
         filters.push((external_auth::of_listener(place), config));
     }
+    if let Some(config) = auth_headers::render(external_auth) {
+        filters.push((auth_headers::OF_LISTENERS.to_owned(), config));
+        filters.push((auth_headers::REROUTE.to_owned(), auth_headers::reroute()));
+    }
     // Envoy decides which filters run by the first route of a request, but headers that services set may lead to another.
     // So these run for every route, and do nothing without configuration of the route.
     filters.extend(
         [
             (cors::FILTER, cors::idle()),
+            (auth_headers::FILTER, auth_headers::idle()),
             (external_auth::FILTER, external_auth::idle()),
             (sessions::FILTER, sessions::idle()),
         ]

@@ -16,7 +16,7 @@ use super::backend_rewrites::RequestPart;
 use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
 use super::sessions::{self, SessionParts};
-use super::{cors, external_auth, matches, redirects, refusing};
+use super::{auth_headers, cors, external_auth, matches, redirects, refusing};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
@@ -69,6 +69,8 @@ pub(crate) fn render(
     let authorized = external_auth.as_ref().map(|auth| {
         let config = external_auth::of_route(auth, context)?;
         filters.insert(external_auth::FILTER, config);
+        let headers = auth_headers::render(std::slice::from_ref(auth));
+        filters.extend(headers.map(|config| (auth_headers::FILTER, config)));
         Ok(())
     });
     // Envoy applies a backend's changes before the route's; a request meets its rule first. So where a

@@ -8,12 +8,62 @@ use sesame_tests::backend::Backend;
 use sesame_tests::checks::Checks;
 use sesame_tests::client::Reply;
 use sesame_tests::manifests::{
-    backend_ref, edge, http_listener, http_route, listener_set, on_listener_set, served, yaml,
+    backend_ref, edge, http_listener, http_route, listener_set, on_listener_set, path, served, yaml,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{asking, filtered};
+use super::{as_user, asking, echo, filtered};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_cannot_choose_routes_by_headers_of_services() {
+    let backends = [Backend::start("plain").await, Backend::start("gold").await];
+    let auth = Authorizing::start("auth").await;
+    let sets = |names: &[&str]| json!({"http": {"allowedResponseHeaders": names}});
+    let filters = [asking("HTTP", "auth", &sets(&["x-tier", "x-role"]))];
+    let mut objects = edge(&[filtered(http_listener("guarded", 80, ""), &filters)]);
+    for backend in &backends {
+        objects.extend(served(backend.name(), &[backend.address()]));
+    }
+    objects.extend(served("auth", &[auth.address()]));
+    let by = |name: &str, value: &str| {
+        let mut matching = path("PathPrefix", "/");
+        matching["headers"] = json!([{"name": name, "value": value}]);
+        matching
+    };
+    // The service sets `x-tier` to `gold`, and never `x-role`.
+    let rule = |matches: &[Value], backend: &str| json!({"matches": matches, "backendRefs": [backend_ref(backend)]});
+    objects.extend([
+        http_route(
+            "role",
+            &["role.test"],
+            &[
+                rule(&[by("x-role", "admin")], "gold"),
+                rule(&[path("PathPrefix", "/")], "plain"),
+            ],
+        ),
+        http_route(
+            "tier",
+            &["tier.test"],
+            &[
+                rule(&[by("x-tier", "forged")], "plain"),
+                rule(&[by("x-tier", "gold")], "gold"),
+            ],
+        ),
+    ]);
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
+    let get = |host: &str| as_user(agent.get(80, host, "/"), "auth");
+    agent.wait_ok(&get("role.test")).await;
+    let mut checks = Checks::default();
+    let forged = get("role.test").header("x-role", "admin");
+    if let Some(echo) = echo(&forged, &mut checks).await {
+        checks.same("backend", echo.backend.as_str(), "plain");
+        checks.same("x-role", echo.values("x-role"), vec![]);
+    }
+    let forged = get("tier.test").header("x-tier", "forged");
+    checks.backend(forged, "gold").await;
+    checks.finish();
+}
 
 /// Another tenant of the port keeps its connection, and Envoy its listener.
 #[tokio::test(flavor = "multi_thread")]

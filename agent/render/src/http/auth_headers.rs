@@ -1,0 +1,144 @@
+//! Headers that an authorization service sets for the backend: clients must not set them in its place.
+//!
+//! Envoy overwrites only the headers that the service's answer has. So those that its configuration names are removed from
+//! the request before it is asked, by a filter in front of the routes' authorization, and one in front of all of a listener's.
+
+use std::collections::BTreeSet;
+
+use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
+    HeaderMutation, header_mutation::Action,
+};
+use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
+    HeaderMutationPerRoute, Mutations,
+};
+use envoy_types::pb::envoy::extensions::filters::http::set_filter_state::v3::Config as SetFilterState;
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+use sesame_proto::schema::{ExternalAuth, external_auth::Protocol};
+
+use super::headers;
+
+/// The name of the routes' filter in the connection manager, and the key of a route's configuration.
+pub(crate) const FILTER: &str = "authorization_headers";
+
+/// The same of a listener, and of the filter behind it that has Envoy look for the route again: the one that it found may
+/// match a header that is gone.
+pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
+pub(crate) const REROUTE: &str = "listener_authorization_reroute";
+
+/// Returns what removes the headers that these services set, which are asked in this order; `None` if they name none.
+///
+/// A header that one of them is shown stays as the client wrote it, if that service is asked before the header is set.
+pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
+    // Shown to services over HTTP, whatever is configured.
+    let mut shown = BTreeSet::from(["authorization".to_owned()]);
+    let mut removed = BTreeSet::new();
+    for auth in auths {
+        let (request_headers, response_headers): (&[String], &[String]) = match &auth.protocol {
+            Some(Protocol::Http(http)) => (&http.request_headers, &http.response_headers),
+            Some(Protocol::Grpc(grpc)) => (&grpc.request_headers, &[]),
+            None => continue,
+        };
+        shown.extend(request_headers.iter().map(|name| name.to_ascii_lowercase()));
+        let set = response_headers
+            .iter()
+            .map(|name| name.to_ascii_lowercase());
+        removed.extend(set.filter(|name| !shown.contains(name)));
+    }
+    let mutation = |name: String| {
+        headers::check_writable(&name)
+            .ok()
+            .map(|()| HeaderMutation {
+                action: Some(Action::Remove(name)),
+            })
+    };
+    let request_mutations: Vec<_> = removed.into_iter().filter_map(mutation).collect();
+    (!request_mutations.is_empty()).then(|| {
+        pack_any(HeaderMutationPerRoute {
+            mutations: Some(Mutations {
+                request_mutations,
+                ..Default::default()
+            }),
+        })
+    })
+}
+
+/// Returns a route's configuration of [`FILTER`] that removes nothing.
+pub(crate) fn idle() -> Any {
+    pack_any(HeaderMutationPerRoute::default())
+}
+
+/// Returns the configuration of [`REROUTE`], which says nothing: that it is there switches the filter on.
+pub(crate) fn reroute() -> Any {
+    pack_any(SetFilterState::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use sesame_proto::schema::{ExternalAuthGrpc, ExternalAuthHttp};
+
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn http(request: &[&str], response: &[&str]) -> ExternalAuth {
+        ExternalAuth {
+            protocol: Some(Protocol::Http(ExternalAuthHttp {
+                request_headers: names(request),
+                response_headers: names(response),
+                ..Default::default()
+            })),
+            ..Default::default()
+        }
+    }
+
+    fn grpc(request: &[&str]) -> ExternalAuth {
+        let request_headers = names(request);
+        ExternalAuth {
+            protocol: Some(Protocol::Grpc(ExternalAuthGrpc { request_headers })),
+            ..Default::default()
+        }
+    }
+
+    fn removed(auths: &[ExternalAuth]) -> Vec<String> {
+        let Some(config) = render(auths) else {
+            return Vec::new();
+        };
+        let config = HeaderMutationPerRoute::decode(&*config.value).unwrap();
+        let mutations = config.mutations.unwrap().request_mutations;
+        let name = |mutation: HeaderMutation| match mutation.action {
+            Some(Action::Remove(name)) => name,
+            other => panic!("{other:?}"),
+        };
+        mutations.into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn headers_that_services_only_set_are_removed() {
+        assert_eq!(
+            removed(&[http(&[], &["X-User", "x-role"])]),
+            ["x-role", "x-user"]
+        );
+        // The service has to see these.
+        let credentials = ["authorization", "Cookie", "x-user"];
+        assert_eq!(removed(&[http(&["cookie"], &credentials)]), ["x-user"]);
+        // Those that frame a message are nobody's.
+        assert_eq!(
+            removed(&[http(&[], &["host", "content-length", ":path"])]),
+            names(&[])
+        );
+        assert_eq!(removed(&[http(&["x-token"], &[]), grpc(&[])]), names(&[]));
+    }
+
+    #[test]
+    fn later_services_may_be_shown_what_earlier_ones_set() {
+        let set = http(&[], &["x-user"]);
+        let shown = http(&["x-user"], &[]);
+        assert_eq!(removed(&[set.clone(), shown.clone()]), ["x-user"]);
+        assert_eq!(removed(&[set.clone(), grpc(&["x-user"])]), ["x-user"]);
+        assert_eq!(removed(&[shown, set]), names(&[]));
+    }
+}
