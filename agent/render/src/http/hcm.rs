@@ -16,7 +16,7 @@ use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
 use envoy_types::pb::envoy::extensions::filters::http::fault::v3::{
     FaultAbort, HttpFault, fault_abort,
 };
-use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::HeaderMutation;
+use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::HeaderMutation as HeaderMutationFilter;
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::Config as HeaderToMetadata;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::http::set_filter_state::v3::Config as SetFilterState;
@@ -290,7 +290,7 @@ fn http_filters() -> Vec<HttpFilter> {
         ..on(name, config)
     };
     let authorization = |name: &str| off(name, pack_any(Composite::default()));
-    let headers = |name: &str| off(name, pack_any(HeaderMutation::default()));
+    let headers = |name: &str| off(name, pack_any(HeaderMutationFilter::default()));
     let before_listeners = [
         headers(auth_headers::OF_LISTENERS),
         off(
