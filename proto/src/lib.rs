@@ -10,7 +10,7 @@
 //! - `canonical_path` normalizes paths like Envoy does before it compares them with routes.
 //! - `pem` reads certificates and keys that come as text.
 //! - `bounds` refuses messages that would take too much memory, before they are decoded.
-//! - `field_names`, `log_facts`, `expressions`, `addresses` and `tls_parameters` are the limits of what a snapshot may say. Resolution
+//! - `field_names`, `log_facts`, `expressions`, `sizes`, `addresses` and `tls_parameters` are the limits of what a snapshot may say. Resolution
 //!   keeps them, and rendering checks them again.
 //!
 //! This crate must never know Kubernetes or Envoy, open a file or read a clock.
@@ -35,5 +35,6 @@ pub mod refusal;
 pub mod schema;
 pub mod shard;
 pub mod signature;
+pub mod sizes;
 pub mod tls_parameters;
 pub mod wire;

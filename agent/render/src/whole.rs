@@ -14,7 +14,7 @@ use sesame_proto::schema::{Backend, Snapshot};
 use crate::budget::Granted;
 use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
-use crate::http::route_tables;
+use crate::http::route_tables::{self, MOST_OF_TABLES, Room};
 use crate::listeners;
 use crate::rendered::{RenderProblems, Rendered, Resource, by_name};
 use crate::tls::secrets;
@@ -23,8 +23,9 @@ use crate::tls::secrets;
 pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) -> Rendered {
     let tables = |context: &RenderContext<'_>, problems: &mut RenderProblems| {
         let tables = snapshot.route_tables.iter();
+        let mut room = Room::new(MOST_OF_TABLES);
         let tables = tables
-            .map(|table| route_tables::render(table, context, problems))
+            .map(|table| route_tables::render(table, context, &mut room, problems))
             .collect();
         Ok::<_, Infallible>(by_name(tables, problems))
     };
@@ -44,8 +45,9 @@ fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Render
     let all = encoded.route_tables()?;
     let tables = |context: &RenderContext<'_>, problems: &mut RenderProblems| {
         let tables = all.iter();
+        let mut room = Room::new(MOST_OF_TABLES);
         let tables = tables
-            .map(|table| route_tables::render_encoded(table, context, problems))
+            .map(|table| route_tables::render_encoded(table, context, &mut room, problems))
             .collect::<Result<_, _>>()?;
         Ok::<_, DecodeError>(by_name(tables, problems))
     };

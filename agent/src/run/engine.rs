@@ -86,8 +86,6 @@ impl SourceState {
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
     pub(super) resolver: Resolver,
-    /// The resolver of incremental resolutions.
-    pub(super) incremental: Resolver,
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,

@@ -114,7 +114,6 @@ fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
     let engine = Engine {
         manifests: Manifests::with_limits(dir, last_good, limits),
         resolver: Resolver::default(),
-        incremental: Resolver::default(),
         resolve: inputs.resolve,
         host,
         known: inputs.known,

@@ -20,7 +20,7 @@ use sesame_gateway_api::resolve::incremental::{
     PreviousObjects, PreviousRoutes, PreviousServices, RouteDelta, RouteStatusChange,
     resolve_routes,
 };
-use sesame_gateway_api::resolve::{self, Options, Resolver};
+use sesame_gateway_api::resolve::{Options, Resolver};
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::Kind;
 
@@ -41,8 +41,12 @@ fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
 }
 
 /// Everything that a whole resolution says.
-fn whole(state: &ClusterState, publications: &mut Publications) -> (Vec<Publication>, Statuses) {
-    let resolution = resolve::resolve(state.world(), &Options::default());
+fn whole(
+    state: &ClusterState,
+    publications: &mut Publications,
+    resolver: &mut Resolver,
+) -> (Vec<Publication>, Statuses) {
+    let resolution = resolver.resolve(state.world(), &Options::default());
     let statuses = resolution.statuses;
     let names = statuses.gateways.keys().cloned().collect();
     let (desired, _) = publications.build(resolution.gateways, names, &resolution.settings, state);
@@ -79,7 +83,7 @@ proptest! {
             take(&mut state, WatchEvent::Applied(observed(&version(name, place, &[]))));
         }
         let (mut publications, mut resolver) = (Publications::default(), Resolver::default());
-        let (_, mut said) = whole(&state, &mut publications);
+        let (_, mut said) = whole(&state, &mut publications, &mut resolver);
         state.note_resolved();
         for batch in batches {
             let mut before = PreviousRoutes::new();
@@ -110,12 +114,12 @@ proptest! {
             let published_now = if let Some(desired) = desired {
                 published(desired.values())
             } else {
-                let (published_now, statuses) = whole(&state, &mut publications);
+                let (published_now, statuses) = whole(&state, &mut publications, &mut resolver);
                 said = statuses;
                 published_now
             };
             state.note_resolved();
-            let (expected, statuses) = whole(&state, &mut Publications::default());
+            let (expected, statuses) = whole(&state, &mut Publications::default(), &mut Resolver::default());
             prop_assert_eq!(&published_now, &expected);
             prop_assert_eq!(&said, &statuses);
         }
@@ -123,11 +127,13 @@ proptest! {
 }
 
 fn change(state: &mut ClusterState, spec: &str) -> Option<RouteDelta> {
+    let mut resolver = Resolver::default();
+    resolver.resolve(state.world(), &Options::default());
     let effect = take(state, WatchEvent::Applied(route("a", "HTTPRoute", spec)));
     assert!(!effect.world_changed);
     let before: PreviousRoutes = effect.routes.into_iter().map(|r| (r.key(), r)).collect();
     state.note_resolved();
-    resolved(state, before, &mut Resolver::default())
+    resolved(state, before, &mut resolver)
 }
 
 fn resolved(

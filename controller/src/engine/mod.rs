@@ -68,8 +68,6 @@ pub(crate) struct Engine {
 struct Memory {
     state: ClusterState,
     resolver: Resolver,
-    /// Resolver of changed routes with their neighbours.
-    incremental: Resolver,
     publications: Publications,
     pending: Pending,
     /// Objects that have changed since the last resolution, where somebody wants to know.
@@ -82,7 +80,6 @@ impl Engine {
         let mut memory = Memory {
             state: ClusterState::default(),
             resolver: Resolver::default(),
-            incremental: Resolver::default(),
             publications: Publications::default(),
             pending: Pending::new(),
             seen: SeenObjects::default(),
@@ -168,7 +165,6 @@ impl Engine {
         let Memory {
             state,
             resolver,
-            incremental,
             publications,
             pending,
             seen,
@@ -183,7 +179,7 @@ impl Engine {
         let mut outcome = None;
         let routes = std::mem::take(&mut pending.routes);
         if !pending.unresolved && !routes.is_empty() {
-            let update = self.resolve_routes(state, &routes, incremental, publications, seen);
+            let update = self.resolve_routes(state, &routes, resolver, publications, seen);
             outcome = update.map(Resolved::Routes);
             pending.unresolved = outcome.is_none();
         }

@@ -13,7 +13,7 @@ use sesame_proto::schema::VirtualHost;
 use sesame_proto::wire::{append, contents};
 
 use crate::context::RenderContext;
-use crate::http::route_tables::{self, VIRTUAL_HOSTS, check_domain};
+use crate::http::route_tables::{self, MOST_OF_TABLES, VIRTUAL_HOSTS, check_domain};
 use crate::rendered::{RenderProblems, Resource};
 
 /// Renders the tables of `new`, given those that were rendered of `old` without a problem.
@@ -38,7 +38,10 @@ pub(super) fn render(
             Some(Resource { name, bytes })
         }
     };
-    tables.map(table).collect()
+    let tables: Arc<[Resource]> = tables.map(table).collect::<Option<_>>()?;
+    let size: usize = tables.iter().map(|table| table.bytes.len()).sum();
+    // Beyond the limit, a whole rendering reports the virtual hosts that it refuses.
+    (size <= MOST_OF_TABLES).then_some(tables)
 }
 
 fn table(

@@ -25,7 +25,12 @@ pub(crate) fn consequence(route: &Route) -> &'static str {
 
 /// Returns the answer in the place of a route; none if it protects nothing, so that others may have its requests.
 pub(crate) fn instead_of(route: &Route) -> Option<RenderedRoute> {
-    protects(route).then(|| RenderedRoute {
+    protects(route).then(|| refused(route))
+}
+
+/// Returns the answer of a route of which nothing is served.
+pub(crate) fn refused(route: &Route) -> RenderedRoute {
+    RenderedRoute {
         route: EnvoyRoute {
             name: route.name.clone(),
             r#match: Some(widened(route)),
@@ -33,7 +38,7 @@ pub(crate) fn instead_of(route: &Route) -> Option<RenderedRoute> {
             ..Default::default()
         },
         filters: BTreeMap::new(),
-    })
+    }
 }
 
 /// Returns true if a route asks somebody, or is there to refuse.

@@ -15,6 +15,7 @@ use sesame_proto::encoded::EncodedTable;
 use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::refusal;
 use sesame_proto::schema::{ExternalAuth, RouteTable, VirtualHost};
+use sesame_proto::sizes::{self, MOST_OF_GATEWAY, in_words};
 use sesame_proto::wire::append;
 
 use super::answers::answer;
@@ -23,6 +24,11 @@ use super::{auth_headers, cors, external_auth, headers, refusing, retries, sessi
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
+
+/// Bytes that the routes of a virtual host may become.
+const MOST_OF_VIRTUAL_HOST_BYTES: u64 = sizes::MOST_OF_VIRTUAL_HOST;
+/// Bytes of all rendered tables. Resolution counts in larger ones, and leaves room for answers to misdirected requests.
+pub(crate) const MOST_OF_TABLES: usize = 2 * MOST_OF_GATEWAY as usize;
 
 /// Number of the field `RouteConfiguration.virtual_hosts`.
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
@@ -45,6 +51,7 @@ pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
 pub(crate) fn render(
     table: &RouteTable,
     context: &RenderContext<'_>,
+    room: &mut Room,
     problems: &mut RenderProblems,
 ) -> Resource {
     let RouteTable {
@@ -53,7 +60,7 @@ pub(crate) fn render(
     } = table;
     let mut rendering = TableRendering::new(name);
     for host in virtual_hosts {
-        rendering.add(&host.domain, host, context, problems);
+        rendering.add(&host.domain, host, context, room, problems);
     }
     rendering.finish()
 }
@@ -62,6 +69,7 @@ pub(crate) fn render(
 pub(crate) fn render_encoded(
     table: &EncodedTable<'_>,
     context: &RenderContext<'_>,
+    room: &mut Room,
     problems: &mut RenderProblems,
 ) -> Result<Resource, DecodeError> {
     let mut rendering = TableRendering::new(table.name);
@@ -70,9 +78,18 @@ pub(crate) fn render_encoded(
             rendering.reserve(table.hosts.len() - done);
         }
         let decoded = VirtualHost::decode(host.bytes)?;
-        rendering.add(host.domain, &decoded, context, problems);
+        rendering.add(host.domain, &decoded, context, room, problems);
     }
     Ok(rendering.finish())
+}
+
+/// Bytes that are left for tables that are not rendered yet.
+pub(crate) struct Room(usize);
+
+impl Room {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(bytes)
+    }
 }
 
 /// A table that is being rendered, one virtual host after the other.
@@ -100,6 +117,7 @@ impl<'t> TableRendering<'t> {
         domain: &'t str,
         virtual_host: &VirtualHost,
         context: &RenderContext<'_>,
+        room: &mut Room,
         problems: &mut RenderProblems,
     ) {
         let checked = check_domain(domain, &mut self.seen)
@@ -112,7 +130,26 @@ impl<'t> TableRendering<'t> {
             return;
         }
         self.host.clear();
-        render_host(virtual_host, self.name, context, problems, &mut self.host);
+        let mut of_host = RenderProblems::default();
+        render_host(virtual_host, self.name, context, &mut of_host, &mut self.host);
+        if let Some(left) = room.0.checked_sub(self.host.len()) {
+            room.0 = left;
+            problems.append(of_host);
+        } else {
+            let object = virtual_host.routes.first().map_or(domain, |it| &it.name);
+            problems.add(
+                object,
+                format!(
+                    "virtual host `{domain}` becomes {} bytes, and all before it leave room for {} of the {MOST_OF_TABLES} \
+                     that the Gateway may have; all of its requests are answered with {}",
+                    self.host.len(),
+                    room.0,
+                    refusal::HTTP
+                ),
+            );
+            self.host.clear();
+            render_refusing_host(domain, context, &mut self.host);
+        }
         append(VIRTUAL_HOSTS, &self.host, &mut self.bytes);
     }
 
@@ -159,16 +196,7 @@ pub(crate) fn render_host(
         routes,
         external_auth,
     } = virtual_host;
-    encode_into(
-        &EnvoyVirtualHost {
-            name: domain.clone(),
-            domains: vec![domain.clone()],
-            retry_policy: Some(retries::of_connections()),
-            request_body_buffer_limit: wrappers::uint64(context.options.limits.body()),
-            ..Default::default()
-        },
-        host,
-    );
+    encode_into(&without_routes(domain, context), host);
     let mut route = Vec::new();
     let filters = listener_filters(external_auth, context);
     let object = routes.first().map_or(domain, |route| &route.name);
@@ -188,12 +216,32 @@ pub(crate) fn render_host(
             host,
         );
     }
-    let mut cost = 0_u64;
+    let (mut cost, mut size) = (0_u64, 0_u64);
     let of_routes = HostOfRoutes {
         domain,
         https: table.starts_with(HTTPS_TABLES),
     };
     for it in routes {
+        // Counted before anything is rendered: the snapshot is not trusted to be small.
+        let with_this = sizes::of_route(it).saturating_add(size);
+        if with_this > MOST_OF_VIRTUAL_HOST_BYTES {
+            problems.add(
+                &it.name,
+                format!(
+                    "in virtual host `{domain}` the routes before it become {}, all up to it {}; at most {} are \
+                     allowed; what it matches is answered with {} there",
+                    in_words(size),
+                    in_words(with_this),
+                    in_words(MOST_OF_VIRTUAL_HOST_BYTES),
+                    refusal::HTTP
+                ),
+            );
+            route.clear();
+            encode_route(refusing::refused(it), &mut route);
+            append(ROUTES, &route, host);
+            continue;
+        }
+        size = with_this;
         let mut rendered = routes::render(it, of_routes, context, problems);
         let of_this = expressions::of_route(it);
         if rendered.is_empty() {
@@ -223,6 +271,25 @@ pub(crate) fn render_host(
         encode_into(&answering(domain, 404), &mut route);
         append(ROUTES, &route, host);
     }
+}
+
+/// Returns a virtual host without its routes.
+fn without_routes(domain: &str, context: &RenderContext<'_>) -> EnvoyVirtualHost {
+    EnvoyVirtualHost {
+        name: domain.to_owned(),
+        domains: vec![domain.to_owned()],
+        retry_policy: Some(retries::of_connections()),
+        request_body_buffer_limit: wrappers::uint64(context.options.limits.body()),
+        ..Default::default()
+    }
+}
+
+/// Renders a virtual host that answers every request with an error.
+fn render_refusing_host(domain: &str, context: &RenderContext<'_>, host: &mut Vec<u8>) {
+    encode_into(&without_routes(domain, context), host);
+    let mut route = Vec::new();
+    encode_into(&answering(domain, refusal::HTTP), &mut route);
+    append(ROUTES, &route, host);
 }
 
 /// Encodes a route with its filters' configuration.

@@ -1,13 +1,21 @@
 //! Parts of a snapshot that are wrong, and left out alone.
 
+use std::collections::BTreeMap;
+
+use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route};
+use prost::Message as _;
 use sesame_proto::schema::{
     AppProtocol, Backend, BackendTls, DirectResponse, HeaderModifier, PathMatch, Redirect, Route,
-    StringMatch, VirtualHost, path_match, route::Action, string_match,
+    RouteTable, StringMatch, VirtualHost, path_match, route::Action, string_match,
 };
+use sesame_proto::sizes::MOST_OF_VIRTUAL_HOST;
 
 use super::envoy::{envoy, validate};
 use super::everything::everything;
 use super::parts::{WEB, forward, header, options, route, to};
+use crate::context::RenderContext;
+use crate::http::route_tables::{self, Room};
+use crate::rendered::RenderProblems;
 use crate::{dump, render, static_bootstrap};
 
 #[test]
@@ -183,4 +191,89 @@ fn what_protects_and_cannot_be_matched_is_refused_and_not_left_out() {
     if let Some(envoy) = envoy() {
         validate(&envoy, "pb", &static_bootstrap(&rendered).unwrap()).unwrap();
     }
+}
+
+/// A route of about 1 MiB, which the controller would not publish.
+fn forged(name: &str) -> Route {
+    let added = (0..256).map(|i| header(&format!("x-{i}"), &"v".repeat(4096)));
+    Route {
+        request_headers: Some(Box::new(HeaderModifier {
+            add: added.collect(),
+            ..HeaderModifier::default()
+        })),
+        ..route(
+            name,
+            &format!("/{name}"),
+            Action::Forward(forward(&[to(WEB, 1)])),
+        )
+    }
+}
+
+#[test]
+fn forged_virtual_host_answers_500_beyond_its_size() {
+    let (mut snapshot, keys) = everything();
+    let routes = (0..40).map(|i| forged(&format!("r{i:02}"))).collect();
+    snapshot.route_tables[0].virtual_hosts = vec![VirtualHost {
+        domain: "*".into(),
+        routes,
+        ..VirtualHost::default()
+    }];
+    let rendered = render(&snapshot, &keys, &options());
+    let mut tables = rendered.route_tables.iter();
+    let table = tables.find(|it| it.name == snapshot.route_tables[0].name);
+    let table = table.expect("the table");
+    let size = table.bytes.len() as u64;
+    assert!(size <= MOST_OF_VIRTUAL_HOST, "{size}");
+    assert!(size > MOST_OF_VIRTUAL_HOST / 2, "{size}");
+    let mut problems = rendered.problems.iter();
+    let told = problems.find(|it| it.object == "r39").expect("a problem");
+    for part in ["16384 KiB", "500"] {
+        assert!(told.message.contains(part), "{}", told.message);
+    }
+    let table = RouteConfiguration::decode(table.bytes.as_ref()).unwrap();
+    let last = table.virtual_hosts[0].routes.last().expect("a route");
+    assert_eq!(last.name, "r39");
+    let status = match &last.action {
+        Some(route::Action::DirectResponse(answer)) => answer.status,
+        _ => 0,
+    };
+    assert_eq!(status, 500);
+}
+
+#[test]
+fn forged_gateway_answers_500_beyond_its_size() {
+    let (snapshot, _) = everything();
+    let options = options();
+    let context = RenderContext::new(&snapshot, BTreeMap::new(), &[], &options);
+    let host = |i: usize| VirtualHost {
+        domain: format!("h{i}.test"),
+        routes: vec![forged(&format!("r{i}"))],
+        ..VirtualHost::default()
+    };
+    let table = |name: &str, hosts: [usize; 2]| RouteTable {
+        name: name.to_owned(),
+        virtual_hosts: hosts.map(host).to_vec(),
+    };
+    let mut problems = RenderProblems::default();
+    // For three of four.
+    let mut room = Room::new(4 * 1024 * 1024);
+    let mut render = |table: &RouteTable| {
+        let rendered = route_tables::render(table, &context, &mut room, &mut problems);
+        RouteConfiguration::decode(rendered.bytes.as_ref()).unwrap()
+    };
+    let tables = [table("http/80", [0, 1]), table("http/81", [2, 3])].map(|it| render(&it));
+    let problems = problems.distinct();
+    let told = problems
+        .iter()
+        .filter(|it| it.message.contains("leave room"));
+    let told: Vec<_> = told.map(|it| (it.object.as_str(), &it.message)).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].0, "r3");
+    assert!(told[0].1.contains("h3.test"), "{}", told[0].1);
+    let routes = tables.iter().flat_map(|it| &it.virtual_hosts);
+    let names: Vec<&str> = routes
+        .flat_map(|host| &host.routes)
+        .map(|route| route.name.as_str())
+        .collect();
+    assert_eq!(names, ["r0", "r1", "r2", "h3.test"]);
 }

@@ -30,7 +30,7 @@ impl Engine {
                 before,
                 world,
                 &scan.changed,
-                &mut self.incremental,
+                &mut self.resolver,
                 &self.resolve,
             )?
         };

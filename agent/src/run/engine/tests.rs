@@ -159,7 +159,6 @@ impl Fixture {
             times: crate::run::spans::EngineTimes::new(sesame_spans::Spans::default()),
             manifests: Manifests::new(root, LastGood::none()),
             resolver: Resolver::default(),
-            incremental: Resolver::default(),
             resolve: Options::default(),
             host: HostSettings {
                 pool: vec![[127, 0, 0, 1].into(), [127, 0, 0, 2].into()],

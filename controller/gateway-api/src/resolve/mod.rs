@@ -159,6 +159,10 @@ impl Resolution {
 pub struct Resolver {
     certificates: CertificateCache,
     regexes: Regexes,
+    /// Bytes that the routes of each published Gateway would become if all had room.
+    sizes: BTreeMap<NamespacedName, u64>,
+    /// Resolver of changed routes with their neighbours: a whole world would leave nothing of its memory.
+    neighbours: Option<Box<Resolver>>,
 }
 
 impl Resolver {
@@ -285,6 +289,7 @@ impl Resolver {
             gateways::merged::served_together(snapshots, &checked, &retained, world);
         let problems = cx.problems.into_sorted();
         let last_good = certificates.finish();
+        self.sizes = std::mem::take(&mut cx.sizes);
         let resolution = Resolution {
             gateways,
             statuses,

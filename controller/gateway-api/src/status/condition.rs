@@ -238,6 +238,8 @@ words! {
         SupportedVersion = "SupportedVersion",
         /// The target of the policy does not exist.
         TargetNotFound = "TargetNotFound",
+        /// The routes of the hostname or of the namespace become more configuration than the limit; the youngest are left out.
+        TooLarge = "TooLarge",
         /// The regular expressions of the hostname cost more than the limit; those of the youngest routes are left out.
         TooManyExpressions = "TooManyExpressions",
         /// The namespace has used up its share of the Gateway's listeners.

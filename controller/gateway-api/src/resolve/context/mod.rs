@@ -4,10 +4,11 @@ pub(crate) mod grants;
 pub(crate) mod references;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::grants::Grants;
-use crate::api::{Metadata, SesameConfiguration};
+use crate::api::{Metadata, NamespacedName, SesameConfiguration};
 use crate::world::{Kind, ObjectKey, World};
 
 /// Place where objects come from, and where the outcome goes to.
@@ -81,6 +82,8 @@ pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) options: &'o Options,
     pub(crate) grants: Grants<'w>,
     pub(crate) problems: Problems,
+    /// Bytes that the routes of each published Gateway would become if all had room.
+    pub(crate) sizes: BTreeMap<NamespacedName, u64>,
 }
 
 impl<'w, 'o> ResolveContext<'w, 'o> {
@@ -94,6 +97,7 @@ impl<'w, 'o> ResolveContext<'w, 'o> {
             options,
             grants: Grants::new(world),
             problems,
+            sizes: BTreeMap::new(),
         }
     }
 }

@@ -33,8 +33,8 @@ pub struct Delta {
     pub endpoints: Vec<EndpointSet>,
 }
 
-/// Returns the changes from a world that was resolved to one in which these objects have come, gone or changed; none if
-/// only a whole resolution tells. `resolver` is one for this alone: a whole world would leave nothing of its memory.
+/// Returns the changes from a world that was resolved to one in which these objects have come, gone or changed; or
+/// `None` if it takes a whole resolution. `resolver` must have resolved `before`.
 pub fn resolve(
     before: &World,
     world: &World,

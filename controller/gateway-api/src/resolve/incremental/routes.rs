@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::delta::{ChangedHost, GatewayDelta, RouteTableDelta};
 use sesame_proto::schema::{Snapshot, VirtualHost};
+use sesame_proto::sizes::MOST_OF_GATEWAY;
 
 use super::backends::{self, KnownServices, PreviousServices, SetsOfServices, Upstreams};
 use super::neighbours::neighbourhood;
@@ -63,8 +64,8 @@ pub fn is_incremental(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// Returns the outcome of routes and Services that were as in `before`; none if only a whole resolution tells. `sets_of` reads
-/// endpoints of the world. `resolver` is one for this alone: a whole world would leave nothing of its memory.
+/// Returns the outcome of routes and Services that were as in `before`, or `None` if it takes a whole resolution. `sets_of`
+/// reads endpoints of the world. `resolver` must have resolved the whole world, and every change since.
 pub fn resolve(
     world: &World,
     before: PreviousObjects,
@@ -96,9 +97,32 @@ pub fn resolve(
             }
         }
     }
-    let then = resolver.resolve_by_host(&then, options);
-    let now = resolver.resolve_by_host(&now, options);
-    differences(&routes, &known, sets_of, then, now)
+    let neighbours = resolver.neighbours.get_or_insert_default();
+    let then = neighbours.resolve_by_host(&then, options);
+    let sizes_then = std::mem::take(&mut neighbours.sizes);
+    let now = neighbours.resolve_by_host(&now, options);
+    let sizes_now = std::mem::take(&mut neighbours.sizes);
+    let sizes = sizes_after(&resolver.sizes, &sizes_then, &sizes_now)?;
+    let delta = differences(&routes, &known, sets_of, then, now)?;
+    resolver.sizes.extend(sizes);
+    Some(delta)
+}
+
+/// Returns the sizes of whole Gateways after a change, given the sizes of the neighbours then and now.
+/// Returns `None` if a Gateway lacks room for its routes, because all routes decide which are left out.
+fn sizes_after(
+    known: &BTreeMap<NamespacedName, u64>,
+    then: &BTreeMap<NamespacedName, u64>,
+    now: &BTreeMap<NamespacedName, u64>,
+) -> Option<BTreeMap<NamespacedName, u64>> {
+    let size_after = |(gateway, now): (&NamespacedName, &u64)| {
+        let before = *known.get(gateway)?;
+        let others = before.checked_sub(*then.get(gateway)?)?;
+        let after = others.checked_add(*now)?;
+        let has_room = before.max(after) <= MOST_OF_GATEWAY;
+        has_room.then(|| (gateway.clone(), after))
+    };
+    now.iter().map(size_after).collect()
 }
 
 fn differences(

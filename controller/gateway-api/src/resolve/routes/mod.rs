@@ -44,6 +44,8 @@ pub(crate) struct CheckedRoute<'w> {
     /// Its parentRefs that name a Gateway or ListenerSet of ours, in their order; at least one.
     pub(crate) parents: Vec<RouteParent<'w>>,
     pub(crate) rules: Rules,
+    /// Bytes that its rules become in each virtual host.
+    pub(crate) size: u64,
     /// The objects that it sends to, where statuses tell it.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     /// Verdict on the route as a whole.
@@ -152,6 +154,7 @@ fn check<'w, R: RouteRule>(
         policed: Vec::new(),
         resolved: Verdict::default(),
         dropped: None,
+        size: 0,
         refuses: false,
         object,
         provenance,
@@ -183,6 +186,7 @@ fn check<'w, R: RouteRule>(
             terminates_tls,
             object: &checked.object,
             route: &checked.provenance,
+            hostnames: hostnames.len(),
             cx: lookup.cx,
             backends: lookup.backends,
             regexes: lookup.regexes,
@@ -199,6 +203,7 @@ fn check<'w, R: RouteRule>(
             Ok(()) => rule_list::check(&spec.rules, metadata, &mut cx),
         };
         checked.refuses = refuses;
+        checked.size = rules.size(&checked.provenance);
         checked.rules = rules;
         checked.accepted = accepted;
         checked.resolved = resolved;

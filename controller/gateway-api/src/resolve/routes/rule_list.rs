@@ -128,7 +128,7 @@ pub(super) fn check<'w, R: RouteRule>(
     let refuses = standing == 0 && !checked.is_empty();
     let (mut refuses, mut checked) = (refuses, R::all(checked));
     let mut accepted = Verdict::default();
-    if let Err(why) = checked.affordable() {
+    if let Err(why) = checked.affordable(cx.route, cx.hostnames) {
         // Its matches are too expensive even to be refused.
         refuses = rules.iter().any(RouteRule::protects)
             || metadata.unknown.iter().any(|field| field.protects);
@@ -171,7 +171,7 @@ pub(super) fn refused<'w, R: RouteRule>(
     let looked_at = rules.iter().enumerate().filter(|_| readable);
     let refusing = looked_at.filter_map(|(i, rule)| rule.refusing(i, true, cx));
     let mut refusing = R::all(refusing.collect());
-    if !readable || refusing.affordable().is_err() {
+    if !readable || refusing.affordable(cx.route, cx.hostnames).is_err() {
         refusing = R::all(vec![R::refusing_all(cx)]);
     }
     let mut accepted = Verdict::default();

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use sesame_proto::expressions::{Answer, MOST_OF_ROUTE};
 use sesame_proto::schema::WeightedBackend;
+use sesame_proto::sizes::{self, RuleAnswer, RuleParts, RuleSize, in_words};
 use sesame_proto::{refusal, schema};
 
 use super::matches::RouteMatch;
@@ -172,11 +173,110 @@ impl CheckedRule {
         };
         answer.looks(self.cors.is_some())
     }
+
+    /// Returns the bytes of each of its matches in a virtual host. `route` is the provenance of its route.
+    fn sizes(&self, route: &str) -> impl Iterator<Item = u64> {
+        let redirect;
+        let answer = match &self.action {
+            Action::Forward(forward) => RuleAnswer::Forward(forward),
+            Action::Redirect(to) => {
+                redirect = to.on("", 0);
+                RuleAnswer::Redirect(&redirect)
+            }
+            Action::Respond(_) => RuleAnswer::Direct,
+        };
+        let size = RuleSize::new(&RuleParts {
+            name: route,
+            answer,
+            request_headers: self.request_headers.as_deref(),
+            response_headers: self.response_headers.as_deref(),
+            cors: self.cors.as_deref(),
+            external_auth: self.external_auth.as_deref(),
+        });
+        self.matches.iter().map(move |it| {
+            let path = Some(&it.path);
+            size.with_match(sizes::of_match(
+                path,
+                &it.method,
+                &it.headers,
+                &it.query_params,
+            ))
+        })
+    }
 }
 
 impl Rules {
+    /// Returns the bytes that they become in each virtual host. `route` is the provenance of their route.
+    pub(crate) fn size(&self, route: &str) -> u64 {
+        match self {
+            Self::Requests(rules) => rules
+                .iter()
+                .flat_map(|rule| rule.sizes(route))
+                .fold(0, u64::saturating_add),
+            Self::Connections(_) => 0,
+        }
+    }
+
+    /// Returns true if they take every request of a virtual host, whatever else is there.
+    pub(crate) fn take_all(&self) -> bool {
+        let Self::Requests(rules) = self else {
+            return false;
+        };
+        let mut matches = rules.iter().flat_map(|rule| &rule.matches);
+        let takes_all = matches.any(|it| it.is_all() && it.grpc.is_none());
+        // Expressions may cost the route its place.
+        takes_all
+            && rules
+                .iter()
+                .all(|rule| rule.matches.iter().all(|it| it.instructions == 0))
+    }
+
+    /// Returns the first rule that may protect something.
+    pub(crate) fn protecting(&self) -> Option<&CheckedRule> {
+        match self {
+            Self::Requests(rules) => rules.iter().find(|rule| rule.protects),
+            Self::Connections(_) => None,
+        }
+    }
+
+    /// Returns an error if the rules become more configuration than one route may, or their expressions cost more. `route` is the
+    /// provenance of the route, and `hostnames` the length of its list.
+    pub(crate) fn affordable(&self, route: &str, hostnames: usize) -> Result<(), String> {
+        self.small_enough(route, hostnames)?;
+        self.cheap_enough()
+    }
+
+    fn small_enough(&self, route: &str, hostnames: usize) -> Result<(), String> {
+        let Self::Requests(rules) = self else {
+            return Ok(());
+        };
+        for rule in rules {
+            let largest = rule.sizes(route).max().unwrap_or_default();
+            if largest > sizes::MOST_OF_MATCH {
+                return Err(format!(
+                    "spec.rules[{}]: its filters and backends become {} for each match; at most {} are allowed: \
+                     use shorter or fewer values, or fewer backends",
+                    rule.index,
+                    in_words(largest),
+                    in_words(sizes::MOST_OF_MATCH)
+                ));
+            }
+        }
+        let hostnames = u64::try_from(hostnames.max(1)).unwrap_or(u64::MAX);
+        let size = self.size(route).saturating_mul(hostnames);
+        if size <= sizes::MOST_OF_ROUTE {
+            return Ok(());
+        }
+        Err(format!(
+            "spec.rules: the filters, backends and conditions of all matches become {} for {hostnames} hostnames; at most \
+             {} are allowed, because each match of each hostname has a copy: use fewer matches or hostnames, or shorter filters",
+            in_words(size),
+            in_words(sizes::MOST_OF_ROUTE)
+        ))
+    }
+
     /// Returns an error if all regular expressions together cost more than one route may.
-    pub(crate) fn affordable(&self) -> Result<(), String> {
+    fn cheap_enough(&self) -> Result<(), String> {
         let Self::Requests(rules) = self else {
             return Ok(());
         };
@@ -215,6 +315,8 @@ pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) object: &'a ObjectKey,
     /// Provenance of the route.
     pub(crate) route: &'a str,
+    /// Number of hostnames of the route.
+    pub(crate) hostnames: usize,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
     pub(crate) backends: &'a mut Backends<'w>,
     pub(crate) regexes: &'a mut Regexes,

@@ -71,6 +71,7 @@ pub(crate) fn assemble<'w>(
     let Tables {
         mut ports,
         route_tables,
+        wanted,
     } = tables;
     gateway.settings.ports.open(&mut ports);
 
@@ -97,6 +98,7 @@ pub(crate) fn assemble<'w>(
         .collect();
 
     let name = gateway.published_as();
+    cx.sizes.insert(name.clone(), wanted);
     Some(ResolvedGateway {
         snapshot: schema::Snapshot {
             gateway: Kind::Gateway.named(name.clone()).to_string(),

@@ -10,6 +10,7 @@ pub(crate) mod displaced;
 mod l4_routes;
 mod placed;
 pub(crate) mod reached_by;
+mod room;
 pub(crate) mod shadowed;
 mod taken_hostnames;
 mod virtual_hosts;
@@ -22,6 +23,7 @@ use sesame_proto::schema::route::Action;
 
 use self::displaced::{Displaced, ParentPlace};
 use self::placed::{HostnameOwners, PlacedListener, http_table};
+use self::room::{ListenerHosts, Room, WithHosts};
 use self::shadowed::{Hidden, Shadowed};
 use self::virtual_hosts::VirtualHosts;
 use super::context::Problems;
@@ -39,6 +41,8 @@ const MAX_EACH_BESIDE: usize = 128;
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
+    /// Bytes that all routes would become if each had room.
+    pub(crate) wanted: u64,
 }
 
 /// Findings about the routes of all Gateways that come out while tables are built, and that authors are told.
@@ -97,22 +101,27 @@ pub(crate) fn build<'a>(
     routes: &Routes<'_>,
     findings: &mut Findings,
 ) -> Tables {
+    let by_port = by_port(listeners);
+    let families: Vec<Families<'_, '_>> = by_port.values().map(|it| Families::new(it)).collect();
+    let with_hosts = families
+        .iter()
+        .flat_map(|it| it.http.iter().chain(&it.https));
+    let room = Room::new(with_hosts, routes);
     let mut tables = Tables {
         ports: Vec::new(),
         route_tables: Vec::new(),
+        wanted: room.wanted,
     };
-    for ((transport, port), placed) in by_port(listeners) {
-        let of = |protocols: &[schema::Protocol]| -> Vec<&PlacedListener<'_>> {
-            placed
-                .iter()
-                .filter(|placed| protocols.contains(&placed.protocol))
-                .collect()
-        };
-        let http = of(&[schema::Protocol::Http]);
-        let by_server_name = of(&[schema::Protocol::Https, schema::Protocol::Tls]);
-        let owners = HostnameOwners::new(&by_server_name);
+    for (((transport, port), placed), families) in by_port.iter().zip(&families) {
+        let Families {
+            http,
+            https,
+            by_server_name,
+        } = families;
+        let (port, by_server_name) = (*port, by_server_name.as_slice());
+        let owners = HostnameOwners::new(by_server_name);
         tables.ports.push(schema::Port {
-            transport,
+            transport: *transport,
             port: port.into(),
             inside: 0,
             listeners: placed
@@ -120,27 +129,28 @@ pub(crate) fn build<'a>(
                 .map(|placed| to_schema(placed, &owners, routes, &mut findings.displaced))
                 .collect(),
         });
-        for family in [&http, &by_server_name] {
+        let by_host: Vec<&PlacedListener<'_>> = http.iter().map(|(it, _)| *it).collect();
+        for family in [&by_host, by_server_name] {
             taken_hostnames::find(family, &mut findings.displaced);
         }
 
         if !http.is_empty() {
-            let owners = HostnameOwners::new(&http);
             let mut hosts = VirtualHosts::default();
-            for listener in &http {
-                hosts.add_listener(listener, &owners, routes, findings);
+            for listener in http {
+                hosts.add_listener(listener, &room, routes, findings);
             }
             tables.route_tables.push(hosts.into_table(http_table(port)));
         }
         // A client may take a connection to one of them for requests to any other whose certificate it was shown, also to
         // one that passes TLS through.
-        for listener in of(&[schema::Protocol::Https]) {
+        for with_hosts in https {
+            let (listener, _) = with_hosts;
             let mut hosts = VirtualHosts::default();
-            hosts.add_listener(listener, &owners, routes, findings);
+            hosts.add_listener(with_hosts, &room, routes, findings);
             if by_server_name.len() > MAX_EACH_BESIDE {
-                hosts.add_misdirected_by_certificate(listener, &by_server_name, &owners);
+                hosts.add_misdirected_by_certificate(listener, by_server_name, &owners);
             } else {
-                hosts.add_misdirected(listener, &by_server_name);
+                hosts.add_misdirected(listener, by_server_name);
             }
             tables
                 .route_tables
@@ -149,6 +159,37 @@ pub(crate) fn build<'a>(
     }
     tables.route_tables.sort_by(|a, b| a.name.cmp(&b.name));
     tables
+}
+
+/// Listeners of one port among which requests are shared out, in their order.
+struct Families<'p, 'a> {
+    http: Vec<WithHosts<'p, 'a>>,
+    https: Vec<WithHosts<'p, 'a>>,
+    /// The listeners of HTTPS and TLS.
+    by_server_name: Vec<&'p PlacedListener<'a>>,
+}
+
+impl<'p, 'a> Families<'p, 'a> {
+    fn new(placed: &'p [PlacedListener<'a>]) -> Self {
+        let of = |protocols: &[schema::Protocol]| -> Vec<&'p PlacedListener<'a>> {
+            let all = placed.iter();
+            all.filter(|it| protocols.contains(&it.protocol)).collect()
+        };
+        let with_hosts = |all: Vec<&'p PlacedListener<'a>>, owners: &HostnameOwners<'_>| {
+            let all = all.into_iter();
+            all.map(|it| (it, ListenerHosts::new(it, owners))).collect()
+        };
+        let http = of(&[schema::Protocol::Http]);
+        let by_server_name = of(&[schema::Protocol::Https, schema::Protocol::Tls]);
+        let owners = HostnameOwners::new(&http);
+        let http = with_hosts(http, &owners);
+        let owners = HostnameOwners::new(&by_server_name);
+        Self {
+            http,
+            https: with_hosts(of(&[schema::Protocol::Https]), &owners),
+            by_server_name,
+        }
+    }
 }
 
 /// Returns the listeners that are served, by transport and port; the most specific hostname first.

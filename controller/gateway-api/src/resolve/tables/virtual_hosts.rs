@@ -14,10 +14,9 @@ use super::Findings;
 use super::candidates::{MatchCandidate, unaffordable};
 use super::displaced::Displaced;
 use super::placed::{HostnameOwners, PlacedListener};
+use super::room::{Hosted, LeftOut, Room, WithHosts};
 use super::shadowed;
-use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::routes::Routes;
-use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::{MatchPlace, MatchRank, Order};
 use crate::resolve::routes::rules::Rules;
@@ -71,36 +70,29 @@ impl VirtualHosts {
     /// Adds the listener's own hostname and every domain of its routes that belongs to it.
     pub(crate) fn add_listener(
         &mut self,
-        listener: &PlacedListener<'_>,
-        owners: &HostnameOwners<'_>,
+        (listener, hosts): &WithHosts<'_, '_>,
+        room: &Room,
         routes: &Routes<'_>,
         findings: &mut Findings,
     ) {
-        let mut by_domain: HashMap<&str, Vec<(&CommonHostname, &Attachment<'_>)>> = HashMap::new();
-        let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
-        domains.insert(listener.hostname.key(), listener.hostname);
-        for attachment in listener.attachments {
-            for host in attachment.hosts {
-                by_domain
-                    .entry(host.domain.key())
-                    .or_default()
-                    .push((host, attachment));
-                domains.insert(host.domain.key(), &host.domain);
-            }
-        }
-        for domain in domains.into_values() {
-            if !owners.owns(listener.hostname, domain) {
-                continue;
-            }
+        for domain in hosts.domains() {
             if listener.listener.refuses() {
                 self.insert(domain, vec![answering(listener, refusal::HTTP)]);
                 continue;
             }
-            let covering = domain
-                .covering_keys()
-                .filter_map(|key| by_domain.get(key))
-                .flatten();
-            let mut candidates = candidates(covering, routes);
+            let covering: Vec<Hosted<'_>> = hosts.covering(domain).flatten().copied().collect();
+            let left_out = room.left_out(&covering, listener, domain, routes);
+            for (route, message) in &left_out {
+                let at = listener.attachments.iter().find(|it| it.route == *route);
+                let parent = at.map(|it| it.parent);
+                let (reason, message) = (Reason::TooLarge, message.clone());
+                findings.displaced.add(*route, parent, reason, message);
+            }
+            let own = covering.iter().filter(|(host, _)| host.domain == *domain);
+            if domain != listener.hostname && room.is_void(own, routes) {
+                continue;
+            }
+            let mut candidates = candidates(&covering, routes, &left_out, room);
             refuse_unaffordable(&mut candidates, domain, listener, &mut findings.displaced);
             let reachable = shadowed::reachable(candidates, &mut findings.shadowed);
             let routes = reachable
@@ -182,14 +174,38 @@ impl VirtualHosts {
 
 /// Returns the matches of the routes of a domain, in their order of precedence.
 fn candidates<'a>(
-    attachments: impl Iterator<Item = &'a (&'a CommonHostname, &'a Attachment<'a>)>,
+    attachments: &[Hosted<'a>],
     routes: &'a Routes<'_>,
+    left_out: &LeftOut,
+    room: &'a Room,
 ) -> Vec<(Order, MatchCandidate<'a>)> {
     let mut candidates = Vec::new();
     for (host, attachment) in attachments {
         let Some(route) = routes.get(attachment.route) else {
             continue;
         };
+        if left_out.contains_key(&attachment.route) {
+            if let Some(rule) = route.rules.protecting() {
+                let route_match = room.refused_by(route);
+                let order = Order {
+                    hostname: Reverse(host.rank),
+                    rank: MatchRank::of(route_match),
+                    place: MatchPlace {
+                        route: attachment.route,
+                        rule: rule.index,
+                        match_: 0,
+                    },
+                };
+                let candidate = MatchCandidate {
+                    route,
+                    rule,
+                    route_match,
+                    refuses: true,
+                };
+                candidates.push((order, candidate));
+            }
+            continue;
+        }
         let Rules::Requests(rules) = &route.rules else {
             continue;
         };
@@ -231,7 +247,7 @@ fn refuse_unaffordable(
         return;
     }
     candidates.retain_mut(|(order, candidate)| {
-        candidate.refuses = unaffordable.contains_key(&order.place.route);
+        candidate.refuses |= unaffordable.contains_key(&order.place.route);
         !candidate.refuses || candidate.rule.protects
     });
     let refuses = |route: usize| {

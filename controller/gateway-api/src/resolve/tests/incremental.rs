@@ -13,7 +13,7 @@ use sesame_proto::schema::Snapshot;
 use crate::api::NamespacedName;
 use crate::decode::{self, DecodeLimits};
 use crate::resolve::incremental::{self, Delta, RouteDelta, RouteStatusChange};
-use crate::resolve::{Options, Resolution, Resolver, resolve};
+use crate::resolve::{Options, Resolution, Resolver};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
 fn read(yaml: &str) -> Vec<AnyObject> {
@@ -84,7 +84,8 @@ fn compare(
     resolver: &mut Resolver,
 ) -> Resolution {
     let options = Options::default();
-    let whole = resolve(world, &options);
+    let mut fresh = Resolver::default();
+    let whole = fresh.resolve(world, &options);
     let delta = incremental::resolve(before, world, changed, resolver, &options);
     if let Some(Delta { routes, endpoints }) = delta {
         then = after(then, routes);
@@ -95,7 +96,9 @@ fn compare(
             }
         }
         assert_eq!(then, whole);
+        assert_eq!(resolver.sizes, fresh.sizes);
     }
+    resolver.sizes = fresh.sizes;
     whole
 }
 
@@ -117,7 +120,7 @@ proptest! {
             }
         }
         let mut resolver = Resolver::default();
-        let mut said = resolve(&world, &Options::default());
+        let mut said = resolver.resolve(&world, &Options::default());
         for batch in batches {
             let (before, mut changed) = (world.clone(), Vec::new());
             for (event, name, other_place, rules) in batch {
@@ -136,7 +139,7 @@ proptest! {
     ) {
         let mut world = world_of(objects);
         let mut resolver = Resolver::default();
-        let mut said = resolve(&world, &Options::default());
+        let mut said = resolver.resolve(&world, &Options::default());
         for (route, index) in routes {
             // Of the name of one that is there, if there is any.
             let names = world.names(Kind::HttpRoute);
@@ -161,7 +164,7 @@ proptest! {
     ) {
         let mut world = world_of(read(any_slices::OBJECTS));
         let mut resolver = Resolver::default();
-        let mut then = resolve(&world, &Options::default());
+        let mut then = resolver.resolve(&world, &Options::default());
         for batch in batches {
             let before = world.clone();
             let mut changed = Vec::new();
@@ -191,7 +194,7 @@ proptest! {
             }
         }
         let mut resolver = Resolver::default();
-        let mut said = resolve(&world, &Options::default());
+        let mut said = resolver.resolve(&world, &Options::default());
         for (routes, services, slices) in batches {
             let (before, mut changed) = (world.clone(), Vec::new());
             for (name, rules) in routes {
@@ -237,13 +240,14 @@ fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));
     let options = Options::default();
-    let then = resolve(&world, &options);
+    let mut resolver = Resolver::default();
+    let then = resolver.resolve(&world, &options);
     let (before, mut changed) = (world.clone(), Vec::new());
     for route in read(&version(new)) {
         replace(&mut world, &mut changed, route);
     }
-    let mut resolver = Resolver::default();
     compare(&before, &world, &changed, then, &mut resolver);
+    resolver.resolve(&before, &options);
     let full = Options {
         incremental: false,
         ..Options::default()

@@ -14,6 +14,7 @@ mod routing;
 mod rules;
 mod served_together;
 mod services;
+mod sizes;
 mod statuses;
 mod tls;
 mod tls_override_rows;

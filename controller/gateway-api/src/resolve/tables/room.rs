@@ -1,0 +1,343 @@
+//! Room for routes: a limit for each hostname, and a limit for each Gateway that namespaces share fairly.
+//!
+//! Everything is counted before any route is built. A route that has no room is left out as a whole, in one virtual host or in
+//! all of the Gateway. If it may protect something, one answer refuses all that it could match there.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use sesame_proto::refusal;
+use sesame_proto::sizes::{MOST_OF_GATEWAY, MOST_OF_VIRTUAL_HOST, in_words, of_external_auth};
+
+use super::placed::{HostnameOwners, PlacedListener};
+use crate::resolve::parents::listeners::CommonHostname;
+use crate::resolve::routes::attachments::Attachment;
+use crate::resolve::routes::matches::{Grpc, RouteMatch};
+use crate::resolve::routes::{CheckedRoute, Routes};
+use crate::resolve::syntax::hostnames::Hostname;
+use crate::world::Kind;
+
+/// Rounds after which a namespace beyond its share loses all of its routes. A route that is left out may uncover others.
+const MAX_ROUNDS: usize = 8;
+
+/// A route that attaches to a listener, with the hostname that it has there.
+pub(super) type Hosted<'a> = (&'a CommonHostname, &'a Attachment<'a>);
+
+/// A listener with its hosts.
+pub(super) type WithHosts<'p, 'a> = (&'p PlacedListener<'a>, ListenerHosts<'a>);
+
+/// The hostnames of a listener, and the routes of each.
+pub(super) struct ListenerHosts<'a> {
+    by_domain: HashMap<&'a str, Vec<Hosted<'a>>>,
+    domains: Vec<&'a Hostname>,
+}
+
+impl<'a> ListenerHosts<'a> {
+    /// Collects the hostnames of the listener and its routes, except hostnames that belong to other listeners.
+    pub(super) fn new(listener: &PlacedListener<'a>, owners: &HostnameOwners<'_>) -> Self {
+        let mut by_domain: HashMap<&str, Vec<Hosted<'a>>> = HashMap::new();
+        let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
+        domains.insert(listener.hostname.key(), listener.hostname);
+        for attachment in listener.attachments {
+            for host in attachment.hosts {
+                let key = host.domain.key();
+                by_domain.entry(key).or_default().push((host, attachment));
+                domains.insert(key, &host.domain);
+            }
+        }
+        let owned = domains.into_values();
+        let domains = owned
+            .filter(|domain| owners.owns(listener.hostname, domain))
+            .collect();
+        Self { by_domain, domains }
+    }
+
+    pub(super) fn domains(&self) -> impl Iterator<Item = &'a Hostname> {
+        self.domains.iter().copied()
+    }
+
+    /// Returns the routes whose hostname is the domain or covers it: by hostname, the most specific first.
+    pub(super) fn covering(&self, domain: &Hostname) -> impl Iterator<Item = &[Hosted<'a>]> {
+        domain
+            .covering_keys()
+            .filter_map(|key| self.by_domain.get(key))
+            .map(Vec::as_slice)
+    }
+}
+
+/// The routes of a Gateway that are left out because their namespaces have used up their shares.
+pub(super) struct Room {
+    left_out: BTreeMap<usize, String>,
+    /// Bytes that all routes would take if none were left out.
+    pub(super) wanted: u64,
+    all_requests: RouteMatch,
+    all_calls: RouteMatch,
+}
+
+/// The routes that are left out of one virtual host, with the message for the author of each.
+pub(super) type LeftOut = BTreeMap<usize, String>;
+
+impl Room {
+    /// Shares out the room of a Gateway with these listeners of HTTP and HTTPS, each with its hosts.
+    pub(super) fn new<'l>(
+        listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>> + Clone,
+        routes: &Routes<'_>,
+    ) -> Self {
+        let mut room = Self {
+            left_out: BTreeMap::new(),
+            wanted: 0,
+            all_requests: RouteMatch::all(),
+            all_calls: RouteMatch {
+                grpc: Some(Grpc::default()),
+                ..RouteMatch::all()
+            },
+        };
+        for round in 0.. {
+            let charges = room.charges(listeners.clone(), routes);
+            if round == 0 {
+                room.wanted = charges.values().copied().fold(0, u64::saturating_add);
+            }
+            let more = overdrawn(&charges, routes, round >= MAX_ROUNDS);
+            if more.is_empty() {
+                break;
+            }
+            room.left_out.extend(more);
+        }
+        room
+    }
+
+    /// Returns the bytes that each route is charged with. Copies of a route for narrower hostnames are charged to the oldest
+    /// route with that hostname, because that hostname causes them. So no namespace can use up the share of another.
+    fn charges<'l>(
+        &self,
+        listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
+        routes: &Routes<'_>,
+    ) -> BTreeMap<usize, u64> {
+        let mut charges: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut charge = |route: usize, size: u64| {
+            let charged = charges.entry(route).or_default();
+            *charged = charged.saturating_add(size);
+        };
+        for (listener, hosts) in listeners.filter(|(it, _)| !it.listener.refuses()) {
+            let filters = listener.listener.filters.external_auth.iter();
+            let filters = filters.map(of_external_auth).fold(0, u64::saturating_add);
+            for domain in hosts.domains() {
+                let mut payer = None;
+                let mut copied = filters;
+                for level in hosts.covering(domain) {
+                    let is_own = level
+                        .first()
+                        .is_some_and(|(host, _)| host.domain == *domain);
+                    let mut takes_all = false;
+                    for (_, attachment) in level {
+                        let Some(route) = routes.get(attachment.route) else {
+                            continue;
+                        };
+                        if self.left_out.contains_key(&attachment.route) {
+                            takes_all |= refuses_all(route);
+                            continue;
+                        }
+                        takes_all |= route.rules.take_all();
+                        if is_own {
+                            charge(attachment.route, route.size);
+                            payer = payer.or(Some(attachment.route));
+                        } else {
+                            copied = copied.saturating_add(route.size);
+                        }
+                    }
+                    if takes_all {
+                        break;
+                    }
+                }
+                if let Some(payer) = payer {
+                    charge(payer, copied);
+                }
+            }
+        }
+        charges
+    }
+
+    /// Returns true if nothing is left of the domain: the Gateway leaves out all of its routes and none
+    /// refuses anything, so a wider hostname takes its requests.
+    pub(super) fn is_void<'h>(
+        &self,
+        mut own: impl Iterator<Item = &'h Hosted<'h>>,
+        routes: &Routes<'_>,
+    ) -> bool {
+        own.all(|(_, attachment)| {
+            let route = routes.get(attachment.route);
+            let protects = route.is_some_and(|it| it.rules.protecting().is_some());
+            self.left_out.contains_key(&attachment.route) && !protects
+        })
+    }
+
+    /// Returns the routes that are left out of a virtual host: those that are left out of the Gateway, and those for which the
+    /// hostname has no room. Routes of a more specific hostname have precedence, then older ones.
+    pub(super) fn left_out<'a>(
+        &self,
+        covering: &[Hosted<'a>],
+        listener: &PlacedListener<'_>,
+        domain: &Hostname,
+        routes: &Routes<'_>,
+    ) -> LeftOut {
+        let size_of = |route: usize| routes.get(route).map_or(0, |route| route.size);
+        let entries = covering.iter().map(|(_, attachment)| attachment.route);
+        let upper = entries.clone().map(size_of).fold(0, u64::saturating_add);
+        if self.left_out.is_empty() && upper <= MOST_OF_VIRTUAL_HOST {
+            return LeftOut::new();
+        }
+        let entries: BTreeSet<usize> = entries.collect();
+        let mut left_out: LeftOut = entries
+            .iter()
+            .filter_map(|route| Some((*route, self.left_out.get(route)?.clone())))
+            .collect();
+        let mut order: Vec<(Reverse<(bool, usize)>, usize)> = covering
+            .iter()
+            .map(|(host, attachment)| (Reverse(host.rank), attachment.route))
+            .collect();
+        order.sort_unstable();
+        let mut seen: BTreeSet<usize> = left_out.keys().copied().collect();
+        let mut used = 0_u64;
+        for (_, route) in order {
+            if !seen.insert(route) {
+                continue;
+            }
+            let (own, before) = (size_of(route), used);
+            match before
+                .checked_add(own)
+                .filter(|all| *all <= MOST_OF_VIRTUAL_HOST)
+            {
+                Some(all) => used = all,
+                None => {
+                    let message = format!(
+                        "none of its matches is served for hostname {:?} on port {}: they become {} there, those of \
+                         routes that go before {}; together at most {} are allowed",
+                        domain.domain(),
+                        listener.port,
+                        in_words(own),
+                        in_words(before),
+                        in_words(MOST_OF_VIRTUAL_HOST)
+                    );
+                    left_out.insert(route, message);
+                }
+            }
+        }
+        for (route, message) in &mut left_out {
+            if routes
+                .get(*route)
+                .is_some_and(|it| it.rules.protecting().is_some())
+            {
+                *message += &format!(
+                    "; some may protect something, so that all requests for {} that no route goes before are \
+                     answered with {}",
+                    if self.left_out.contains_key(route) {
+                        "its hostnames"
+                    } else {
+                        "the hostname"
+                    },
+                    refusal::HTTP
+                );
+            }
+        }
+        left_out
+    }
+
+    /// Returns the match for which a route refuses, if it is left out.
+    pub(super) fn refused_by(&self, route: &CheckedRoute<'_>) -> &RouteMatch {
+        match route.object.kind {
+            Kind::GrpcRoute => &self.all_calls,
+            _ => &self.all_requests,
+        }
+    }
+}
+
+/// Returns true if a route refuses every request when it is left out.
+fn refuses_all(route: &CheckedRoute<'_>) -> bool {
+    route.object.kind != Kind::GrpcRoute && route.rules.protecting().is_some()
+}
+
+/// Returns the routes that namespaces lose for which they are charged with more than their share: the oldest have
+/// precedence. `all` leaves them none.
+fn overdrawn(
+    charges: &BTreeMap<usize, u64>,
+    routes: &Routes<'_>,
+    all: bool,
+) -> BTreeMap<usize, String> {
+    let mut left_out = BTreeMap::new();
+    let mut namespaces: BTreeMap<&str, Vec<(usize, u64)>> = BTreeMap::new();
+    for (place, charged) in charges {
+        if let Some(route) = routes.get(*place) {
+            let namespace = route.object.name.namespace.as_str();
+            namespaces
+                .entry(namespace)
+                .or_default()
+                .push((*place, *charged));
+        }
+    }
+    let total = |of: &[(usize, u64)]| {
+        let charged = of.iter().map(|(_, charged)| *charged);
+        charged.fold(0, u64::saturating_add)
+    };
+    let share = share(namespaces.values().map(|of| total(of)).collect());
+    for (namespace, of_namespace) in namespaces {
+        let wanted = total(&of_namespace);
+        if wanted <= share {
+            continue;
+        }
+        let mut used = 0_u64;
+        for (place, own) in of_namespace {
+            match used.checked_add(own).filter(|sum| *sum <= share && !all) {
+                Some(sum) => used = sum,
+                None => {
+                    let message = format!(
+                        "none of its matches is served: the routes of namespace {namespace} become {} of this Gateway's \
+                         configuration, this one {}; the share of the namespace is {}, because those of all namespaces may \
+                         have {} together",
+                        in_words(wanted),
+                        in_words(own),
+                        in_words(share),
+                        in_words(MOST_OF_GATEWAY)
+                    );
+                    left_out.insert(place, message);
+                }
+            }
+        }
+    }
+    left_out
+}
+
+/// Returns the most that each may have: who wants little gets it, and the others get equal shares of the rest.
+fn share(mut wanted: Vec<u64>) -> u64 {
+    wanted.sort_unstable();
+    let mut left = MOST_OF_GATEWAY;
+    let mut sharing = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
+    for one in wanted {
+        let share = left / sharing.max(1);
+        if one > share {
+            return share;
+        }
+        left -= one;
+        sharing -= 1;
+    }
+    MOST_OF_GATEWAY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_wants_little_gets_it_and_the_rest_is_shared() {
+        const MOST: u64 = MOST_OF_GATEWAY;
+        for (wanted, expected) in [
+            (vec![], MOST),
+            (vec![MOST], MOST),
+            (vec![MOST + 1], MOST),
+            (vec![MOST / 2, MOST / 2], MOST),
+            (vec![1, MOST], MOST - 1),
+            (vec![u64::MAX, MOST, MOST / 4], MOST * 3 / 8),
+        ] {
+            assert_eq!(share(wanted.clone()), expected, "{wanted:?}");
+        }
+    }
+}

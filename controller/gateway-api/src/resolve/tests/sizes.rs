@@ -1,0 +1,337 @@
+//! Limits of the configuration that a route becomes: the filters of a rule are copied for each match and hostname.
+
+use std::fmt::Write as _;
+
+use sesame_proto::digest;
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::schema::{Snapshot, VirtualHost, route};
+use sesame_proto::sizes::{self, MOST_OF_GATEWAY, MOST_OF_ROUTE, MOST_OF_VIRTUAL_HOST};
+
+use super::router::{GET, Request, answer};
+use super::{HTTP, Holds, gateway, holds, objects, resolved, route, world};
+use crate::api::NamespacedName;
+use crate::resolve::incremental;
+use crate::resolve::{Options, Resolution, Resolver, resolve};
+use crate::status::{Condition, ConditionType, Reason};
+use crate::world::{Kind, ObjectKey};
+
+/// Returns `count` matches, each of another path.
+fn matches(count: usize) -> String {
+    let all: Vec<String> = (0..count)
+        .map(|i| format!("{{path: {{type: Exact, value: /{i}}}}}"))
+        .collect();
+    format!("[{}]", all.join(", "))
+}
+
+/// Sixteen hostnames.
+fn hostnames(prefix: &str) -> String {
+    let all: Vec<String> = (0..16).map(|i| format!("{prefix}{i}.test")).collect();
+    format!("[{}]", all.join(", "))
+}
+
+/// Returns a list of `count` headers of 4 KiB, in flow style.
+fn headers(name: &str, count: usize) -> String {
+    let value = "v".repeat(4096);
+    let all: Vec<String> = (0..count)
+        .map(|i| format!("{{name: x-{name}-{i}, value: {value}}}"))
+        .collect();
+    format!("[{}]", all.join(", "))
+}
+
+/// Returns a filter with `count` headers of 4 KiB.
+fn filter(count: usize) -> String {
+    format!(
+        "{{type: RequestHeaderModifier, requestHeaderModifier: {{set: {}}}}}",
+        headers("a", count)
+    )
+}
+
+/// Filters of 64 headers of 4 KiB.
+fn large_filters() -> String {
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| headers(name, 16));
+    format!(
+        "[{{type: RequestHeaderModifier, requestHeaderModifier: {{set: {a}, add: {b}}}}}, \
+         {{type: ResponseHeaderModifier, responseHeaderModifier: {{set: {c}, add: {d}}}}}]"
+    )
+}
+
+const BACKEND: &str = "{name: a, port: 80}";
+
+fn rule(matches: &str, filters: &str, backends: &str) -> String {
+    format!("- matches: {matches}\n  filters: {filters}\n  backendRefs: [{backends}]\n")
+}
+
+fn multiplied(filters: &str, backends: &str) -> Resolution {
+    let rules = rule(&matches(64), filters, backends);
+    let spec = format!("hostnames: {}\nrules:\n{rules}", hostnames("h"));
+    resolved(&(gateway(HTTP) + &route("r", &spec)))
+}
+
+fn snapshot(resolution: &Resolution) -> &Snapshot {
+    &resolution.gateways[0].snapshot
+}
+
+fn encoded(resolution: &Resolution) -> usize {
+    let mut canonical = snapshot(resolution).clone();
+    digest::canonicalize(&mut canonical);
+    EncodedSnapshot::new(&canonical, Vec::new()).size_of_route_tables()
+}
+
+fn hosts(resolution: &Resolution) -> impl Iterator<Item = &VirtualHost> {
+    let tables = snapshot(resolution).route_tables.iter();
+    tables.flat_map(|table| &table.virtual_hosts)
+}
+
+fn size(host: &VirtualHost) -> u64 {
+    host.routes.iter().map(sizes::of_route).sum()
+}
+
+fn assert_refused(resolution: &Resolution) {
+    let conditions = resolution.route_conditions("r");
+    assert_eq!(
+        holds(conditions, ConditionType::Accepted),
+        Holds::False(Reason::UnsupportedValue)
+    );
+    let message = &conditions[0].message;
+    assert!(message.contains("8192 KiB"), "{message}");
+    assert!(message.contains("16 hostnames"), "{message}");
+    assert!(encoded(resolution) < 4096, "{}", encoded(resolution));
+}
+
+#[test]
+fn header_filters_for_many_matches_are_refused() {
+    let resolution = multiplied(&large_filters(), BACKEND);
+    assert_refused(&resolution);
+    let request = Request {
+        host: "h0.test",
+        path: "/0",
+        ..GET
+    };
+    assert_eq!(answer(snapshot(&resolution), &request), "404");
+}
+
+#[test]
+fn cors_origins_for_many_matches_are_refused() {
+    let origins: Vec<String> = (0..64)
+        .map(|i| format!("'https://*.{}{i}.test'", "a".repeat(50)))
+        .collect();
+    let cors = format!(
+        "[{{type: CORS, cors: {{allowOrigins: [{}]}}}}]",
+        origins.join(", ")
+    );
+    assert_refused(&multiplied(&cors, BACKEND));
+}
+
+#[test]
+fn backends_with_filters_for_many_matches_are_refused() {
+    let backend = format!("{{name: a, port: 80, filters: [{}]}}", filter(1));
+    assert_refused(&multiplied("[]", &vec![backend; 16].join(", ")));
+    // Each backend that rewrites becomes a separate proxy route, with a copy of the rule's filters.
+    let rewriting =
+        "{name: a, port: 80, filters: [{type: URLRewrite, urlRewrite: {hostname: x.test}}]}";
+    assert_refused(&multiplied(
+        "[{type: ResponseHeaderModifier, responseHeaderModifier: {remove: [x-a]}}]",
+        &vec![rewriting; 16].join(", "),
+    ));
+}
+
+#[test]
+fn authorization_for_many_matches_refuses_all_requests() {
+    let names: Vec<String> = (0..64)
+        .map(|i| format!("x-{}-{i}", "a".repeat(200)))
+        .collect();
+    let auth = format!(
+        "[{{type: ExternalAuth, externalAuth: {{protocol: HTTP, backendRef: {BACKEND}, http: {{allowedHeaders: [{}]}}}}}}]",
+        names.join(", ")
+    );
+    let resolution = multiplied(&auth, BACKEND);
+    let message = &resolution.route_conditions("r")[0].message;
+    assert!(message.contains("answered with 500"), "{message}");
+    assert_eq!(
+        hosts(&resolution)
+            .filter(|host| host.domain == "h0.test")
+            .count(),
+        1
+    );
+    for host in hosts(&resolution).filter(|host| host.domain != "*") {
+        assert!(
+            matches!(
+                &host.routes[..],
+                [only] if matches!(&only.action, Some(route::Action::DirectResponse(it)) if it.status == 500)
+            ),
+            "{host:?}"
+        );
+    }
+}
+
+#[test]
+fn sessions_for_many_matches_are_within_bounds() {
+    let rules = rule(&matches(64), "[]", BACKEND) + "  sessionPersistence: {sessionName: s}\n";
+    let spec = format!("hostnames: {}\nrules:\n{rules}", hostnames("h"));
+    let resolution = resolved(&(gateway(HTTP) + &route("r", &spec)));
+    let total: u64 = hosts(&resolution).map(size).sum();
+    assert!(total <= MOST_OF_ROUTE, "{total}");
+}
+
+/// A route of about 4 MiB for one hostname. The first character of its name makes it older or younger.
+fn large_route(name: &str, filters: &str) -> String {
+    let spec = format!(
+        "hostnames: [a.test]\nrules:\n{}",
+        rule(
+            &matches(64).replace("value: /", &format!("value: /{name}-")),
+            filters,
+            BACKEND
+        )
+    );
+    route(name, &spec)
+}
+
+#[test]
+fn youngest_routes_of_a_full_hostname_are_displaced() {
+    let plain = format!("[{}]", filter(15));
+    let auth = format!(
+        "[{}, {{type: ExternalAuth, externalAuth: {{protocol: HTTP, backendRef: {BACKEND}}}}}]",
+        filter(15)
+    );
+    let mut yaml = gateway(HTTP);
+    for i in 0..6 {
+        yaml += &large_route(&format!("r{i}"), &plain);
+    }
+    let small = "hostnames: [a.test]\nrules: [{matches: [{path: {value: /small}}], backendRefs: [{name: b, port: 80}]}]";
+    yaml += &route("s", small);
+    let resolution = resolved(&yaml);
+    let displaced = |resolution: &Resolution, name: &str| {
+        let conditions = resolution.route_conditions(name);
+        let of_type = |it: &&Condition| it.type_ == ConditionType::Displaced;
+        let condition = conditions.iter().find(of_type)?;
+        assert_eq!(condition.reason, Reason::TooLarge);
+        Some(condition.message.clone())
+    };
+    let lost = ["r0", "r3", "r4", "r5", "s"].map(|name| displaced(&resolution, name).is_some());
+    assert_eq!(lost, [false, false, true, true, false]);
+    let message = displaced(&resolution, "r4").expect("it is displaced");
+    for part in ["\"a.test\"", "port 80", "16384 KiB"] {
+        assert!(message.contains(part), "{message}");
+    }
+    let host = hosts(&resolution).find(|host| host.domain == "a.test");
+    let host = host.expect("the hostname");
+    assert!(size(host) <= MOST_OF_VIRTUAL_HOST, "{}", size(host));
+    assert_eq!(host.routes.len(), 4 * 64 + 1);
+
+    let resolution = resolved(&(yaml + &large_route("t", &auth)));
+    let message = displaced(&resolution, "t").expect("it is displaced");
+    assert!(message.contains("answered with 500"), "{message}");
+    let host = hosts(&resolution).find(|host| host.domain == "a.test");
+    let last = host.and_then(|host| host.routes.last());
+    let last = last.expect("a route");
+    assert_eq!(last.name, "HTTPRoute/web/t/rules/0/matches/0");
+    assert!(matches!(&last.action, Some(route::Action::DirectResponse(it)) if it.status == 500));
+}
+
+/// A Gateway whose namespaces want too much, one of them very much.
+fn crowded(routes: usize) -> String {
+    let mut yaml = gateway(
+        "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
+    );
+    yaml += &route(
+        "small",
+        "hostnames: [small.test]\nrules: [{backendRefs: [{name: a, port: 80}]}]",
+    );
+    for i in 0..routes {
+        let rules = rule(&matches(8), &format!("[{}]", filter(15)), BACKEND);
+        let _ = write!(
+            yaml,
+            "---\nkind: HTTPRoute\nmetadata: {{name: r{i:02}, namespace: greedy}}\nspec:\n  parentRefs: [{{name: gw, \
+             namespace: web}}]\n  hostnames: {}\n  rules:\n{}\n",
+            hostnames(&format!("h{i}-")),
+            super::indent(&rules, 4)
+        );
+    }
+    yaml
+}
+
+fn greedy(resolution: &Resolution, name: &str) -> Option<String> {
+    let name = NamespacedName::new("greedy", name);
+    let key = Kind::HttpRoute.named(name);
+    let conditions = &resolution.statuses.routes[&key].parents[0].conditions;
+    let condition = conditions
+        .iter()
+        .find(|it| it.type_ == ConditionType::Displaced)?;
+    assert_eq!(condition.reason, Reason::TooLarge);
+    Some(condition.message.clone())
+}
+
+#[test]
+fn namespace_beyond_its_share_displaces_its_own_youngest_routes() {
+    let resolution = resolved(&crowded(16));
+    let total: u64 = hosts(&resolution).map(size).sum();
+    assert!(total <= MOST_OF_GATEWAY, "{total}");
+    assert!(total > MOST_OF_GATEWAY * 9 / 10, "{total}");
+    let small = resolution.route_conditions("small");
+    assert_eq!(holds(small, ConditionType::Displaced), Holds::Absent);
+    assert!(hosts(&resolution).any(|host| host.domain == "small.test"));
+    assert_eq!(greedy(&resolution, "r00"), None);
+    let message = greedy(&resolution, "r15").expect("it is displaced");
+    for part in ["namespace greedy", "98304 KiB"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(!hosts(&resolution).any(|host| host.domain == "h15-0.test"));
+}
+
+#[test]
+fn changes_in_a_full_gateway_are_resolved_as_a_whole() {
+    let key = ObjectKey {
+        kind: Kind::HttpRoute,
+        name: NamespacedName::new("web", "small"),
+    };
+    let change = |yaml: &str| {
+        let before = world(yaml);
+        let mut after = before.clone();
+        let changed = "hostnames: [small.test]\nrules: [{matches: [{path: {value: /new}}], backendRefs: [{name: a, port: 80}]}]";
+        for object in objects(&route("small", changed)) {
+            after.insert(object);
+        }
+        let (mut resolver, options) = (Resolver::default(), Options::default());
+        resolver.resolve(&before, &options);
+        let delta = incremental::resolve(
+            &before,
+            &after,
+            std::slice::from_ref(&key),
+            &mut resolver,
+            &options,
+        );
+        let sizes = resolver.sizes.clone();
+        let mut fresh = Resolver::default();
+        fresh.resolve(&after, &options);
+        (delta.is_some(), sizes == fresh.sizes)
+    };
+    assert_eq!(change(&crowded(1)), (true, true));
+    assert!(!change(&crowded(16)).0);
+}
+
+#[test]
+fn wide_route_is_charged_to_those_who_have_the_hostnames() {
+    let mut yaml = gateway(
+        "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
+    );
+    // About 512 KiB, for every hostname of the listener.
+    let wide = rule(&matches(8), &format!("[{}]", filter(15)), BACKEND);
+    yaml += &route("wide", &format!("rules:\n{wide}"));
+    for i in 0..16 {
+        let _ = write!(
+            yaml,
+            "---\nkind: HTTPRoute\nmetadata: {{name: r{i:02}, namespace: greedy}}\nspec:\n  parentRefs: [{{name: gw, \
+             namespace: web}}]\n  hostnames: {}\n  rules: [{{matches: [{{path: {{value: /x}}}}]}}]\n",
+            hostnames(&format!("h{i}-"))
+        );
+    }
+    let resolution = resolved(&yaml);
+    let total: u64 = hosts(&resolution).map(size).sum();
+    assert!(total <= MOST_OF_GATEWAY, "{total}");
+    let wide = resolution.route_conditions("wide");
+    assert_eq!(holds(wide, ConditionType::Displaced), Holds::Absent);
+    assert_eq!(greedy(&resolution, "r00"), None);
+    assert!(greedy(&resolution, "r15").is_some());
+    let again = resolve(&world(&yaml), &Options::default());
+    assert_eq!(again, resolution);
+}

@@ -1,0 +1,417 @@
+//! Size of the configuration that a route becomes, and its limits: one measure for resolution and rendering.
+//!
+//! A rule's filters and backends are copied for each match and each hostname, and some answers need several proxy routes
+//! for one match. So an object of 256 KiB can become hundreds of MiB. The size is counted by arithmetic before any copy
+//! exists. It approximates rendered bytes and is never below the encoded snapshot's; a proxy takes about five times as much.
+
+use crate::expressions::Answer;
+use crate::schema::path_match::Kind as PathKind;
+use crate::schema::route::Action;
+use crate::schema::{
+    Cors, CorsOrigin, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, Header,
+    HeaderModifier, Mirror, PathModifier, Redirect, Retry, Route, SessionPersistence, StringMatch,
+    UrlRewrite, WeightedBackend, cors_origin, external_auth, path_modifier, session_persistence,
+    string_match,
+};
+
+/// Bytes of one match for one hostname. A route that stays below it fits into a shard, even if it does not compress.
+pub const MOST_OF_MATCH: u64 = 768 * 1024;
+/// Bytes of all matches of a route, for all hostnames that it lists.
+pub const MOST_OF_ROUTE: u64 = 8 * 1024 * 1024;
+/// Bytes of all routes of a virtual host.
+pub const MOST_OF_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
+/// Bytes of all virtual hosts of a Gateway.
+pub const MOST_OF_GATEWAY: u64 = 96 * 1024 * 1024;
+
+/// Bytes of a proxy route without its parts.
+const ROUTE: u64 = 512;
+/// Bytes added to each string.
+const TEXT: u64 = 64;
+/// Bytes added to each header that is set or added, which the proxy parses as a format.
+const HEADER: u64 = 128;
+/// Bytes of a regular expression, and of each of its characters.
+const EXPRESSION: u64 = 512;
+const EXPRESSION_CHARACTER: u64 = 16;
+/// Bytes of an authorization, and of sessions, without their strings.
+const AUTHORIZATION: u64 = 1024;
+const SESSION: u64 = 2048;
+/// Number of times that the configuration of a session repeats its name.
+const SESSION_NAMES: u64 = 8;
+
+/// The parts of a rule that are copied for each match and hostname.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleParts<'r> {
+    /// Name of the route in the snapshot.
+    pub name: &'r str,
+    /// Action on a request.
+    pub answer: RuleAnswer<'r>,
+    /// Changes of request headers.
+    pub request_headers: Option<&'r HeaderModifier>,
+    /// Changes of response headers.
+    pub response_headers: Option<&'r HeaderModifier>,
+    /// The CORS policy.
+    pub cors: Option<&'r Cors>,
+    /// The authorization.
+    pub external_auth: Option<&'r ExternalAuth>,
+}
+
+/// Action of a rule on a request.
+#[derive(Clone, Copy, Debug)]
+pub enum RuleAnswer<'r> {
+    /// Forwards it.
+    Forward(&'r Forward),
+    /// Redirects it.
+    Redirect(&'r Redirect),
+    /// Answers it.
+    Direct,
+}
+
+/// Size of a rule for one hostname.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleSize {
+    /// Number of proxy routes for one match.
+    copies: u64,
+    /// Bytes of one match without its conditions.
+    each: u64,
+}
+
+impl RuleSize {
+    /// Counts the parts of a rule.
+    pub fn new(parts: &RuleParts<'_>) -> Self {
+        let RuleParts {
+            name,
+            answer,
+            request_headers,
+            response_headers,
+            cors,
+            external_auth,
+        } = *parts;
+        let request = request_headers.map_or(0, of_headers);
+        let filters = [
+            request,
+            response_headers.map_or(0, of_headers),
+            cors.map_or(0, of_cors),
+            external_auth.map_or(0, of_external_auth),
+            ROUTE + text(name),
+        ];
+        let (kind, parts, of_answer, once) = match answer {
+            RuleAnswer::Forward(forward) => {
+                let (parts, common, shares) = of_forward(forward, request);
+                (Answer::Forwarded, parts, common, shares)
+            }
+            RuleAnswer::Redirect(redirect) => (Answer::Redirected, 1, of_redirect(redirect), 0),
+            RuleAnswer::Direct => (Answer::Direct, 1, 0, 0),
+        };
+        let looks = kind.looks(cors.is_some());
+        let copies = looks.saturating_mul(parts);
+        let copied = sum(filters.into_iter().chain([of_answer]));
+        let each = copies
+            .saturating_mul(copied)
+            .saturating_add(looks.saturating_mul(once));
+        Self { copies, each }
+    }
+
+    /// Returns the bytes of a match with `conditions` bytes of conditions.
+    pub fn with_match(self, conditions: u64) -> u64 {
+        self.each
+            .saturating_add(self.copies.saturating_mul(conditions))
+    }
+}
+
+/// Returns the bytes of a match's conditions.
+pub fn of_match(
+    path: Option<&PathKind>,
+    method: &str,
+    headers: &[StringMatch],
+    query_params: &[StringMatch],
+) -> u64 {
+    let path = match path {
+        Some(PathKind::Exact(path) | PathKind::Prefix(path) | PathKind::Regex(path)) => text(path),
+        None => 0,
+    };
+    let values = headers.iter().chain(query_params);
+    let values = values.map(|StringMatch { name, kind }| {
+        let value = match kind {
+            Some(string_match::Kind::Exact(value) | string_match::Kind::Regex(value)) => value,
+            None => "",
+        };
+        text(name).saturating_add(text(value))
+    });
+    sum(values.chain([path, text(method)]))
+}
+
+/// Returns the bytes of an authorization.
+pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
+    let ExternalAuth {
+        backend,
+        protocol,
+        max_body_bytes: _,
+    } = auth;
+    let protocol = match protocol {
+        Some(external_auth::Protocol::Grpc(ExternalAuthGrpc { request_headers })) => {
+            texts(request_headers)
+        }
+        Some(external_auth::Protocol::Http(ExternalAuthHttp {
+            path_prefix,
+            request_headers,
+            response_headers,
+        })) => sum([
+            text(path_prefix),
+            texts(request_headers),
+            texts(response_headers),
+        ]),
+        None => 0,
+    };
+    sum([AUTHORIZATION, text(backend), protocol])
+}
+
+/// Returns the bytes of a route of a snapshot.
+pub fn of_route(route: &Route) -> u64 {
+    let Route {
+        name,
+        path,
+        method,
+        headers,
+        query_params,
+        action,
+        request_headers,
+        response_headers,
+        cors,
+        grpc: _,
+        external_auth,
+    } = route;
+    let parts = RuleParts {
+        name,
+        answer: match action {
+            Some(Action::Forward(forward)) => RuleAnswer::Forward(forward),
+            Some(Action::Redirect(redirect)) => RuleAnswer::Redirect(redirect),
+            Some(Action::DirectResponse(_)) | None => RuleAnswer::Direct,
+        },
+        request_headers: request_headers.as_deref(),
+        response_headers: response_headers.as_deref(),
+        cors: cors.as_deref(),
+        external_auth: external_auth.as_deref(),
+    };
+    let path = path.as_ref().and_then(|path| path.kind.as_ref());
+    RuleSize::new(&parts).with_match(of_match(path, method, headers, query_params))
+}
+
+/// Formats a size for messages.
+pub fn in_words(bytes: u64) -> String {
+    format!("{} KiB", bytes.div_ceil(1024))
+}
+
+/// Returns the number of parts that a rule's requests are split into, the bytes of each, and those that all have together.
+fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
+    let Forward {
+        backends,
+        rewrite,
+        mirrors,
+        request_timeout_ms: _,
+        request_timeout_disabled: _,
+        backend_timeout_ms: _,
+        retry,
+        session,
+    } = forward;
+    let common = [
+        rewrite.as_deref().map_or(0, of_rewrite),
+        retry.as_deref().map_or(0, |Retry { statuses, .. }| {
+            TEXT.saturating_add(count(statuses.len()).saturating_mul(8))
+        }),
+        session.as_deref().map_or(0, of_session),
+    ];
+    let mirrors = mirrors.iter().map(|Mirror { backend, .. }| text(backend));
+    let common = sum(mirrors.chain(common));
+    // A backend that changes request headers gets the rule's changes as well.
+    let changes = backends.iter().any(|it| it.request_headers.is_some());
+    let repeated = if changes { rule_request } else { 0 };
+    let shares = backends.iter().map(|share| {
+        let WeightedBackend {
+            backend,
+            weight: _,
+            request_headers,
+            response_headers,
+            rewrite,
+        } = share;
+        sum([
+            text(backend),
+            request_headers.as_deref().map_or(0, of_headers),
+            response_headers.as_deref().map_or(0, of_headers),
+            rewrite.as_deref().map_or(0, of_rewrite),
+            repeated,
+        ])
+    });
+    let weighted = || backends.iter().filter(|it| it.weight > 0);
+    let parts = if weighted().any(|it| it.rewrite.is_some()) {
+        count(weighted().count())
+    } else {
+        1
+    };
+    (parts, common, sum(shares))
+}
+
+fn of_headers(headers: &HeaderModifier) -> u64 {
+    let HeaderModifier { set, add, remove } = headers;
+    let written = set.iter().chain(add).map(|Header { name, value }| {
+        HEADER
+            .saturating_add(count(name.len()))
+            .saturating_add(count(value.len()))
+    });
+    sum(written.chain([texts(remove)]))
+}
+
+fn of_cors(cors: &Cors) -> u64 {
+    let Cors {
+        allow_origins,
+        allow_credentials: _,
+        allow_methods,
+        allow_headers,
+        expose_headers,
+        max_age_seconds: _,
+    } = cors;
+    let origins = allow_origins.iter().map(|CorsOrigin { kind }| match kind {
+        Some(cors_origin::Kind::Exact(origin)) => text(origin),
+        Some(cors_origin::Kind::Regex(pattern)) => count(pattern.len())
+            .saturating_mul(EXPRESSION_CHARACTER)
+            .saturating_add(EXPRESSION),
+        None => TEXT,
+    });
+    let lists = [allow_methods, allow_headers, expose_headers].map(|list| texts(list));
+    sum(origins.chain(lists).chain([TEXT]))
+}
+
+fn of_session(session: &SessionPersistence) -> u64 {
+    let SessionPersistence {
+        kind,
+        cookie_max_age_seconds: _,
+        cookie_path,
+    } = session;
+    let name = match kind {
+        Some(session_persistence::Kind::Cookie(name) | session_persistence::Kind::Header(name)) => {
+            text(name)
+        }
+        None => 0,
+    };
+    let texts = name.saturating_add(text(cookie_path));
+    SESSION.saturating_add(texts.saturating_mul(SESSION_NAMES))
+}
+
+fn of_redirect(redirect: &Redirect) -> u64 {
+    let Redirect {
+        scheme,
+        host,
+        port: _,
+        path,
+        status: _,
+        implied_port: _,
+    } = redirect;
+    sum([text(scheme), text(host), of_path(path.as_ref())])
+}
+
+fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
+    let UrlRewrite { host, path } = rewrite;
+    sum([TEXT, text(host), of_path(path.as_ref())])
+}
+
+/// Counts a path twice, since it may have to be quoted.
+fn of_path(path: Option<&PathModifier>) -> u64 {
+    let text = match path.and_then(|path| path.kind.as_ref()) {
+        Some(path_modifier::Kind::Full(path) | path_modifier::Kind::Prefix(path)) => text(path),
+        None => 0,
+    };
+    text.saturating_mul(2)
+}
+
+fn texts(list: &[String]) -> u64 {
+    sum(list.iter().map(|it| text(it)))
+}
+
+fn text(text: &str) -> u64 {
+    TEXT.saturating_add(count(text.len()))
+}
+
+fn sum(sizes: impl IntoIterator<Item = u64>) -> u64 {
+    sizes.into_iter().fold(0, u64::saturating_add)
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    fn headers(count: usize, value: usize) -> Option<Box<HeaderModifier>> {
+        let header = Header {
+            name: "x".to_owned(),
+            value: "v".repeat(value),
+        };
+        Some(Box::new(HeaderModifier {
+            add: vec![header; count],
+            ..HeaderModifier::default()
+        }))
+    }
+
+    fn forward(backends: Vec<WeightedBackend>) -> Route {
+        Route {
+            action: Some(Action::Forward(Forward {
+                backends,
+                ..Forward::default()
+            })),
+            request_headers: headers(16, 4096),
+            ..Route::default()
+        }
+    }
+
+    #[test]
+    fn each_copy_of_a_filter_counts() {
+        let rewriting = WeightedBackend {
+            weight: 1,
+            rewrite: Some(Box::default()),
+            ..WeightedBackend::default()
+        };
+        let changing = WeightedBackend {
+            weight: 1,
+            request_headers: headers(1, 1),
+            ..WeightedBackend::default()
+        };
+        let plain = WeightedBackend {
+            weight: 1,
+            ..WeightedBackend::default()
+        };
+        let filters = 16 * 4096;
+        for (backends, copies) in [
+            (vec![plain; 16], 1),
+            (vec![rewriting; 16], 16),
+            (vec![changing; 16], 17),
+        ] {
+            let size = of_route(&forward(backends));
+            assert_eq!(size / filters, copies, "{size}");
+        }
+        let redirect = Route {
+            action: Some(Action::Redirect(Redirect::default())),
+            cors: Some(Box::default()),
+            ..forward(Vec::new())
+        };
+        assert_eq!(of_route(&redirect) / filters, 5);
+    }
+
+    #[test]
+    fn size_is_at_least_that_of_the_encoded_route() {
+        let route = Route {
+            name: "HTTPRoute/ns/name/rules/0/matches/0".to_owned(),
+            headers: vec![StringMatch::default(); 16],
+            cors: Some(Box::new(Cors {
+                allow_origins: vec![CorsOrigin::default(); 64],
+                allow_headers: vec!["x".to_owned(); 64],
+                ..Cors::default()
+            })),
+            external_auth: Some(Box::default()),
+            ..forward(vec![WeightedBackend::default(); 16])
+        };
+        assert!(of_route(&route) >= route.encoded_len() as u64);
+    }
+}
