@@ -65,6 +65,13 @@ impl Publications {
                 }
                 Err(why) => {
                     tracing::warn!(gateway = %name, %why, "the Gateway cannot be published; what was published stays");
+                    // Endpoints do not wait for the configuration.
+                    if let Some(DesiredPublication::Publish(before)) = self.desired.get(&name) {
+                        let last = before
+                            .with_last(&splitter)
+                            .map_or_else(|| Arc::clone(before), Arc::new);
+                        desired.insert(name.clone(), DesiredPublication::Publish(last));
+                    }
                     unpublishable.insert(name.clone(), why);
                 }
             }

@@ -19,6 +19,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode;
 use sesame_gateway_api::resolve::{self, Options};
 use sesame_gateway_api::world::Kind;
+use sesame_proto::schema::{Backend, BackendTls};
 
 fn take(
     state: &mut ClusterState,
@@ -85,4 +86,49 @@ proptest! {
             prop_assert_eq!(published(&current), published(&expected));
         }
     }
+}
+
+#[test]
+fn endpoints_do_not_wait_for_configuration_that_is_too_large() {
+    let mut state = ClusterState::default();
+    for document in decode::split(OBJECTS) {
+        let object = observed(document.text);
+        let kind = object.object.as_ref().expect("an object").kind();
+        take(&mut state, kind, WatchEvent::Applied(object));
+    }
+    let mut publications = Publications::default();
+    let before = whole(&state, &mut publications);
+    let slice = observed(
+        "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: new, labels: \
+         {kubernetes.io/service-name: s0}}, addressType: IPv4, endpoints: [{addresses: [10.7.7.7]}], \
+         ports: [{name: a, port: 8080}]}",
+    );
+    take(&mut state, Kind::EndpointSlice, WatchEvent::Applied(slice));
+    let mut resolution = resolve::resolve(state.world(), &Options::default());
+    let digits = (0..400_000_u32).map(|i| i.wrapping_mul(2_654_435_761).to_string());
+    let large: String = digits.collect();
+    for gateway in &mut resolution.gateways {
+        let backend = Backend {
+            name: "Service/team-b/large/80".to_owned(),
+            tls: Some(Box::new(BackendTls {
+                sni: large.clone(),
+                ..BackendTls::default()
+            })),
+            ..Backend::default()
+        };
+        gateway.snapshot.backends.push(backend);
+    }
+    let names = resolution.statuses.gateways.keys().cloned().collect();
+    let (desired, unpublishable) =
+        publications.build(resolution.gateways, names, &resolution.settings, &state);
+    assert_eq!(unpublishable.len(), before.len());
+    for why in unpublishable.values() {
+        assert!(why.contains("backend Service/team-b/large/80"), "{why}");
+    }
+    let (before, after) = (published(&before), published(&desired));
+    let manifests = |all: &[Arc<Publication>]| -> Vec<_> {
+        all.iter().map(|it| Arc::clone(&it.manifest)).collect()
+    };
+    assert_eq!(manifests(&before), manifests(&after));
+    assert_ne!(before, after, "the endpoints have changed");
 }

@@ -42,7 +42,16 @@ impl Publication {
             gateway,
             fleet: fleet.to_owned(),
         };
-        let secrets = pack_keys(&keys)?;
+        let secrets = match pack_keys(&keys) {
+            Ok(secrets) => secrets,
+            Err(why) => {
+                let endpoints = std::mem::take(&mut snapshot.endpoints);
+                return Err(match splitter.replace_endpoints(endpoints) {
+                    Ok(()) => why,
+                    Err(error) => format!("{why}; {error}"),
+                });
+            }
+        };
         let secrets = secrets.into_iter().enumerate().map(|(index, pairs)| {
             let name = key_secret_name(&owner.gateway, index);
             let bytes = keys::encode(&pairs).into();
@@ -65,6 +74,17 @@ impl Publication {
     ) -> Option<Self> {
         let summary = self.summary.after(delta)?;
         let sharded = splitter.change(delta).ok()??;
+        self.with_shards(sharded, summary)
+    }
+
+    /// Returns the publication with the endpoints that the splitter has for its configuration; `None` if the splitter has another.
+    pub(crate) fn with_last(&self, splitter: &Splitter) -> Option<Self> {
+        let sharded = splitter.last()?;
+        let is_same = sharded.manifest.revision == self.revision;
+        is_same.then(|| self.with_shards(sharded, self.summary.clone()))?
+    }
+
+    fn with_shards(&self, sharded: Sharded, summary: Summary) -> Option<Self> {
         let secrets = self.parts.iter().filter(|part| part.part == Part::Keys);
         let secrets = secrets.cloned().collect();
         let owner = self.owner.clone();

@@ -157,9 +157,17 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
         foreign_addresses,
         endpoints: _,
         pods: _,
+        behind,
         refused: _,
     } = fleet;
     let mut notes = Vec::new();
+    if let [(first, why), more @ ..] = behind.as_slice() {
+        let hosts = match more.len() {
+            0 => first.clone(),
+            more => format!("{first} and {more} more"),
+        };
+        notes.push(format!("{hosts} cannot take the newest revision: {why}"));
+    }
     if let [first, more @ ..] = lost.as_slice() {
         let hosts = match more.len() {
             0 => first.clone(),

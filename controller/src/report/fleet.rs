@@ -41,6 +41,8 @@ pub(super) struct FleetSummary {
     pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
     /// True if Pods serve, to which Kubernetes leads: they are no endpoints here.
     pub(super) pods: bool,
+    /// Hosts that refuse the newest revision, and serve an older one, with the reason of each.
+    pub(super) behind: Vec<(String, String)>,
     /// Refused parts of routes, by `HTTPRoute/namespace/name`.
     pub(super) refused: BTreeMap<String, RefusedRules>,
 }
@@ -73,6 +75,14 @@ impl Revisions {
     fn holds(&self, reported: &str) -> bool {
         self.known.iter().any(|known| known == reported)
     }
+}
+
+/// Returns true if a host cannot take the newest revision that it has read. While it is on its way, the host counts as ready.
+fn refuses_newest(status: &GatewayAgentStatus) -> bool {
+    status.state == AgentState::Degraded
+        && !status.draining
+        && !status.wanted_revision.is_empty()
+        && status.wanted_revision != status.applied_revision
 }
 
 /// Sums up the agents of one Gateway, each with the time since its last report. A host that is silent for longer than
@@ -114,7 +124,12 @@ pub(super) fn summarize<'a>(
             endpoints::note(status, host, &allow, &mut all.endpoints);
         }
         if status.state != AgentState::Down && revisions.holds(&status.applied_revision) {
-            all.programmed.hosts_ready += 1;
+            if refuses_newest(status) {
+                all.behind.push((host.to_owned(), status.message.clone()));
+            } else {
+                all.programmed.hosts_ready += 1;
+            }
+            // Clients are served there all the same.
             let (own, foreign) = addresses_of(status, |ip| allow(host, ip).is_some());
             addresses.push(own.into_iter().collect());
             // Nobody is sent to a Pod by its report.
@@ -388,6 +403,34 @@ mod tests {
         );
         assert_eq!(summary.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
         assert_eq!(summary.lost, ["ccc"]);
+    }
+
+    #[test]
+    fn host_that_refuses_the_newest_revision_is_not_ready() {
+        let state = |state, wanted: &str| {
+            let mut agent = agent("a", "aaaaaaaaaaaa");
+            let status = agent.status.as_mut().unwrap();
+            status.state = state;
+            status.wanted_revision = wanted.to_owned();
+            status.message = "too large once decoded".to_owned();
+            let known = revisions(&[(1, "aaaaaaaaaaaaaa"), (1, "bbbbbbbbbbbbbb")]);
+            summarize(heard([&agent]), &known, LOST_AFTER, |_, _| {
+                Some(Permission::Declared)
+            })
+        };
+        for (found, wanted, ready) in [
+            (AgentState::Serving, "aaaaaaaaaaaa", 1),
+            (AgentState::Degraded, "aaaaaaaaaaaa", 1),
+            (AgentState::Applying, "bbbbbbbbbbbb", 1),
+            (AgentState::Degraded, "bbbbbbbbbbbb", 0),
+        ] {
+            let summary = state(found, wanted);
+            assert_eq!(summary.programmed.hosts_ready, ready, "{found} {wanted}");
+            assert_eq!(summary.programmed.addresses, ["192.0.2.1"]);
+        }
+        let summary = state(AgentState::Degraded, "bbbbbbbbbbbb");
+        let behind = ("a".to_owned(), "too large once decoded".to_owned());
+        assert_eq!(summary.behind, [behind]);
     }
 
     #[test]

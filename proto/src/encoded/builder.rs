@@ -50,12 +50,18 @@ impl ConfigBuilder {
                 name,
                 virtual_hosts,
             } = table;
-            self.hostnames += virtual_hosts.iter().filter(|it| is_served(it)).count();
-            let hosts = virtual_hosts.into_iter().map(|host| {
+            let hosts = self.tables.entry(name).or_default();
+            for mut host in virtual_hosts {
+                // The next part of a virtual host that was too large for one piece.
+                if let Some((_, bytes)) = hosts.last_mut().filter(|(it, _)| *it == host.domain) {
+                    host.domain.clear();
+                    host.encode_raw(bytes);
+                    continue;
+                }
+                self.hostnames += usize::from(is_served(&host));
                 let bytes = host.encode_to_vec();
-                (host.domain, bytes)
-            });
-            self.tables.entry(name).or_default().extend(hosts);
+                hosts.push((host.domain, bytes));
+            }
         }
         let backends = backends.into_iter().map(|backend| {
             let bytes = backend.encode_to_vec();

@@ -120,7 +120,10 @@ mod tests {
     fn stored(pieces: &[Snapshot]) -> (Vec<ShardRef>, BTreeMap<String, Vec<u8>>) {
         let mut shards = BTreeMap::new();
         let references = pieces.iter().enumerate().map(|(index, piece)| {
-            let bytes = pack("config", &piece.encode_to_vec()).unwrap().to_vec();
+            let bytes = pack("config", &piece.encode_to_vec())
+                .unwrap()
+                .bytes
+                .to_vec();
             let sha256 = sha256(&bytes);
             shards.insert(sha256.clone(), bytes);
             ShardRef {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost::Message as _;
 
 use super::splitter::RefreshedShards;
-use super::{Shard, ShardError, bucket, bucket_count, pack};
+use super::{Form, MAX_SNAPSHOT_BYTES, Packed, Shard, ShardError, bucket, bucket_count, pack};
 use crate::delta::EndpointDelta;
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
@@ -31,6 +31,8 @@ struct LiveShard {
     /// The sets, by name.
     sets: Vec<EndpointSet>,
     shard: Shard,
+    /// Bytes of memory that its values take.
+    decoded: u64,
 }
 
 impl LiveShards {
@@ -62,6 +64,34 @@ impl LiveShards {
             count,
             size,
             shards,
+        })
+    }
+
+    /// Replaces sets, though the number of shards may change; those that no shard has are left out.
+    pub(super) fn replace(self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
+        let mut new: BTreeMap<String, EndpointSet> = sets
+            .into_iter()
+            .map(|set| (set.name.clone(), set))
+            .collect();
+        let held = self.shards.values().flat_map(|shard| &shard.sets);
+        let sets = held.map(|held| new.remove(&held.name).unwrap_or_else(|| held.clone()));
+        let sets = sets.collect();
+        self.after(sets)
+    }
+
+    /// Returns an error if readers refuse all shards together.
+    pub(super) fn check(&self) -> Result<(), ShardError> {
+        let decoded = self.shards.values().map(|shard| shard.decoded);
+        let size = decoded.fold(0, u64::saturating_add);
+        if size <= MAX_SNAPSHOT_BYTES {
+            return Ok(());
+        }
+        Err(ShardError::TooLarge {
+            what: "the endpoints of all backends".to_owned(),
+            size,
+            form: Form::Decoded,
+            limit: MAX_SNAPSHOT_BYTES,
+            remedy: "; split the Gateway's routes over several Gateways".to_owned(),
         })
     }
 
@@ -160,6 +190,7 @@ impl LiveShard {
         Self {
             sets: Vec::new(),
             shard: Shard { name, bytes },
+            decoded: 0,
         }
     }
 
@@ -174,9 +205,16 @@ impl LiveShard {
             endpoints: std::mem::take(&mut self.sets),
             ..Snapshot::default()
         };
-        let packed = pack(&self.shard.name, &content.encode_to_vec());
+        let largest = content.endpoints.iter().max_by_key(|it| it.endpoints.len());
+        let what = largest.map_or_else(
+            || self.shard.name.clone(),
+            |set| format!("the endpoints of {} and others", set.name),
+        );
+        let packed = pack(&what, &content.encode_to_vec());
         self.sets = content.endpoints;
-        self.shard.bytes = packed?;
+        let Packed { bytes, decoded } = packed?;
+        self.shard.bytes = bytes;
+        self.decoded = decoded;
         Ok(())
     }
 }

@@ -2,14 +2,19 @@
 //!
 //! Configuration shards are content-addressed: the name ends in the digest of the stored bytes, so a shard
 //! never changes and an edit rewrites only the piece it falls into (a virtual host and a backend go to a
-//! piece by the hash of their name). Endpoint shards keep their name and change in place. Every shard is a
+//! piece by the hash of their name). A piece that is too large is stored in parts, and a virtual host may span several;
+//! readers join them in the order of the manifest. Endpoint shards keep their name and change in place. Every shard is a
 //! zstd-compressed partial `Snapshot`. Nothing is trusted on the way back: sizes are bounded before anything is
 //! decompressed, digests are compared and what the values will take is bounded before anything is decoded.
 
+mod config;
 mod delta;
 mod join;
 mod live;
+mod parts;
 mod splitter;
+
+use std::fmt;
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -59,17 +64,19 @@ pub struct Sharded {
 /// Reasons for which shards cannot be made or joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
-    /// A shard does not fit even by itself.
-    #[error(
-        "shard {name} takes {size} bytes, more than the {limit} that can be stored; split the Gateway's routes over several Gateways"
-    )]
+    /// A single item exceeds the limits of a shard, or the snapshot exceeds the limits of readers.
+    #[error("{what} would take {size} bytes {form}; at most {limit} are allowed{remedy}")]
     TooLarge {
-        /// The shard.
-        name: String,
+        /// Its name.
+        what: String,
         /// Its size in bytes.
-        size: usize,
+        size: u64,
+        /// The form in which it has this size.
+        form: Form,
         /// The limit in bytes.
-        limit: usize,
+        limit: u64,
+        /// What to do, to be appended to the message.
+        remedy: String,
     },
     /// The manifest is of a version that this code does not know.
     #[error("manifest format {found}, expected {FORMAT}; upgrade the reader")]
@@ -123,6 +130,27 @@ pub enum ShardError {
     },
 }
 
+/// Form in which a size is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Encoded and compressed.
+    Stored,
+    /// Encoded.
+    Encoded,
+    /// Values in memory.
+    Decoded,
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stored => "compressed",
+            Self::Encoded => "encoded",
+            Self::Decoded => "of memory once decoded",
+        })
+    }
+}
+
 /// Returns the endpoint shard `new` with the sets that only `old` has, for the time in which readers may hold either the
 /// manifest of `old` or the next.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
@@ -131,7 +159,7 @@ pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, Shar
     let mut sets = endpoint_sets(name, new)?.sets;
     sets.extend(endpoint_sets(name, old)?.sets);
     set_endpoints(&mut both, sets);
-    pack(name, &both.encode_to_vec())
+    Ok(pack(name, &both.encode_to_vec())?.bytes)
 }
 
 /// Returns the number of buckets that hold `size` bytes, of about `target` each, at most `most`: a power of two, so that
@@ -147,21 +175,43 @@ fn bucket(name: &str, count: usize) -> usize {
     usize::try_from(u32::from_be_bytes(head)).unwrap_or(0) % count
 }
 
-/// Returns the stored bytes of a shard with this content.
-fn pack(name: &str, plain: &[u8]) -> Result<Bytes, ShardError> {
-    let bytes = zstd::bulk::compress(plain, 3).map_err(|error| ShardError::Malformed {
+/// A shard's content as it is stored.
+struct Packed {
+    bytes: Bytes,
+    /// Bytes of memory that its values take.
+    decoded: u64,
+}
+
+/// Packs the content of a shard, if readers take it. `name` is for errors.
+fn pack(name: &str, plain: &[u8]) -> Result<Packed, ShardError> {
+    let too_large = |size: u64, form, limit| ShardError::TooLarge {
+        what: name.to_owned(),
+        size,
+        form,
+        limit,
+        remedy: String::new(),
+    };
+    let malformed = |reason: String| ShardError::Malformed {
         name: name.to_owned(),
-        reason: format!("cannot be compressed: {error}"),
-    })?;
-    // No reader would take it.
-    let readable = plain.len() as u64 <= MAX_SHARD_BYTES
-        && bounds::size_of_snapshot(plain, MAX_DECODED_BYTES).is_ok();
-    if bytes.len() > MAX_STORED_BYTES || !readable {
-        return Err(ShardError::TooLarge {
-            name: name.to_owned(),
-            size: bytes.len(),
-            limit: MAX_STORED_BYTES,
-        });
+        reason,
+    };
+    let size = plain.len() as u64;
+    if size > MAX_SHARD_BYTES {
+        return Err(too_large(size, Form::Encoded, MAX_SHARD_BYTES));
     }
-    Ok(bytes.into())
+    let decoded =
+        bounds::size_of_snapshot(plain, u64::MAX).map_err(|error| malformed(error.to_string()))?;
+    if decoded > MAX_DECODED_BYTES {
+        return Err(too_large(decoded, Form::Decoded, MAX_DECODED_BYTES));
+    }
+    let bytes = zstd::bulk::compress(plain, 3)
+        .map_err(|error| malformed(format!("cannot be compressed: {error}")))?;
+    if bytes.len() > MAX_STORED_BYTES {
+        let (size, limit) = (bytes.len() as u64, MAX_STORED_BYTES as u64);
+        return Err(too_large(size, Form::Stored, limit));
+    }
+    Ok(Packed {
+        bytes: bytes.into(),
+        decoded,
+    })
 }

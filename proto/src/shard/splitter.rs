@@ -1,28 +1,29 @@
 //! Splitting the snapshots of a Gateway into shards, one after the other.
 //!
-//! An unchanged shard is not built, compressed or digested again. The result must equal a
-//! splitter's without memory.
+//! A shard that a change leaves alone is not made, compressed or digested again. The outcome must never differ from that of
+//! a splitter without memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
+use super::config::{ConfigShard, decoded, split_config};
 use super::join::unpack;
 use super::live::LiveShards;
-use super::{FORMAT, MAX_SHARDS, Shard, ShardError, Sharded, bucket, bucket_count, pack};
+use super::{
+    FORMAT, MAX_SHARDS, MAX_SNAPSHOT_BYTES, Shard, ShardError, Sharded, bucket, bucket_count,
+};
 use crate::delta::{BackendDelta, ChangedHost, GatewayDelta, RouteTableDelta};
-use crate::digest::{canonicalize, sha256};
+use crate::digest::{canonicalize, canonicalize_endpoints};
 use crate::encoded::EncodedSnapshot;
-use crate::schema::{Backend, EndpointSet, Manifest, RouteTable, ShardRef, Snapshot, VirtualHost};
+use crate::schema::{EndpointSet, Manifest, Snapshot};
 
 /// Bytes of configuration that one shard is meant to hold, before compression. An edit rewrites one shard; a reader that
 /// starts fetches all of them.
 const TARGET_BYTES: usize = 64 * 1024;
 /// Number of configuration shards at most, besides the first; with more configuration, each holds more.
 const MAX_CONFIG_SHARDS: usize = 512;
-/// Hex digits of a configuration shard's digest that are in its name: 80 bits, so that no two shards share one by chance.
-const NAME_DIGITS: usize = 20;
 
 /// Splits the snapshots of one Gateway.
 #[derive(Debug, Default)]
@@ -32,20 +33,9 @@ pub struct Splitter {
     revision: String,
     /// Number of buckets that its virtual hosts and backends are shared out among.
     count: usize,
-    /// The first shard, then one for each bucket that is not empty.
+    /// Content without a bucket, then each bucket that is not empty: mostly one shard for each.
     config: Vec<ConfigShard>,
     live: LiveShards,
-}
-
-/// A configuration shard.
-#[derive(Debug)]
-struct ConfigShard {
-    /// The bucket that it holds; none for the first.
-    bucket: Option<usize>,
-    /// SHA-256 of its content before compression.
-    content: [u8; 32],
-    reference: ShardRef,
-    shard: Shard,
 }
 
 /// The outcome of a change of endpoints alone.
@@ -63,37 +53,61 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
 }
 
 impl Splitter {
-    /// Splits the next snapshot, which is canonical and without its endpoints after that.
+    /// Splits the next snapshot, which is canonical and without its endpoints after that. If its configuration cannot be stored,
+    /// the last one remains, with the endpoints of the next for its backends: see [`last`](Self::last).
     pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
-        // After a failed split there is nothing to continue from.
-        let before = std::mem::take(self);
+        let mut before = std::mem::take(self);
         canonicalize(snapshot);
         let endpoints = std::mem::take(&mut snapshot.endpoints);
         let encoded = EncodedSnapshot::new(snapshot, Vec::new());
         let revision = encoded.config_digest();
-        let (count, config) = if before.revision == revision {
-            (before.count, before.config)
-        } else {
+        if before.revision != revision {
             let count = count(&encoded);
-            (count, split_config(snapshot, count, before.config)?)
-        };
-        let live = before.live.after(endpoints)?;
-        let found = config.len() + live.references().count();
-        if found > MAX_SHARDS {
-            return Err(ShardError::TooMany { found });
+            let config = match split_config(snapshot, count, &before.config) {
+                Ok(config) => config,
+                Err(error) => {
+                    *self = before;
+                    self.replace_endpoints(endpoints)?;
+                    return Err(error);
+                }
+            };
+            before.count = count;
+            before.config = config;
+            before.revision = revision;
+            before.snapshot = encoded;
         }
-        *self = Self {
-            snapshot: encoded,
-            revision,
-            count,
-            config,
-            live,
-        };
+        before.live = before.live.after(endpoints)?;
+        before.check()?;
+        *self = before;
         Ok(self.sharded())
     }
 
-    /// Changes the last snapshot and its split. Returns `None` if the whole snapshot must be split
-    /// again, which is also needed after an error.
+    /// Replaces endpoints of the last snapshot, of which the next one has no configuration that can be published.
+    pub fn replace_endpoints(&mut self, mut endpoints: Vec<EndpointSet>) -> Result<(), ShardError> {
+        let mut before = std::mem::take(self);
+        endpoints.iter_mut().for_each(canonicalize_endpoints);
+        before.live = before.live.replace(endpoints)?;
+        before.check()?;
+        *self = before;
+        Ok(())
+    }
+
+    /// Returns the last configuration that could be stored, with its present endpoints; `None` if there is none.
+    pub fn last(&self) -> Option<Sharded> {
+        (!self.config.is_empty()).then(|| self.sharded())
+    }
+
+    /// Returns an error if readers refuse all shards together.
+    fn check(&self) -> Result<(), ShardError> {
+        let found = self.config.len() + self.live.references().count();
+        if found > MAX_SHARDS {
+            return Err(ShardError::TooMany { found });
+        }
+        self.live.check()
+    }
+
+    /// Changes the last snapshot, with the outcome of splitting the changed one. None if only the whole snapshot tells the
+    /// outcome; it is to be split again after that, and after an error.
     pub fn change(&mut self, delta: &GatewayDelta) -> Result<Option<Sharded>, ShardError> {
         let GatewayDelta {
             route_tables,
@@ -113,7 +127,7 @@ impl Splitter {
                 return Ok(None);
             }
         }
-        if before.config.len() + before.live.references().count() > MAX_SHARDS {
+        if before.check().is_err() || decoded(&before.config) > MAX_SNAPSHOT_BYTES {
             return Ok(None);
         }
         before.revision = snapshot.config_digest();
@@ -126,8 +140,12 @@ impl Splitter {
     fn change_bucket(&mut self, bucket: usize, delta: BucketDelta) -> Result<bool, ShardError> {
         let BucketDelta { hosts, backends } = delta;
         let config = &mut self.config;
-        // The first shard, which is of no bucket, is in front.
+        // Shards of no bucket are in front.
         let place = config.binary_search_by_key(&Some(bucket), |shard| shard.bucket);
+        let parts = config.iter().filter(|shard| shard.bucket == Some(bucket));
+        if parts.count() > 1 {
+            return Ok(false);
+        }
         let mut content = match place.ok().and_then(|place| config.get(place)) {
             Some(shard) => unpack(&shard.shard.name, 0, &shard.shard.bytes)?.0,
             None => Snapshot::default(),
@@ -140,11 +158,11 @@ impl Splitter {
         let plain = content.encode_to_vec();
         let changed = match plain.as_slice() {
             [] => None,
-            plain => Some(ConfigShard::new(
-                Some(bucket),
-                Sha256::digest(plain).into(),
-                plain,
-            )?),
+            plain => match ConfigShard::new(Some(bucket), Sha256::digest(plain).into(), plain) {
+                // It takes several shards from now on.
+                Err(ShardError::TooLarge { .. }) => return Ok(false),
+                shard => Some(shard?),
+            },
         };
         let (Ok(start) | Err(start)) = place;
         let end = start + usize::from(place.is_ok());
@@ -226,125 +244,4 @@ fn by_bucket(
         changes.backends.removed.push(name.clone());
     }
     buckets
-}
-
-/// The part of a snapshot that one bucket holds. Copies of all pieces at once would take as much memory as the snapshot.
-#[derive(Default)]
-struct Piece<'s> {
-    /// Virtual hosts with the names of their tables, in the order of the snapshot.
-    hosts: Vec<(&'s str, &'s VirtualHost)>,
-    backends: Vec<&'s Backend>,
-}
-
-impl Piece<'_> {
-    /// Returns a copy of it.
-    fn snapshot(&self) -> Snapshot {
-        let mut route_tables: Vec<RouteTable> = Vec::new();
-        for (table, host) in &self.hosts {
-            match route_tables.last_mut() {
-                Some(last) if last.name == *table => last.virtual_hosts.push((*host).clone()),
-                _ => route_tables.push(RouteTable {
-                    name: (*table).to_owned(),
-                    virtual_hosts: vec![(*host).clone()],
-                }),
-            }
-        }
-        Snapshot {
-            route_tables,
-            backends: self.backends.iter().copied().cloned().collect(),
-            ..Snapshot::default()
-        }
-    }
-}
-
-/// Returns the pieces that are spread over shards, by bucket.
-fn pieces<'s>(
-    route_tables: &'s [RouteTable],
-    backends: &'s [Backend],
-    count: usize,
-) -> BTreeMap<usize, Piece<'s>> {
-    let mut pieces: BTreeMap<usize, Piece<'s>> = BTreeMap::new();
-    for table in route_tables {
-        for host in &table.virtual_hosts {
-            let piece = pieces.entry(bucket(&host.domain, count)).or_default();
-            piece.hosts.push((&table.name, host));
-        }
-    }
-    for backend in backends {
-        let piece = pieces.entry(bucket(&backend.name, count)).or_default();
-        piece.backends.push(backend);
-    }
-    pieces
-}
-
-/// Splits a canonical configuration; shards of the same content are taken over.
-fn split_config(
-    config: &Snapshot,
-    count: usize,
-    before: Vec<ConfigShard>,
-) -> Result<Vec<ConfigShard>, ShardError> {
-    let Snapshot {
-        gateway,
-        addresses,
-        ports,
-        route_tables,
-        backends,
-        endpoints: _,
-        keys,
-        trust_bundles,
-        edge,
-        rotation,
-        tracing,
-        log_output,
-        measured_routes,
-    } = config;
-    let head = Snapshot {
-        gateway: gateway.clone(),
-        addresses: addresses.clone(),
-        ports: ports.clone(),
-        keys: keys.clone(),
-        trust_bundles: trust_bundles.clone(),
-        edge: *edge,
-        rotation: *rotation,
-        tracing: tracing.clone(),
-        log_output: log_output.clone(),
-        measured_routes: measured_routes.clone(),
-        ..Snapshot::default()
-    };
-    let mut known: HashMap<[u8; 32], ConfigShard> = before
-        .into_iter()
-        .map(|shard| (shard.content, shard))
-        .collect();
-    let rest = pieces(route_tables, backends, count)
-        .into_iter()
-        .map(|(bucket, piece)| (Some(bucket), piece.snapshot()));
-    std::iter::once((None, head))
-        .chain(rest)
-        .map(|(bucket, piece)| {
-            let plain = piece.encode_to_vec();
-            let content = Sha256::digest(&plain).into();
-            match known.remove(&content) {
-                Some(shard) => Ok(ConfigShard { bucket, ..shard }),
-                None => ConfigShard::new(bucket, content, &plain),
-            }
-        })
-        .collect()
-}
-
-impl ConfigShard {
-    fn new(bucket: Option<usize>, content: [u8; 32], plain: &[u8]) -> Result<Self, ShardError> {
-        let bytes = pack("config", plain)?;
-        let digest = sha256(&bytes);
-        let name = format!("config-{}", digest.get(..NAME_DIGITS).unwrap_or(&digest));
-        Ok(Self {
-            bucket,
-            content,
-            reference: ShardRef {
-                name: name.clone(),
-                sha256: digest,
-                size: plain.len() as u64,
-            },
-            shard: Shard { name, bytes },
-        })
-    }
 }

@@ -128,6 +128,7 @@ async fn publications_are_whole_minimal_and_kept() {
         what_another_has_written_is_left_alone,
         nothing_is_written_after_a_restart,
         a_gateway_that_is_deleted_is_withdrawn_and_comes_back,
+        large_routes_of_one_namespace_stop_no_other,
     }
 }
 
@@ -513,4 +514,89 @@ async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
         |publication| has_domain(publication, "app.example.com"),
     )
     .await;
+}
+
+/// Header values of one tenant that do not compress, more than a shard can hold, and a route that would become 256 MiB.
+async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Publication) {
+    let cluster = &shared.cluster;
+    let mut listener = http_listener("http", 80, "");
+    listener["allowedRoutes"] = json!({"namespaces": {"from": "All"}});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}});
+    cluster
+        .apply_all(&[namespace, gateway("edge", &[listener])])
+        .await;
+    let tenant = |name: &str, hostnames: &[&str], matches: &[Value]| {
+        let mut rule = rule_to("app", matches);
+        rule["filters"] = json!([
+            {"type": "RequestHeaderModifier", "requestHeaderModifier":
+                {"set": noise(name, "a"), "add": noise(name, "b")}},
+            {"type": "ResponseHeaderModifier", "responseHeaderModifier":
+                {"set": noise(name, "c"), "add": noise(name, "d")}},
+        ]);
+        let mut route = http_route(name, hostnames, &[rule]);
+        route["metadata"]["namespace"] = json!("team-b");
+        route["spec"]["parentRefs"][0]["namespace"] = json!("default");
+        route
+    };
+    let mut service = manifests::service("app", "");
+    service["metadata"]["namespace"] = json!("team-b");
+    let large: Vec<Value> = (0..8)
+        .map(|i| {
+            let at = path("Exact", &format!("/{i}"));
+            tenant(&format!("large-{i}"), &["b.example.com"], &[at])
+        })
+        .collect();
+    let hostnames: Vec<String> = (0..16).map(|i| format!("h{i}.example.com")).collect();
+    let hostnames: Vec<&str> = hostnames.iter().map(String::as_str).collect();
+    let paths: Vec<Value> = (0..64).map(|i| path("Exact", &format!("/{i}"))).collect();
+    let larger = tenant("larger", &hostnames, &paths);
+    cluster.apply_all(&[service]).await;
+    cluster.apply_all(&large).await;
+    cluster.apply_all(std::slice::from_ref(&larger)).await;
+
+    // Both the new hostname of the other tenant and its endpoint arrive, and what fits of the first.
+    let mut other = base_route();
+    other["spec"]["hostnames"] = json!(["app.example.com", "new.example.com"]);
+    cluster.apply_all(&[other]).await;
+    let slices = endpoint_slices("app", &["10.0.0.7:8080".parse().expect("an address")]);
+    cluster.apply_all(&slices).await;
+    let all = published(cluster, &edge_name(), "both tenants", |publication| {
+        has_domain(publication, "new.example.com")
+            && has_domain(publication, "b.example.com")
+            && publication.endpoints() == ["10.0.0.7:8080"]
+    })
+    .await;
+    let tables = all.snapshot.route_tables.iter();
+    let mut hosts = tables.flat_map(|table| &table.virtual_hosts);
+    let host = hosts.find(|host| host.domain == "b.example.com");
+    assert_eq!(host.map(|host| host.routes.len()), Some(8));
+    assert!(!has_domain(&all, "h0.example.com"));
+    let admin = cluster.admin();
+    let at = admin.path_of(&larger).await.expect("a path");
+    eventually("the largest is refused", SOON, async || {
+        let route = admin.get(&at).await.map_err(|error| error.to_string())?;
+        let accepted = condition(&route["status"]["parents"][0]["conditions"], "Accepted");
+        let message = accepted["message"].as_str().unwrap_or_default();
+        let refused = accepted["reason"] == "UnsupportedValue" && message.contains("16 hostnames");
+        refused.then_some(()).ok_or_else(|| accepted.to_string())
+    })
+    .await;
+    for route in large.iter().chain([&larger]) {
+        let path = admin.path_of(route).await.expect("a path");
+        cluster.delete(&path).await;
+    }
+}
+
+/// Sixteen headers of 4 KiB, which do not compress.
+fn noise(route: &str, filter: &str) -> Value {
+    let header = |i: usize| {
+        let mut value = String::new();
+        for part in 0..64 {
+            value +=
+                &sesame_proto::digest::sha256(format!("{route}/{filter}/{i}/{part}").as_bytes());
+        }
+        json!({"name": format!("x-{filter}-{i}"), "value": value})
+    };
+    (0..16).map(header).collect()
 }

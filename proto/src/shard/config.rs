@@ -1,0 +1,205 @@
+//! Shards of the configuration, each with a digest of its content as its name.
+
+use std::collections::{BTreeMap, HashMap};
+
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
+
+use super::{Form, MAX_SNAPSHOT_BYTES, Packed, Shard, ShardError, bucket, pack, parts};
+use crate::digest::sha256;
+use crate::schema::{Backend, RouteTable, ShardRef, Snapshot, VirtualHost};
+
+/// Hex digits of a configuration shard's digest that are in its name: 80 bits, so that no two shards share one by chance.
+const NAME_DIGITS: usize = 20;
+
+/// A configuration shard.
+#[derive(Clone, Debug)]
+pub(super) struct ConfigShard {
+    /// The bucket of which it holds something, or `None` if it is in none.
+    pub(super) bucket: Option<usize>,
+    /// SHA-256 of its content before compression.
+    pub(super) content: [u8; 32],
+    /// Bytes of memory that its values take.
+    pub(super) decoded: u64,
+    pub(super) reference: ShardRef,
+    pub(super) shard: Shard,
+}
+
+/// The part of a snapshot that one bucket holds. Copies of all pieces at once would take as much memory as the snapshot.
+#[derive(Default)]
+struct Piece<'s> {
+    /// Virtual hosts with the names of their tables, in the order of the snapshot.
+    hosts: Vec<(&'s str, &'s VirtualHost)>,
+    backends: Vec<&'s Backend>,
+}
+
+impl Piece<'_> {
+    /// Returns a copy of it.
+    fn snapshot(&self) -> Snapshot {
+        let mut route_tables: Vec<RouteTable> = Vec::new();
+        for (table, host) in &self.hosts {
+            match route_tables.last_mut() {
+                Some(last) if last.name == *table => last.virtual_hosts.push((*host).clone()),
+                _ => route_tables.push(RouteTable {
+                    name: (*table).to_owned(),
+                    virtual_hosts: vec![(*host).clone()],
+                }),
+            }
+        }
+        Snapshot {
+            route_tables,
+            backends: self.backends.iter().copied().cloned().collect(),
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// Returns the pieces of what is spread over shards, by bucket.
+fn pieces<'s>(
+    route_tables: &'s [RouteTable],
+    backends: &'s [Backend],
+    count: usize,
+) -> BTreeMap<usize, Piece<'s>> {
+    let mut pieces: BTreeMap<usize, Piece<'s>> = BTreeMap::new();
+    for table in route_tables {
+        for host in &table.virtual_hosts {
+            let piece = pieces.entry(bucket(&host.domain, count)).or_default();
+            piece.hosts.push((&table.name, host));
+        }
+    }
+    for backend in backends {
+        let piece = pieces.entry(bucket(&backend.name, count)).or_default();
+        piece.backends.push(backend);
+    }
+    pieces
+}
+
+/// Splits a canonical configuration; reuses earlier shards of the same content.
+pub(super) fn split_config(
+    config: &Snapshot,
+    count: usize,
+    before: &[ConfigShard],
+) -> Result<Vec<ConfigShard>, ShardError> {
+    let Snapshot {
+        gateway,
+        addresses,
+        ports,
+        route_tables,
+        backends,
+        endpoints: _,
+        keys,
+        trust_bundles,
+        edge,
+        rotation,
+        tracing,
+        log_output,
+        measured_routes,
+    } = config;
+    let head = Snapshot {
+        gateway: gateway.clone(),
+        addresses: addresses.clone(),
+        ports: ports.clone(),
+        keys: keys.clone(),
+        trust_bundles: trust_bundles.clone(),
+        edge: *edge,
+        rotation: *rotation,
+        tracing: tracing.clone(),
+        log_output: log_output.clone(),
+        measured_routes: measured_routes.clone(),
+        ..Snapshot::default()
+    };
+    let known: HashMap<[u8; 32], &ConfigShard> =
+        before.iter().map(|shard| (shard.content, shard)).collect();
+    let rest = pieces(route_tables, backends, count)
+        .into_iter()
+        .map(|(bucket, piece)| (Some(bucket), piece.snapshot()));
+    let mut shards = Vec::new();
+    for (bucket, piece) in std::iter::once((None, head)).chain(rest) {
+        add_parts(bucket, piece, &known, &mut shards)?;
+    }
+    let size = decoded(&shards);
+    if size > MAX_SNAPSHOT_BYTES {
+        return Err(ShardError::TooLarge {
+            what: "the configuration of the Gateway".to_owned(),
+            size,
+            form: Form::Decoded,
+            limit: MAX_SNAPSHOT_BYTES,
+            remedy: parts::largest_host(config),
+        });
+    }
+    Ok(shards)
+}
+
+/// Adds the shards of one piece: one, or several if one cannot hold it.
+fn add_parts(
+    bucket: Option<usize>,
+    piece: Snapshot,
+    known: &HashMap<[u8; 32], &ConfigShard>,
+    shards: &mut Vec<ConfigShard>,
+) -> Result<(), ShardError> {
+    let plain = piece.encode_to_vec();
+    let content = Sha256::digest(&plain).into();
+    if let Some(shard) = known.get(&content) {
+        shards.push(ConfigShard {
+            bucket,
+            ..(*shard).clone()
+        });
+        return Ok(());
+    }
+    let error = match ConfigShard::new(bucket, content, &plain) {
+        Ok(shard) => {
+            shards.push(shard);
+            return Ok(());
+        }
+        Err(error) => error,
+    };
+    drop(plain);
+    let ShardError::TooLarge {
+        size, form, limit, ..
+    } = error
+    else {
+        return Err(error);
+    };
+    let what = parts::name(&piece);
+    let Some((first, second)) = parts::halves(piece) else {
+        let remedy = String::new();
+        return Err(ShardError::TooLarge {
+            what,
+            size,
+            form,
+            limit,
+            remedy,
+        });
+    };
+    add_parts(bucket, first, known, shards)?;
+    add_parts(bucket, second, known, shards)
+}
+
+/// Returns the bytes of memory that the values of all shards take.
+pub(super) fn decoded(shards: &[ConfigShard]) -> u64 {
+    let sizes = shards.iter().map(|shard| shard.decoded);
+    sizes.fold(0, u64::saturating_add)
+}
+
+impl ConfigShard {
+    pub(super) fn new(
+        bucket: Option<usize>,
+        content: [u8; 32],
+        plain: &[u8],
+    ) -> Result<Self, ShardError> {
+        let Packed { bytes, decoded } = pack("config", plain)?;
+        let digest = sha256(&bytes);
+        let name = format!("config-{}", digest.get(..NAME_DIGITS).unwrap_or(&digest));
+        Ok(Self {
+            bucket,
+            content,
+            decoded,
+            reference: ShardRef {
+                name: name.clone(),
+                sha256: digest,
+                size: plain.len() as u64,
+            },
+            shard: Shard { name, bytes },
+        })
+    }
+}

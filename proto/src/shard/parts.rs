@@ -1,0 +1,276 @@
+//! Splits the content of a shard that is too large.
+
+use std::collections::BTreeSet;
+
+use prost::Message as _;
+
+use crate::provenance::Provenance;
+use crate::schema::{RouteTable, Snapshot, VirtualHost};
+
+/// Number of namespaces that a message names.
+const MAX_NAMESPACES: usize = 4;
+
+/// Splits the piece into two of about half its size. `None` if it is one route, backend or trust bundle, or has nothing that can
+/// be split.
+pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
+    let mut rest = Snapshot::default();
+    let sizes = [
+        piece.trust_bundles.iter().map(|it| it.encoded_len()).sum(),
+        piece.keys.iter().map(|it| it.encoded_len()).sum(),
+        hosts(&piece).map(|it| it.encoded_len()).sum(),
+        piece
+            .backends
+            .iter()
+            .map(|it| it.encoded_len())
+            .sum::<usize>(),
+    ];
+    let counts = [
+        piece.trust_bundles.len(),
+        piece.keys.len(),
+        hosts(&piece).map(|it| it.routes.len().max(1)).sum(),
+        piece.backends.len(),
+    ];
+    // Only the piece without a bucket has the Gateway's name.
+    let has_head = !piece.gateway.is_empty();
+    let several = sizes.iter().filter(|size| **size > 0).count() + usize::from(has_head) > 1;
+    // The largest list is split, or set apart if there is something else that it can be parted from.
+    let splittable = sizes.iter().zip(counts).enumerate();
+    let splittable = splittable.filter(|(_, (size, count))| **size > 0 && (*count > 1 || several));
+    let (largest, (_, count)) = splittable.max_by_key(|(_, (size, _))| **size)?;
+    let middle = count / 2;
+    match largest {
+        0 => rest.trust_bundles = piece.trust_bundles.split_off(middle),
+        1 => rest.keys = piece.keys.split_off(middle),
+        2 => rest.route_tables = split_off_routes(&mut piece.route_tables, middle),
+        _ => rest.backends = piece.backends.split_off(middle),
+    }
+    Some((piece, rest))
+}
+
+/// Removes all routes but the first `left` from the tables, and returns them. A virtual host at the cut is in both, with
+/// its remaining routes in the returned tables.
+fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteTable> {
+    let mut rest: Vec<RouteTable> = Vec::new();
+    for table in tables.iter_mut() {
+        let mut behind = Vec::new();
+        for mut host in std::mem::take(&mut table.virtual_hosts) {
+            let count = host.routes.len().max(1);
+            if left >= count {
+                left -= count;
+                table.virtual_hosts.push(host);
+                continue;
+            }
+            if left > 0 {
+                let routes = host.routes.split_off(left);
+                left = 0;
+                behind.push(VirtualHost {
+                    domain: host.domain.clone(),
+                    routes,
+                    // It follows the routes in the encoding.
+                    external_auth: std::mem::take(&mut host.external_auth),
+                });
+                table.virtual_hosts.push(host);
+            } else {
+                behind.push(host);
+            }
+        }
+        if !behind.is_empty() {
+            rest.push(RouteTable {
+                name: table.name.clone(),
+                virtual_hosts: behind,
+            });
+        }
+    }
+    tables.retain(|table| !table.virtual_hosts.is_empty());
+    rest
+}
+
+/// Returns the name of a piece that cannot be split, for messages.
+pub(super) fn name(piece: &Snapshot) -> String {
+    if let Some(host) = hosts(piece).next() {
+        let routes = host.routes.first().map(|route| route.name.as_str());
+        let route = routes.unwrap_or("its listener");
+        return format!("hostname `{}`: {route}", host.domain);
+    }
+    let bundle = piece.trust_bundles.first();
+    let bundle = bundle.map(|it| format!("trust bundle {}", it.name));
+    let backend = || Some(format!("backend {}", piece.backends.first()?.name));
+    bundle
+        .or_else(backend)
+        .unwrap_or_else(|| "the listeners and settings of the Gateway".to_owned())
+}
+
+/// Returns the largest virtual host with its size and the namespaces of its routes, for messages.
+pub(super) fn largest_host(snapshot: &Snapshot) -> String {
+    let Some(host) = hosts(snapshot).max_by_key(|it| it.encoded_len()) else {
+        return String::new();
+    };
+    let namespaces = host.routes.iter().filter_map(|route| {
+        let provenance = Provenance::parse(&route.name).ok()?;
+        Some(provenance.namespace)
+    });
+    let namespaces: BTreeSet<&str> = namespaces.collect();
+    let more = namespaces.len().saturating_sub(MAX_NAMESPACES);
+    let shown = namespaces.into_iter().take(MAX_NAMESPACES);
+    let mut shown = shown.collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        shown += &format!(" and {more} more");
+    }
+    format!(
+        "; the largest hostname is `{}` with {} bytes encoded, of namespaces {shown}: use fewer or smaller routes, or split \
+         them over several Gateways",
+        host.domain,
+        host.encoded_len()
+    )
+}
+
+fn hosts(snapshot: &Snapshot) -> impl Iterator<Item = &VirtualHost> {
+    let tables = snapshot.route_tables.iter();
+    tables.flat_map(|table| &table.virtual_hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::digest::{canonicalize, sha256};
+    use crate::schema::{
+        Backend, Endpoint, EndpointSet, ExternalAuth, Header, HeaderModifier, Route, RouteTable,
+        Snapshot, TrustBundle, VirtualHost,
+    };
+    use crate::shard::{MAX_STORED_BYTES, ShardError, Sharded, Splitter, join};
+
+    /// Text that does not compress below half its size.
+    fn noise(seed: &str, length: usize) -> String {
+        let mut text = String::with_capacity(length + 64);
+        for part in 0.. {
+            if text.len() >= length {
+                break;
+            }
+            text += &sha256(format!("{seed}/{part}").as_bytes());
+        }
+        text
+    }
+
+    fn route(namespace: &str, number: usize, size: usize) -> Route {
+        let name = format!("HTTPRoute/{namespace}/r{number}/rules/0/matches/0");
+        let header = Header {
+            name: "x-a".to_owned(),
+            value: noise(&name, size),
+        };
+        Route {
+            name,
+            request_headers: Some(Box::new(HeaderModifier {
+                add: vec![header],
+                ..HeaderModifier::default()
+            })),
+            ..Route::default()
+        }
+    }
+
+    /// Two hostnames: a small one of `team-a` with one endpoint, and one of `team-b` with routes of these sizes.
+    fn snapshot(address: &str, sizes: &[usize]) -> Snapshot {
+        let endpoints = |name: &str, address: &str| EndpointSet {
+            name: name.to_owned(),
+            endpoints: vec![Endpoint {
+                address: address.to_owned(),
+                port: 80,
+            }],
+        };
+        let routes = sizes.iter().enumerate();
+        let hosts = [
+            VirtualHost {
+                domain: "a.test".to_owned(),
+                routes: vec![route("team-a", 0, 10)],
+                external_auth: vec![ExternalAuth::default()],
+            },
+            VirtualHost {
+                domain: "b.test".to_owned(),
+                routes: routes.map(|(i, size)| route("team-b", i, *size)).collect(),
+                external_auth: vec![ExternalAuth::default()],
+            },
+        ];
+        let tables = ["http/80", "http/81"].map(|name| RouteTable {
+            name: name.to_owned(),
+            virtual_hosts: hosts.to_vec(),
+        });
+        let mut snapshot = Snapshot {
+            gateway: "Gateway/infra/edge".to_owned(),
+            route_tables: tables.to_vec(),
+            backends: vec![Backend::default()],
+            endpoints: vec![endpoints("Service/team-a/a/80", address)],
+            ..Snapshot::default()
+        };
+        canonicalize(&mut snapshot);
+        snapshot
+    }
+
+    fn joined(sharded: &Sharded) -> Snapshot {
+        let shards = sharded.shards.iter();
+        let shards: BTreeMap<String, _> = shards
+            .map(|shard| (shard.name.clone(), shard.bytes.clone()))
+            .collect();
+        assert!(shards.values().all(|bytes| bytes.len() <= MAX_STORED_BYTES));
+        join(&sharded.manifest, &shards).expect("the snapshot")
+    }
+
+    #[test]
+    fn hostname_larger_than_a_shard_is_stored_in_parts() {
+        let mut large = snapshot("10.0.0.1", &[256 * 1024; 16]);
+        large.trust_bundles = (0..6)
+            .map(|i| TrustBundle {
+                name: format!("ConfigMap/ns/{i}"),
+                pem: noise(&format!("pem{i}"), 700 * 1024),
+                ..TrustBundle::default()
+            })
+            .collect();
+        let mut splitter = Splitter::default();
+        let sharded = splitter.split(&mut large.clone()).expect("it fits");
+        assert!(sharded.manifest.config.len() > 6);
+        assert_eq!(joined(&sharded), large);
+        // The same bytes come from a splitter without memory.
+        let again = Splitter::default().split(&mut large.clone());
+        assert_eq!(again, Ok(sharded));
+    }
+
+    #[test]
+    fn endpoints_change_while_the_configuration_does_not_fit() {
+        let mut splitter = Splitter::default();
+        assert!(splitter.last().is_none());
+        let first = splitter.split(&mut snapshot("10.0.0.1", &[10])).unwrap();
+        let mut large = snapshot("10.0.0.2", &[10, 2 * 1024 * 1024]);
+        let error = splitter.split(&mut large).unwrap_err();
+        let ShardError::TooLarge { what, size, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(
+            what,
+            "hostname `b.test`: HTTPRoute/team-b/r1/rules/0/matches/0"
+        );
+        assert!(*size > MAX_STORED_BYTES as u64);
+        assert!(error.to_string().contains("bytes compressed"), "{error}");
+        let last = splitter.last().expect("the first configuration");
+        assert_eq!(last.manifest, first.manifest);
+        assert_eq!(joined(&last), snapshot("10.0.0.2", &[10]));
+        let next = splitter.split(&mut snapshot("10.0.0.3", &[20])).unwrap();
+        assert_eq!(joined(&next), snapshot("10.0.0.3", &[20]));
+    }
+
+    #[test]
+    fn configuration_that_readers_refuse_is_not_split() {
+        // Each route takes a hundred times as much in memory as it takes encoded.
+        let mut snapshot = snapshot("10.0.0.1", &[]);
+        for host in 0..40 {
+            snapshot.route_tables[0].virtual_hosts.push(VirtualHost {
+                domain: format!("h{host}.test"),
+                routes: vec![Route::default(); 30_000],
+                ..VirtualHost::default()
+            });
+        }
+        let error = Splitter::default().split(&mut snapshot).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("of memory once decoded"), "{text}");
+        assert!(text.contains("536870912"), "{text}");
+        assert!(text.contains("the largest hostname is `h"), "{text}");
+    }
+}
