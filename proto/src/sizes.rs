@@ -104,9 +104,9 @@ impl RuleSize {
         };
         let looks = kind.looks(cors.is_some());
         let copies = looks.saturating_mul(parts);
-        let copied = sum(filters.into_iter().chain([of_answer]));
+        let each = sum(filters.into_iter().chain([of_answer]));
         let each = copies
-            .saturating_mul(copied)
+            .saturating_mul(each)
             .saturating_add(looks.saturating_mul(once));
         Self { copies, each }
     }
@@ -344,15 +344,15 @@ mod tests {
 
     use super::*;
 
-    fn headers(count: usize, value: usize) -> Option<Box<HeaderModifier>> {
+    fn headers(count: usize, value: usize) -> HeaderModifier {
         let header = Header {
             name: "x".to_owned(),
             value: "v".repeat(value),
         };
-        Some(Box::new(HeaderModifier {
+        HeaderModifier {
             add: vec![header; count],
             ..HeaderModifier::default()
-        }))
+        }
     }
 
     fn forward(backends: Vec<WeightedBackend>) -> Route {
@@ -361,7 +361,7 @@ mod tests {
                 backends,
                 ..Forward::default()
             })),
-            request_headers: headers(16, 4096),
+            request_headers: Some(Box::new(headers(16, 4096))),
             ..Route::default()
         }
     }
@@ -375,7 +375,7 @@ mod tests {
         };
         let changing = WeightedBackend {
             weight: 1,
-            request_headers: headers(1, 1),
+            request_headers: Some(Box::new(headers(1, 1))),
             ..WeightedBackend::default()
         };
         let plain = WeightedBackend {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use prost::Message as _;
+use prost::Message;
 
 use crate::provenance::Provenance;
 use crate::schema::{RouteTable, Snapshot, VirtualHost};
@@ -15,13 +15,13 @@ const MAX_NAMESPACES: usize = 4;
 pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     let mut rest = Snapshot::default();
     let sizes = [
-        piece.trust_bundles.iter().map(|it| it.encoded_len()).sum(),
-        piece.keys.iter().map(|it| it.encoded_len()).sum(),
-        hosts(&piece).map(|it| it.encoded_len()).sum(),
+        piece.trust_bundles.iter().map(Message::encoded_len).sum(),
+        piece.keys.iter().map(Message::encoded_len).sum(),
+        hosts(&piece).map(Message::encoded_len).sum(),
         piece
             .backends
             .iter()
-            .map(|it| it.encoded_len())
+            .map(Message::encoded_len)
             .sum::<usize>(),
     ];
     let counts = [
@@ -114,7 +114,9 @@ pub(super) fn largest_host(snapshot: &Snapshot) -> String {
     let shown = namespaces.into_iter().take(MAX_NAMESPACES);
     let mut shown = shown.collect::<Vec<_>>().join(", ");
     if more > 0 {
-        shown += &format!(" and {more} more");
+        shown.push_str(" and ");
+        shown.push_str(&more.to_string());
+        shown.push_str(" more");
     }
     format!(
         "; the largest hostname is `{}` with {} bytes encoded, of namespaces {shown}: use fewer or smaller routes, or split \

@@ -28,6 +28,10 @@ use crate::wrappers;
 /// Bytes that the routes of a virtual host may become.
 const MOST_OF_VIRTUAL_HOST_BYTES: u64 = sizes::MOST_OF_VIRTUAL_HOST;
 /// Bytes of all rendered tables. Resolution counts in larger ones, and leaves room for answers to misdirected requests.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a few hundred MiB, which fit into 32 bits"
+)]
 pub(crate) const MOST_OF_TABLES: usize = 2 * MOST_OF_GATEWAY as usize;
 
 /// Number of the field `RouteConfiguration.virtual_hosts`.
@@ -131,7 +135,13 @@ impl<'t> TableRendering<'t> {
         }
         self.host.clear();
         let mut of_host = RenderProblems::default();
-        render_host(virtual_host, self.name, context, &mut of_host, &mut self.host);
+        render_host(
+            virtual_host,
+            self.name,
+            context,
+            &mut of_host,
+            &mut self.host,
+        );
         if let Some(left) = room.0.checked_sub(self.host.len()) {
             room.0 = left;
             problems.append(of_host);

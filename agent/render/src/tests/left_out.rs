@@ -1,7 +1,5 @@
 //! Parts of a snapshot that are wrong, and left out alone.
 
-use std::collections::BTreeMap;
-
 use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route};
 use prost::Message as _;
 use sesame_proto::schema::{
@@ -244,7 +242,7 @@ fn forged_virtual_host_answers_500_beyond_its_size() {
 fn forged_gateway_answers_500_beyond_its_size() {
     let (snapshot, _) = everything();
     let options = options();
-    let context = RenderContext::new(&snapshot, BTreeMap::new(), &[], &options);
+    let context = RenderContext::new(&snapshot, &[], &options);
     let host = |i: usize| VirtualHost {
         domain: format!("h{i}.test"),
         routes: vec![forged(&format!("r{i}"))],

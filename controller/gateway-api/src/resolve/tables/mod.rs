@@ -38,6 +38,7 @@ const MAX_EACH_BESIDE: usize = 128;
 
 /// The ports and route tables of Gateways that are served together. Beside the names of Backends stands how they are reached
 /// (`reached_by`).
+#[expect(clippy::struct_field_names, reason = "the schema's name")]
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
@@ -106,7 +107,7 @@ pub(crate) fn build<'a>(
     let with_hosts = families
         .iter()
         .flat_map(|it| it.http.iter().chain(&it.https));
-    let room = Room::new(with_hosts, routes);
+    let room = Room::new(&with_hosts, routes);
     let mut tables = Tables {
         ports: Vec::new(),
         route_tables: Vec::new(),

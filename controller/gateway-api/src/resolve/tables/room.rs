@@ -80,7 +80,7 @@ pub(super) type LeftOut = BTreeMap<usize, String>;
 impl Room {
     /// Shares out the room of a Gateway with these listeners of HTTP and HTTPS, each with its hosts.
     pub(super) fn new<'l>(
-        listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>> + Clone,
+        listeners: &(impl Iterator<Item = &'l WithHosts<'l, 'l>> + Clone),
         routes: &Routes<'_>,
     ) -> Self {
         let mut room = Self {
@@ -115,8 +115,8 @@ impl Room {
     ) -> BTreeMap<usize, u64> {
         let mut charges: BTreeMap<usize, u64> = BTreeMap::new();
         let mut charge = |route: usize, size: u64| {
-            let charged = charges.entry(route).or_default();
-            *charged = charged.saturating_add(size);
+            let sum = charges.entry(route).or_default();
+            *sum = sum.saturating_add(size);
         };
         for (listener, hosts) in listeners.filter(|(it, _)| !it.listener.refuses()) {
             let filters = listener.listener.filters.external_auth.iter();
@@ -173,9 +173,9 @@ impl Room {
 
     /// Returns the routes that are left out of a virtual host: those that are left out of the Gateway, and those for which the
     /// hostname has no room. Routes of a more specific hostname have precedence, then older ones.
-    pub(super) fn left_out<'a>(
+    pub(super) fn left_out(
         &self,
-        covering: &[Hosted<'a>],
+        covering: &[Hosted<'_>],
         listener: &PlacedListener<'_>,
         domain: &Hostname,
         routes: &Routes<'_>,
@@ -203,23 +203,20 @@ impl Room {
                 continue;
             }
             let (own, before) = (size_of(route), used);
-            match before
-                .checked_add(own)
-                .filter(|all| *all <= MOST_OF_VIRTUAL_HOST)
-            {
-                Some(all) => used = all,
-                None => {
-                    let message = format!(
-                        "none of its matches is served for hostname {:?} on port {}: they become {} there, those of \
+            let all = before.checked_add(own);
+            if let Some(all) = all.filter(|all| *all <= MOST_OF_VIRTUAL_HOST) {
+                used = all;
+            } else {
+                let message = format!(
+                    "none of its matches is served for hostname {:?} on port {}: they become {} there, those of \
                          routes that go before {}; together at most {} are allowed",
-                        domain.domain(),
-                        listener.port,
-                        in_words(own),
-                        in_words(before),
-                        in_words(MOST_OF_VIRTUAL_HOST)
-                    );
-                    left_out.insert(route, message);
-                }
+                    domain.domain(),
+                    listener.port,
+                    in_words(own),
+                    in_words(before),
+                    in_words(MOST_OF_VIRTUAL_HOST)
+                );
+                left_out.insert(route, message);
             }
         }
         for (route, message) in &mut left_out {
@@ -227,7 +224,7 @@ impl Room {
                 .get(*route)
                 .is_some_and(|it| it.rules.protecting().is_some())
             {
-                *message += &format!(
+                let refusal = format!(
                     "; some may protect something, so that all requests for {} that no route goes before are \
                      answered with {}",
                     if self.left_out.contains_key(route) {
@@ -237,6 +234,7 @@ impl Room {
                     },
                     refusal::HTTP
                 );
+                message.push_str(&refusal);
             }
         }
         left_out
@@ -265,18 +263,19 @@ fn overdrawn(
 ) -> BTreeMap<usize, String> {
     let mut left_out = BTreeMap::new();
     let mut namespaces: BTreeMap<&str, Vec<(usize, u64)>> = BTreeMap::new();
-    for (place, charged) in charges {
+    for (place, size) in charges {
         if let Some(route) = routes.get(*place) {
             let namespace = route.object.name.namespace.as_str();
             namespaces
                 .entry(namespace)
                 .or_default()
-                .push((*place, *charged));
+                .push((*place, *size));
         }
     }
     let total = |of: &[(usize, u64)]| {
-        let charged = of.iter().map(|(_, charged)| *charged);
-        charged.fold(0, u64::saturating_add)
+        of.iter()
+            .map(|(_, size)| *size)
+            .fold(0, u64::saturating_add)
     };
     let share = share(namespaces.values().map(|of| total(of)).collect());
     for (namespace, of_namespace) in namespaces {
@@ -286,20 +285,20 @@ fn overdrawn(
         }
         let mut used = 0_u64;
         for (place, own) in of_namespace {
-            match used.checked_add(own).filter(|sum| *sum <= share && !all) {
-                Some(sum) => used = sum,
-                None => {
-                    let message = format!(
-                        "none of its matches is served: the routes of namespace {namespace} become {} of this Gateway's \
+            let sum = used.checked_add(own);
+            if let Some(sum) = sum.filter(|sum| *sum <= share && !all) {
+                used = sum;
+            } else {
+                let message = format!(
+                    "none of its matches is served: the routes of namespace {namespace} become {} of this Gateway's \
                          configuration, this one {}; the share of the namespace is {}, because those of all namespaces may \
                          have {} together",
-                        in_words(wanted),
-                        in_words(own),
-                        in_words(share),
-                        in_words(MOST_OF_GATEWAY)
-                    );
-                    left_out.insert(place, message);
-                }
+                    in_words(wanted),
+                    in_words(own),
+                    in_words(share),
+                    in_words(MOST_OF_GATEWAY)
+                );
+                left_out.insert(place, message);
             }
         }
     }

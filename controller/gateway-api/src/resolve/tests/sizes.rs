@@ -222,10 +222,12 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     let message = displaced(&resolution, "t").expect("it is displaced");
     assert!(message.contains("answered with 500"), "{message}");
     let host = hosts(&resolution).find(|host| host.domain == "a.test");
-    let last = host.and_then(|host| host.routes.last());
-    let last = last.expect("a route");
-    assert_eq!(last.name, "HTTPRoute/web/t/rules/0/matches/0");
-    assert!(matches!(&last.action, Some(route::Action::DirectResponse(it)) if it.status == 500));
+    let refusing = host.and_then(|host| host.routes.last());
+    let refusing = refusing.expect("a route");
+    assert_eq!(refusing.name, "HTTPRoute/web/t/rules/0/matches/0");
+    assert!(
+        matches!(&refusing.action, Some(route::Action::DirectResponse(it)) if it.status == 500)
+    );
 }
 
 /// A Gateway whose namespaces want too much, one of them very much.
