@@ -22,7 +22,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 
 /// The messages that are rendered, or packed into one that is.
-const ROOTS: [&str; 36] = [
+const ROOTS: [&str; 38] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -39,6 +39,7 @@ const ROOTS: [&str; 36] = [
     ".envoy.extensions.filters.http.cors.v3.Cors",
     ".envoy.extensions.filters.http.cors.v3.CorsPolicy",
     ".envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
+    ".envoy.extensions.filters.http.fault.v3.HTTPFault",
     ".envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
     ".envoy.extensions.filters.http.header_to_metadata.v3.Config",
     ".envoy.extensions.filters.http.router.v3.Router",
@@ -48,6 +49,7 @@ const ROOTS: [&str; 36] = [
     ".envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
     ".envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig",
     ".envoy.extensions.filters.udp.udp_proxy.v3.Route",
+    ".envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
     ".envoy.extensions.matching.common_inputs.network.v3.SourcePortInput",
     ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
     ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
