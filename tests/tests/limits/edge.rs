@@ -24,7 +24,6 @@ const BETWEEN: Duration = Duration::from_millis(300);
 /// Shorter than all the drips together, longer than a busy machine forgets about one.
 const PATIENCE: &str = "3s";
 
-/// Annotates the Gateway.
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
     for object in objects {
         if object["kind"] == "Gateway" && object["metadata"]["name"] == GATEWAY {
