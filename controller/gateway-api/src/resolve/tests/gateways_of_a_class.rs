@@ -50,11 +50,11 @@ fn parent(name: &str, backend: &str) -> String {
 fn change(world: &mut World, route_name: &str, spec: &str) {
     let options = Options::default();
     let key = Kind::HttpRoute.named(name(route_name));
-    let (before, then) = (world.clone(), resolve(world, &options));
+    let mut resolver = Resolver::default();
+    let (before, then) = (world.clone(), resolver.resolve(world, &options));
     for object in super::objects(&route(route_name, spec)) {
         world.insert(object);
     }
-    let mut resolver = Resolver::default();
     let delta = incremental::resolve(&before, world, &[key], &mut resolver, &options);
     let delta = delta.expect("an outcome").routes;
     assert_eq!(
