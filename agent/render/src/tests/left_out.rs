@@ -232,7 +232,7 @@ fn forged_virtual_host_answers_500_beyond_its_size() {
     }
     let table = RouteConfiguration::decode(table.bytes.as_ref()).unwrap();
     let last = table.virtual_hosts[0].routes.last().expect("a route");
-    assert_eq!(last.name, "r39");
+    assert!(last.name.contains("/r39/"), "{}", last.name);
     let status = match &last.action {
         Some(route::Action::DirectResponse(answer)) => answer.status,
         _ => 0,
@@ -275,5 +275,11 @@ fn forged_gateway_answers_500_beyond_its_size() {
         .flat_map(|host| &host.routes)
         .map(|route| route.name.as_str())
         .collect();
-    assert_eq!(names, ["r0", "r1", "r2", "h3.test"]);
+    let [first, second, third, last] = names.as_slice() else {
+        panic!("{names:?}");
+    };
+    for (name, part) in [(first, "/r0/"), (second, "/r1/"), (third, "/r2/")] {
+        assert!(name.contains(part), "{names:?}");
+    }
+    assert_eq!(*last, "h3.test");
 }

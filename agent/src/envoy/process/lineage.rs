@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sesame_files::open::{self, Rule};
 
-use crate::host::remove_if_there;
+use crate::host::durable;
 
 /// Directory of Envoy's shared memory.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
@@ -44,10 +44,18 @@ impl Lineage {
         epoch: 0,
     };
 
-    /// Returns the first place of a new line, after removing the base id of an earlier one, which must not be taken for its own.
+    /// Returns the first place of a new line, after emptying the file of base ids: that of an earlier line must not be taken for
+    /// its own. Envoy writes to the file that is there, which other users may not read.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
-        remove_if_there(&directory.join(BASE_ID_FILE))?;
+        durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)
+    }
+
+    /// Returns whether this is the line of an earlier Envoy, given its place. The command line of the first Envoy of a line does
+    /// not say its base id, but the file does until another line begins.
+    pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
+        let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
+        self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
     }
 
     /// Returns the same place with its base id, if the first Envoy of the line has written it.
@@ -214,7 +222,11 @@ mod tests {
         let line = Lineage::NEW.resolve(directory.path());
         assert_eq!(line.base_id, Some(4711));
         assert_eq!(arguments(line.next())[..2], ["--base-id", "4711"]);
+        assert!(line.next().continues(Some(Lineage::NEW), directory.path()));
+        assert!(!line.continues(Some(Lineage::NEW), directory.path()));
+        assert!(!line.next().continues(None, directory.path()));
         let next = Lineage::begin(directory.path()).unwrap();
+        assert!(!line.next().continues(Some(Lineage::NEW), directory.path()));
         assert_eq!(next.resolve(directory.path()), Lineage::NEW);
         assert_eq!(line.resolve(directory.path()), line);
     }

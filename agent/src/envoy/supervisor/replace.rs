@@ -61,11 +61,13 @@ impl Actor {
     }
 
     /// Goes on with a replacement over which an earlier agent died; returns the Envoy that serves from now on.
-    async fn resume(&mut self, parent: RunningEnvoy, child: RunningEnvoy) -> RunningEnvoy {
+    async fn resume(&mut self, mut parent: RunningEnvoy, child: RunningEnvoy) -> RunningEnvoy {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
-        // Only a hot restart has a base id on its command line.
-        let base_id = next.and_then(|next| next.base_id);
-        let is_hot = base_id.is_some() && base_id == line.and_then(|line| line.base_id);
+        let is_hot = next.is_some_and(|next| next.continues(line, &self.config.runtime_dir));
+        if !is_hot {
+            // The file of base ids is the successor's by now, whose shared memory must stay.
+            parent.identity.lineage = line.filter(|line| line.base_id.is_some());
+        }
         let way = if is_hot { Way::Hot } else { Way::Handover };
         tracing::info!(before = parent.process.pid(), now = child.process.pid(), %way, "an Envoy was being replaced; going on with that");
         self.state.send_replace(State::Starting {
