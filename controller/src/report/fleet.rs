@@ -47,6 +47,20 @@ pub(super) struct FleetSummary {
     pub(super) refused: BTreeMap<String, RefusedRules>,
 }
 
+impl FleetSummary {
+    /// Notes addresses that the host may not have, up to a limit for all hosts. Those of Pods are passed over, because nobody is
+    /// sent to a Pod by its report.
+    fn note_foreign(&mut self, foreign: &BTreeSet<IpAddr>, host: &str) {
+        if is_pod(host) {
+            return;
+        }
+        let room = MAX_FOREIGN.saturating_sub(self.foreign_addresses.len());
+        let foreign = foreign.iter().take(room);
+        self.foreign_addresses
+            .extend(foreign.map(|ip| format!("{ip} of {host}")));
+    }
+}
+
 /// Revisions since the Gateway itself was changed. A host that runs one of them runs the Gateway as it is; whatever
 /// else has changed since is on its way.
 #[derive(Clone, Debug, Default)]
@@ -132,21 +146,15 @@ pub(super) fn summarize<'a>(
             // Clients are served there all the same.
             let (own, foreign) = addresses_of(status, |ip| allow(host, ip).is_some());
             addresses.push(own.into_iter().collect());
-            // Nobody is sent to a Pod by its report.
-            let foreign = foreign.into_iter().filter(|_| !is_pod);
-            let foreign = foreign.map(|ip| format!("{ip} of {host}"));
-            all.foreign_addresses
-                .extend(foreign.take(MAX_FOREIGN - all.foreign_addresses.len()));
+            all.note_foreign(&foreign, host);
         }
         for one in &status.unshown_certificates {
             unshown.note(one.listener.clone(), &one.reason, host);
         }
         note(status, host, &mut listeners, &mut unusable, &mut routes);
     }
-    all.programmed.addresses = shared_out(&addresses)
-        .into_iter()
-        .map(|address| address.to_string())
-        .collect();
+    let addresses = shared_out(&addresses).into_iter();
+    all.programmed.addresses = addresses.map(|ip| ip.to_string()).collect();
     all.programmed.refused_listeners = listeners.describe(heard);
     all.programmed.unshown_certificates = unshown.describe(heard);
     // An address that one host lacks may be another's.

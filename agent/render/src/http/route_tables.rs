@@ -55,7 +55,7 @@ pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
 pub(crate) fn render(
     table: &RouteTable,
     context: &RenderContext<'_>,
-    room: &mut Room,
+    room: &mut TableRoom,
     problems: &mut RenderProblems,
 ) -> Resource {
     let RouteTable {
@@ -73,7 +73,7 @@ pub(crate) fn render(
 pub(crate) fn render_encoded(
     table: &EncodedTable<'_>,
     context: &RenderContext<'_>,
-    room: &mut Room,
+    room: &mut TableRoom,
     problems: &mut RenderProblems,
 ) -> Result<Resource, DecodeError> {
     let mut rendering = TableRendering::new(table.name);
@@ -88,9 +88,9 @@ pub(crate) fn render_encoded(
 }
 
 /// Bytes that are left for tables that are not rendered yet.
-pub(crate) struct Room(usize);
+pub(crate) struct TableRoom(usize);
 
-impl Room {
+impl TableRoom {
     pub(crate) fn new(bytes: usize) -> Self {
         Self(bytes)
     }
@@ -121,7 +121,7 @@ impl<'t> TableRendering<'t> {
         domain: &'t str,
         virtual_host: &VirtualHost,
         context: &RenderContext<'_>,
-        room: &mut Room,
+        room: &mut TableRoom,
         problems: &mut RenderProblems,
     ) {
         let checked = check_domain(domain, &mut self.seen)

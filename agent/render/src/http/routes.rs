@@ -73,14 +73,7 @@ pub(crate) fn render(
         filters.extend(headers.map(|config| (auth_headers::FILTER, config)));
         Ok(())
     });
-    // Envoy applies a backend's changes before the route's; a request meets its rule first. So where a
-    // backend has its own, it gets the rule's too, and the route has none.
-    let rule_request = match action {
-        Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {
-            std::mem::take(&mut request)
-        }
-        _ => HeaderChanges::default(),
-    };
+    let rule_request = take_for_backends(action.as_ref(), &mut request);
     let frame = RouteFrame {
         route,
         route_match,
@@ -104,6 +97,17 @@ pub(crate) fn render(
         }
     }
     routes
+}
+
+/// Returns the changes of a rule that its backends get, and leaves the others. Envoy applies a backend's changes before the
+/// route's, but a request meets its rule first. So if a backend has changes, it gets the rule's too, and the route has none.
+fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> HeaderChanges {
+    match action {
+        Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {
+            std::mem::take(request)
+        }
+        _ => HeaderChanges::default(),
+    }
 }
 
 /// All of an Envoy route but its action.

@@ -12,7 +12,7 @@ use super::envoy::{envoy, validate};
 use super::everything::everything;
 use super::parts::{WEB, forward, header, options, route, to};
 use crate::context::RenderContext;
-use crate::http::route_tables::{self, Room};
+use crate::http::route_tables::{self, TableRoom};
 use crate::rendered::RenderProblems;
 use crate::{dump, render, static_bootstrap};
 
@@ -256,7 +256,7 @@ fn forged_gateway_answers_500_beyond_its_size() {
     };
     let mut problems = RenderProblems::default();
     // For three of four.
-    let mut room = Room::new(4 * 1024 * 1024);
+    let mut room = TableRoom::new(4 * 1024 * 1024);
     let mut render = |table: &RouteTable| {
         let rendered = route_tables::render(table, &context, &mut room, &mut problems);
         RouteConfiguration::decode(rendered.bytes.as_ref()).unwrap()

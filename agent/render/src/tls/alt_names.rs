@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use crate::wrappers;
 
 /// Subject alternative names, exact or by their ends and beginnings.
-pub(super) struct AltNames<'a> {
+pub(super) struct PeerNames<'a> {
     pub(super) dns_names: &'a [String],
     pub(super) uris: &'a [String],
     pub(super) dns_suffixes: &'a [String],
@@ -24,7 +24,7 @@ pub(super) enum Wildcards {
     Literal,
 }
 
-impl AltNames<'_> {
+impl PeerNames<'_> {
     /// Returns matchers of the names; an error if one of them would match any name.
     pub(super) fn matchers(
         self,

@@ -21,7 +21,7 @@ use sesame_proto::schema::tls_termination::Version;
 use sesame_proto::schema::{AppProtocol, BackendTls, TlsTermination};
 use sesame_proto::tls_parameters::{is_application_protocol, is_cipher_suite};
 
-use self::alt_names::{AltNames, Wildcards};
+use self::alt_names::{PeerNames, Wildcards};
 use crate::context::RenderContext;
 use crate::rendered::find;
 use crate::{config_sources, wrappers};
@@ -113,7 +113,7 @@ fn of_clients(
     tls: &TlsTermination,
     context: &RenderContext<'_>,
 ) -> Result<Option<ValidationContextType>, String> {
-    let names = AltNames {
+    let names = PeerNames {
         dns_names: &tls.client_dns_names,
         uris: &tls.client_uris,
         dns_suffixes: &tls.client_dns_suffixes,
@@ -220,7 +220,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         uri_prefixes,
         mesh,
     } = tls;
-    let names = AltNames {
+    let names = PeerNames {
         dns_names,
         uris,
         dns_suffixes,

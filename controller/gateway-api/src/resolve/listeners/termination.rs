@@ -68,6 +68,14 @@ fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<(), String> {
     }
 }
 
+fn terminates(protocol: &Protocol, mode: Option<&TlsMode>) -> bool {
+    match protocol {
+        Protocol::Https => true,
+        Protocol::Tls => mode == Some(&TlsMode::Terminate),
+        _ => false,
+    }
+}
+
 /// Sets the TLS termination of a listener: its certificates, and the validation of its clients.
 pub(crate) fn resolve<'w>(
     owner: &ListenerOwner<'w>,
@@ -79,12 +87,7 @@ pub(crate) fn resolve<'w>(
     let Some(tls) = &listener.spec.tls else {
         return;
     };
-    let terminates = match listener.spec.protocol {
-        Protocol::Https => true,
-        Protocol::Tls => tls.mode == Some(TlsMode::Terminate),
-        _ => false,
-    };
-    if !terminates {
+    if !terminates(&listener.spec.protocol, tls.mode.as_ref()) {
         return;
     }
     for (name, value) in tls_options::of_others(&tls.options) {
@@ -110,10 +113,7 @@ pub(crate) fn resolve<'w>(
         advise(owner, listener, message, cx);
     }
     listener.lacks_certificate = termination.keys.is_empty();
-    let shown = termination.keys.iter();
-    let shown = shown.filter_map(|name| certificates.named(name));
-    let names: BTreeSet<&str> = shown.flat_map(Certificate::dns_names).collect();
-    listener.certificate_names = names.into_iter().map(str::to_owned).collect();
+    listener.certificate_names = dns_names(&termination.keys, certificates);
     if listener.spec.protocol == Protocol::Https
         && let Some(port) = listener.port
     {
@@ -144,6 +144,13 @@ pub(crate) fn resolve<'w>(
         .refuse_if(Reason::UnsupportedValue, unverified);
     options.apply(&mut termination);
     listener.tls = Some(termination);
+}
+
+/// Returns the names that the certificates of these keys are for, sorted and each once.
+fn dns_names(keys: &[String], certificates: &Certificates<'_, '_>) -> Vec<String> {
+    let shown = keys.iter().filter_map(|name| certificates.named(name));
+    let names: BTreeSet<&str> = shown.flat_map(Certificate::dns_names).collect();
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// Returns the name of the keys of session tickets that a listener names. If they cannot be used, its `resolved` tells why.
