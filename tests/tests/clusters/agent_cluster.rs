@@ -1,5 +1,5 @@
-//! `run --kube` against a real API server: what is published is served, the cluster is told so, and nothing that
-//! happens to the cluster takes away what is served.
+//! `run --kube` against a real API server: the agent serves the published versions and reports them
+//! to the cluster. No cluster failure interrupts traffic.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -32,7 +32,7 @@ fn prepare(ports: &[u16]) -> AgentUnderTest {
     Setup::with_ports(ports).without_manifests().prepare()
 }
 
-/// Publishes the first version, and waits until the agent serves it.
+/// Publishes the first version and waits until the agent serves it.
 async fn first_is_served(
     agent: &mut AgentUnderTest,
     cluster: &TestCluster,
@@ -57,7 +57,8 @@ async fn wait_backend(agent: &AgentUnderTest, name: &str) {
     agent.wait_backend(&request, name).await;
 }
 
-/// State and message of the first Gateway in `sesame-agent status`.
+/// Returns true if `sesame-agent status` shows the first Gateway in this state, with `word` in its
+/// message.
 fn says(status: &Value, state: &str, word: &str) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -91,7 +92,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // A port that somebody else holds.
+    // Another process holds this port.
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
     let listeners = [http_listener("http", 80, ""), http_listener("more", 81, "")];
     let third = version(backend.address(), "/three", &listeners);
@@ -118,7 +119,8 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
         "{told:#}"
     );
 
-    // The end of an agent is told, and costs nobody anything: Envoy serves on, and where is still known.
+    // A stopping agent reports that it stops. Envoy keeps serving, and the report keeps the
+    // addresses.
     let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.get(&agent_path(&edge)).await;
@@ -136,7 +138,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     load.pass(50).await;
     load.stop().await.assert_clean();
 
-    // So is the end of both, and a new start.
+    // The same holds if agent and Envoy end together and start again.
     assert!(agent.end().success(), "{}", agent.log_tail());
     let ended = cluster.get(&agent_path(&edge)).await;
     assert_eq!(ended["status"]["state"], "Down", "{ended:#}");
@@ -144,7 +146,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     wait(&agent, "/three").await;
     wait_told(&cluster, &edge, "told of the new start", third.is_served()).await;
 
-    // Withdrawn, and back without anybody touching its endpoints.
+    // The manifest is deleted and restored, with the same endpoint objects.
     let manifest = config_map_path(&manifest_name(&edge));
     cluster.delete(&manifest).await;
     wait_withdrawn(&agent, &cluster, &edge).await;
@@ -175,7 +177,7 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
     let user = publications::prepare(&cluster, &[&edge]).await;
     let first = at_port_80(backend.address(), "/one");
     follow(&mut agent, &cluster, &user, &["--gateway", "default/edge"]).await;
-    // The agent comes before the Gateway.
+    // The agent starts before the Gateway is published.
     agent
         .wait_status("what is asked for is named", |status| {
             let problems = status["source"]["problems"].to_string();
@@ -188,7 +190,7 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
     wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
-    // The manifest is there, one of its shards is not.
+    // The manifest is published, but one of its shards is missing.
     let second = at_port_80(backend.address(), "/two");
     let (last, others) = second.config.split_last().unwrap();
     let name = last["metadata"]["name"].as_str().unwrap().to_owned();
@@ -208,7 +210,7 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
     assert_eq!(told["appliedRevision"], first.short(), "{told:#}");
     wait(&agent, "/one").await;
 
-    // Another content under its name.
+    // A shard's content does not match its name.
     let mut wrong = last.clone();
     wrong["binaryData"] = first.config[0]["binaryData"].clone();
     apply(cluster.admin(), &wrong).await;
@@ -219,13 +221,13 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
         .await;
     wait(&agent, "/one").await;
 
-    // The right one: it is taken without anybody touching the manifest.
+    // With the right content, the agent applies the version although the manifest does not change.
     cluster.delete(&config_map_path(&name)).await;
     apply(cluster.admin(), last).await;
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // Endpoints that cannot be read leave those before.
+    // Unreadable endpoints leave the previous ones in place.
     let mut broken = second.endpoints[0].clone();
     broken["binaryData"] = json!({"shard.pb.zst": "bm90IHpzdGQ="});
     apply(cluster.admin(), &broken).await;
@@ -236,7 +238,8 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
         .await;
     wait(&agent, "/two").await;
 
-    // A newer controller says more than this agent knows: it would leave that out, so it takes none of it.
+    // A newer controller sets a field that this agent does not know. The agent rejects the whole
+    // version rather than ignore the field.
     let third = at_port_80(backend.address(), "/three").with_unknown_field();
     third.publish(cluster.admin()).await;
     agent
@@ -281,7 +284,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
             says(status, "Degraded", "the cluster cannot be followed")
         })
         .await;
-    // It takes connections, and never answers.
+    // The API server accepts connections but never answers.
     cluster.start_apiserver().await;
     cluster.freeze_apiserver();
     agent.wait_stored().await;
@@ -303,7 +306,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // Deleted while nobody could say so.
+    // The manifest is deleted while no agent runs to see it.
     cluster.stop_apiserver();
     agent
         .wait_status("the loss is said again", |status| {
@@ -330,7 +333,7 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
     let user = publications::prepare(&cluster, &[&edge]).await;
     let first = at_port_80(backend.address(), "/one");
     first.publish(cluster.admin()).await;
-    // The way to the cluster comes later than the agent.
+    // The kubeconfig appears after the agent has started.
     let config = agent.state().join("kubeconfig");
     agent.add_flags(&[
         "--kube",
@@ -424,14 +427,14 @@ async fn an_agent_reads_only_the_keys_that_its_role_names() {
     assert_eq!(agent.envoys().len(), 1);
     assert!(!agent.log().contains("PRIVATE KEY"));
 
-    // When it may, it does.
+    // Once its rights suffice, the agent serves both.
     publications::prepare(&cluster, &[&names[0], &names[1]]).await;
     let request = agent
         .get(444, "other.test", "/")
         .tls("other.test", &authority.trust());
     agent.wait_ok(&request).await;
 
-    // It is for another fleet now.
+    // The Gateway moves to another fleet.
     let manifest = config_map_path(&manifest_name(&names[1]));
     let fleet = json!({"metadata": {"labels": {FLEET_LABEL: "elsewhere"}}});
     cluster.merge(&manifest, &fleet).await;

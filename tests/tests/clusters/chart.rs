@@ -1,4 +1,4 @@
-//! The chart renders what the kustomizations do, and takes no value that it does not know.
+//! The chart renders the same objects as the kustomizations and rejects unknown values.
 
 use serde_json::{Value, json};
 use sesame_tests::controller::NAMESPACE;
@@ -14,7 +14,7 @@ fn by_default_the_chart_is_what_the_kustomizations_are() {
     let mut wanted = rendered_by_kustomize(&deploy);
     wanted.extend(rendered_by_kustomize(&deploy.join("agent")));
     let mut wanted = by_name(wanted);
-    // Helm makes the namespace of a release, if it is told to.
+    // Helm creates the release namespace itself (`--create-namespace`).
     let namespace = wanted.remove(&("Namespace".to_owned(), format!("/{NAMESPACE}")));
     assert!(namespace.is_some());
     let rendered = by_name(rendered_by_helm(NAMESPACE, &json!({})));
@@ -108,7 +108,7 @@ fn metrics_and_the_status_page_get_an_address_of_their_own_and_its_guard() {
         "--metrics-token-file=/etc/sesame/metrics-token/token",
     ];
     assert!(flags.ends_with(&wanted), "{flags:?}");
-    // Kubelets have neither a certificate nor a token: their port is another.
+    // Kubelets have neither a certificate nor a token, so they probe another port.
     for probe in ["livenessProbe", "readinessProbe"] {
         assert_eq!(container[probe]["httpGet"]["port"], "http");
     }
@@ -188,7 +188,7 @@ fn helm_has_nothing_to_say_about_the_chart_and_refuses_values_that_it_does_not_k
             "/networkPolicies/apiServer/cidrs/0': '192.0.2.10' does not match pattern",
         ),
         ("fleet=", "/fleet': '' does not match pattern"),
-        // A guard without an address, and certificates without TLS.
+        // A guard without an address, and client certificates without TLS.
         (
             "controller.metrics.tokenSecret=word",
             "/controller/metrics/tokenSecret': maxLength",
@@ -206,7 +206,7 @@ fn helm_has_nothing_to_say_about_the_chart_and_refuses_values_that_it_does_not_k
     }
 }
 
-/// Paths of the values at which the schema says what they are.
+/// Collects the paths of all values that the schema describes.
 fn values_of(schema: &Value, root: &Value, at: &str, found: &mut Vec<String>) {
     let named = schema["$ref"].as_str();
     let named = named.and_then(|name| root.pointer(name.trim_start_matches('#')));
@@ -235,7 +235,7 @@ fn every_value_has_a_default_and_a_row_in_the_documentation() {
     for path in paths {
         let pointer = format!("/{}", path.replace('.', "/"));
         assert!(values.pointer(&pointer).is_some(), "no default of {path}");
-        // One row is for the three images.
+        // The three images share one row.
         let row = match path
             .strip_prefix("images.")
             .and_then(|rest| rest.split_once('.'))

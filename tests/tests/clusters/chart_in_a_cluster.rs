@@ -1,5 +1,5 @@
-//! The chart in a cluster: Helm installs, changes and removes it, and a controller with the rights that it gives serves the
-//! namespaces that are named, and no others.
+//! Installs, upgrades and removes the chart with Helm. A controller with the chart's rights serves
+//! the namespaces it was given, and no others.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -15,7 +15,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// All that can be set, as somebody would.
+/// Sets every value, with realistic contents.
 fn full() -> Value {
     let digest = format!("sha256:{}", "0".repeat(64));
     let image = |name: &str| json!({"repository": format!("registry.example.com/{name}"), "digest": digest, "pullPolicy": "Always"});
@@ -56,7 +56,7 @@ fn full() -> Value {
     })
 }
 
-/// Applies what was rendered, in its order.
+/// Applies the rendered objects in order.
 async fn install(cluster: &TestCluster, objects: &[Value]) {
     for object in objects {
         if object["kind"] == "CustomResourceDefinition" {
@@ -125,7 +125,7 @@ async fn a_controller_with_rights_in_some_namespaces_serves_those_alone() {
     }
     what_is_elsewhere_is_not_there(&cluster).await;
 
-    // Both namespaces are followed; the configuration was taken, and judged.
+    // The controller follows both namespaces, and accepts the configuration and sets its status.
     for namespace in ["default", "shop"] {
         let route = moved(plain_route("more", "more.example.com", "app"), namespace);
         cluster.apply_all(&[route]).await;
@@ -201,14 +201,15 @@ async fn helm_installs_changes_and_removes_a_release() {
         .get(&format!("{own}/deployments/sesame-controller"))
         .await;
     assert!(gone.is_err_and(|refused| refused.is(404)));
-    // What hosts have reported stays, with its definition.
+    // Uninstalling keeps the hosts' reports and their definition.
     let definition =
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gatewayagents.projectsesame.io";
     cluster.get(definition).await;
 }
 
-/// Makes a class, and a Gateway with a route to a Service in each of three namespaces. In `default`, a route leads to the
-/// Service in `elsewhere`, and a listener to a Secret there; both are permitted there.
+/// Creates a class, and in each of three namespaces a Gateway with a route to a Service. In
+/// `default`, a route also leads to the Service in `elsewhere`, and a listener to a Secret there;
+/// grants permit both.
 async fn a_gateway_in_each(cluster: &TestCluster) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served_at("app", "10.0.0.1:8080"));
@@ -244,7 +245,8 @@ async fn a_gateway_in_each(cluster: &TestCluster) {
     cluster.apply_all(&[abroad, grant, secure]).await;
 }
 
-/// Waits until a Gateway is published with so many virtual hosts that lead to its Service.
+/// Waits until the Gateway is published with this number of virtual hosts and its Service's
+/// endpoint.
 async fn is_published(cluster: &TestCluster, gateway: &NamespacedName, hosts: usize) {
     eventually(&format!("{gateway} is published"), SOON, async || {
         let publication = publication(cluster.admin(), gateway).await?;

@@ -1,5 +1,5 @@
-//! The whole path with a cluster: objects in a real API server, a real controller and a real agent, each with the rights
-//! of `controller/deploy`, a real Envoy, and statuses that say what is so.
+//! The whole path with a cluster: a real API server, a controller and an agent with the rights of
+//! `controller/deploy`, and a real Envoy. Traffic and statuses must agree.
 
 use serde_json::{Value, json};
 use sesame_published::names::manifest_name;
@@ -17,7 +17,7 @@ use sesame_tests::wait::eventually;
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
 
-/// A cluster, a controller that runs in it, and an agent that follows.
+/// A cluster with a controller and an agent that follows it.
 struct Path {
     cluster: TestCluster,
     _controller: ControllerUnderTest,
@@ -94,7 +94,7 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
         json!([{"type": "IPAddress", "value": "127.0.0.1"}])
     );
 
-    // Backends are switched under load, in the API.
+    // The route switches between backends under load.
     let load = Load::start(&Plan::new(vec![all.agent.get(80, "path.test", "/")]));
     load.pass(100).await;
     for round in 0..10 {
@@ -103,7 +103,7 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
         all.wait("/", backend).await;
     }
 
-    // A thousand changes of endpoints are no news for the manifest.
+    // A thousand endpoint changes leave the manifest untouched.
     let manifest = config_map_path(&manifest_name(&edge_name()));
     let before = all.admin().get(&manifest).await.expect("a manifest");
     for change in 0..1000 {
@@ -117,7 +117,8 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
     assert_eq!(version(&after), version(&before));
     load.pass(100).await;
 
-    // Without an API server the agent starts again and goes on serving; what changes meanwhile arrives afterwards.
+    // Without an API server, the agent restarts and keeps serving. Changes made during the outage
+    // arrive afterwards.
     all.cluster.stop_apiserver();
     all.agent.wait_stored().await;
     all.agent.kill9();
@@ -133,7 +134,7 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
     all.wait("/", &b).await;
     load.stop().await.assert_clean();
 
-    // One that refers to what is not there harms itself alone, and says so.
+    // A route with a dangling reference affects only itself, and its status says why.
     let broken = plain_route("broken", "broken.test", "nobody");
     all.apply(&[broken]).await;
     let request = all.agent.get(80, "broken.test", "/");
@@ -152,7 +153,7 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
         .await;
     all.wait("/", &b).await;
 
-    // Nobody serves: the Gateway says so.
+    // Without any agent or Envoy, the Gateway is not programmed.
     assert!(all.agent.end().success());
     all.cluster
         .until("nobody serves any more", GATEWAY, |gateway| {
@@ -166,10 +167,10 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
         })
         .await;
 
-    // A deleted Gateway is no longer served, and leaves nothing behind.
+    // A deleted Gateway is no longer served, and its files are removed.
     all.admin().delete(GATEWAY).await.expect("deleted");
     all.agent.wait_envoys(0).await;
-    // Its keys were among the files.
+    // The files included its private keys.
     for directory in [all.agent.runtime(), all.agent.state()] {
         eventually("no file of it is left", SOON, async || {
             let mut left =

@@ -1,5 +1,5 @@
-//! The life of a cluster, seen from a host: it is away for long, forgets its history, gets new
-//! keys. The host serves all the time, and is up to date afterwards without anybody's help.
+//! Cluster incidents as a host sees them: a long outage, lost history, new keys. The host serves
+//! throughout and catches up without intervention.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use sesame_tests::manifests::edge_name;
 use sesame_tests::publications::{self, HOST, Published, at_port_80, wait_told};
 use sesame_tests::wait::{eventually, holds};
 
-/// Time for which an API server is away.
+/// How long the API server is unreachable.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// A silent API server is asked within 25 s, and has 10 s to answer.
+/// The agent contacts a silent API server within 25 s and waits 10 s for its answer.
 const NOTICED: Duration = Duration::from_secs(60);
 
-/// A cluster, a host that follows it, and requests all the time.
+/// A cluster, a host that follows it, and constant load.
 struct Host {
     cluster: TestCluster,
     user: User,
@@ -58,7 +58,7 @@ impl Host {
         at_port_80(self.backend.address(), prefix)
     }
 
-    /// Waits until this version arrives and is told; no request failed since the start.
+    /// Waits until this version is served and reported, and asserts that no request failed.
     async fn end(self, version: &Published, prefix: &str) {
         wait(&self.agent, prefix).await;
         let edge = edge_name();
@@ -79,7 +79,7 @@ async fn wait(agent: &AgentUnderTest, prefix: &str) {
     agent.wait_ok(&request).await;
 }
 
-/// It serves, and says that it does not know whether that is the newest.
+/// The agent serves, and reports that its configuration may be outdated.
 fn degraded(status: &Value) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -93,7 +93,8 @@ async fn history_that_is_gone_is_read_anew() {
     let known = host.cluster.get(&list).await;
     let known = known["metadata"]["resourceVersion"].as_str().unwrap();
 
-    // The host sleeps, what it knows becomes history, and an API server that starts anew keeps none.
+    // The host sleeps while its known version becomes history, and a restarted API server keeps no
+    // history.
     host.agent.freeze();
     let second = host.version("/two");
     second.publish(host.cluster.admin()).await;
@@ -111,7 +112,7 @@ async fn history_that_is_gone_is_read_anew() {
     host.agent.thaw();
     wait(&host.agent, "/two").await;
 
-    // And it follows again.
+    // The host follows the cluster again.
     let third = host.version("/three");
     third.publish(host.cluster.admin()).await;
     host.end(&third, "/three").await;
@@ -125,7 +126,7 @@ async fn a_minute_without_an_api_server_is_none_without_service() {
     host.agent
         .wait_status("the cluster cannot be followed", degraded)
         .await;
-    // Starts meanwhile have nothing but the disk.
+    // Agents that start during the outage have only the disk.
     for start in 1..=3 {
         while begun.elapsed() < AWAY * start / 4 {
             host.load.pass(100).await;
@@ -146,7 +147,7 @@ async fn a_minute_without_an_api_server_is_none_without_service() {
     host.end(&second, "/two").await;
 }
 
-/// Connections stay, and nothing is said over them: as silent as a cluster where nothing happens.
+/// The connections stay open but silent, which looks like an idle cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_is_frozen_is_noticed_within_a_minute() {
     let host = Host::start().await;
@@ -169,12 +170,12 @@ async fn new_authorities_and_tokens_are_taken_up() {
     host.cluster.rotate().await;
     let second = host.version("/two");
     second.publish(host.cluster.admin()).await;
-    // Neither does it know this API server, nor would that know its token.
+    // The agent does not trust the new API server, which in turn does not accept the agent's token.
     host.agent
         .wait_status("the cluster cannot be followed", degraded)
         .await;
     host.load.pass(100).await;
-    // The same file, as whoever looks after it replaces it.
+    // An administrator replaces the kubeconfig in place.
     host.cluster.kubeconfig(&host.user).await;
     host.end(&second, "/two").await;
 }

@@ -1,4 +1,5 @@
-//! A host speaks for itself and for its Gateways only; what one forges or floods harms nobody else.
+//! A host can only report for itself and its own Gateways; forged or excessive reports harm no
+//! other host.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use sesame_tests::processes::memory_mib;
 use sesame_tests::reports::{REPORTS, report, report_path, say};
 use sesame_tests::wait::{eventually, holds};
 
-/// The host of `deploy/agent/one-gateway.yaml`.
+/// The host in `deploy/agent/one-gateway.yaml`.
 const OUTSIDE: &str = "edge-1.example.com";
 const BINDING: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/sesame-reports";
@@ -44,7 +45,7 @@ async fn apply_file(cluster: &TestCluster, file: &str) {
     cluster.apply(&text).await.expect("what is deployed");
 }
 
-/// A Node with this address, and a client that is the agent of a Pod there.
+/// Creates a Node with this address, and a client with the identity of an agent Pod there.
 async fn node(cluster: &TestCluster, name: &str, address: &str) -> Client {
     let user = User::on_node(NAMESPACE, "sesame-agent", name);
     let client = cluster.client(&user).await;
@@ -90,7 +91,7 @@ async fn a_host_speaks_for_itself_and_its_gateways_only() {
     addresses(&cluster, &one, &two).await;
 }
 
-/// The API server takes a host's own reports and no others.
+/// The API server accepts only a host's own reports.
 async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Client) {
     let (edge, vault) = (edge_name(), vault());
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
@@ -136,7 +137,7 @@ async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Cli
     refused(outside.delete(&own).await, not_its);
     let as_node = report("default.edge.node-3", "default/edge", "node-3");
     refused(outside.apply_value(&as_node).await, not_its);
-    // A token that is bound to no Pod speaks for no node.
+    // A token without a Pod binding is not valid for any node.
     let loose = User::service_account(NAMESPACE, "sesame-agent");
     let loose = cluster.client(&loose).await;
     refused(loose.delete(&own).await, not_its);
@@ -146,7 +147,7 @@ async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Cli
         .expect("its own");
 }
 
-/// The policy and the agent agree about names, whatever the Gateway and the host are called.
+/// Policy and agent compute the same report name for any Gateway and host.
 async fn names(admin: &Client) {
     let long = |length: usize| format!("g{}", ".g".repeat(length / 2));
     let gateways = [
@@ -189,7 +190,8 @@ async fn names(admin: &Client) {
     refused(admin.apply_value(&bad).await, "spec.gateway");
 }
 
-/// The controller does whatever the policy cannot see: addresses are the host's own, and a row of a wrong name is nobody's.
+/// The controller makes the checks that the policy cannot: addresses must belong to the host, and a
+/// report with a wrong name is ignored.
 async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let flags = ["--host-addresses", "203.0.113.0/24"];
     let controller = ControllerUnderTest::start(cluster, &flags).await;
@@ -217,7 +219,8 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     wait_said(one, &edge_name(), "node-1", &first).await;
     let honest = status(&vault(), "Serving", &["192.0.2.2"]).await;
     wait_said(two, &vault(), "node-2", &honest).await;
-    // The other node's own report stays without its address: only it says that it serves there.
+    // Node 2's own report stays but loses its address, because no other source confirms that
+    // address.
     let down = status(&edge_name(), "Down", &[]).await;
     wait_said(two, &edge_name(), "node-2", &down).await;
     let told = wait_programmed(cluster, &edge_name(), &["192.0.2.1", "203.0.113.9"]).await;
@@ -229,7 +232,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let of_vault = wait_programmed(cluster, &vault(), &["192.0.2.2"]).await;
     assert_eq!(of_vault, "programmed on 1 of 1 hosts");
 
-    // Without the policy, or by an administrator.
+    // Without the policy, or as an administrator, anyone can write such a report.
     admin.delete(BINDING).await.expect("deleted");
     let row = report("bank.vault.forged", "bank/vault", "node-2");
     eventually("the policy is gone", SOON, async || {
@@ -239,7 +242,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     .await;
     let path = format!("{REPORTS}/bank.vault.forged");
     let down = status(&vault(), "Down", &["203.0.113.66"]).await;
-    // It may be removed already.
+    // The controller may already have removed it.
     let _ = admin
         .merge(&format!("{path}/status"), &json!({"status": down}))
         .await;
@@ -260,7 +263,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     drop(controller);
 }
 
-/// Waits until the Gateway is programmed at these addresses; gives back what is said of it.
+/// Waits until the Gateway is programmed at these addresses and returns the condition's message.
 async fn wait_programmed(
     cluster: &TestCluster,
     gateway: &NamespacedName,
@@ -280,7 +283,7 @@ async fn wait_programmed(
     message.unwrap_or_default()
 }
 
-/// Takes every limit out of a definition, as in one from before there were any.
+/// Removes every limit from a definition, as in releases before limits existed.
 fn without_limits(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
         for limit in ["maxItems", "maxLength"] {
@@ -310,7 +313,8 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     let revision: String = publication.manifest.revision.chars().take(12).collect();
     let quiet = memory_mib(controller.pid()).1;
 
-    // As large as the definition allows, and what one does that was installed before it had limits.
+    // The largest report that the definition allows, and one that only an older definition without
+    // limits allows.
     let entry = json!({"object": "o", "effect": "e", "envoyWords": "w".repeat(9000)});
     let large = |count: usize| {
         json!({
@@ -357,11 +361,11 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     wait_hosts(admin, REPORTS_WRITTEN, &controller).await;
     let flooded = memory_mib(controller.pid()).1;
     drop(controller);
-    // One that lists them all.
+    // A second controller that lists all reports at startup.
     let listing = ControllerUnderTest::start(&cluster, &[]).await;
     listing.wait_ready().await;
     listing.wait_leads().await;
-    // What was said before it came stays as it was, so let one more be said.
+    // The new controller does not rewrite reports from before its start, so add one.
     let status = large(95);
     wait_said(admin, &edge, "one-more", &status).await;
     wait_hosts(admin, REPORTS_WRITTEN + 1, &listing).await;

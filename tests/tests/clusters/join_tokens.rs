@@ -1,4 +1,4 @@
-//! A join token lets in one host, and a host that has joined has rights of its own only.
+//! A join token admits one host, and a joined host has only its own rights.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ async fn a_token_is_good_for_one_host_and_a_host_for_itself() {
     let (a, b) = (Host::new(), Host::new());
     let first = site.token(&["--gateway", "default/edge", "--host", "a"]);
     let as_a = site.cluster.bearer(&a.joined(&first).await);
-    // Another joins with a copy.
+    // Another host joins with a copy of the token.
     refused(&b.join(&first), "join token");
     let as_b = site.cluster.bearer(
         &b.joined(&site.token(&["--gateway", "bank/vault", "--host", "b"]))
@@ -61,7 +61,7 @@ async fn a_token_is_good_for_one_host_and_a_host_for_itself() {
         "has joined already",
     );
 
-    // One that was withdrawn, one that has expired, and one that is none.
+    // Withdrawn, expired and malformed tokens.
     let host = Host::new();
     let withdrawn = site.token(&["--gateway", "default/edge", "--host", "c"]);
     assert!(site.hosts(&["revoke", "c"]).status.success());
@@ -90,11 +90,11 @@ async fn a_token_is_good_for_one_host_and_a_host_for_itself() {
     fleet(&site).await;
 }
 
-/// An invitation that expired long ago goes with the next one; a host that has joined stays.
+/// Issuing an invitation removes long-expired ones; a joined host stays.
 async fn expired(site: &Site) {
     let account = |name: &str| format!("{CORE}/serviceaccounts/{name}");
     site.token(&["--gateway", "default/edge", "--host", "late"]);
-    // As if `a`, which has joined, had not been able to end its invitation.
+    // As if `a`, which has joined, had failed to remove its invitation.
     let invitation = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {
         "name": invitation_account("a"), "namespace": "sesame-system",
         "labels": {"projectsesame.io/access": "invitation"},
@@ -123,7 +123,8 @@ async fn expired(site: &Site) {
     assert!(!site.is_gone(&account(&invitation_account("next"))).await);
 }
 
-/// A thief with a copy of a token gets no credential unless the host is refused, and so learns of the copy.
+/// Using a stolen token either yields no credential or locks out the real host, which reveals the
+/// theft.
 async fn stolen(site: &Site) {
     let token = site.token(&["--gateway", "default/edge", "--host", "s"]);
     let token = JoinToken::parse(&token).unwrap();
@@ -172,13 +173,13 @@ async fn stolen(site: &Site) {
     assert!(thief.create(&tokens, &bound(Some(guessed))).await.is_err());
     let given = thief.create(&tokens, &bound(Some(uid))).await;
     given.expect("the claimer's token");
-    // The host that comes second learns of it, and its operator ends it.
+    // The host that comes second notices the theft, and its operator revokes the token.
     let host = Host::new();
     refused(&host.join(&token.encode()), "hosts revoke s");
     assert!(site.hosts(&["revoke", "s"]).status.success());
 }
 
-/// An invitation creates the Secret of its host, without data, and no other object.
+/// An invitation may create its host's Secret, without data, and no other object.
 async fn cannot_create(thief: &Client, token: &JoinToken) {
     let with = |pointer: &str, value: Value| {
         let mut secret = json!(host_secret("s", &token.account_uid, "now"));
@@ -264,7 +265,7 @@ async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
     assert!(site.is_gone(&invitation).await, "the invitation has ended");
 }
 
-/// A host that leaves is gone on both sides.
+/// Leaving removes the host's state both on the host and in the cluster.
 async fn leaves(site: &Site, host: &Host, client: &Client) {
     let output = host.leave();
     assert!(output.status.success(), "{}", words(&output));
@@ -290,7 +291,7 @@ async fn leaves(site: &Site, host: &Host, client: &Client) {
     refused(&host.leave(), "has joined no cluster");
 }
 
-/// A fleet's hosts have the keys of its Gateways, also of one that comes later.
+/// A fleet's hosts may read the keys of all its Gateways, including later ones.
 async fn fleet(site: &Site) {
     let host = Host::new();
     let credential = host

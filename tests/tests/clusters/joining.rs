@@ -1,4 +1,5 @@
-//! A host outside the cluster joins it with one token, serves, and serves on whatever becomes of its access.
+//! A host outside the cluster joins with one token, serves, and keeps serving whatever happens to
+//! its access.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -106,7 +107,7 @@ async fn a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_r
     let flags = options(&config);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     agent.add_flags(&flags);
-    // An older release left it in clear.
+    // An older release stored the credential unencrypted.
     std::fs::write(credential_path(&agent.state()), &first).expect("a file");
     agent.restart();
     let request = agent.get(80, "join.test", "/");
@@ -125,7 +126,7 @@ async fn a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_r
         "a refused host stores nothing"
     );
 
-    // Half of its life is over by the clock of the host.
+    // By the host's clock, half of the credential's lifetime has passed.
     clock.set(310);
     let second = eventually("the credential is renewed", SOON, async || {
         let now = credential(&agent.state()).await;
@@ -159,7 +160,7 @@ async fn a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_r
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "");
 }
 
-/// The files below a directory that hold this text.
+/// Returns the files below a directory that contain this text.
 fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {
@@ -175,7 +176,7 @@ fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The host tells what it is.
+/// The host appears in the inventory.
 async fn inventory(site: &Site) {
     let row = eventually("the host is in the inventory", SOON, async || {
         let row = site.row("host-1");
@@ -202,7 +203,7 @@ async fn inventory(site: &Site) {
     assert!(text(&table.stdout).contains("rack-7"), "{}", words(&table));
 }
 
-/// An agent that dies takes its address out of the status, and its Envoy serves on.
+/// If an agent dies, its address leaves the status while its Envoy keeps serving.
 async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &ControllerUnderTest) {
     wait_addresses(site, &["127.0.0.1"], controller).await;
     agent.kill9();
@@ -234,7 +235,7 @@ async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &Co
     .await;
 }
 
-/// The Gateway has one Event of this reason, which names the host.
+/// Waits for the one Event with this reason that names the host.
 async fn told(site: &Site, type_: &str, reason: &str) {
     const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
     site.cluster
@@ -253,7 +254,7 @@ async fn told(site: &Site, type_: &str, reason: &str) {
         .await;
 }
 
-/// Its credential is of no use, and nobody who is served notices.
+/// Revoking the credential ends the host's access to the cluster but not its traffic.
 async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
     let output = site.hosts(&["revoke", "host-1"]);
     assert!(output.status.success(), "{}", words(&output));
@@ -266,7 +267,7 @@ async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
         }
     })
     .await;
-    // Its watch ends with the next restart, if not by itself.
+    // The watch may outlive the credential, but not a restart.
     agent.kill9();
     agent.restart();
     agent

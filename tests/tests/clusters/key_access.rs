@@ -1,4 +1,4 @@
-//! Rights to read keys, and the manifests that grant them.
+//! Rights to read private keys, and the manifests that grant them.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -46,7 +46,7 @@ async fn default_agents_read_only_their_fleets_keys() {
         assert!(!may_get(name).await, "the agent may read {name:?}");
     }
 
-    // Applying the manifest again takes nothing away.
+    // Reapplying the manifest keeps the rights that were added.
     let role = format!("{RBAC}/roles/sesame-agent-keys");
     let before = site.cluster.get(&role).await;
     site.cluster.apply(&rights).await.expect("Roles");
@@ -75,7 +75,7 @@ async fn host_operators_read_no_secret() {
         .wait_allowed(true, "create", "secrets", NAMESPACE)
         .await;
 
-    // It invites hosts to Gateways and to a fleet whose Role the controller has filled.
+    // It can invite hosts to Gateways, and to a fleet whose Role the controller has filled.
     for (scope, name, host) in [
         ("--gateway", "default/edge", "a"),
         ("--fleet", "default", "b"),
@@ -149,8 +149,8 @@ async fn applying_the_manifests_again_changes_nothing() {
     }
 }
 
-/// Adds the paths of lists and values that are stored otherwise than written. Fields that only the stored object has
-/// are defaults, but not inside a list.
+/// Collects the paths of lists and values that are stored differently from the manifest. Fields
+/// that only the stored object has are defaults, except inside a list.
 fn changed_lists(at: &str, written: &Value, stored: &Value, found: &mut Vec<String>) {
     match written {
         Value::Object(fields) => {

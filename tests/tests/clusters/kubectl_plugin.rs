@@ -1,4 +1,5 @@
-//! `kubectl sesame` against a real API server, with a controller and an agent: what it shows, and with which rights.
+//! `kubectl sesame` against a real API server, with a controller and an agent: its output, and the
+//! rights it needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -19,7 +20,7 @@ use sesame_tests::manifests::{
 use sesame_tests::reports::say_serving;
 use sesame_tests::wait::{eventually, holds};
 
-/// The plugin under its name, and a kubeconfig.
+/// The plugin installed as `kubectl-sesame`, and its kubeconfig.
 struct Plugin {
     directory: tempfile::TempDir,
     kubeconfig: PathBuf,
@@ -55,7 +56,7 @@ impl Plugin {
             .spawn()
             .expect("the plugin runs");
         let mut stdin = child.stdin.take().unwrap();
-        // It may end without reading.
+        // The plugin may exit without reading its input.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         child.wait_with_output().unwrap()
@@ -67,7 +68,7 @@ impl Plugin {
     }
 }
 
-/// A ServiceAccount that may read Gateways and HTTPRoutes of its namespace, and no more.
+/// A ServiceAccount that may only read Gateways and HTTPRoutes in its namespace.
 const READER: &str = "
 apiVersion: v1
 kind: ServiceAccount
@@ -167,7 +168,7 @@ async fn the_plugin_shows_gateways_hosts_and_requests_with_the_rights_of_its_cal
         words(&yaml_of)
     );
 
-    // A route that is there already changes nothing; another backend does.
+    // An existing route causes no difference; another backend does.
     let same = plugin.run_with(&["diff", "-f", "-"], &yaml(&[route("cart")]));
     assert_eq!(same.status.code(), Some(0), "{}", words(&same));
     let file = plugin.directory.path().join("other.yaml");
@@ -185,7 +186,7 @@ async fn the_plugin_shows_gateways_hosts_and_requests_with_the_rights_of_its_cal
         "it writes nothing"
     );
 
-    // Somebody with fewer rights sees less, and is told so.
+    // Users with fewer rights see less, and the output says so.
     let reader = Plugin::of(&cluster, &User::service_account("default", "reader")).await;
     let rows = reader.json(&["status", "-n", "default"]).unwrap();
     assert_eq!(rows[0]["name"], "edge", "{rows}");
@@ -204,7 +205,7 @@ async fn the_plugin_shows_gateways_hosts_and_requests_with_the_rights_of_its_cal
     );
 }
 
-/// A plugin that watches, and the lines that it has printed; it ends with this value.
+/// A plugin that runs with `--watch`, and the lines it has printed. Dropping this value kills it.
 struct Watching {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -227,7 +228,7 @@ impl Watching {
             let sender = sender.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    // A test that has ended reads no more.
+                    // The test may have ended and dropped the receiver.
                     let _ = sender.send(line);
                 }
             });
@@ -239,7 +240,7 @@ impl Watching {
         }
     }
 
-    /// Waits until a line that follows what was waited for before has these words.
+    /// Waits for a line with this text after the previous match.
     async fn wait(&mut self, words: &str) {
         eventually(&format!("{words:?} is shown"), SOON, async || {
             while let Ok(line) = self.lines.try_recv() {
@@ -287,7 +288,7 @@ async fn a_watch_shows_what_has_changed_and_outlives_the_api_server() {
     cluster.apply_all(&[other]).await;
     status.wait("\"attachedRoutes\": 2").await;
 
-    // Without a reader there is nobody to show anything to.
+    // Once the reader closes the pipe, the plugin must exit.
     let mut piped = Command::new(plugin.directory.path().join("kubectl-sesame"))
         .args(["status", "-n", "default", "--watch"])
         .env("KUBECONFIG", &plugin.kubeconfig)

@@ -1,5 +1,6 @@
-//! Gateways of a class that the same Envoys serve (`spec.fleet.gateways: Merged`): they come, change, are refused and go under
-//! load, without a failed request to the others. Asked of a real agent with a real Envoy, alone and with a cluster.
+//! Gateways of a class that share Envoys (`spec.fleet.gateways: Merged`). They are added, changed,
+//! rejected and removed under load, and no request to another Gateway fails. Runs a real agent and
+//! Envoy, with and without a cluster.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -28,7 +29,7 @@ fn published_as() -> NamespacedName {
     NamespacedName::new(NAMESPACE, "edge")
 }
 
-/// The class, whose Gateways are merged, with no Gateway.
+/// The class with merged Gateways, without any Gateway.
 fn class(publishing: &str) -> Vec<Value> {
     let spec = json!({"fleet": {"gateways": "Merged"}, "publishing": {"type": publishing}});
     let mut objects = edge_with_parameters(&spec);
@@ -43,13 +44,13 @@ fn member(name: &str, listeners: &[Value]) -> Value {
     gateway
 }
 
-/// The same, made on this day of a month.
+/// Sets the creation timestamp to this day of a month.
 fn made(day: u8, mut gateway: Value) -> Value {
     gateway["metadata"]["creationTimestamp"] = json!(format!("2026-01-{day:02}T00:00:00Z"));
     gateway
 }
 
-/// A route of a Gateway to the Service of the same name.
+/// A route from a Gateway to the Service of the same name.
 fn route(of: &str, hostname: &str) -> Value {
     let mut route = plain_route(of, hostname, of);
     route["spec"]["parentRefs"] = json!([{"name": of}]);
@@ -64,7 +65,7 @@ fn both(hostname: &str) -> Vec<Value> {
     ]
 }
 
-/// `True`, or `False` with the reason, of a condition of a Gateway of the agent's status.
+/// Status of a Gateway's condition in the agent's status, with the reason unless it is `True`.
 fn verdict(status: &Value, gateway: &str, type_: &str) -> String {
     let mut all = status["objects"].as_array().into_iter().flatten();
     let object = all.find(|object| object["kind"] == "Gateway" && object["name"] == gateway);
@@ -104,7 +105,7 @@ async fn one_envoy_serves_all_gateways_of_the_class_whichever_come_and_go() {
     ]));
 
     for day in [2, 3] {
-        // Another one comes, and is served by the same Envoy.
+        // A second Gateway appears and is served by the same Envoy.
         let new = yaml(&[made(day, member("new", &both("new.test")))]);
         agent.write("new.yaml", &new);
         agent.wait_backend(&plain("new.test"), "new").await;
@@ -115,7 +116,8 @@ async fn one_envoy_serves_all_gateways_of_the_class_whichever_come_and_go() {
             })
             .await;
 
-        // It says something about what it shares with others, and goes on as it was.
+        // The Gateway sets a value that conflicts with shared settings; it is rejected and its old
+        // version stays served.
         let load = Load::start(&Plan::new(vec![plain("new.test"), secure("new.test")]));
         let mut other = made(day, member("new", &both("new.test")));
         other["metadata"]["annotations"] = json!({"projectsesame.io/request-timeout": "9s"});
@@ -135,7 +137,7 @@ async fn one_envoy_serves_all_gateways_of_the_class_whichever_come_and_go() {
             .await;
         load.stop().await.assert_clean();
 
-        // It wants what the older one has.
+        // It claims a hostname that the older Gateway already has.
         let lost = yaml(&[made(day, member("new", &both("old.test")))]);
         agent.write("new.yaml", &lost);
         agent
@@ -146,7 +148,7 @@ async fn one_envoy_serves_all_gateways_of_the_class_whichever_come_and_go() {
             .await;
         agent.wait_backend(&plain("old.test"), "old").await;
 
-        // What is refused before it is served is not served.
+        // A Gateway that is rejected before it was ever served is not served.
         agent.write("new.yaml", &yaml(&[other]));
         agent
             .wait_status("it is refused as a whole", |status| {
@@ -155,7 +157,7 @@ async fn one_envoy_serves_all_gateways_of_the_class_whichever_come_and_go() {
             })
             .await;
 
-        // A listener on a port of its own, which the others do not have.
+        // A listener on a port that the other Gateway does not use.
         let more = [both("new.test"), vec![l4_listener("tcp", 9000, "TCP")]].concat();
         agent.write("new.yaml", &yaml(&[made(day, member("new", &more))]));
         agent.wait_backend(&plain("new.test"), "new").await;
@@ -201,7 +203,7 @@ async fn an_agent_that_restarts_serves_on_a_gateway_whose_own_settings_are_refus
     load.stop().await.assert_clean();
 }
 
-/// An agent that follows the cluster, with the rights of `controller/deploy`.
+/// Starts an agent that follows the cluster, with the rights of `controller/deploy`.
 async fn follow(cluster: &TestCluster) -> AgentUnderTest {
     let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
     let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
@@ -264,7 +266,7 @@ async fn gateways_of_a_class_share_a_publication_a_service_and_envoys_in_a_clust
     it_is_refused_and_goes(&cluster, &agent).await;
 
     load.stop().await.assert_clean();
-    // The last one goes, and everything with it.
+    // The last Gateway is deleted, and its publication with it.
     cluster.delete(&path("old")).await;
     eventually("nothing is published", SOON, async || {
         match publication(cluster.admin(), &published_as()).await {
@@ -288,7 +290,7 @@ fn listener(hostname: &str) -> [Value; 1] {
 }
 
 async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address: &Value) {
-    // The younger, or of the same second, in which names decide.
+    // This Gateway is younger. If both have the same creation second, names decide.
     cluster
         .apply_all(&[member("young", &listener("new.test"))])
         .await;
@@ -314,7 +316,8 @@ async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address:
     }
 }
 
-/// It goes on as it was, also with a controller that has just started, and its routes change as ever.
+/// A Gateway that loses its parameters keeps its previous settings, even with a restarted
+/// controller, and its routes still change.
 async fn its_parameters_go_and_come_back(
     cluster: &TestCluster,
     controller: &mut ControllerUnderTest,

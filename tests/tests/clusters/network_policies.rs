@@ -1,5 +1,5 @@
-//! Policies for networks that refuse what no policy allows: the API server takes them whole, and what they select is what is
-//! deployed. Whether a network enforces them is not tested.
+//! NetworkPolicies for networks that deny by default: the API server accepts every field, and the
+//! selectors match the deployed Pods. Enforcement by a network is not tested.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ async fn the_api_server_takes_the_policies_and_they_select_the_controller() {
     for file in ["backend.yaml", "fleet.yaml"] {
         policies.extend(example(&directory.join(file)));
     }
-    // A field that the API server does not know would be refused.
+    // The API server would reject unknown fields.
     cluster.apply_all(&policies).await;
     for policy in &policies {
         let metadata = &policy["metadata"];

@@ -1,9 +1,9 @@
-//! Agents and controllers of two versions with each other, under load: each is upgraded and goes back, changes of routes,
-//! endpoints and keys go on, and not one request may fail.
+//! Agents and controllers of two versions together, under load. Each is upgraded and downgraded
+//! while routes, endpoints and keys change, and no request may fail.
 //!
-//! `OLDER_VERSIONS` names directories with a `sesame-agent` and a `sesame-controller` each, with colons between them;
-//! `make test-skew REVISIONS="…"` builds them. Without it the version before is today's from another file, so that the
-//! upgrade itself is tested.
+//! `OLDER_VERSIONS` lists directories with a `sesame-agent` and a `sesame-controller` each,
+//! separated by colons; `make test-skew REVISIONS="…"` builds them. If it is unset, the older
+//! version is a copy of today's programs, so only the upgrade itself is tested.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ const TEST: &str = "agents_and_controllers_of_two_versions_serve_each_other_up_a
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const HOST: &str = "skew.test";
 
-/// Holds the programs of one version.
+/// The programs of one version.
 struct Version {
     agent: PathBuf,
     controller: PathBuf,
@@ -55,17 +55,17 @@ struct Served {
     cluster: TestCluster,
     controller: ControllerUnderTest,
     agent: AgentUnderTest,
-    /// The agent's file, which is replaced.
+    /// The agent's program, which upgrades replace.
     program: PathBuf,
     authority: Authority,
     backends: [Backend; 2],
     load: Load,
-    /// Number of changes so far.
+    /// Number of changes made.
     changes: usize,
 }
 
 impl Served {
-    /// Starts it with the agent of this version and today's controller.
+    /// Starts with the agent of this version and today's controller.
     async fn start(directory: &Path, older: &Version) -> Self {
         let cluster = deployed(Channel::Standard).await;
         let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
@@ -118,7 +118,8 @@ impl Served {
         request.tls(host, &self.authority.trust())
     }
 
-    /// Changes a route, endpoints and a key, and waits until each is served and the Gateway says that it is.
+    /// Changes a route, endpoints and a key, and waits until each is served and the Gateway reports
+    /// it.
     async fn changes_arrive(&mut self, scenario: &str) {
         eprintln!("changes arrive: {scenario}");
         self.changes += 1;
@@ -134,14 +135,14 @@ impl Served {
         self.cluster.apply_all(&[route]).await;
         self.agent.wait_backend(&plain, to.name()).await;
 
-        // The endpoints of the route's Service move to the other backend, and return.
+        // The endpoints of the route's Service move to the other backend and back.
         for endpoint in [other, to] {
             let slices = served(to.name(), &[endpoint.address()]).split_off(1);
             self.cluster.apply_all(&slices).await;
             self.agent.wait_backend(&plain, endpoint.name()).await;
         }
 
-        // A new certificate also has a new name, which clients ask for at once.
+        // The new certificate has a new hostname, which clients request immediately.
         let new = format!("n{}.{HOST}", self.changes);
         let leaf = self.authority.issue(&[HOST, &new]).secret("key");
         let mut route = plain_route("app", HOST, to.name());

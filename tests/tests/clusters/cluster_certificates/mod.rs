@@ -1,4 +1,5 @@
-//! Certificates with a cluster: what hosts find out about them reaches the Gateway's status, and there is room for thousands.
+//! Certificates with a cluster: the Gateway's status shows the problems that hosts find, and memory
+//! suffices for thousands of certificates.
 
 mod poisoned;
 
@@ -20,14 +21,14 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-/// Limit for the first round of handshakes that do not find Envoy to be said.
+/// Limit for the first attempt at observing handshakes that miss Envoy.
 const ROUND: Duration = Duration::from_secs(15);
-/// Limit for the longest round: below that of the condition that is waited for in it.
+/// Limit for the longest attempt, shorter than the wait for the condition inside it.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);
-/// Listeners of a set.
+/// Number of listeners per ListenerSet.
 const OF_A_SET: usize = 64;
 
-/// A cluster, a controller that runs in it, and an agent that follows.
+/// A cluster with a controller and an agent that follows it.
 struct Path {
     cluster: TestCluster,
     controller: ControllerUnderTest,
@@ -44,7 +45,7 @@ impl Path {
         }
     }
 
-    /// Waits until a new connection is shown this certificate.
+    /// Waits until new connections get this certificate.
     async fn wait_shown(&self, authority: &Authority, host: &str, leaf: &Leaf) {
         let client = Handshake::with(self.agent.address(443), host, &authority.trust());
         eventually(&format!("{host} is shown"), SOON, async || {
@@ -54,7 +55,8 @@ impl Path {
         .await;
     }
 
-    /// Waits until the first listener of the Gateway has this condition with this status and reason, or none if they are empty.
+    /// Waits until the Gateway's first listener has this condition. Empty `status` and `reason`
+    /// mean that the condition is absent.
     async fn wait_condition(&self, type_: &str, status: &str, reason: &str, words: &str) -> Value {
         let good = |gateway: &Value| {
             let conditions = &gateway["status"]["listeners"][0]["conditions"];
@@ -92,14 +94,15 @@ async fn conditions_of_certificates_reach_the_gateway_and_leave_it() {
     path.wait_shown(&authority, "a.test", &first).await;
 
     let beside = stand_beside(path.agent.address(443), &authority.issue(&["a.test"]));
-    // A handshake may find Envoy all the same; then there is nothing to say, and the next change is proven.
+    // All handshakes may reach Envoy by chance. Then there is nothing to report, and the next
+    // change is tried.
     let mut round = ROUND;
     let gateway = eventually("the listener is named", 3 * SOON, async || {
         put(&authority.issue(&["a.test"])).await;
         let named =
             path.wait_condition(SHOWN, "False", "CertificateNotShown", "with serial number");
         let named = tokio::time::timeout(round, named).await;
-        // A busy machine may need longer, and each change begins anew.
+        // A busy machine may need longer, and each change restarts the proof.
         round = (2 * round).min(LONGEST_ROUND);
         named.map_err(|_| "every handshake found Envoy".to_owned())
     })
@@ -110,7 +113,7 @@ async fn conditions_of_certificates_reach_the_gateway_and_leave_it() {
     path.wait_condition(SHOWN, "", "", "").await;
 }
 
-/// Memory of a process in MiB.
+/// Resident memory of a process in MiB.
 fn memory(pid: i32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -118,7 +121,7 @@ fn memory(pid: i32) -> usize {
     kib.unwrap_or(0) / 1024
 }
 
-/// The Secret of a pair that is as large as one of RSA with 2048 bits and a chain.
+/// Returns a Secret as large as one with a 2048-bit RSA pair and a chain.
 fn large(leaf: &Leaf, authority: &Authority, name: &str) -> Value {
     let chain = [
         &leaf.certificate_pem,

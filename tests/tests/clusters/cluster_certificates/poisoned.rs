@@ -1,5 +1,5 @@
-//! Pairs of every form on their whole way, from a Secret of the API server to what Envoy shows: one that is of no use leaves the one
-//! before it in place, says why, and harms no other listener.
+//! Certificate pairs of every kind, from a Secret in the API server to Envoy's handshake. An
+//! unusable pair leaves the previous one in place, sets a condition and harms no other listener.
 
 use std::process::Command;
 
@@ -15,17 +15,17 @@ use super::Path;
 
 const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";
 
-/// Fate of a pair.
+/// Expected outcome for a pair.
 enum Fate {
-    /// It is shown.
+    /// Envoy shows it.
     Shown,
-    /// The one before it goes on being shown, and the condition has these words.
+    /// Envoy keeps showing the previous pair, and the condition's message contains this text.
     Refused(&'static str),
 }
 
 use Fate::{Refused, Shown};
 
-/// One form of a pair: what it is, its two texts, its leaf, and what becomes of it.
+/// One kind of pair: its description, its two PEM texts, its leaf and the expected outcome.
 struct Form {
     what: &'static str,
     certificate: String,
@@ -34,7 +34,7 @@ struct Form {
     fate: Fate,
 }
 
-/// Returns what openssl makes of a key.
+/// Converts a key with openssl.
 fn converted(key_pem: &str, arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().expect("a directory");
     let [before, after] = ["before", "after"].map(|name| directory.path().join(name));
@@ -187,7 +187,7 @@ async fn a_pair_of_no_use_leaves_the_one_before_it_and_harms_nobody_else() {
             checks.that(right, format!("{}: {host} is shown another one", form.what));
         }
     }
-    // The API server itself refuses a Secret of this type without one of the fields.
+    // The API server itself rejects a Secret of this type if a field is missing.
     let without = json!({"data": {"tls.key": Value::Null}});
     let refused = path.cluster.admin().merge(SECRET, &without).await;
     checks.that(refused.is_err(), "a Secret without tls.key".to_owned());

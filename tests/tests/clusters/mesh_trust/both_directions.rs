@@ -21,12 +21,12 @@ use super::{
     published, told,
 };
 
-/// Asks in both directions: whoever is not of the other side is refused.
+/// Sends requests in both directions; each side must refuse peers that are not of the other side.
 async fn each_lets_in_only_the_other(agent: &AgentUnderTest, all: &Authorities) {
     let meshed = agent.get(80, "meshed.test", "/");
     agent.wait_ok(&meshed).await;
     let mut checks = Checks::default();
-    // Without TLS and a certificate the peer lets nobody in.
+    // The peer refuses connections without TLS and a client certificate.
     let plain = agent.get(80, "plain.test", "/");
     if let Some(reply) = checks.reply(&plain).await {
         let refused = matches!(reply.status, 502 | 503);
@@ -113,7 +113,7 @@ async fn each_side_lets_in_only_the_other_one_in_a_cluster() {
     let peer = peer.expect("an address");
     cluster.apply_all(&objects(&all, peer.address())).await;
     cluster.apply_all(&[ocg_policy(true)]).await;
-    // It is this that the workload of the mesh trusts.
+    // The mesh's workload trusts this bundle.
     published(&cluster, &[&all.gateway]).await;
     let user = User::service_account(NAMESPACE, "sesame-agent");
     let agent = agent_of(&cluster.kubeconfig(&user).await);
@@ -122,7 +122,7 @@ async fn each_side_lets_in_only_the_other_one_in_a_cluster() {
     told(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
 }
 
-/// An agent that follows the cluster.
+/// Starts an agent that follows the cluster.
 fn agent_of(kubeconfig: &Path) -> AgentUnderTest {
     let mut agent = Setup::with_ports(&[80, 443]).without_manifests().prepare();
     agent.add_flags(&["--kube", "--kubeconfig", &kubeconfig.to_string_lossy()]);

@@ -1,4 +1,4 @@
-//! Trust that begins and ends with dates, without any object changing.
+//! Trust that starts and ends at certificate dates, without any object changing.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,13 +17,13 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const BAD: (&str, &str) = ("False", "CertificateNotTrusted");
 const GOOD: (&str, &str) = ("True", "CertificateTrusted");
 
-/// Has the Gateway show this pair.
+/// Makes the Gateway show this pair.
 async fn show(cluster: &TestCluster, leaf: &Leaf) {
     let change = json!({"data": leaf.secret("client")["data"]});
     cluster.merge(CLIENT, &change).await;
 }
 
-/// Waits until the Gateway and both policies have the condition with this status and these words.
+/// Waits until the Gateway and both policies have the condition with this status and message text.
 async fn told_everywhere(cluster: &TestCluster, expected: (&str, &str), words: &str) {
     for path in [GATEWAY, POLICY, OCG_POLICY] {
         told(cluster, path, TRUSTED, expected, words).await;
@@ -37,7 +37,8 @@ fn second(time: SystemTime) -> String {
     time.expect("a time of today").to_string()
 }
 
-/// Shows a certificate that is valid for so long, and returns true if it was trusted before it had expired; then it is not any more.
+/// Shows a certificate with this lifetime and waits until it has expired. Returns true if it was
+/// trusted before that.
 async fn seen_to_lapse(cluster: &TestCluster, all: &Authorities, life: Duration) -> bool {
     let now = SystemTime::now();
     let end = now + life;
@@ -72,13 +73,13 @@ async fn a_certificate_out_of_its_dates_is_not_trusted_and_nobody_has_to_touch_a
     show(&cluster, &expired).await;
     let words = format!("(since {})", second(before));
     told_everywhere(&cluster, BAD, &words).await;
-    // Traffic goes on.
+    // Traffic continues.
     let meshed = ("True", "Meshed");
     told(&cluster, GATEWAY, "projectsesame.io/Meshed", meshed, "").await;
     let early = all.gateway.issue_valid(&["g"], after, now + 2 * DAY);
     show(&cluster, &early).await;
     told_everywhere(&cluster, BAD, &format!("(before {})", second(after))).await;
-    // A certificate that is valid, of an authority that is not.
+    // A valid certificate of an expired authority.
     let lapsed = Authority::valid("lapsed", now - 3 * DAY, before);
     let trusted = json!({"data": bundle("", &lapsed)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;
@@ -87,7 +88,8 @@ async fn a_certificate_out_of_its_dates_is_not_trusted_and_nobody_has_to_touch_a
     show(&cluster, &lapsed.issue(&["g"])).await;
     told_everywhere(&cluster, BAD, &words).await;
 
-    // The time comes while nobody changes anything. A busy machine may have looked too late, so that more time is given.
+    // The certificate expires while no object changes. A busy machine may look too late, so retry
+    // with longer lifetimes.
     let trusted = json!({"data": bundle("", &all.gateway)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;
     for seconds in [8, 30, 120] {

@@ -1,5 +1,6 @@
-//! A Gateway outside the cluster and a mesh, each of which verifies the other one in both directions; and what both are told of the
-//! authorities that they trust. Asked of real agents with real Envoys, on manifests, on a snapshot directory and in a cluster.
+//! A Gateway outside the cluster and a mesh that authenticate each other in both directions, and
+//! the conditions about the authorities they trust. Runs real agents and Envoys with manifests, a
+//! snapshot directory and a cluster.
 
 mod both_directions;
 mod dates;
@@ -23,7 +24,8 @@ const OCG_BUNDLE: &str = "/api/v1/namespaces/mesh/configmaps/ocg-trust-bundle";
 const CALLER: &str = "spiffe://mesh.test/ns/default/sa/caller";
 const TRUSTED: &str = "projectsesame.io/ClientCertificateTrusted";
 
-/// Authorities of the mesh, of the Gateway's client certificates, and of nobody.
+/// Authorities of the mesh and of the Gateway's client certificates, and one that neither side
+/// trusts.
 struct Authorities {
     mesh: Authority,
     gateway: Authority,
@@ -39,7 +41,7 @@ impl Authorities {
         }
     }
 
-    /// Returns the pair of a workload, which is called and calls.
+    /// Returns the pair of a workload that both serves and calls.
     fn peer(&self) -> Leaf {
         self.mesh.issue_with_uris(&["peer.mesh.test"], &[CALLER])
     }
@@ -50,7 +52,7 @@ impl Authorities {
         self.gateway.issue_with_uris(&["gateway.test"], &[uri])
     }
 
-    /// Returns the Secret of that pair, with the CA certificate.
+    /// Returns the Secret with that pair and the CA certificate.
     fn secret(&self) -> Value {
         let mut secret = self.client().secret("client");
         secret["data"]["ca.crt"] = json!(STANDARD.encode(self.gateway.pem()));
@@ -58,13 +60,14 @@ impl Authorities {
     }
 }
 
-/// A ConfigMap of the mesh's namespace.
+/// Returns a ConfigMap in the mesh's namespace.
 fn bundle(name: &str, authority: &Authority) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "mesh"},
         "data": {"ca-bundle.crt": authority.pem()}})
 }
 
-/// A Gateway that callers of the mesh reach on port 443, and everybody on port 80; what it sends on is meshed.
+/// Returns a Gateway with port 443 for callers from the mesh and port 80 for everyone, which sends
+/// its requests into the mesh.
 fn objects(all: &Authorities, peer: SocketAddr) -> Vec<Value> {
     let mut named = https_listener("https", 443, "", "client");
     named["tls"]["options"] =
@@ -106,7 +109,7 @@ fn mesh() -> Value {
         "metadata": {"name": "mesh"}, "spec": {"controllerName": "example.com/mesh"}})
 }
 
-/// The policy of the mesh's side.
+/// Returns the policy for the mesh's side.
 fn ocg_policy(publish: bool) -> Value {
     json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "MeshOCGPolicy",
     "metadata": {"name": "mesh"},
@@ -118,7 +121,7 @@ fn ocg_policy(publish: bool) -> Value {
     }})
 }
 
-/// A cluster with a mesh, where Gateways outside the cluster are heeded.
+/// Starts a cluster with a mesh and support for Gateways outside the cluster.
 async fn cluster_with_mesh() -> TestCluster {
     let cluster = deployed(Channel::Experimental).await;
     let configuration = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
@@ -129,7 +132,8 @@ async fn cluster_with_mesh() -> TestCluster {
     cluster
 }
 
-/// Waits until the condition has this status and reason, and its message these words: of the object, or of the first ancestor.
+/// Waits until the object's condition, or its first ancestor's, has this status and reason, and a
+/// message with this text.
 async fn told(cluster: &TestCluster, path: &str, type_: &str, expected: (&str, &str), words: &str) {
     let what = format!("{type_} of {path} is {expected:?}: {words}");
     let is_so = |object: &Value| {
@@ -143,7 +147,7 @@ async fn told(cluster: &TestCluster, path: &str, type_: &str, expected: (&str, &
     cluster.until(&what, path, is_so).await;
 }
 
-/// Waits until the ConfigMap has these authorities and nothing else.
+/// Waits until the ConfigMap contains exactly these authorities.
 async fn published(cluster: &TestCluster, authorities: &[&Authority]) -> Value {
     let expected: String = authorities.iter().map(|it| it.pem()).collect();
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();

@@ -1,4 +1,5 @@
-//! Policies of both sides in a cluster: their statuses, and the ConfigMap that is written for the mesh.
+//! Policies of both sides in a cluster: their statuses, and the ConfigMap that is written for the
+//! mesh.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -19,7 +20,7 @@ pub(super) const POLICY: &str =
 pub(super) const OCG_POLICY: &str = "/apis/projectsesame.io/v1alpha1/meshocgpolicies/mesh";
 pub(super) const CLIENT: &str = "/api/v1/namespaces/default/secrets/client";
 
-/// An address of a peer that nobody sends to.
+/// A peer address that receives no requests.
 pub(super) fn nowhere() -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, 1), 80).into()
 }
@@ -46,7 +47,7 @@ async fn both_sides_are_told_whether_the_mesh_trusts_the_gateway() {
     told(&cluster, OCG_POLICY, TRUSTED, bad, "default/edge").await;
     told(&cluster, POLICY, TRUSTED, bad, "ocg-trust-bundle").await;
     told(&cluster, GATEWAY, TRUSTED, bad, "XMesh mesh").await;
-    // Traffic goes on.
+    // Traffic continues.
     let meshed = "projectsesame.io/Meshed";
     told(&cluster, GATEWAY, meshed, ("True", "Meshed"), "").await;
 
@@ -56,14 +57,15 @@ async fn both_sides_are_told_whether_the_mesh_trusts_the_gateway() {
     told(&cluster, POLICY, TRUSTED, good, "ocg-trust-bundle").await;
     told(&cluster, GATEWAY, TRUSTED, good, "XMesh mesh").await;
 
-    // Where nobody would see a change of it, no bundle is taken.
+    // A bundle in a namespace that the controller does not watch is rejected, because its changes
+    // would go unnoticed.
     for (path, field) in [(OCG_POLICY, "ocg"), (POLICY, "mesh")] {
         let change = json!({"spec": {field: {"trustBundle": {"namespace": NAMESPACE}}}});
         cluster.merge(path, &change).await;
         let refs = ("False", "InvalidTrustBundle");
         told(&cluster, path, "ResolvedRefs", refs, "is not watched").await;
     }
-    // What is no namespace of a mesh is refused by the definition.
+    // The definition rejects a bundle without a mesh namespace.
     let mut unnamed = ocg_policy(false);
     unnamed["metadata"]["name"] = json!("unnamed");
     unnamed["spec"]["ocg"]["trustBundle"] = json!({"name": "ocg-trust-bundle"});
@@ -85,7 +87,7 @@ async fn both_sides_are_told_whether_the_mesh_trusts_the_gateway() {
 async fn the_gateways_authorities_are_published_for_the_mesh_and_only_they() {
     let all = Authorities::new();
     let cluster = cluster_with_mesh().await;
-    // Somebody else's, of another name, with the label and an owner that is none of ours.
+    // A foreign ConfigMap with the label, but with another name and owner.
     let mut foreign = bundle("foreign", &all.stranger);
     foreign["metadata"]["labels"] = json!({"projectsesame.io/ocg-bundle": "true"});
     let foreign_path = "/api/v1/namespaces/mesh/configmaps/foreign";
@@ -102,7 +104,7 @@ async fn the_gateways_authorities_are_published_for_the_mesh_and_only_they() {
     let told_refs = async |words: &str| {
         told(&cluster, OCG_POLICY, "ResolvedRefs", refs, words).await;
     };
-    // What somebody else has written is left, even with the right to write it.
+    // The controller does not overwrite foreign ConfigMaps, even if it has the rights to.
     give_rights(&cluster, "ocg-bundles.yaml").await;
     told_refs("written by somebody else").await;
     published(&cluster, &[&all.stranger]).await;
@@ -114,12 +116,13 @@ async fn the_gateways_authorities_are_published_for_the_mesh_and_only_they() {
     let good = ("True", "CertificateTrusted");
     told(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
 
-    // A change of somebody is undone.
+    // A foreign change is reverted.
     let change = json!({"data": bundle("", &all.stranger)["data"]});
     cluster.merge(OCG_BUNDLE, &change).await;
     published(&cluster, &[&all.gateway]).await;
 
-    // What is no authority is not published, a key least of all; what was published stays.
+    // Only CA certificates are published, and never a private key. Invalid input leaves the
+    // previous bundle in place.
     let secret = all.client();
     let key = format!("{}{}", all.gateway.pem(), secret.key_pem);
     for (text, words) in [
@@ -134,7 +137,7 @@ async fn the_gateways_authorities_are_published_for_the_mesh_and_only_they() {
         told_refs(words).await;
         published(&cluster, &[&all.gateway]).await;
     }
-    // Both authorities, while one replaces the other.
+    // During a rotation, both authorities are published.
     let both = STANDARD.encode(format!("{}{}", all.gateway.pem(), all.stranger.pem()));
     cluster
         .merge(CLIENT, &json!({"data": {"ca.crt": both}}))
