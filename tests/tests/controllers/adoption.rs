@@ -1,4 +1,5 @@
-//! Fleets that are there already, against a real API server: shown, agreed to, and adopted as they were shown.
+//! Adoption of existing fleets, against a real API server: the difference is shown, agreed to, and
+//! applied exactly as shown.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,7 +15,7 @@ const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gat
 const TEMPLATE: &str =
     "/apis/projectsesame.io/v1alpha1/namespaces/default/sesameconfigurations/template";
 
-/// Paths of the objects of the fleet: those of its workload first.
+/// Paths of the fleet's objects, its workload first.
 fn fleet(workload: &str) -> [String; 6] {
     let access = |plural: &str, more: &str| {
         let name = sesame_published::host_access::fleet_agents(&edge_name());
@@ -45,7 +46,7 @@ async fn manage(cluster: &TestCluster, management: &str) {
     cluster.merge(TEMPLATE, &change).await;
 }
 
-/// Exit code and answer of `sesame-controller fleet`.
+/// Returns the exit code and output of `sesame-controller fleet`.
 fn command(kubeconfig: &PathBuf, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(beside_test("sesame-controller"));
     command
@@ -58,7 +59,7 @@ fn command(kubeconfig: &PathBuf, arguments: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), String::from_utf8(text).expect("text"))
 }
 
-/// Returns what `fleet diff` says of the Gateway, once there is something to adopt that the controller has seen.
+/// Returns the output of `fleet diff` once the controller has seen a fleet to adopt.
 async fn difference(kubeconfig: &PathBuf) -> Value {
     eventually("there is something to adopt", SOON, async || {
         let (code, text) = command(kubeconfig, &["diff", "default/edge", "-o", "json"]);
@@ -100,7 +101,7 @@ async fn agree(kubeconfig: &PathBuf, said: &Value) {
     .await;
 }
 
-/// A fleet of this workload that was given up and adopted again, with the command's kubeconfig.
+/// Gives up a fleet with this workload and adopts it again. Also returns the command's kubeconfig.
 async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
@@ -128,7 +129,7 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
         .filter(|it| it["fate"] == "adopted unchanged");
     assert_eq!(unchanged.count(), 6, "{said:#}");
     assert_eq!(said["podsRestart"], false, "{said:#}");
-    // It was only asked.
+    // The diff alone changes nothing.
     for (path, before) in paths.iter().zip(&before) {
         let now = cluster.get(path).await;
         assert_eq!(
@@ -145,7 +146,7 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
                 object["metadata"]["annotations"]["projectsesame.io/digest"].is_string()
             })
             .await;
-        // The generation of a Deployment counts annotations, too.
+        // A Deployment's generation also counts changes of annotations.
         let generation = if path.contains("/deployments/") {
             "uid"
         } else {
@@ -172,7 +173,7 @@ async fn a_deployment_that_is_there_is_adopted_without_new_pods() {
 async fn a_fleet_that_is_there_is_adopted_as_it_was_shown_and_only_what_changes_makes_new_pods() {
     let (cluster, _controller, kubeconfig) = adopted("DaemonSet").await;
     let paths = fleet("DaemonSet");
-    // One that was changed meanwhile is shown with that, and what was agreed before is not an agreement to it.
+    // The diff shows a change made in between, so the earlier agreement does not cover it.
     give_up(&cluster, &paths).await;
     let change = json!({"spec": {"revisionHistoryLimit": 3, "template": {"metadata": {"labels": {"more": "y"}}}}});
     cluster.merge(&paths[1], &change).await;
@@ -196,7 +197,7 @@ async fn a_fleet_that_is_there_is_adopted_as_it_was_shown_and_only_what_changes_
         .until("it is as it was shown", &paths[1], is_ours)
         .await;
 
-    // Somebody else's is refused, and stays.
+    // A foreign object is refused and left alone.
     give_up(&cluster, &paths).await;
     let manager = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}});
     cluster.merge(&paths[1], &manager).await;

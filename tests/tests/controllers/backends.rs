@@ -1,5 +1,5 @@
-//! XBackends and XBackendTrafficPolicies from end to end: a real API server with the definitions of Gateway API 1.7, a real
-//! controller, an agent and an Envoy.
+//! XBackends and XBackendTrafficPolicies from end to end: a real API server with the definitions of
+//! Gateway API 1.7, a real controller, an agent and an Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -49,7 +49,7 @@ fn route(name: &str, hostname: &str, backend: &str) -> Value {
     http_route(name, &[hostname], &[json!({ "backendRefs": [to] })])
 }
 
-/// The reason of the condition Accepted in the first entry of an object's status.
+/// Reason of the condition Accepted in the first entry of an object's status.
 fn accepted(object: &Value) -> &Value {
     let conditions = &object["status"]["ancestors"][0]["conditions"];
     &condition(conditions, "Accepted")["reason"]
@@ -148,7 +148,7 @@ async fn pods_that_are_selected_get_requests_while_they_are_ready() {
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
-    // A Pod is selected while it has the label.
+    // A Pod is selected only while it has the label.
     let without = json!({"metadata": {"labels": {"app": "other"}}});
     cluster.merge(POD, &without).await;
     agent

@@ -1,4 +1,4 @@
-//! A GatewayClass that Gateways use cannot be deleted from under them.
+//! A GatewayClass cannot be deleted while Gateways use it.
 
 use serde_json::Value;
 use sesame_tests::cluster::Channel;
@@ -31,7 +31,7 @@ async fn a_class_that_is_deleted_waits_for_its_last_gateway_which_is_served_on()
         .await;
     };
 
-    // A class without Gateways is held by nobody.
+    // A class without Gateways has no finalizer.
     let objects = edge(&[http_listener("http", 80, "")]);
     let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind);
     let just_class = of_kind("GatewayClass").expect("a class").clone();
@@ -52,7 +52,7 @@ async fn a_class_that_is_deleted_waits_for_its_last_gateway_which_is_served_on()
     })
     .await;
 
-    // Its Gateway goes on: what is new is published.
+    // Its Gateway still works: changes are published.
     let mut more = manifests::served_at("app", "10.0.0.1:80");
     let rule = rule_to("app", &[path("PathPrefix", "/")]);
     more.push(http_route("app", &["app.example.com"], &[rule]));

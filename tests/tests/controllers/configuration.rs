@@ -1,5 +1,5 @@
-//! SesameConfigurations in a cluster: the controller waits for its own, takes every change as it runs, and keeps the last valid
-//! one; classes and Gateways name others as their parameters.
+//! SesameConfigurations in a cluster: the controller waits for its own, applies changes at runtime,
+//! and keeps the last valid version. Classes and Gateways refer to others as their parameters.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};
@@ -26,7 +26,7 @@ fn accepted(object: &Value) -> &Value {
     condition(&object["status"]["conditions"], "Accepted")
 }
 
-/// Waits until the condition of the only listener has this reason.
+/// Waits until the only listener's condition Accepted has this reason.
 async fn listener(cluster: &TestCluster, what: &str, reason: &str) -> Value {
     cluster
         .until(what, GATEWAY, |gateway| {
@@ -79,7 +79,7 @@ async fn the_controller_waits_for_its_configuration_and_takes_each_valid_change_
     cluster.merge(OWN, &change).await;
     listener(&cluster, "the port is allowed", "Accepted").await;
 
-    // Another class is ours then, and this one nobody's.
+    // With another controller name, the other class is ours and this one is not.
     let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "other"}, "spec": {"controllerName": "example.com/other"}});
     cluster.apply_all(&[other]).await;
@@ -99,7 +99,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
     let refused = cluster.admin().merge(OWN, &bad).await;
     let why = refused.expect_err("the API server refuses it").to_string();
     assert!(why.contains("90s to 24h"), "{why}");
-    // No schema says this.
+    // The schema does not forbid these values.
     let bad = json!({"spec": {"edge": {"udpSessionTimeout": "0s"}, "ports": null}});
     cluster.merge(OWN, &bad).await;
     let judged = cluster
@@ -114,7 +114,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
     );
     let why = refused["message"].as_str().expect("a message");
     assert!(why.contains("spec.edge.udpSessionTimeout"), "{why}");
-    // A change of the Gateway is judged by the version before.
+    // Changes of the Gateway are judged by the previous version.
     let change = json!({"spec": {"listeners": [http_listener("other", 81, "")]}});
     cluster.merge(GATEWAY, &change).await;
     let told = cluster

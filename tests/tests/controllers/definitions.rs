@@ -1,4 +1,5 @@
-//! A cluster that lacks the definitions of the Gateway API is not one without Gateways: the controller waits and says so.
+//! Missing definitions of the Gateway API must not be mistaken for a lack of Gateways: the
+//! controller waits and reports the problem.
 
 use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, publication};
@@ -46,7 +47,8 @@ async fn without_the_definitions_a_controller_waits_and_withdraws_nothing() {
         controller.log_tail()
     );
 
-    // With the definition it begins, and this Gateway is gone.
+    // With the definition back, the controller becomes ready and withdraws the Gateway, which was
+    // deleted with its definition.
     cluster.install_crds(Channel::Standard).await;
     controller.wait_ready().await;
     eventually("nothing is published of it", SOON, async || {

@@ -1,4 +1,4 @@
-//! Events say on the object concerned that a condition turned bad or is good again, once.
+//! When a condition turns bad or recovers, one Event on the object concerned reports it.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};
@@ -25,7 +25,7 @@ fn about<'a>(
     of_object.collect()
 }
 
-/// Waits until there is such an Event, and returns its text.
+/// Waits for such an Event and returns its text.
 async fn told(cluster: &TestCluster, object: (&str, &str), type_: &str, reason: &str) -> String {
     let what = format!("{type_} {reason} of {object:?}");
     let events = cluster
@@ -50,12 +50,12 @@ async fn what_turns_bad_or_good_is_an_event_of_its_object_and_is_told_once() {
     assert!(text.starts_with("Gateway edge"), "{text}");
     assert!(text.contains("app"), "{text}");
 
-    // It is good again.
+    // The route recovers.
     let backend = served("app", &["192.0.2.1:80".parse().expect("an address")]);
     cluster.apply_all(&backend).await;
     told(&cluster, route, "Normal", "ResolvedRefs").await;
 
-    // A listener is told by its name, on its Gateway.
+    // Events about a listener are on its Gateway and name the listener.
     let mut gateway = edge(&[http_listener("http", 80, "")])
         .pop()
         .expect("a Gateway");
@@ -70,7 +70,8 @@ async fn what_turns_bad_or_good_is_an_event_of_its_object_and_is_told_once() {
     .await;
     assert!(text.starts_with("listener http: "), "{text}");
 
-    // Another controller, which finds it as it is, does not say it again; what it says itself comes later.
+    // A restarted controller does not repeat Events about unchanged conditions. Its own first
+    // Event, triggered here, would come after any repeats.
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;

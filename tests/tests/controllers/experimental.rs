@@ -1,5 +1,6 @@
-//! The experimental channel of Gateway API 1.7 from end to end: a real API server with its definitions, a real controller, an agent and
-//! an Envoy. What is served is served as the fields say, and what is not is a status.
+//! The experimental channel of Gateway API 1.7 from end to end: a real API server with its
+//! definitions, a real controller, an agent and an Envoy. Supported fields take effect, and
+//! unsupported ones are reported in the status.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -129,7 +130,8 @@ async fn the_fields_of_the_experimental_channel_are_served_or_a_status() {
             .unwrap_or_else(|| panic!("{path}: no {header}"));
         assert!(said.contains(part), "{path}: {said}");
     }
-    // Repeated once where nothing is said of the number, and never what the backend may have processed.
+    // Without a number of attempts there is one retry, but never for requests that the backend may
+    // have processed.
     for (path, status, tries) in [
         ("/codes/status/503", 503, 2),
         ("/never/status/503", 503, 1),
@@ -182,7 +184,7 @@ async fn says_so(cluster: &TestCluster) {
         .await;
 }
 
-/// The older shape of sessions, with 1.6 definitions, then with 1.7 ones.
+/// Sessions in the older shape, first with 1.6 definitions and then with 1.7 ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_of_the_older_shape_go_on_under_newer_definitions() {
     if !network::inside_own("sessions_of_the_older_shape_go_on_under_newer_definitions") {
@@ -214,21 +216,23 @@ async fn sessions_of_the_older_shape_go_on_under_newer_definitions() {
     stays(&request.clone().header("cookie", &cookie), first.clone()).await;
 
     cluster.install_crds(Channel::Experimental).await;
-    // The API server has no place for the name any more, and gives it back to nobody: the sessions go on under another one.
+    // The newer definition has no field for the cookie name, so the API server drops it. Sessions
+    // continue under another name.
     let route = format!("{RESOURCES}/httproutes/app");
     let stored = cluster.get(&route).await;
     let session = &stored["spec"]["rules"][0]["sessionPersistence"];
     assert_eq!(session, &json!({"type": "Cookie"}));
     let (other, backend) = until_cookie(&request, "sesame-session-").await;
     stays(&request.clone().header("cookie", &other), backend).await;
-    // In the new shape the name is there again, and clients that kept their cookies have their sessions back.
+    // The newer shape has the name again, so old cookies find their sessions.
     let change = json!({"spec": {"rules": [newer]}});
     cluster.merge(&route, &change).await;
     until_cookie(&request, "sid=").await;
     stays(&request.clone().header("cookie", &cookie), first).await;
 }
 
-/// Waits until a request without a session gets a cookie that begins like this; returns it, and the backend.
+/// Waits until a request without a session gets a cookie with this prefix; returns the cookie and
+/// the backend.
 async fn until_cookie(request: &Request, begins: &str) -> (String, Option<String>) {
     eventually("a cookie of this name", SOON, async || {
         let reply = request.send().await.map_err(|error| error.to_string())?;

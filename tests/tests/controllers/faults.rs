@@ -1,4 +1,5 @@
-//! Replicas die, the API server goes away: nothing that is published is withdrawn, and one replica at a time writes.
+//! Replicas die and the API server fails: published objects stay, and only one replica at a time
+//! writes.
 
 use serde_json::{Value, json};
 use sesame_published::names::shard_name;
@@ -18,7 +19,7 @@ async fn leads(controller: &ControllerUnderTest) -> bool {
     controller.metric("leader", "").await > 0.5
 }
 
-/// Long enough for a leader that the machine holds up for a while to stay one.
+/// Long enough for a leader to keep the Lease on a machine that stalls for a while.
 const LEASE: [&str; 2] = ["--lease-seconds", "12"];
 
 /// Waits until this many routes are published.
@@ -52,7 +53,7 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     let said = second.metric("status_writes_total", "").await;
     assert!(written + said < 0.5, "who does not lead writes nothing");
 
-    // The leader dies somewhere between two writes.
+    // The leader dies at an arbitrary point between two writes.
     for index in 1..20 {
         cluster.apply_all(&[route(index)]).await;
         if index == 10 {
@@ -71,7 +72,7 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     })
     .await;
 
-    // A leader that is told to stop makes room at once.
+    // A leader that is stopped gives up the Lease at once.
     first.restart();
     first.wait_ready().await;
     assert!(second.stop().await.success());
@@ -82,7 +83,7 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     );
     first.wait_leads().await;
 
-    // Without an API server the process lives, and when it is back all goes on.
+    // Without an API server the process stays alive, and it recovers when the server returns.
     let before = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
@@ -111,7 +112,7 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
         holds(log[earlier..].contains(over), || first.log_tail())
     })
     .await;
-    // One warning for the first failure, and few while the outage lasts.
+    // The first failure is logged as a warning, with few more during the outage.
     let log = first.log();
     let about = |line: &&str| line.contains(" WARN ") && line.contains("to the API server");
     let warnings = log[earlier..].lines().filter(about).count();
@@ -120,7 +121,7 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
         .await
         .expect("published");
     assert_eq!(after.manifest_version(), before.manifest_version());
-    // What a new leader clears away may have been there before.
+    // A new leader may have removed stale objects that `before` still contains.
     for shard in before
         .manifest
         .config
@@ -135,7 +136,8 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
 
     what_cannot_be_written_is_said(&cluster).await;
 
-    // A definition that is not there: its kind is empty, and the others go on.
+    // If a definition is missing, the controller treats its kind as empty and the other kinds still
+    // work.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let udp = format!("{definitions}/udproutes.gateway.networking.k8s.io");
     cluster.delete(&udp).await;
@@ -145,7 +147,7 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     wait_routes(&cluster, 23).await;
 }
 
-/// Connections stay, and nothing is said over them.
+/// The connections stay open, but silent.
 #[tokio::test]
 async fn an_api_server_that_is_frozen_is_noticed_and_what_was_missed_is_read() {
     let cluster = deployed(Channel::Standard).await;
@@ -183,7 +185,6 @@ async fn an_api_server_that_is_frozen_is_noticed_and_what_was_missed_is_read() {
     controller.wait_leads().await;
 }
 
-/// Without the right to write ConfigMaps: the Gateway says so, and what was published stays.
 #[tokio::test]
 async fn new_authorities_and_tokens_are_taken_up() {
     let mut cluster = deployed(Channel::Standard).await;
@@ -198,12 +199,13 @@ async fn new_authorities_and_tokens_are_taken_up() {
     cluster.rotate().await;
     let another = manifests::yaml(&[route(1)]);
     cluster.apply(&another).await.expect("a route");
-    // The same file, as whoever looks after it replaces it.
+    // An administrator replaces the kubeconfig in place.
     cluster.kubeconfig(&controller_user()).await;
     wait_routes(&cluster, 2).await;
     controller.wait_leads().await;
 }
 
+/// Without the right to write ConfigMaps, the Gateway reports the failure and publications stay.
 async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
     let role =
         "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system/roles/sesame-controller";

@@ -1,5 +1,5 @@
-//! The address of the controller that has a guard: who gets metrics and the status page, what that says, and that nothing in it is
-//! markup but its own. With a real API server, and shown by a real browser.
+//! The controller's guarded address: who gets metrics and the status page, what the page shows, and
+//! that hostile values in it are escaped. Uses a real API server and a real browser.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ const BINDING: &str =
 const TOKEN: &str = "0123456789abcdef";
 const NEXT_TOKEN: &str = "fedcba9876543210";
 
-/// An address that is free, as the flag has it.
+/// Returns a free address, and the flag that sets it.
 fn address() -> (SocketAddr, String) {
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     (address, format!("--metrics-address={address}"))
@@ -35,7 +35,7 @@ async fn ask(address: SocketAddr, path: &str) -> Reply {
     reply.expect("an answer")
 }
 
-/// Waits until the page has all of these.
+/// Waits until the page contains all of these parts.
 async fn wait_page(address: SocketAddr, parts: &[&str]) -> String {
     eventually("the page says it", SOON, async || {
         let reply = Request::get(address, "controller", "/status").send().await;
@@ -50,7 +50,8 @@ async fn wait_page(address: SocketAddr, parts: &[&str]) -> String {
     .await
 }
 
-/// A Gateway, a route that works and, as the last one, a route with a rule that does not, whose message quotes what is hostile.
+/// A Gateway, a working route, and finally a route with an invalid rule whose message quotes
+/// hostile text.
 fn objects(certificate: &Leaf) -> Vec<Value> {
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -78,7 +79,8 @@ fn objects(certificate: &Leaf) -> Vec<Value> {
     objects
 }
 
-/// Reports of a host that serves, of one that has been silent for an hour, and of one that says what is hostile.
+/// Reports of three hosts: one that serves, one that has been silent for an hour, and one with
+/// hostile values.
 async fn hosts_report(cluster: &TestCluster) {
     let (admin, gateway) = (cluster.admin(), edge_name());
     say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
@@ -98,7 +100,7 @@ async fn hosts_report(cluster: &TestCluster) {
     said.expect("a report");
 }
 
-/// Texts of the page about all this.
+/// Parts of the page that show these objects and reports.
 const SAID: [&str; 13] = [
     "This replica is ready.",
     "It leads",
@@ -132,13 +134,13 @@ async fn the_page_tells_what_a_replica_knows_and_takes_nothing_for_markup() {
     hosts_report(&cluster).await;
     let page = wait_page(first, &SAID).await;
     only_our_markup(&page);
-    // An API server refuses it, if it has been told to.
+    // With the admission policy, the API server would refuse this report.
     cluster.delete(BINDING).await;
     eventually(
         "a report that no host may have written is told",
         SOON,
         async || {
-            // The controller removes it after a while.
+            // The controller removes it after a while, so write it on each attempt.
             let forged = report("forged", "default/edge", "host-4");
             let applied = cluster.admin().apply_value(&forged).await;
             applied.map_err(|error| error.to_string())?;
@@ -163,7 +165,7 @@ async fn the_page_tells_what_a_replica_knows_and_takes_nothing_for_markup() {
     );
     assert_eq!(ask(first, "/healthz").await.status, 404);
 
-    // Metrics are there, and nowhere else; probes are where they were.
+    // Metrics are served only here, and probes stay at their own address.
     let metrics = ask(first, "/metrics").await;
     assert_eq!(metrics.status, 200);
     let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
@@ -182,7 +184,7 @@ async fn the_page_tells_what_a_replica_knows_and_takes_nothing_for_markup() {
         assert_eq!(answer, Ok((200, "ok\n".to_owned())), "{probe}");
     }
 
-    // Another replica knows the same, and says that it does not write.
+    // A second replica shows the same objects, and that it does not lead.
     let _waiting = ControllerUnderTest::start(&cluster, &[&at_second]).await;
     let said = [
         "It does not lead",
@@ -191,7 +193,7 @@ async fn the_page_tells_what_a_replica_knows_and_takes_nothing_for_markup() {
     ];
     wait_page(second, &said).await;
 
-    // More objects than a page has rows: what is wrong is shown first, and the rest is counted.
+    // With more objects than rows, problems come first and the rest is counted.
     let rules = [rule_to("cart", &[])];
     let route = |number| http_route(&format!("many-{number}"), &["many.example.com"], &rules);
     let many: Vec<Value> = (0..300).map(route).collect();
@@ -243,7 +245,7 @@ async fn a_guard_asks_for_a_certificate_and_a_token_while_probes_need_neither() 
     for probe in ["/healthz", "/readyz"] {
         assert_eq!(controller.get(probe).await.expect("an answer").0, 200);
     }
-    // What is damaged or gone opens nothing, and closes nothing.
+    // Damaged or missing files change nothing: the last valid ones stay in force.
     files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
     files.remove("token");
     let of = |authority: &Authority, token: &str| with("/status", authority, token);
@@ -258,7 +260,7 @@ async fn a_guard_asks_for_a_certificate_and_a_token_while_probes_need_neither() 
     assert_eq!(status(of(&next, TOKEN)).await, Some(401));
     assert!(!controller.log().contains(TOKEN) && !controller.log().contains(NEXT_TOKEN));
 
-    // One that starts with a fault in them does not start.
+    // With faulty files at startup, the controller does not start.
     files.put("token", "short");
     controller.stop().await;
     controller.restart();

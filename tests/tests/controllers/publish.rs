@@ -1,5 +1,5 @@
-//! Publishing: everything is there as an agent reads it, whole, in pieces, keys apart, and nothing is rewritten or
-//! withdrawn without need.
+//! Publishing: agents can read everything, large snapshots are split, keys are kept apart, and
+//! nothing is rewritten or withdrawn needlessly.
 
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// Waits until what is published is as it should be.
+/// Waits until `good` accepts the publication.
 async fn published(
     cluster: &TestCluster,
     gateway: &NamespacedName,
@@ -58,7 +58,7 @@ fn has_domain(publication: &Publication, domain: &str) -> bool {
         .any(|host| host.domain == domain)
 }
 
-/// Holds the API server and the controller that all properties share: both take seconds to start.
+/// The API server and the controller that all properties share, because both take seconds to start.
 struct Shared {
     cluster: TestCluster,
     controller: ControllerUnderTest,
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Publishes the Gateway that every property begins with.
+    /// Publishes the Gateway that every property starts with.
     async fn base(&self) -> Publication {
         let mut all = manifests::edge(&[http_listener("http", 80, "")]);
         all.extend(manifests::served_at("app", "10.0.0.1:8080"));
@@ -99,7 +99,8 @@ fn base_route() -> Value {
     plain_route("app", "app.example.com", "app")
 }
 
-/// One after the other: they change the same Gateway. The last name that is printed is that of the property that fails.
+/// Runs the properties in sequence, because they change the same Gateway. If one fails, its name is
+/// the last one printed.
 #[tokio::test(flavor = "multi_thread")]
 async fn publications_are_whole_minimal_and_kept() {
     let mut shared = Shared::start().await;
@@ -159,7 +160,7 @@ async fn endpoints_change_no_manifest(shared: &mut Shared, first: &Publication) 
     assert!(changed[0].contains(".endpoints-"), "{changed:?}");
 }
 
-/// As kube-controller-manager writes it: with null in place of what is empty.
+/// kube-controller-manager writes null in place of empty lists.
 async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
@@ -184,7 +185,7 @@ async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
     .await;
 }
 
-/// The endpoints of a backend that a change drops are not taken from readers of the manifest before.
+/// If a change drops a backend, readers of the previous manifest still find its endpoints.
 async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
     shared: &mut Shared,
     _: &Publication,
@@ -198,7 +199,7 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
         .await
         .expect("published");
     cluster.apply_all(&[moved]).await;
-    // Whenever one looks, the manifest's own backends have their endpoints.
+    // At any moment, the backends of the current manifest have their endpoints.
     let after = eventually("the other backend", SOON, async || {
         let seen = publication(cluster.admin(), &edge_name()).await?;
         for backend in &seen.snapshot.backends {
@@ -217,7 +218,7 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
     })
     .await;
     assert_ne!(before.manifest.revision, after.manifest.revision);
-    // A reader of the revision before still finds its shards.
+    // A reader of the previous revision still finds its shards.
     for shard in &before.manifest.config {
         let name = format!("default.edge.{}", shard.name);
         assert!(after.config_maps.contains_key(&name), "{name}");
@@ -229,7 +230,7 @@ async fn a_bad_object_is_skipped(shared: &mut Shared, _: &Publication) {
         cluster,
         controller,
     } = shared;
-    // What the API server takes and no number of ours holds.
+    // The API server accepts this number, but it does not fit into our type.
     let mut bad = http_route(
         "bad",
         &["bad.example.com"],
@@ -367,7 +368,7 @@ async fn keys_are_apart(shared: &mut Shared, _: &Publication) {
     );
 }
 
-/// A PEM's text without its frame.
+/// Returns the base64 text of a PEM.
 fn body(pem: &str) -> String {
     pem.lines()
         .filter(|line| !line.starts_with("-----"))
@@ -394,7 +395,8 @@ async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
     assert_eq!(after.snapshot, before.snapshot);
 }
 
-/// Neither a copy with all our labels nor one with a name that we want is replaced or deleted.
+/// Foreign objects are neither replaced nor deleted, even with all our labels or a name that we
+/// need.
 async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let admin = cluster.admin();
@@ -456,8 +458,8 @@ async fn nothing_is_written_after_a_restart(shared: &mut Shared, _: &Publication
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;
-    // The next change is written after whatever the restart would have written. Its Service is there already: of two
-    // objects of different kinds either may be heard of first.
+    // This change is written after anything that the restart might write. Its Service already
+    // exists, because events for objects of different kinds have no order.
     let later = plain_route("later", "later.example.com", "app");
     cluster.apply_all(&[later]).await;
     let after = published(cluster, &edge_name(), "the later route", |publication| {
@@ -516,7 +518,8 @@ async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
     .await;
 }
 
-/// Header values of one tenant that do not compress, more than a shard can hold, and a route that would become 256 MiB.
+/// One tenant's incompressible header values, larger than a shard, and a route that would expand to
+/// 256 MiB.
 async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let mut listener = http_listener("http", 80, "");
@@ -555,7 +558,8 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     cluster.apply_all(&large).await;
     cluster.apply_all(std::slice::from_ref(&larger)).await;
 
-    // Both the new hostname of the other tenant and its endpoint arrive, and what fits of the first.
+    // The other tenant's new hostname and endpoint arrive, with as much of the first tenant's as
+    // fits.
     let mut other = base_route();
     other["spec"]["hostnames"] = json!(["app.example.com", "new.example.com"]);
     cluster.apply_all(&[other]).await;
@@ -588,7 +592,7 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     }
 }
 
-/// Sixteen headers of 4 KiB, which do not compress.
+/// Sixteen incompressible headers of 4 KiB each.
 fn noise(route: &str, filter: &str) -> Value {
     let header = |i: usize| {
         let mut value = String::new();

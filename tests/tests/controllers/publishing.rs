@@ -1,4 +1,5 @@
-//! Addresses of Gateways that Services give: of a load balancer that comes, changes and goes, and of hosts that are nodes.
+//! Gateway addresses from Services: a load balancer's addresses as they are assigned, changed and
+//! withdrawn, and hosts that are nodes.
 
 use serde_json::{Value, json};
 use sesame_tests::cloud::StandInCloud;
@@ -28,7 +29,8 @@ fn addresses(gateway: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Waits until the Gateway has these addresses, and Programmed this status and reason.
+/// Waits until the Gateway has these addresses and its condition Programmed has this status and
+/// reason.
 async fn until(
     cluster: &TestCluster,
     what: &str,
@@ -46,7 +48,7 @@ async fn until(
         .await
 }
 
-/// A cluster with a Gateway whose class publishes in this way, and a controller.
+/// Starts a cluster with a controller and a Gateway whose class has this `publishing`.
 async fn published(publishing: &Value) -> (TestCluster, ControllerUnderTest) {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
@@ -58,7 +60,7 @@ async fn published(publishing: &Value) -> (TestCluster, ControllerUnderTest) {
     (cluster, controller)
 }
 
-/// Has a host that is a Node report that it serves what is published.
+/// Reports, for a host that is a Node, that it serves the published revision.
 async fn serve(cluster: &TestCluster) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
     cluster.apply_all(&[node]).await;
@@ -80,7 +82,7 @@ async fn a_gateway_has_the_addresses_of_its_load_balancer_as_they_come_change_an
     let admin = cluster.admin();
     let cloud = StandInCloud::start(&cluster).await;
     serve(&cluster).await;
-    // Until the Service is made, the Gateway says that instead, for the same reason.
+    // Until the Service exists, another message with the same reason says so.
     let why = "no load balancer of class \"example.com/lb\" has given Service default/edge-edge an address yet";
     cluster
         .until("an address is awaited", GATEWAY, |gateway| {
@@ -97,7 +99,7 @@ async fn a_gateway_has_the_addresses_of_its_load_balancer_as_they_come_change_an
     assert_eq!(spec["externalTrafficPolicy"], "Local", "{service:#}");
     assert_eq!(spec["sessionAffinity"], "ClientIP", "{service:#}");
     assert_eq!(spec["ports"][0]["nodePort"], 30080, "{service:#}");
-    // The endpoint says which node serves, so that kube-proxy's health check is true.
+    // The endpoint names its node, so that kube-proxy's health check reports that node as ready.
     let slice = cluster
         .until("the host is an endpoint", SLICE, |_| true)
         .await;
@@ -125,7 +127,7 @@ async fn a_gateway_has_the_addresses_of_its_load_balancer_as_they_come_change_an
         "{slice:#}"
     );
 
-    // A new controller takes nothing back.
+    // A restarted controller withdraws nothing.
     let version = gateway["metadata"]["resourceVersion"].clone();
     controller.restart();
     controller.wait_ready().await;
@@ -147,7 +149,7 @@ async fn a_gateway_has_the_addresses_of_its_load_balancer_as_they_come_change_an
     );
     assert_ne!(gateway["metadata"]["resourceVersion"], version);
 
-    // What the load balancer's controller writes into the Service stays when ours does.
+    // Fields that the load balancer's controller sets on the Service survive our writes.
     let mine = json!({"metadata": {"annotations": {"example.com/id": "7"}, "finalizers": ["example.com/cleanup"]}});
     cluster.merge(SERVICE, &mine).await;
     let label = json!({"spec": {"infrastructure": {"labels": {"team": "a"}}}});
@@ -171,7 +173,7 @@ async fn a_gateway_has_the_addresses_of_its_load_balancer_as_they_come_change_an
         .merge(SERVICE, &json!({"metadata": {"finalizers": null}}))
         .await;
 
-    // One that is deleted comes back, with its address.
+    // A deleted Service is created again and gets its address back.
     let before = cluster.get(SERVICE).await["metadata"]["uid"].clone();
     admin.delete(SERVICE).await.expect("deleted");
     cluster
@@ -179,7 +181,7 @@ async fn a_gateway_has_the_addresses_of_its_load_balancer_as_they_come_change_an
             service["metadata"]["uid"] != before
         })
         .await;
-    // The change of the Gateway is a new generation, which the host has.
+    // The changed Gateway has a new generation, which the host must report.
     serve(&cluster).await;
     until(
         &cluster,
@@ -203,7 +205,7 @@ async fn a_gateway_has_the_addresses_of_its_load_balancer_as_they_come_change_an
     .await;
 }
 
-/// The ports of a ListenerSet are the Service's as soon as it is accepted, and as long.
+/// A ListenerSet's ports are on the Service exactly while the set is accepted.
 async fn a_listener_set_adds_a_port(cluster: &TestCluster) {
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},
@@ -259,7 +261,7 @@ async fn a_type_decides_whose_addresses_a_gateway_has_and_a_requested_one_is_the
     cluster.merge(GATEWAY, &request).await;
     let wanted = |service: &Value| service["spec"]["loadBalancerIP"] == "198.51.100.9";
     cluster.until("it is asked for", SERVICE, wanted).await;
-    // Hosts go on listening on all of theirs.
+    // Hosts keep listening on all their addresses.
     let what = "the new generation is published";
     let found = eventually(what, SOON, async || {
         publication(cluster.admin(), &edge_name()).await

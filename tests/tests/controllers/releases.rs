@@ -1,5 +1,5 @@
-//! The same controller with the definitions of each supported release of the Gateway API, in both channels, while they are
-//! upgraded: what was stored is served on, and the class says what can be asked for.
+//! The controller during upgrades of the Gateway API definitions through each supported release, in
+//! both channels. Stored objects stay served, and the class lists the features that can be used.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ const OUTSIDE: &str =
 const UPGRADES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/\
     safe-upgrades.gateway.networking.k8s.io";
 
-/// The backendRef to the XBackend of another host.
+/// A backendRef to the XBackend of an external host.
 static X_BACKEND: LazyLock<Value> = LazyLock::new(
     || json!({"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": "outside"}),
 );
@@ -29,7 +29,7 @@ fn x_backend(spec: &Value) -> Value {
         "metadata": {"name": "outside", "namespace": "default"}, "spec": spec})
 }
 
-/// Waits until all requests to what cannot be sent to are answered with an error.
+/// Waits until requests to the unusable XBackend are answered with an error.
 async fn outside_is_refused(cluster: &TestCluster) {
     eventually("nothing is sent to the XBackend", SOON, async || {
         let found = publication(cluster.admin(), &edge_name()).await?;
@@ -44,7 +44,8 @@ async fn outside_is_refused(cluster: &TestCluster) {
     .await;
 }
 
-/// Waits until the class says this of the definitions, and returns it.
+/// Waits until the class's condition about the definitions has this status and text, and returns
+/// the class.
 async fn says(cluster: &TestCluster, status: &str, words: &str) -> Value {
     let what = format!("the class says {words:?}");
     cluster
@@ -62,7 +63,8 @@ fn claims(class: &Value, feature: &str) -> bool {
     all.any(|claimed| claimed["name"] == feature)
 }
 
-/// A route of this number is applied, accepted and published beside those before.
+/// Applies the route with this number; it must be accepted and published along with the earlier
+/// ones.
 async fn a_route_is_published(cluster: &TestCluster, number: usize) {
     let host = |number: usize| format!("n{number}.test");
     let name = format!("n{number}");
@@ -92,7 +94,7 @@ async fn a_route_is_published(cluster: &TestCluster, number: usize) {
     .await;
 }
 
-/// Installs each release in turn, and looks at what is said and published.
+/// Installs each release in turn and checks statuses and publications.
 async fn upgraded(channel: Channel) {
     let cluster = TestCluster::start().await;
     cluster.install_release("v1.5.1", channel).await;
@@ -146,7 +148,7 @@ async fn upgraded(channel: Channel) {
     assert!(claims(&class, "HTTPRouteRetryConnectionError"), "{class:#}");
     a_route_is_published(&cluster, 3).await;
     if channel == Channel::Experimental {
-        // It was stored in the shape of the older release.
+        // The object was stored in the older release's shape.
         outside_is_refused(&cluster).await;
         let what = "the type that is not supported is a status";
         cluster
@@ -165,7 +167,7 @@ async fn upgraded(channel: Channel) {
     assert!(refused.contains("name must be unique"), "{refused}");
 
     assert!(claims(&class, "HTTPRouteRetryCodes"), "{class:#}");
-    // Since then a retry does not repeat what a backend may have processed.
+    // Since this release, retries skip requests that a backend may have processed.
     let mut route = plain_route("retried", "retried.test", "app");
     route["spec"]["rules"][0]["retry"] = json!({"codes": [503]});
     cluster.apply_all(&[route]).await;
@@ -176,7 +178,8 @@ async fn upgraded(channel: Channel) {
     })
     .await;
 
-    // One definition of a release that nobody knows is named, and all is served on. The release's own policy refuses it.
+    // If one definition comes from an unknown release, the class names it and everything stays
+    // served. The release's own admission policy would refuse this definition.
     cluster.delete(UPGRADES).await;
     let newer = json!({"metadata": {"annotations": {"gateway.networking.k8s.io/bundle-version": "v2.0.0"}}});
     eventually("the definition is changed", SOON, async || {

@@ -1,4 +1,5 @@
-//! Thousands of routes: statuses are written seldom, snapshots in pieces, and a restart rewrites nothing.
+//! Thousands of routes: status writes are rare, snapshots are split, and a restart rewrites
+//! nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
-/// Thousands of objects, in a debug build, on a busy machine.
+/// Allows for thousands of objects, a debug build and a busy machine.
 const LATE: Duration = Duration::from_secs(120);
 
 fn route(index: usize) -> Value {
@@ -57,7 +58,7 @@ async fn wait_published(cluster: &TestCluster, routes: &str) -> Publication {
     .await
 }
 
-/// Counts every version of the Gateway's that anybody writes.
+/// Counts all writes of the Gateway, by any client.
 async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
     let file = Kubeconfig::read_from(cluster.kubeconfig(&User::Admin).await).expect("a file");
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
@@ -75,7 +76,7 @@ async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
     let (listed, is_listed) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         let mut listed = Some(listed);
-        // Without a pause it would spin once the API server is gone, and keep the test from ending.
+        // Without a backoff this would spin after the API server stops, and the test could not end.
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let mut watch = std::pin::pin!(watch);
         while let Some(event) = watch.next().await {
@@ -147,7 +148,7 @@ async fn five_thousand_routes() {
         writes.load(Ordering::Relaxed),
     );
 
-    // One route is one shard, and the manifest.
+    // A new route writes one shard and the manifest.
     let published = |name: &str| format!("part=\"{name}\"");
     let shards = controller
         .metric("publish_writes_total", &published("config"))
@@ -167,7 +168,7 @@ async fn five_thousand_routes() {
     let count = controller.metric("resolution_seconds_count", "").await;
     eprintln!("{count} resolutions in {seconds:.1} s, sharding included");
 
-    // A restart finds what is there.
+    // A restarted controller reuses the existing objects.
     controller.restart();
     let took = controller.wait_ready().await;
     eprintln!(

@@ -1,4 +1,4 @@
-//! A Gateway's Service in the cluster: made, kept as it should be, and gone with the Gateway.
+//! A Gateway's Service in the cluster: created, repaired, and deleted with the Gateway.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, Client, TestCluster};
@@ -51,7 +51,7 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
     assert_eq!(service["spec"]["clusterIP"], "None");
     assert_eq!(service["spec"]["ports"][0]["port"], 80);
 
-    // The address at which a host serves is what the name stands for.
+    // The Service's name resolves to the addresses of serving hosts.
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.7"]});
     let said = reports::say(admin, &edge_name(), "host-a", &serving).await;
     said.expect("a report");
@@ -62,7 +62,7 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
         "edge-edge"
     );
 
-    // A label that is taken back goes; what somebody else changes comes back.
+    // A label removed from the Gateway is removed from the Service; foreign changes are reverted.
     let less = json!({"spec": {"infrastructure": {"labels": {"tier": null}}}});
     admin.merge(GATEWAY, &less).await.expect("changed");
     wait(admin, "the label goes", SERVICE, |service| {
@@ -107,7 +107,7 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
     );
 
     two_gateways_want_one_name(&cluster, &controller).await;
-    // A copy has our labels, and no owner, or another.
+    // Copies with our labels, but without an owner or with another one.
     let mut copy = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "copy", "namespace": "default",
         "labels": service["metadata"]["labels"]}, "spec": {"clusterIP": "None"}});
     cluster.apply_all(&[copy.clone()]).await;
@@ -130,12 +130,13 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
     }
 }
 
-/// The condition that says that the Gateway has no Service.
+/// Returns the condition that reports a missing Service.
 fn nameless(gateway: &Value) -> &Value {
     condition(&gateway["status"]["conditions"], "projectsesame.io/Service")
 }
 
-/// `web` of class `int-edge` and `web-int` of class `edge`: the first has the Service, the other is told, and nobody writes.
+/// Gateway `web` of class `int-edge` and Gateway `web-int` of class `edge` need the same Service
+/// name. The first one gets it, the other one's condition says so, and neither rewrites it.
 async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &ControllerUnderTest) {
     let admin = cluster.admin();
     let path = |name: &str| {
@@ -160,7 +161,7 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
     assert!(why.ends_with("is of Gateway default/web"), "{why}");
     assert_eq!(nameless(&told)["status"], "False");
 
-    // Both change: that is two chances to fight.
+    // Both Gateways change, which gives them two chances to fight over the Service.
     let writes = controller
         .metric("publish_writes_total", "\"Service\"")
         .await;

@@ -1,4 +1,4 @@
-//! ListenerSets and BackendTLSPolicies have statuses in a real API server, too.
+//! Statuses of ListenerSets and BackendTLSPolicies in a real API server.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};
@@ -53,7 +53,7 @@ async fn sets_and_policies_say_what_became_of_them() {
         "True",
         "{set:#}"
     );
-    // No host has said anything.
+    // No host has reported yet.
     assert_eq!(condition(conditions, "Programmed")["status"], "Unknown");
     until(&cluster, "gateways/edge", |gateway| {
         gateway["status"]["attachedListenerSets"] == 1
@@ -73,7 +73,7 @@ async fn sets_and_policies_say_what_became_of_them() {
     })
     .await;
 
-    // Another's entry stays, also when ours goes.
+    // Another controller's entry stays, even after ours is removed.
     let theirs = json!({
         "ancestorRef": {"name": "theirs"}, "controllerName": "example.com/theirs",
         "conditions": [{

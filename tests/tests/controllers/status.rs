@@ -1,4 +1,5 @@
-//! Statuses say what was judged and what hosts report, and nothing of another controller's is touched.
+//! Statuses contain the controller's verdicts and the hosts' reports, and another controller's
+//! entries are never changed.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
 
-/// Our entry in a route's status.
+/// Returns our entry in a route's status.
 fn ours(route: &Value) -> &Value {
     let parents = route["status"]["parents"]
         .as_array()
@@ -80,7 +81,7 @@ async fn statuses_are_ours_to_say_and_no_others() {
 }
 
 async fn routes_are_shared(cluster: &TestCluster, route: &Value) {
-    // Its Service may be heard of after it.
+    // The controller may see the route before its Service.
     let first = cluster
         .until("the route is accepted", ROUTE, |route| {
             let resolved = condition(&ours(route)["conditions"], "ResolvedRefs");
@@ -158,13 +159,13 @@ async fn foreign_conditions_of_a_gateway_stay(cluster: &TestCluster) {
             );
         }
     }
-    // The route is on both.
+    // The route is attached to both listeners.
     for listener in gateway["status"]["listeners"].as_array().expect("a list") {
         assert_eq!(listener["attachedRoutes"], 1);
     }
 }
 
-/// Writes what a host would write.
+/// Writes a report as a host would.
 async fn say(cluster: &TestCluster, host: &str, status: Value) {
     let said = reports::say(cluster.admin(), &edge_name(), host, &status).await;
     said.expect("a report");
@@ -177,7 +178,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         condition(&pending["status"]["conditions"], "Programmed")["status"],
         "Unknown"
     );
-    // Of the Gateway as it is now, whose status may have been told before.
+    // Wait for the current Gateway's publication, because the status may predate it.
     let publication = eventually("both listeners are published", SOON, async || {
         let publication = publication(cluster.admin(), &edge).await?;
         match publication.snapshot.ports.len() {
@@ -253,7 +254,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
     assert!(has_foreign(&route));
 }
 
-/// A hostname that fits into no ConfigMap takes several.
+/// A hostname too large for one ConfigMap is split across several.
 async fn large_hostname_is_published_in_parts(cluster: &TestCluster) {
     let edge = edge_name();
     let noise = |seed: u64| {
@@ -331,13 +332,14 @@ async fn agents_of_a_gateway_that_is_gone_are_forgotten(cluster: &TestCluster) {
     cluster.until(what, REPORTS, is_empty).await;
 }
 
-/// Mode `single`: the oldest Gateway of the oldest class, and the others say why not.
+/// In mode `single`, the oldest Gateway of the oldest class is served, and the others say why they
+/// are not.
 async fn one_gateway_only(cluster: &TestCluster) {
     let listeners = [http_listener("http", 80, "")];
     let first = gateway("edge", &listeners);
     cluster.apply_all(&[first]).await;
     let stored = cluster.get(GATEWAY).await;
-    // Times of creation have whole seconds; the next is later, not equal.
+    // Creation timestamps have whole seconds, so wait until the next Gateway gets a later one.
     let created: Timestamp = stored["metadata"]["creationTimestamp"]
         .as_str()
         .and_then(|text| text.parse().ok())

@@ -1,5 +1,5 @@
-//! XTelemetryPolicies from end to end: a real API server with the definitions of Gateway API 1.7, a real controller, an agent, an Envoy
-//! and a collector.
+//! XTelemetryPolicies from end to end: a real API server with the definitions of Gateway API 1.7, a
+//! real controller, an agent, an Envoy and a collector.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -40,7 +40,7 @@ async fn agent_of(cluster: &TestCluster) -> AgentUnderTest {
     agent
 }
 
-/// The reason of a condition in the controller's own entry of a policy's status.
+/// Returns the reason of a condition in the controller's own entry of a policy's status.
 fn reason(policy: &Value, type_: &str) -> Value {
     let ancestors = policy["status"]["ancestors"].as_array();
     let own = ancestors
@@ -78,7 +78,7 @@ async fn policies_of_a_cluster_trace_and_have_a_status() {
                 && reason(policy, "ResolvedRefs") == "BackendNotFound"
         })
         .await;
-    // What another controller says is left alone.
+    // Another controller's entry is left alone.
     let foreign = json!({"ancestorRef": {"name": "edge"}, "controllerName": "example.com/other",
         "conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
@@ -117,7 +117,7 @@ async fn policies_of_a_cluster_trace_and_have_a_status() {
     let others = |entry: &Value| entry["controllerName"] == foreign["controllerName"];
     assert!(all.iter().any(others), "{found:#}");
 
-    // Of the same second or a younger one: its name decides, or its age.
+    // Created in the same second or later, so its name or its age decides.
     cluster.apply_all(&[policy("b", "collector")]).await;
     let b = format!("{POLICIES}/b");
     cluster

@@ -1,4 +1,4 @@
-//! Authorities of a `ClusterTrustBundle`, in a real API server that serves the kind.
+//! Authorities from a `ClusterTrustBundle`, with a real API server that serves the kind.
 
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
@@ -107,10 +107,11 @@ async fn a_cluster_trust_bundle_is_found_followed_and_missed() {
     assert!(controller.stop().await.success());
 }
 
-/// Changes the ClusterRole of the controller to one that may read bundles, or not, and waits until that is in force.
+/// Grants or removes the controller's right to read bundles, and waits until the change takes
+/// effect.
 async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sesame-controller";
-    // Where the API server serves the kind, it lets all ServiceAccounts read it, unless somebody has changed that.
+    // An API server that serves the kind lets all ServiceAccounts read it by default.
     const OF_ALL: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:cluster-trust-bundle-discovery";
     cluster.merge(OF_ALL, &json!({"subjects": []})).await;
     let mut role = cluster.get(ROLE).await;
@@ -146,7 +147,7 @@ async fn without_the_right_to_read_bundles_everything_else_goes_on_until_it_is_g
     let (servers, partners) = (Authority::new("servers"), Authority::new("partners"));
     cluster.apply_all(&[bundle(&[&partners])]).await;
     cluster.apply_all(&objects(&servers)).await;
-    // The listener that needs the bundle fails closed, the other one is served.
+    // The listener that needs the bundle fails closed; the other one is served.
     eventually("the rest is published", SOON, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
         let ports = &publication.snapshot.ports;

@@ -1,5 +1,5 @@
-//! Gateways that are published by a second Gateway: against a real API server, with the test as the second one's controller, and
-//! with Sesame itself as that, through two real Envoys.
+//! Gateways published by a second Gateway. Uses a real API server with the test as the second
+//! Gateway's controller, and then Sesame itself in that role with two real Envoys.
 
 use std::net::SocketAddr;
 
@@ -44,12 +44,13 @@ async fn apply(cluster: &TestCluster, spec: &Value) {
     cluster.apply_all(&objects).await;
 }
 
-/// Has a host report that it serves what is published.
+/// Reports, as a host would, that it serves the published revision.
 async fn serve(cluster: &TestCluster) {
     reports::say_serving(cluster.admin(), &edge_name(), "host-1", HOST).await;
 }
 
-/// Waits until Programmed is False for want of an address, and says all of these words.
+/// Waits until Programmed is False because an address is missing, and its message contains all of
+/// these texts.
 async fn awaits(cluster: &TestCluster, words: &[&str]) {
     let what = words.join(", ");
     cluster
@@ -62,7 +63,7 @@ async fn awaits(cluster: &TestCluster, words: &[&str]) {
         .await;
 }
 
-/// Says this of the second Gateway, as its controller would.
+/// Sets the second Gateway's status as its controller would.
 async fn say(cluster: &TestCluster, accepted: bool, addresses: &[&str]) {
     let found = cluster.get(UPSTREAM).await;
     let status = if accepted { "True" } else { "False" };
@@ -155,7 +156,7 @@ async fn a_second_gateway_has_the_ports_and_gives_its_addresses_as_long_as_it_is
     say(&cluster, true, &["198.51.100.2"]).await;
     has(&cluster, "198.51.100.2").await;
 
-    // The ports of a ListenerSet come and go.
+    // A ListenerSet's ports are added and removed.
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},
         "spec": {"parentRef": {"name": "edge"}, "listeners": [http_listener("more", 8080, "")]}});
@@ -173,7 +174,7 @@ async fn a_second_gateway_has_the_ports_and_gives_its_addresses_as_long_as_it_is
         .await;
     gone(&cluster, &more).await;
 
-    // What somebody changes or deletes is put back.
+    // Foreign changes and deletions are reverted.
     let port = json!({"spec": {"listeners": [{"name": "tcp-80", "port": 81, "protocol": "TCP"}]}});
     cluster.merge(UPSTREAM, &port).await;
     cluster
@@ -188,7 +189,8 @@ async fn a_second_gateway_has_the_ports_and_gives_its_addresses_as_long_as_it_is
     serve(&cluster).await;
     has(&cluster, "198.51.100.3").await;
 
-    // It never leads to itself; with another type it goes.
+    // A Gateway never becomes its own upstream. With another publishing type, the second Gateway is
+    // deleted.
     cluster
         .merge(TEMPLATE, &json!({"spec": {"publishing": upstream("edge")}}))
         .await;
@@ -252,7 +254,7 @@ async fn with_sesame_itself_in_front_a_request_passes_two_envoys() {
 
     let backend = Backend::start_at("a", (network::BACKENDS, 0).into());
     let backend = backend.await.expect("an address");
-    // On this host the Gateway has another port, because the one in front of it has its own.
+    // On this host the Gateway uses another port, because the second Gateway occupies its own.
     let map = json!([{"outside": 80, "inside": 8080}]);
     let spec = json!({"publishing": upstream("front"), "ports": {"map": map}});
     apply(&cluster, &spec).await;
@@ -265,7 +267,7 @@ async fn with_sesame_itself_in_front_a_request_passes_two_envoys() {
         let request = Request::get(at, "path.test", "/");
         agent.wait_backend(&request, backend.name()).await;
     }
-    // It is the second one's address, as both of them say.
+    // Both Gateways report the second one's address.
     has(&cluster, &address).await;
     let front = cluster.get(UPSTREAM).await;
     let said = condition(&front["status"]["conditions"], "Programmed");

@@ -1,4 +1,4 @@
-//! The fleet of Gateways that are served together: behind a second Gateway, as Pods, given up and adopted.
+//! The fleet of merged Gateways: behind a second Gateway, as Pods, given up and adopted.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +30,7 @@ fn path(member: &str) -> String {
     format!("{GATEWAYS}/{member}")
 }
 
-/// Paths of everything that the fleet consists of: its workload first.
+/// Paths of all objects of the fleet, its workload first.
 fn fleet(workload: &[&str]) -> Vec<String> {
     let name = published_as();
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
@@ -49,7 +49,8 @@ async fn configure(cluster: &TestCluster, spec: &Value) {
     cluster.merge(&template, &json!({"spec": spec})).await;
 }
 
-/// A class whose Gateways are served together by a managed fleet behind a second Gateway, and two of them.
+/// Applies a class with a managed fleet for merged Gateways behind a second Gateway, and two such
+/// Gateways.
 async fn apply(cluster: &TestCluster) {
     let rights = workspace().join("controller/deploy/upstreams.yaml");
     let rights = std::fs::read_to_string(rights).expect("the rights");
@@ -216,7 +217,7 @@ async fn it_is_given_up_and_adopted(cluster: &TestCluster, fleet: &[String]) {
     .await;
 }
 
-/// Exit code and answer of `sesame-controller fleet`.
+/// Returns the exit code and output of `sesame-controller fleet`.
 fn command(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(beside_test("sesame-controller"));
     command.arg("fleet").args(arguments);

@@ -1,4 +1,5 @@
-//! Managed fleets against a real API server: made, kept as they should be, given up, and gone with their Gateway.
+//! Managed fleets against a real API server: created, repaired, given up, and deleted with their
+//! Gateway.
 
 mod merged;
 mod workloads;
@@ -22,7 +23,7 @@ fn access(plural: &str, gateway: &NamespacedName, more: &str) -> String {
     format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/{plural}/{name}{more}")
 }
 
-/// Paths of everything that the fleet of a Gateway of class `edge` consists of.
+/// Paths of all objects of the fleet of a Gateway of class `edge`.
 fn fleet(gateway: &NamespacedName) -> [String; 6] {
     let name = format!("{}-edge", gateway.name);
     [
@@ -52,7 +53,7 @@ async fn gone(admin: &Client, path: &str) {
     .await;
 }
 
-/// A class whose parameters have a managed fleet, and its Gateway `edge`.
+/// Applies a class with a managed fleet in its parameters, and its Gateway `edge`.
 async fn managed(cluster: &TestCluster) {
     let fleet = json!({
         "management": "Managed",
@@ -89,7 +90,7 @@ async fn a_managed_gateway_has_a_fleet_that_is_repaired_and_comes_back() {
     assert!(image.starts_with("localhost/sesame-envoy:"), "{image}");
     the_agents_may_serve_their_gateway_alone(&cluster).await;
 
-    // Nothing is written again by a controller that starts, whatever the API server makes of quantities.
+    // A restarted controller rewrites nothing, even though the API server normalizes quantities.
     let versions = versions(&cluster).await;
     controller.restart();
     controller.wait_ready().await;
@@ -144,7 +145,7 @@ async fn a_managed_gateway_has_a_fleet_that_is_repaired_and_comes_back() {
         )
         .await;
 
-    // An image of the configuration of the class.
+    // The class's configuration sets an image.
     let image = json!({"spec": {"fleet": {"images": {"envoy": "localhost/other:1"}}}});
     cluster
         .merge(&format!("{CONFIGURATIONS}/template"), &image)
@@ -163,14 +164,15 @@ async fn a_managed_gateway_has_a_fleet_that_is_repaired_and_comes_back() {
     }
 }
 
-/// Has the fleet of the class be managed so.
+/// Sets the `management` of the class's fleet.
 async fn manage(cluster: &TestCluster, management: &str) {
     let change = json!({"spec": {"fleet": {"management": management}}});
     let template = format!("{CONFIGURATIONS}/template");
     cluster.merge(&template, &change).await;
 }
 
-/// Waits until the publication says that it is of this fleet: the controller has seen the class as it is now.
+/// Waits until the publication belongs to this fleet, which shows that the controller has seen the
+/// current class.
 async fn seen_by_the_controller(cluster: &TestCluster, fleet: &str) {
     let manifest = sesame_published::names::manifest_name(&edge_name());
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}");
@@ -234,7 +236,7 @@ async fn a_released_fleet_stays_and_what_is_foreign_is_not_touched() {
     for path in fleet(&edge) {
         before.push(there(admin, &path).await);
     }
-    // A name that is taken.
+    // The name is already taken.
     let foreign = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "other-edge-agent", "namespace": "default"}});
     let mut other = gateway("other", &[http_listener("http", 81, "")]);
@@ -265,7 +267,7 @@ async fn a_released_fleet_stays_and_what_is_foreign_is_not_touched() {
         stored["metadata"]["resourceVersion"]
     );
 
-    // Given up: nobody's, and otherwise as it was.
+    // After giving up the fleet, its objects have no owner and are otherwise unchanged.
     manage(&cluster, "Unmanaged").await;
     let released = cluster
         .until(
@@ -296,7 +298,7 @@ async fn a_released_fleet_stays_and_what_is_foreign_is_not_touched() {
         assert_eq!(now["rules"], before["rules"]);
     }
 
-    // Back again: it is not ours, and nobody has agreed.
+    // Managed again: the objects are not ours and adoption has not been agreed to.
     manage(&cluster, "Managed").await;
     let path = format!("{GATEWAYS}/edge");
     cluster
@@ -309,7 +311,7 @@ async fn a_released_fleet_stays_and_what_is_foreign_is_not_touched() {
 
     let manifest = sesame_published::names::manifest_name(&edge);
     cluster.delete(&path).await;
-    // The controller has seen that, and looked at everything that the Gateway had.
+    // By now the controller has seen the deletion and checked everything that the Gateway owned.
     gone(
         admin,
         &format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}"),

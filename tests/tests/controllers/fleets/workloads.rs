@@ -1,4 +1,4 @@
-//! A fleet on the network of Pods: what Pod Security says of it, who decides about its number of Pods, and the way there.
+//! Fleets on the Pod network: Pod Security, who scales them, and the switch from a DaemonSet.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster, User};
@@ -13,7 +13,7 @@ const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/edge-edge
 const BUDGET: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/edge-edge-envoy";
 const SERVICE: &str = "/api/v1/namespaces/default/services/edge-edge";
 
-/// A class whose parameters have a managed fleet with this workload, and its Gateway `edge`.
+/// Applies a class with a managed fleet with this workload, and its Gateway `edge`.
 async fn apply(cluster: &TestCluster, workload: &str) {
     let spec = json!({
         "fleet": {"management": "Managed", "workload": workload},
@@ -121,7 +121,8 @@ async fn mistakes_are_refused_when_they_are_written(cluster: &TestCluster) {
     }
 }
 
-/// The API server itself judges: a namespace that enforces `restricted` takes the Pods, and not those of a DaemonSet.
+/// A namespace that enforces `restricted` admits the Deployment's Pods and refuses those that share
+/// the node's PID namespace.
 async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     let namespace = "/api/v1/namespaces/default";
@@ -154,7 +155,7 @@ async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
         .await;
 }
 
-/// The token of a Pod is for reports of that Pod, and its node.
+/// A Pod's token can only report for that Pod and its node.
 async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
     let user = User::on_node("default", "edge-edge-agent", "n1");
     let pod = cluster.client(&user).await;
@@ -212,7 +213,7 @@ async fn the_workload_before_stays_until_the_new_one_is_ready() {
     };
     let path = format!("{DEPLOYMENT}/status");
     cluster.merge(&path, &status(1)).await;
-    // What the controller does next comes after it has seen that.
+    // The controller handles this change after it has seen the status.
     configure(&cluster, &json!({"drainSeconds": 7})).await;
     let drains = |deployment: &Value| deployment.to_string().contains("--drain-seconds=7");
     let deployment = cluster.until("it drains as told", DEPLOYMENT, drains).await;
