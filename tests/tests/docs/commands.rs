@@ -1,4 +1,5 @@
-//! Commands of the pages. Sesame's own are parsed as the programs do; for every other one, `commands.txt` says where it is run.
+//! Commands in the documentation. Sesame's own are parsed by the real CLI definitions; for all
+//! others, `commands.txt` names the test that runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,13 +10,13 @@ use sesame_tests::envoy::workspace;
 use crate::pages::{Block, Page, all};
 use crate::shell;
 
-/// One line for each command: its first words, and the test or scenario that runs it.
+/// One command per line: its first words, and the test or scenario that runs it.
 const KNOWN: &str = "tests/tests/docs/commands.txt";
 
-/// Pages whose other commands [`crate::tasks`] types itself.
+/// Pages whose other commands [`crate::tasks`] runs itself.
 const TYPED: &str = "docs/tasks";
 
-/// Returns the commands of a block as people type them; what they print is left out.
+/// Returns the commands of a block as a reader types them, without their output.
 pub(crate) fn typed(block: &Block) -> Vec<String> {
     let prompts = block.text.lines().any(|line| line.starts_with("$ "));
     let mut found: Vec<String> = Vec::new();
@@ -50,7 +51,7 @@ pub(crate) fn typed(block: &Block) -> Vec<String> {
     found
 }
 
-/// Returns what is wrong with a command of a page.
+/// Returns the problem with a command of a page, or `None` if it is valid.
 fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
     let line = words.join(" ");
     if let [kubectl, sesame, ..] = words
@@ -72,12 +73,12 @@ fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
         }
     };
     let error = program.try_get_matches_from(words).err()?;
-    // A value that stands for another one.
+    // An ellipsis stands for a value, so a value error is expected.
     let stands_for = line.contains('…') && error.kind() == ErrorKind::ValueValidation;
     (!stands_for && error.use_stderr()).then(|| format!("{line}: {error}"))
 }
 
-/// Places where commands are run, by their first words.
+/// Where each command is run, by its first words.
 type Known = BTreeMap<String, String>;
 
 fn known() -> Known {
@@ -91,13 +92,13 @@ fn known() -> Known {
         .collect()
 }
 
-/// Returns whether a line begins with these words.
+/// Returns true if the line starts with all words of `start`.
 fn begins(line: &str, start: &str) -> bool {
     line.strip_prefix(start)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// Returns the commands of a page, with their places in it.
+/// Returns a page's commands with their locations.
 fn of(page: &Page) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for block in page.blocks() {

@@ -1,4 +1,4 @@
-//! The book: which pages it has, and where its links lead.
+//! The book's list of pages, and the targets of its links.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::pages::{Page, all, below, page};
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Returns the path without its `.` and `..`.
+/// Resolves `.` and `..` in a path.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -24,7 +24,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Returns what is wrong with a link of a page; nothing if it leads somewhere.
+/// Returns the problem with a link of a page, or `None` if its target exists.
 fn fault(from: &Page, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;

@@ -1,5 +1,5 @@
-//! The documentation is true: its links lead somewhere, an API server takes its objects, its tasks serve what they show, its commands
-//! are taken, and its reference is what the code says.
+//! Keeps the documentation true: links resolve, an API server accepts the objects, the tasks print
+//! the output they show, commands parse, and the reference matches the code.
 
 mod commands;
 mod links;

@@ -1,4 +1,4 @@
-//! The commands that a stranger types first say what they lack before they build anything.
+//! The first commands of a newcomer report missing tools before they build anything.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use sesame_tests::envoy::workspace;
 
-/// Runs `make` where only these tools are, and an Envoy that was not fetched yet.
+/// Runs `make` with only these tools on the PATH and no Envoy downloaded.
 fn make(target: &str, tools: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     for tool in tools {
@@ -75,13 +75,14 @@ fn a_machine_without_descriptors_is_told_the_remedy() {
     assert!(words.contains(words_of_it), "{words}");
 }
 
-/// `$(if …)` splits a message at its commas, so a message can become a syntax error where something is yet to be fetched.
+/// `$(if …)` splits a message at its commas, which could turn a recipe into a syntax error when
+/// something still has to be fetched.
 #[test]
 fn recipes_of_a_fresh_clone_are_valid_shell() {
     let nothing = tempfile::tempdir().unwrap();
     for target in ["demo", "test", "unit", "images", "airgap"] {
         let recipe = Command::new("make")
-            // `make` runs a line that names $(MAKE) even in a dry run.
+            // `make` runs lines that contain $(MAKE) even in a dry run.
             .args(["--dry-run", "MAKE=true", target])
             .arg(format!("TOOLS={}", nothing.path().display()))
             .env_remove("ENVOY")

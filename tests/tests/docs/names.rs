@@ -1,4 +1,4 @@
-//! The page of names has every label, annotation and option that the sources have, and no other.
+//! The page of names lists exactly the labels, annotations and options in the sources.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::pages::page;
 
 const PREFIX: &str = "projectsesame.io/";
 
-/// Returns the names that begin with the prefix.
+/// Returns the names in the text that start with the prefix.
 fn named(text: &str) -> impl Iterator<Item = String> {
     text.split(PREFIX).skip(1).filter_map(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-');
@@ -18,7 +18,7 @@ fn named(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Collects the names of the string constants of a directory's sources; those of tests are no names.
+/// Collects the names in string constants of a directory's sources, except in tests.
 fn sources(directory: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
         let path = entry.path();

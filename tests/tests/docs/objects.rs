@@ -1,4 +1,5 @@
-//! Objects of the pages: a real API server takes each as it is, and no field that it does not know.
+//! Objects in the documentation: a real API server accepts each as written, and rejects unknown
+//! fields.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +10,17 @@ use sesame_tests::controller::deployed;
 
 use crate::pages::{Block, Page, all};
 
-/// YAML of other programs, by page and first key; nothing here can check it.
+/// YAML of other programs, by page and first key, which no test here can check.
 const FOREIGN: &[(&str, &str)] = &[
     ("docs/metrics.md", "scrape_configs"),
-    // Values of the chart, which tests/tests/clusters/chart.rs renders with them.
+    // Chart values, which tests/tests/clusters/chart.rs renders.
     ("docs/metrics.md", "controller"),
-    // Values of the chart, too: the same keys that tests/tests/clusters/chart_in_a_cluster.rs sets.
+    // Chart values, with the keys that tests/tests/clusters/chart_in_a_cluster.rs sets.
     ("docs/in-a-cluster.md", "images"),
     ("docs/without-a-controller.md", "volumes"),
 ];
 
-/// Returns the YAML of a block: all of it, or what its commands are given as a document.
+/// Returns the YAML of a block: all of it, or the here-documents in its commands.
 fn yaml(block: &Block) -> Vec<String> {
     match block.language.as_str() {
         "yaml" => vec![block.text.clone()],
@@ -39,7 +40,7 @@ fn yaml(block: &Block) -> Vec<String> {
     }
 }
 
-/// Returns the objects of a page, with their places in it.
+/// Returns a page's objects with their locations.
 pub(crate) fn of(page: &Page) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for block in page.blocks() {
@@ -55,7 +56,8 @@ pub(crate) fn of(page: &Page) -> Vec<(String, Value)> {
     found
 }
 
-/// Returns the object of which this is a part, if there is one; panics if nothing is known that could have it.
+/// Completes a fragment to a whole object. Returns `None` for fragments of foreign YAML, and panics
+/// if no object could contain the fragment.
 fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
     if value.get("apiVersion").is_some() {
         return Some(value);
@@ -67,7 +69,7 @@ fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "part"},
             "spec": {"gatewayClassName": "sesame", "listeners": value["listeners"]},
         })),
-        // Of a Gateway, with what it is told by labels and annotations.
+        // A Gateway configured with labels and annotations.
         ["metadata"] => {
             let mut object = value;
             object["metadata"]["name"] = json!("part");

@@ -1,26 +1,26 @@
-//! Pages of the documentation: their blocks, links and headings. Knows nothing of what is in a block.
+//! Pages of the documentation: their blocks, links and headings, regardless of a block's content.
 
 use std::path::{Path, PathBuf};
 
 use sesame_tests::envoy::workspace;
 
-/// A page of `docs/`, or one beside it.
+/// A page in `docs/` or in the workspace's root.
 pub(crate) struct Page {
-    /// Path below the workspace.
+    /// Path relative to the workspace.
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
 
-/// Text between two fences.
+/// A fenced block.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) language: String,
-    /// Line of the page at which it begins, from 1.
+    /// Line on which the block starts, from 1.
     pub(crate) line: usize,
     pub(crate) text: String,
 }
 
-/// Returns every page of `docs/`, and those beside it that lead there.
+/// Returns every page in `docs/`, and the pages in the root that link to it.
 pub(crate) fn all() -> Vec<Page> {
     let mut paths = Vec::new();
     collect(&workspace().join("docs"), &mut paths);
@@ -31,14 +31,14 @@ pub(crate) fn all() -> Vec<Page> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// Returns the pages of one directory of `docs/`.
+/// Returns the pages of a directory in `docs/`.
 pub(crate) fn below(directory: &str) -> Vec<Page> {
     let mut pages = all();
     pages.retain(|page| page.path.starts_with(directory));
     pages
 }
 
-/// Returns the page at a path below the workspace.
+/// Returns the page with this path, relative to the workspace.
 pub(crate) fn page(path: &str) -> Page {
     read(&workspace().join(path))
 }
@@ -67,7 +67,7 @@ fn read(path: &Path) -> Page {
 }
 
 impl Page {
-    /// Returns the blocks in their order.
+    /// Returns the fenced blocks in order.
     pub(crate) fn blocks(&self) -> Vec<Block> {
         let mut blocks = Vec::new();
         let mut open: Option<(usize, Block)> = None;
@@ -95,7 +95,7 @@ impl Page {
         blocks
     }
 
-    /// Returns the lines that are in no block, with their numbers from 1.
+    /// Returns the lines outside blocks, with line numbers from 1.
     pub(crate) fn prose(&self) -> Vec<(usize, &str)> {
         let mut inside = false;
         let mut found = Vec::new();
@@ -109,7 +109,7 @@ impl Page {
         found
     }
 
-    /// Returns the targets of its links and pictures, with the numbers of their lines.
+    /// Returns the targets of links and images, with their line numbers.
     pub(crate) fn links(&self) -> Vec<(usize, String)> {
         let mut found = Vec::new();
         for (number, line) in self.prose() {
@@ -123,7 +123,7 @@ impl Page {
         found
     }
 
-    /// Returns the anchors of its headings, as GitHub and mdBook make them.
+    /// Returns the anchors that GitHub and mdBook generate for the headings.
     pub(crate) fn anchors(&self) -> Vec<String> {
         let headings = self.prose().into_iter().filter_map(|(_, line)| {
             let title = line.trim_start_matches('#');
@@ -135,7 +135,7 @@ impl Page {
     }
 }
 
-/// Returns the line with nothing in its code spans.
+/// Removes the code spans from a line.
 fn without_code(line: &str) -> String {
     let parts = line.split('`').enumerate();
     parts

@@ -1,4 +1,4 @@
-//! The quickstart serves what it promises.
+//! The quickstart's demo answers every example as documented.
 
 use sesame_tests::agent::{SOON, Setup};
 use sesame_tests::demo;

@@ -1,4 +1,4 @@
-//! Pages of reference: written by the code that they are about, which `SESAME_SET_DOCS=1` does.
+//! Reference pages, which are generated from the code; `SESAME_SET_DOCS=1` updates them.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command};
 use sesame_gateway_api::status::{ConditionType, Reason};
 use sesame_tests::envoy::workspace;
 
-/// Line after which everything is written; the text before it stays.
+/// Everything after this line is generated; the text before it is kept.
 const BEGIN: &str = "<!-- What follows is written by a test; see CONTRIBUTING.md. -->\n";
 
 fn check(path: &str, written: &str) {
@@ -31,7 +31,7 @@ fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns how an option or a value is written.
+/// Formats an option or a value as it is written on the command line.
 fn written(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default();
     let values: Vec<&str> = values.iter().map(clap::builder::Str::as_str).collect();
@@ -49,7 +49,7 @@ fn written(argument: &Arg) -> String {
     format!("{} {value}", names.join(", ")).trim().to_owned()
 }
 
-/// Returns the default of an option and its variable, as the end of its meaning.
+/// Formats an option's possible values, default and environment variable, to append to its help.
 fn notes(argument: &Arg) -> String {
     let mut notes = String::new();
     let possible: Vec<String> = argument
@@ -76,7 +76,7 @@ fn notes(argument: &Arg) -> String {
     notes
 }
 
-/// Adds a section for each command that people call, with the options that are its own.
+/// Adds a section for each command with its own options.
 fn commands(name: &str, command: &Command, above: &[&str], text: &mut String) {
     let about = command
         .get_about()

@@ -1,12 +1,13 @@
-//! Command lines of a shell, as far as the pages have them: words, quotes, pipes and redirections. Runs nothing.
+//! Parses the shell syntax that the pages use: words, quotes, pipes and redirections. Runs nothing.
 
-/// Ends of one command, where another may begin.
+/// Tokens that end one command and may start another.
 const BETWEEN: &[&str] = &["|", "||", "&&", ";", "&"];
 
-/// Words that begin a command and are none of it.
+/// Keywords that precede a command.
 const BEFORE: &[&str] = &["if", "then", "do", "while", "!"];
 
-/// Returns the commands of a line, each as its words, without what leads to them: `sudo`, variables, redirections.
+/// Splits a line into its commands, each as a list of words, without `sudo`, variable assignments
+/// and redirections.
 pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     for (word, quoted) in split(line) {
@@ -21,7 +22,7 @@ pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// Returns the command that is run.
+/// Removes whatever precedes the command's program.
 fn itself(mut words: Vec<String>) -> Vec<String> {
     loop {
         let is_variable = |word: &str| {
@@ -39,7 +40,7 @@ fn itself(mut words: Vec<String>) -> Vec<String> {
     }
 }
 
-/// Returns the words of a line, and whether each was quoted. Redirections and comments are left out.
+/// Splits a line into words, with a flag for quoted ones. Redirections and comments are dropped.
 fn split(line: &str) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     let mut word = String::new();
@@ -60,7 +61,7 @@ fn split(line: &str) -> Vec<(String, bool)> {
                 quoted = false;
             }
             ('<' | '>', None) => {
-                // A number before it is that of a descriptor.
+                // A number before a redirection is a file descriptor.
                 if !word.is_empty() && !word.chars().all(|c| c.is_ascii_digit()) {
                     found.push((std::mem::take(&mut word), quoted));
                 }

@@ -1,9 +1,9 @@
-//! Console blocks: commands, and what is shown below each. Runs nothing.
+//! Console blocks: commands, each with the output shown below it. Runs nothing.
 
 use crate::commands::typed;
 use crate::pages::Block;
 
-/// Returns the commands of a block, each with what is shown below it.
+/// Returns a block's commands, each with the output shown below it.
 pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
     let mut steps: Vec<(String, String)> = Vec::new();
     let mut goes_on = false;
@@ -29,7 +29,8 @@ pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
     steps
 }
 
-/// Returns whether this is what is shown: `…` stands for the rest of a line, or, alone, for any number of lines.
+/// Returns true if the output matches. In `shown`, `…` stands for the rest of a line, or, on a line
+/// by itself, for any number of lines.
 pub(crate) fn matches(said: &str, shown: &str) -> bool {
     let said: Vec<&str> = said.lines().map(str::trim_end).collect();
     let shown: Vec<&str> = shown.lines().collect();

@@ -1,4 +1,4 @@
-//! Stand-ins for the Services that a page names: an echo backend each, with its endpoints.
+//! Stand-ins for the Services that a page refers to: one echo backend each, with endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::datagrams::DatagramBackend;
 
-/// Backends by the namespace and name of their Services; they end with this value.
+/// Backends by their Service's namespace and name. Dropping this value stops them.
 #[derive(Default)]
 pub(crate) struct StandIns {
     backends: BTreeMap<(String, String), StandIn>,
@@ -19,20 +19,20 @@ enum StandIn {
     Datagrams(DatagramBackend),
 }
 
-/// A reference of a route to a Service.
+/// A route's reference to a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Reference {
     namespace: String,
     name: String,
     port: u64,
     datagrams: bool,
-    /// True if connections are handed over with their TLS.
+    /// True if TLS is passed through to the backend.
     passes_tls: bool,
 }
 
 impl StandIns {
-    /// Returns the Services and endpoints that the objects refer to and do not hold. Backends of TLS show a certificate of this
-    /// authority for the hostnames of their routes.
+    /// Returns the missing Services and endpoints that the objects refer to. TLS backends show a
+    /// certificate of this authority for their routes' hostnames.
     pub(crate) async fn of(&mut self, objects: &[Value], authority: &Authority) -> Vec<Value> {
         let mut made = Vec::new();
         for reference in references(objects) {

@@ -1,4 +1,5 @@
-//! Task pages, from above to below: their YAML is served by a real agent and Envoy, and what they type prints what they show.
+//! Follows the task pages from top to bottom: a real agent and Envoy serve their YAML, and their
+//! commands must print the output shown.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,10 +20,11 @@ use crate::shell;
 use crate::shown::{matches, steps};
 use crate::stand_ins::StandIns;
 
-/// The page whose class and Gateway the others build on.
+/// The page that defines the class and Gateway for all other pages.
 const FIRST: &str = "docs/tasks/expose-a-service.md";
 
-/// Programs that a page's commands may run here. `kubectl create` writes a manifest, as an administrator of a host would.
+/// Programs that a page's commands may run here. `kubectl create` writes a manifest, as the
+/// administrator of a host would.
 const RUN: &[&str] = &[
     "curl",
     "openssl",
@@ -34,15 +36,15 @@ const RUN: &[&str] = &[
     "sed",
 ];
 
-/// A page on its way to its end.
+/// The state while following one page.
 struct Reading {
     agent: AgentUnderTest,
     directory: tempfile::TempDir,
-    /// By kind, namespace and name.
+    /// Objects by kind, namespace and name.
     objects: BTreeMap<[String; 3], Value>,
     stand_ins: StandIns,
     authority: Authority,
-    /// True if the agent runs with all of them.
+    /// True if the agent has all objects.
     current: bool,
 }
 
@@ -110,7 +112,7 @@ impl Reading {
         self.current = false;
     }
 
-    /// Serves what has been read so far.
+    /// Makes the agent serve all objects that the page has shown up to here.
     async fn serve(&mut self, starts: bool) {
         if self.current {
             return;
@@ -125,7 +127,7 @@ impl Reading {
         self.current = true;
     }
 
-    /// Runs a command; gives back what it printed to standard output.
+    /// Runs a command and returns its standard output.
     fn run(&self, line: &str) -> String {
         let programs = self.directory.path().join(".programs");
         let path = std::env::var("PATH").expect("a PATH");
@@ -145,7 +147,7 @@ impl Reading {
         format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
     }
 
-    /// Makes the object that `kubectl create` would, of files that the page has made before.
+    /// Creates the object that `kubectl create` would, from files that the page created earlier.
     fn create(&mut self, words: &[String]) -> String {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let file = |name: &str| {
@@ -179,7 +181,7 @@ impl Reading {
         said
     }
 
-    /// Types what a block types, and waits until it prints what the block shows.
+    /// Runs a block's commands until each prints the output that the block shows.
     async fn follow(&mut self, block: &Block, place: &str, starts: &mut bool) {
         for (line, shown) in steps(block) {
             let commands = shell::commands(&line);
@@ -220,7 +222,7 @@ impl Reading {
         }
     }
 
-    /// Asks each UDP listener of a route, since no program of every system can.
+    /// Sends a datagram to each UDP listener of a route, because no standard program does.
     async fn datagrams(&self) {
         let routes = self
             .objects
@@ -251,7 +253,7 @@ impl Reading {
     }
 }
 
-/// Puts the programs into a directory: `curl` goes to the ports of this agent, and `sesame-agent` speaks to it.
+/// Installs wrappers: `curl` connects to this agent's ports, and `sesame-agent` to its socket.
 fn programs(directory: &Path, agent: &AgentUnderTest, ports: &[u16]) {
     std::fs::create_dir(directory).expect("a directory");
     let path = std::env::var_os("PATH").expect("a PATH");
