@@ -1,8 +1,8 @@
-//! The golden cases of `tests/golden`, one test each: what comes out is what was committed, and real Envoys of two
-//! versions take it.
+//! One test for each golden case in `tests/golden`: the output must match the committed files, and
+//! real Envoys of two versions must accept it.
 //!
-//! `cargo test --test golden -- NAME` runs the cases whose name contains `NAME`. `make golden` writes the outputs anew; they
-//! are then reviewed as a difference.
+//! `cargo test --test golden -- NAME` runs the cases whose name contains `NAME`. `make golden`
+//! rewrites the outputs, to be reviewed as a diff.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ fn every_case_is_complete_and_shows_no_private_key() {
     }
 }
 
-/// Returns the Envoy of this version, and the one before.
+/// Returns the current and the previous Envoy.
 fn envoys() -> [PathBuf; 2] {
     [envoy_binary(), older_envoy_binary()]
 }

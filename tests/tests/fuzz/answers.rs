@@ -1,4 +1,5 @@
-//! Words of others to a running agent: Envoy's admin interface, people at its socket, a command line.
+//! Input that others send to a running agent: Envoy's admin interface, requests at its socket, a
+//! command line.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
@@ -13,7 +14,7 @@ use sesame_agent::run::report::Report;
 use super::campaign::{run, scratch};
 use super::edit::Form;
 
-/// Answers of a real Envoy, behind a byte that says to what.
+/// Answers of a real Envoy, each with a prefix byte that identifies the request.
 fn recorded() -> Vec<Vec<u8>> {
     let files = [
         "ready",
@@ -31,13 +32,13 @@ fn recorded() -> Vec<Vec<u8>> {
         let body = std::fs::read(path.join(file)).expect("a recorded answer");
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
         answers.push([&[number][..], &body].concat());
-        // With the high bit: all that goes over the socket.
+        // With the high bit set, the input is a whole HTTP response.
         answers.push([&[number | 0x80][..], head.as_bytes(), &body].concat());
     }
     answers
 }
 
-/// Somebody who answers every request with what is in the cell, and hangs up.
+/// Starts a server that answers every request with the current bytes and closes the connection.
 fn answering(socket: &std::path::Path) -> Arc<Mutex<Vec<u8>>> {
     let answer = Arc::new(Mutex::new(Vec::new()));
     let listener = UnixListener::bind(socket).expect("a socket");
@@ -50,7 +51,7 @@ fn answering(socket: &std::path::Path) -> Arc<Mutex<Vec<u8>>> {
                 .lock()
                 .expect("nobody panics while holding this lock")
                 .clone();
-            // Whoever has heard enough may hang up first.
+            // The client may close the connection before it has read everything.
             let _ = stream.write_all(&bytes);
         }
     });
@@ -112,7 +113,7 @@ fn orders() {
         .to_vec();
     seeds.push(include_bytes!("../../data/status.json").to_vec());
     run("orders", Form::Text, &seeds, |bytes| {
-        // `status` reads what it takes for an agent's.
+        // `status` parses the other direction, an agent's report.
         let report: Option<Report> = serde_json::from_slice(bytes).ok();
         let Ok(order) = serde_json::from_slice::<CommandRequest>(bytes) else {
             return Ok(report.is_some());

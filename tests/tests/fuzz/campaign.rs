@@ -1,4 +1,4 @@
-//! One target, for its share of the time.
+//! Runs one target for its share of the time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -16,20 +16,20 @@ use super::edit::{Form, edited};
 
 /// Number of targets that share the time.
 const TARGETS: u64 = 16;
-/// No input that fits into four mebibytes may take as long.
+/// Time limit for any single input of up to 4 MiB.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Nor may all that run at once need as much, in bytes.
+/// Memory limit for the whole process, in bytes.
 const MOST_MEMORY: u64 = 3 << 30;
-/// Number of times that a failing input is made smaller.
+/// Maximum number of attempts to shrink a failing input.
 const SHRINKS: usize = 500;
 
-/// A file system without a disk: what is synced there costs nothing.
+/// A file system in memory, where fsync costs nothing.
 const MEMORY: &str = "/dev/shm";
 
-/// True if an input was understood; an `Err` is a failure of the test.
+/// `Ok(true)` if an input was understood; an `Err` fails the test.
 pub(crate) type Verdict = Result<bool, String>;
 
-/// Tries inputs made from `seeds` until the time is over.
+/// Tries mutations of `seeds` until the time is up.
 pub(crate) fn run(
     target: &str,
     form: Form,
@@ -99,12 +99,12 @@ pub(crate) fn run(
     );
 }
 
-/// A directory for a target.
+/// Returns a temporary directory for a target.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(MEMORY).expect("a directory")
 }
 
-/// `$SESAME_SEED`, or always the same.
+/// Returns `$SESAME_SEED`, or a constant.
 fn seed() -> u64 {
     let given = std::env::var("SESAME_SEED").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(1)
@@ -149,13 +149,13 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or("without words").to_owned()
 }
 
-/// An allocation beyond it ends this process; the input is in the file that [`Current`] writes.
+/// An allocation beyond the limit aborts this process; [`Current`] has the input on disk.
 fn limit_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| setrlimit(Resource::RLIMIT_DATA, MOST_MEMORY, MOST_MEMORY).expect("a limit"));
 }
 
-/// The input that is being tried, on disk, and since when: were it the last, it would be known which.
+/// The current input, on disk in case it ends the process, and when it was started.
 struct Current {
     path: PathBuf,
     file: File,

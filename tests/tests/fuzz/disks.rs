@@ -1,4 +1,5 @@
-//! Content of disks: mounted snapshots, the state directory, what an earlier agent and its Envoy left.
+//! Files on disk: mounted snapshots, the state directory, and what an earlier agent and its Envoy
+//! left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +24,7 @@ use super::campaign::{run, scratch};
 use super::edit::Form;
 use super::seeds;
 
-/// The files below a directory, and what is in them.
+/// The files below a directory, with their content.
 struct Tree {
     root: PathBuf,
     files: Vec<(PathBuf, Vec<u8>)>,
@@ -50,7 +51,7 @@ impl Tree {
         }
     }
 
-    /// Each file, behind a byte that says which it is.
+    /// Each file's content, with a prefix byte that selects the file.
     fn seeds(&self) -> Vec<Vec<u8>> {
         let numbered = (0u8..).zip(&self.files);
         numbered
@@ -58,7 +59,7 @@ impl Tree {
             .collect()
     }
 
-    /// Everything as it was, but for the one file that the input says.
+    /// Restores all files except the one that the input selects and replaces.
     fn put(&self, input: &[u8]) -> &Path {
         let (which, bytes) = input.split_first().unwrap_or((&0, &[]));
         let which = usize::from(*which) % self.files.len();
@@ -74,7 +75,7 @@ impl Tree {
         &self.files[which].0
     }
 
-    /// Removes what somebody made meanwhile.
+    /// Removes files that the code under test has created.
     fn tidy(&self) {
         for (path, _) in Self::of(&self.root).files {
             if !self.files.iter().any(|(known, _)| *known == path) {
@@ -114,7 +115,8 @@ fn snapshot_directory() {
     });
 }
 
-/// One file is damaged, whichever and however: one of the two that were accepted is found, and the next is kept.
+/// With any one file damaged in any way, one of the two accepted generations is found and the next
+/// one is stored.
 #[test]
 fn state_directory() {
     let root = scratch();
@@ -152,7 +154,7 @@ fn state_directory() {
     });
 }
 
-/// The same with digests that fit: what a hand has edited.
+/// The same with matching digests, as after manual edits.
 #[test]
 fn kept_generations() {
     let mut inputs = Vec::new();
@@ -175,7 +177,7 @@ fn kept_generations() {
         fs::write(directory.join("pinned"), input).expect("write");
         let history = History::open(root.path(), None).map_err(|error| error.to_string())?;
         let _ = history.list();
-        // All of them are read, whatever becomes of the first.
+        // Read all of them, even if the first one fails.
         let read = (1..=3).map(|number| history.difference(number, 2).is_ok());
         let understood = read.filter(|read| *read).count() > 0;
         Ok(understood)
@@ -198,7 +200,7 @@ fn accepted<'a>(snapshot: &'a [u8], keys: &'a [u8]) -> Accepted<'a> {
     }
 }
 
-/// Files that an earlier agent left for the next one: Envoy's files, its pid file, its log.
+/// Files that an earlier agent left behind: Envoy's configuration, pid file and log.
 #[test]
 fn runtime_directory() {
     let root = scratch();

@@ -1,4 +1,4 @@
-//! Changes of an input that make sense for bytes, for lines of text, and for protobuf. They shrink.
+//! Mutations that suit bytes, lines of text and protobuf, and that can shrink.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,14 +6,14 @@ use proptest::sample::select;
 
 use super::fields::{self, FieldEdit};
 
-/// Form of an input.
+/// How an input is structured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
     Proto,
 }
 
-/// A real input, and what is changed.
+/// A seed and the edits applied to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Edited {
     seed: u16,
@@ -27,7 +27,7 @@ enum Edit {
     Remove(u32, u16),
     Repeat(u32, u16, u8),
     Insert(u32, Vec<u8>),
-    /// From another real input.
+    /// Copies bytes from another seed.
     Splice(u16, u32, u16, u32),
     RemoveLine(u32),
     CopyLine(u32, u32),
@@ -36,7 +36,7 @@ enum Edit {
     Field(u32, FieldEdit),
 }
 
-/// Values that are somewhere special.
+/// Edge-case values.
 const WORDS: [&str; 36] = [
     "",
     "null",
@@ -139,12 +139,12 @@ fn edit(form: Form) -> BoxedStrategy<Edit> {
 }
 
 impl Edited {
-    /// The input.
+    /// Returns the mutated input.
     pub(crate) fn bytes(&self, seeds: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = pick(seeds, self.seed).to_vec();
         for edit in &self.edits {
             bytes = edit.apply(bytes, seeds);
-            // Repeats of repeats would only test the limits, again and again.
+            // Repeated repetition would only test the size limits again.
             bytes.truncate(4 << 20);
         }
         bytes
@@ -211,7 +211,8 @@ impl Edit {
             }
             Self::Value(at, word) => {
                 let line = &mut lines[within(*at, last)];
-                // After `key:` or `-`, before a comma: of YAML, of JSON, of `name: value` statistics.
+                // The value after `key:` or `-` and before a comma, in YAML, JSON or `name: value`
+                // statistics.
                 let start = line
                     .rfind(": ")
                     .or_else(|| line.find("- "))
@@ -231,12 +232,12 @@ fn pick(seeds: &[Vec<u8>], index: u16) -> &[u8] {
     &seeds[usize::from(index) % seeds.len()]
 }
 
-/// A place from 0 to `last`.
+/// Maps a number to a position from 0 to `last`.
 fn within(at: u32, last: usize) -> usize {
     usize::try_from(at).unwrap_or(0) % (last + 1)
 }
 
-/// Short spans are more interesting than long ones.
+/// Favors short spans, which are more interesting than long ones.
 fn span(at: u32, length: u16, size: usize) -> std::ops::Range<usize> {
     let start = within(at, size);
     let length = usize::from(length) >> (at % 12);

@@ -1,4 +1,5 @@
-//! Protobuf as a tree of fields, whatever the schema, so that a change deep inside leaves the lengths around it right.
+//! Protobuf as a tree of fields without a schema, so that edits deep inside keep the enclosing
+//! lengths valid.
 
 /// One field of a message.
 #[derive(Clone, Debug)]
@@ -11,7 +12,7 @@ pub(crate) struct Field {
 enum Value {
     Varint(u64),
     Fixed(Vec<u8>),
-    /// Values that may as well be a text.
+    /// Bytes that may also be text.
     Bytes(Vec<u8>),
     Message(Vec<Field>),
 }
@@ -23,14 +24,14 @@ pub(crate) enum FieldEdit {
     Repeat(u8),
     Number(u64),
     Bytes(Vec<u8>),
-    /// Within itself, this many times.
+    /// Nests the field in itself this many times.
     Nest(u8),
     Renumber(u8),
 }
 
 const DEEPEST: usize = 12;
 
-/// The fields of a message; none if it is not one.
+/// Parses the fields of a message, or returns `None` if these bytes are not a message.
 pub(crate) fn parse(bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     let mut rest = bytes;
@@ -59,7 +60,7 @@ pub(crate) fn parse(bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-/// Changes the field at a place, counted through the whole tree.
+/// Edits the field with this index in the whole tree.
 pub(crate) fn edit(fields: &mut Vec<Field>, place: u32, edit: &FieldEdit) {
     let count = size(fields);
     if count > 0 {
@@ -68,7 +69,7 @@ pub(crate) fn edit(fields: &mut Vec<Field>, place: u32, edit: &FieldEdit) {
     }
 }
 
-/// The message again.
+/// Encodes the fields as a message.
 pub(crate) fn encode(fields: &[Field]) -> Vec<u8> {
     let mut out = Vec::new();
     for Field { number, value } in fields {
@@ -106,7 +107,7 @@ fn size(fields: &[Field]) -> usize {
     fields.iter().map(|field| 1 + inside(field)).sum()
 }
 
-/// Returns whether it was among these.
+/// Returns true if the field was in this subtree.
 fn apply(fields: &mut Vec<Field>, left: &mut usize, edit: &FieldEdit) -> bool {
     for index in 0..fields.len() {
         if *left == 0 {

@@ -1,8 +1,9 @@
-//! Everything that the agent reads, made hostile: real inputs, changed at random.
+//! Fuzzes everything that the agent reads, with random mutations of real inputs.
 //!
-//! Nothing may panic, hang or eat the memory; an error is an error value; what is understood means the same when it is
-//! written and read again. The changes follow `$SESAME_SEED`, for `$FUZZ_SECONDS` in all (60 unless said). An input that fails is made
-//! small and written to `tests/fuzz/<target>/`; what lies there is tried first, at every run.
+//! Nothing may panic, hang or exhaust memory, every error must be an error value, and anything
+//! understood must survive a round trip. `$SESAME_SEED` selects the mutations, and the targets
+//! share `$FUZZ_SECONDS` (default 60). A failing input is shrunk and written to
+//! `tests/fuzz/<target>/`; every run tries the inputs there first.
 
 mod answers;
 mod campaign;

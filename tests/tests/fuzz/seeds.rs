@@ -1,4 +1,4 @@
-//! Real inputs: the golden cases, and what is made from them.
+//! Real inputs: the golden cases, and Gateways resolved from them.
 
 use std::sync::LazyLock;
 
@@ -16,8 +16,8 @@ pub(crate) fn manifests() -> Vec<Vec<u8>> {
     inputs.map(String::into_bytes).collect()
 }
 
-/// Returns the Gateways that they make; of some, because each test is a process and resolves them again, and of all if the time
-/// is given.
+/// Returns the Gateways resolved from the golden cases. Uses only a sample unless `FUZZ_SECONDS` is
+/// set, because every test is a process and resolves them again.
 pub(crate) fn gateways() -> &'static [ResolvedGateway] {
     static GATEWAYS: LazyLock<Vec<ResolvedGateway>> = LazyLock::new(|| {
         let dir = scratch();
@@ -35,7 +35,7 @@ pub(crate) fn gateways() -> &'static [ResolvedGateway] {
     &GATEWAYS
 }
 
-/// Returns one of them that has keys, and one more.
+/// Returns a Gateway with keys, and another one.
 pub(crate) fn two() -> [&'static ResolvedGateway; 2] {
     let gateways = gateways();
     let with_keys = gateways.iter().find(|gateway| !gateway.keys.is_empty());

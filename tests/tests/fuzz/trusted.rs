@@ -1,4 +1,4 @@
-//! Signatures, keys, kubeconfigs and manifests: what decides whom an agent believes.
+//! Inputs that decide whom an agent trusts: signatures, keys, kubeconfigs and manifests.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ use super::campaign::{Verdict, run, scratch};
 use super::edit::Form;
 use super::seeds;
 
-/// A test vector of RFC 8032, as a file holds it.
+/// A test vector from RFC 8032, in PEM.
 const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
     MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
     -----END PRIVATE KEY-----\n";
@@ -37,7 +37,7 @@ fn statement(content: &[u8]) -> Statement<'_> {
     }
 }
 
-/// Whatever is changed of a signature, nothing but the stamp and the content that were signed are believed.
+/// However a signature is changed, it only verifies the stamp and content that were signed.
 #[test]
 fn signatures() {
     let keys = keys();
@@ -55,7 +55,7 @@ fn signatures() {
     });
 }
 
-/// Whatever is changed of a bundle, nothing is believed but what was signed.
+/// However a bundle is changed, only signed content is accepted.
 #[test]
 fn bundles() {
     let keys = keys();
@@ -96,7 +96,7 @@ fn bundles() {
     });
 }
 
-/// A file of keys is read or refused; what is read can be used.
+/// A key file is either rejected or yields keys that work.
 #[test]
 fn key_files() {
     let seeds = [PRIVATE, PUBLIC].map(|pem| pem.as_bytes().to_vec());
@@ -117,7 +117,7 @@ fn key_files() {
     });
 }
 
-/// A kubeconfig is judged, whatever it names.
+/// Any kubeconfig is judged without a crash, whatever paths it contains.
 #[test]
 fn kubeconfigs() {
     let dir = scratch();
@@ -137,7 +137,7 @@ users: [{name: agent, user: {tokenFile: token, client-certificate-data: QUJD, cl
     });
 }
 
-/// A manifest is read within bounds, and what it names is looked for, whoever wrote it.
+/// An untrusted manifest is read within bounds, and its shards must exist.
 #[test]
 fn snapshot_manifests() {
     let gateways = seeds::gateways().iter().take(64);

@@ -1,4 +1,4 @@
-//! Manifests, snapshots, shards: what becomes a value.
+//! Manifests, snapshots and shards: inputs that become values.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -27,7 +27,7 @@ fn host() -> RenderOptions {
     }
 }
 
-/// A snapshot is the same after it was written and read, and whatever it holds can be rendered.
+/// A snapshot must survive a round trip, and any content must be renderable.
 pub(crate) fn holds(snapshot: &Snapshot, keys: &[KeyPair]) -> Result<(), String> {
     let again = Snapshot::decode(snapshot.encode_to_vec().as_slice()).map_err(|e| e.to_string())?;
     if digest::revision(&again) != digest::revision(snapshot) {
@@ -95,7 +95,7 @@ fn snapshots() {
                     .map(|shard| (shard.name, shard.bytes.to_vec()))
                     .collect();
                 let joined = shard::join(&sharded.manifest, &shards);
-                // A name that no writer would give twice may be there twice.
+                // A map may contain a key twice, which no writer produces.
                 if joined
                     .is_ok_and(|joined| digest::revision(&joined) != digest::revision(&snapshot))
                 {
@@ -110,7 +110,8 @@ fn snapshots() {
     });
 }
 
-/// Compressed, or what is compressed: with a digest that fits, as somebody could make it who may write there.
+/// Shards, compressed or to be compressed, with matching digests, as anyone with write access could
+/// create.
 #[test]
 fn shards() {
     let mut inputs = Vec::new();
@@ -161,7 +162,7 @@ fn piece(bytes: &[u8]) -> Verdict {
             Ok(true)
         }
         Ok(_) => Err("it makes another revision than was found".to_owned()),
-        // Larger than what was looked at.
+        // Larger than the checked bounds.
         Err(_) => Ok(false),
     }
 }
