@@ -1,8 +1,9 @@
-//! An echo backend in this process: it answers each request with what it saw of it.
+//! An echo backend in this process: it answers each request with a description of that request.
 //!
-//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, both also over TLS, gRPC (see `grpc`), and upgrades to `websocket` and `SPDY/3.1`
-//! (then it sends every byte back). Two consecutive path elements ask for more: `status/503` answers with that status, `delay/500ms`
-//! waits first, `vary/Accept` sets that header.
+//! It speaks HTTP/1.1 and HTTP/2 with prior knowledge, both with or without TLS, and gRPC (see
+//! `grpc`). It upgrades to `websocket` and `SPDY/3.1`, and then sends every byte back. Two
+//! consecutive path elements request more: `status/503` sets the response's status, `delay/500ms`
+//! delays it, `vary/Accept` sets that header.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,16 +31,16 @@ use crate::certs::{Authority, Leaf};
 use crate::echo::{Echo, EchoTls};
 use crate::grpc;
 
-/// The longest delay that a request can ask for.
+/// Upper limit for the requested delay.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
-/// Protocols to which it upgrades.
+/// Protocols that the backend upgrades to.
 const UPGRADES: [&str; 2] = ["websocket", "SPDY/3.1"];
 
-/// As many requests are remembered; later ones are only counted.
+/// Maximum number of requests to remember; later ones are only counted.
 const REMEMBERED: usize = 10_000;
 
-/// A running echo backend; it ends with this value.
+/// A running echo backend, which stops when dropped.
 pub struct Backend {
     name: String,
     address: SocketAddr,
@@ -54,7 +55,7 @@ struct Seen {
 }
 
 impl Backend {
-    /// Starts one on a free port of 127.0.0.1.
+    /// Starts a backend on a free port of 127.0.0.1.
     pub async fn start(name: &str) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::start_at(name, anywhere)
@@ -62,12 +63,12 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts one on this address.
+    /// Starts a backend on this address.
     pub async fn start_at(name: &str, address: SocketAddr) -> io::Result<Self> {
         Self::listen(name, address, None, true).await
     }
 
-    /// Starts one on a free port of 127.0.0.1 that speaks TLS only, and shows this certificate.
+    /// Starts a TLS-only backend with this certificate on a free port of 127.0.0.1.
     pub async fn start_tls(name: &str, leaf: &Leaf) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(leaf.acceptor()), false)
@@ -75,7 +76,7 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts one on a free port of 127.0.0.1 that speaks TLS with those who begin with it.
+    /// Starts a backend on a free port of 127.0.0.1 that accepts both TLS and plain text.
     pub async fn start_either(name: &str, leaf: &Leaf) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(leaf.acceptor()), true)
@@ -83,7 +84,8 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts one on a free port of 127.0.0.1 that speaks TLS only, and only with clients of this authority.
+    /// Starts a TLS-only backend on a free port of 127.0.0.1 that requires client certificates of
+    /// this authority.
     pub async fn start_mutual_tls(name: &str, leaf: &Leaf, clients: &Authority) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::start_mutual_tls_at(name, anywhere, leaf, clients)
@@ -91,7 +93,7 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts the same on this address.
+    /// Like [`Self::start_mutual_tls`], on this address.
     pub async fn start_mutual_tls_at(
         name: &str,
         address: SocketAddr,
@@ -102,7 +104,7 @@ impl Backend {
         Self::listen(name, address, Some(acceptor), false).await
     }
 
-    /// Starts one on a free port of 127.0.0.1 that speaks TLS only, as this acceptor does.
+    /// Starts a TLS-only backend with this acceptor on a free port of 127.0.0.1.
     pub async fn start_accepting(name: &str, acceptor: TlsAcceptor) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(acceptor), false)
@@ -135,22 +137,22 @@ impl Backend {
         })
     }
 
-    /// Its name.
+    /// Returns the backend's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the address that it listens on.
+    /// Returns the address the backend listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the number of requests that have arrived.
+    /// Returns the number of requests received.
     pub fn count(&self) -> u64 {
         self.seen.count.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// The first requests that arrived.
+    /// Returns the first requests received.
     pub fn requests(&self) -> Vec<Echo> {
         self.seen
             .requests
@@ -159,7 +161,8 @@ impl Backend {
             .clone()
     }
 
-    /// Stops listening, lets requests under way finish, and waits until the last connection is closed.
+    /// Stops listening, lets in-flight requests finish, and waits until the last connection is
+    /// closed.
     pub async fn close(self) {
         self.closing.send_replace(true);
         self.closing.closed().await;
@@ -172,13 +175,13 @@ impl Drop for Backend {
     }
 }
 
-/// Holds the values that all connections of one backend share.
+/// State shared by all connections of a backend.
 #[derive(Clone)]
 struct Echoing {
     name: String,
     seen: Arc<Seen>,
     tls: Option<TlsAcceptor>,
-    /// True if it speaks plain text too.
+    /// True if plain text is accepted too.
     plain: bool,
 }
 
@@ -187,12 +190,13 @@ async fn accept(listener: TcpListener, echo: Echoing, mut closed: watch::Receive
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                // Out of file descriptors, or the peer is gone already: the next one may do.
+                // Out of file descriptors, or the peer has already gone. The next accept may
+                // succeed.
                 Err(_) => continue,
             },
             _ = closed.wait_for(|closed| *closed) => return,
         };
-        // An echo is a small answer that somebody waits for.
+        // Responses are small and clients wait for them, so avoid Nagle's delay.
         let _ = stream.set_nodelay(true);
         tokio::spawn(start(stream, echo.clone(), closed.clone()));
     }
@@ -203,7 +207,7 @@ async fn start(stream: TcpStream, echo: Echoing, closed: watch::Receiver<bool>) 
     let mut first = [0];
     let begins_tls = !echo.plain || stream.peek(&mut first).await.is_ok() && first == [0x16];
     if let (Some(tls), true) = (&echo.tls, begins_tls) {
-        // A client that does not like what it is shown goes away.
+        // Clients that reject the certificate close the connection.
         if let Ok(stream) = tls.accept(stream).await {
             let session = stream.get_ref().1;
             let http2 = session.alpn_protocol() == Some(b"h2");
@@ -274,7 +278,7 @@ async fn serve<S>(
     }
 }
 
-/// Drives a connection; says whether the backend is closing while it still lives.
+/// Drives a connection until it ends or the backend closes. Returns true in the latter case.
 async fn until_closed<F: Future>(connection: F, mut closed: watch::Receiver<bool>) -> bool {
     tokio::select! {
         _ = connection => false,
@@ -308,7 +312,7 @@ async fn answer(
         headers.insert(header::UPGRADE, protocol);
         return Ok(response);
     }
-    // Read it all, or a client that is still sending sees a reset.
+    // Read the whole body, because a client that is still sending would see a reset.
     let _ = request.body_mut().collect().await;
     let path = request.uri().path();
     if let Some(delay) = asked(path, "delay").and_then(|text| text.strip_suffix("ms")?.parse().ok())
@@ -319,7 +323,7 @@ async fn answer(
         .and_then(|text| StatusCode::from_bytes(text.as_bytes()).ok())
         .unwrap_or(StatusCode::OK);
     let mut body = serde_json::to_vec(&echo).expect("an echo is JSON");
-    // For people with curl.
+    // For readability with curl.
     body.push(b'\n');
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
@@ -368,7 +372,7 @@ fn text(value: Option<&HeaderValue>) -> String {
         .unwrap_or_default()
 }
 
-/// The path element after `word`.
+/// Returns the path element after `word`.
 fn asked<'a>(path: &'a str, word: &str) -> Option<&'a str> {
     let mut elements = path.split('/');
     elements.find(|element| *element == word)?;
@@ -436,7 +440,7 @@ mod tests {
 
     #[tokio::test]
     async fn close_lets_the_request_under_way_finish_and_frees_the_port() {
-        // Nobody else begins to listen there when it is let go.
+        // On this address no other process can take the port once it is free.
         let own = (Ipv4Addr::new(127, 83, 69, 85), 0).into();
         let backend = Backend::start_at("a", own).await.expect("a port");
         let address = backend.address();

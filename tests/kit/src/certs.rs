@@ -1,4 +1,4 @@
-//! Certificates for tests: an authority, and leaves that it signs.
+//! Certificates for tests: authorities, and the leaves they sign.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,19 +28,20 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new authority with a fresh key.
+    /// Creates an authority with a new key.
     pub fn new(name: &str) -> Self {
         Self::from_params(Self::own_params(name))
     }
 
-    /// A new authority with this serial number: two of the same name and number differ in their keys alone.
+    /// Creates an authority with this serial number. Two with the same name and number differ only
+    /// in their keys.
     pub fn with_serial(name: &str, serial: u64) -> Self {
         let mut params = Self::own_params(name);
         params.serial_number = Some(SerialNumber::from(serial));
         Self::from_params(params)
     }
 
-    /// A new authority whose certificate is valid between these times only.
+    /// Creates an authority that is valid only between these times.
     pub fn valid(name: &str, from: SystemTime, until: SystemTime) -> Self {
         let mut params = Self::own_params(name);
         (params.not_before, params.not_after) = (from.into(), until.into());
@@ -65,31 +66,33 @@ impl Authority {
         }
     }
 
-    /// A certificate for these names, with a fresh key.
+    /// Issues a certificate for these names, with a new key.
     pub fn issue(&self, names: &[&str]) -> Leaf {
         self.issue_with_uris(names, &[])
     }
 
-    /// A certificate for these names and URIs, with a fresh key.
+    /// Issues a certificate for these names and URIs, with a new key.
     pub fn issue_with_uris(&self, names: &[&str], uris: &[&str]) -> Leaf {
         self.issue_from(Self::params(names), uris)
     }
 
-    /// A certificate for these names that says by which key it is signed, as those of most authorities do.
+    /// Issues a certificate for these names with an authority key identifier, as most public
+    /// authorities do.
     pub fn issue_with_key_identifier(&self, names: &[&str]) -> Leaf {
         let mut params = Self::params(names);
         params.use_authority_key_identifier_extension = true;
         self.issue_from(params, &[])
     }
 
-    /// A certificate for these names that is valid between these times only.
+    /// Issues a certificate for these names that is valid only between these times.
     pub fn issue_valid(&self, names: &[&str], from: SystemTime, until: SystemTime) -> Leaf {
         let mut params = Self::params(names);
         (params.not_before, params.not_after) = (from.into(), until.into());
         self.issue_from(params, &[])
     }
 
-    /// A certificate that expires after so many days, counted from the begin of today; it was issued long ago.
+    /// Issues a certificate that expires this many days after the start of the current day. It
+    /// starts in 2020.
     pub fn issue_until(&self, names: &[&str], days: i64) -> Leaf {
         let mut params = Self::params(names);
         let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
@@ -100,7 +103,7 @@ impl Authority {
         self.issue_from(params, &[])
     }
 
-    /// A certificate that demands an OCSP staple.
+    /// Issues a certificate with the OCSP must-staple extension.
     pub fn issue_must_staple(&self, names: &[&str]) -> Leaf {
         let mut params = Self::params(names);
         let feature = [1, 3, 6, 1, 5, 5, 7, 1, 24];
@@ -110,17 +113,17 @@ impl Authority {
         self.issue_from(params, &[])
     }
 
-    /// Signs these bytes, by ECDSA with SHA-256.
+    /// Signs these bytes by ECDSA with SHA-256.
     pub fn sign_bytes(&self, bytes: &[u8]) -> Vec<u8> {
         self.issuer.key().sign(bytes).expect("a signature")
     }
 
-    /// The authority's certificate.
+    /// Returns the authority's certificate.
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
 
-    /// A certificate for these names and a key that was made elsewhere.
+    /// Issues a certificate for these names and an existing key.
     pub fn issue_for_key(&self, names: &[&str], key_pem: &str) -> Leaf {
         let key = KeyPair::from_pem(key_pem).expect("a key");
         self.sign(&Self::params(names), &key)
@@ -140,7 +143,7 @@ impl Authority {
     }
 
     fn sign(&self, params: &CertificateParams, key: &KeyPair) -> Leaf {
-        // Of the key, so that no two are the same.
+        // Derive the serial number from the key, so that it is unique.
         let mut serial = key.public_key_raw().to_vec();
         serial.truncate(16);
         serial.insert(0, 1);
@@ -156,7 +159,7 @@ impl Authority {
         }
     }
 
-    /// A list of what it has revoked, in PEM; valid, or expired an hour ago.
+    /// Returns a CRL in PEM with these certificates, either valid or expired an hour ago.
     pub fn revocation_list(&self, revoked: &[&Leaf], valid: bool) -> String {
         let now = SystemTime::now();
         let hour = Duration::from_secs(3600);
@@ -178,12 +181,13 @@ impl Authority {
         list.pem().expect("PEM")
     }
 
-    /// The authority's key.
+    /// Returns the authority's private key.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// Answers a certificate request with a certificate that lives for so long from now on.
+    /// Answers a certificate signing request with a certificate that is valid from now on for this
+    /// time.
     pub fn answer(&self, request: &str, life: Duration) -> String {
         let mut request = CertificateSigningRequestParams::from_pem(request).expect("a request");
         let now = SystemTime::now();
@@ -193,19 +197,19 @@ impl Authority {
         certificate.pem()
     }
 
-    /// The authority's certificate.
+    /// Returns the authority's certificate in PEM.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// Returns a store that trusts this authority, and no other.
+    /// Returns a store that trusts only this authority.
     pub fn trust(&self) -> Arc<RootCertStore> {
         let mut roots = RootCertStore::empty();
         roots.add(self.der.clone()).expect("an authority");
         Arc::new(roots)
     }
 
-    /// The ConfigMap that holds the authorities' certificates.
+    /// Returns a ConfigMap with the authorities' certificates.
     pub fn config_map(name: &str, authorities: &[&Self]) -> Value {
         let pem: String = authorities
             .iter()
@@ -223,16 +227,16 @@ impl Authority {
 /// A certificate and its key.
 #[derive(Clone)]
 pub struct Leaf {
-    /// The certificate.
+    /// The certificate in DER.
     pub der: CertificateDer<'static>,
-    /// The certificate.
+    /// The certificate in PEM.
     pub certificate_pem: String,
-    /// The private key.
+    /// The private key in PEM.
     pub key_pem: String,
     serial: SerialNumber,
 }
 
-// By hand, because it holds a private key.
+// Implemented by hand, because `Leaf` holds a private key.
 impl fmt::Debug for Leaf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leaf").finish_non_exhaustive()
@@ -240,12 +244,12 @@ impl fmt::Debug for Leaf {
 }
 
 impl Leaf {
-    /// Returns the settings of a server that shows this certificate; it offers HTTP/2 and HTTP/1.1.
+    /// Returns an acceptor with this certificate that offers HTTP/2 and HTTP/1.1.
     pub fn acceptor(&self) -> TlsAcceptor {
         self.acceptor_for(None)
     }
 
-    /// The same, for clients that show a certificate of these authorities only.
+    /// Like [`Self::acceptor`], but requires client certificates of these authorities.
     pub fn acceptor_for(&self, clients: Option<Arc<RootCertStore>>) -> TlsAcceptor {
         let key = self.key().expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -267,12 +271,12 @@ impl Leaf {
         TlsAcceptor::from(Arc::new(config))
     }
 
-    /// The private key.
+    /// Parses the private key.
     pub fn key(&self) -> Result<PrivateKeyDer<'static>, rustls_pki_types::pem::Error> {
         PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
     }
 
-    /// The Secret that holds this pair and an OCSP response.
+    /// Returns a Secret with this pair and an OCSP response.
     pub fn stapled_secret(&self, name: &str, staple: &[u8]) -> Value {
         let mut secret = self.secret(name);
         let staple = base64::engine::general_purpose::STANDARD.encode(staple);
@@ -280,7 +284,7 @@ impl Leaf {
         secret
     }
 
-    /// The Secret that holds this pair.
+    /// Returns a Secret with this pair.
     pub fn secret(&self, name: &str) -> Value {
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         json!({

@@ -1,5 +1,5 @@
-//! A client that leaves nothing to chance: where it connects, which names it says and what it trusts are
-//! given apart, and nothing is retried.
+//! An explicit client: callers choose the address, the host, the SNI and the trusted authorities
+//! separately, and nothing is retried.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use crate::certs::Leaf;
 use crate::echo::Echo;
 
-/// A request, and how it is to be sent.
+/// A request, and how to send it.
 #[derive(Clone, Debug)]
 pub struct Request {
     address: SocketAddr,
@@ -44,12 +44,12 @@ struct Tls {
 }
 
 impl Request {
-    /// Returns the address that it is sent to.
+    /// Returns the address to connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// GET `path` (with its query) of `host`, from whoever listens on `address`.
+    /// Creates a GET of `path` (with its query) from `host`, to be sent to `address`.
     pub fn get(address: SocketAddr, host: &str, path: &str) -> Self {
         Self {
             address,
@@ -64,35 +64,35 @@ impl Request {
         }
     }
 
-    /// Another method.
+    /// Sets the method.
     #[must_use]
     pub fn method(mut self, method: &str) -> Self {
         self.method = Method::from_bytes(method.as_bytes()).expect("a method");
         self
     }
 
-    /// One more header.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// A body.
+    /// Sets the body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
     }
 
-    /// HTTP/2: with prior knowledge, or by ALPN with [`Request::tls`].
+    /// Uses HTTP/2, with prior knowledge or, after [`Request::tls`], by ALPN.
     #[must_use]
     pub fn http2(mut self) -> Self {
         self.http2 = true;
         self
     }
 
-    /// TLS with this server name, trusting these authorities only.
+    /// Uses TLS with this SNI and trusts only these authorities.
     #[must_use]
     pub fn tls(mut self, sni: &str, trust: &Arc<RootCertStore>) -> Self {
         self.tls = Some(Tls {
@@ -103,27 +103,28 @@ impl Request {
         self
     }
 
-    /// Shows this certificate to the server, if it asks. After [`Self::tls`].
+    /// Sends this certificate if the server requests one. Call [`Self::tls`] first.
     #[must_use]
     pub fn showing(mut self, leaf: &Leaf) -> Self {
         self.tls.as_mut().expect("TLS").shown = Some(leaf.clone());
         self
     }
 
-    /// Bounds the time for connecting and answering; 20 seconds by default.
+    /// Limits the time for connection and response; 20 seconds by default.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sends it on a connection of its own.
+    /// Sends the request on a new connection.
     pub async fn send(&self) -> Result<Reply> {
         let mut connection = Connection::open(self).await?;
         connection.send(self).await
     }
 
-    /// Sends it as an upgrade to `websocket`, then `message`, and gives back as many bytes as come in return.
+    /// Upgrades to `websocket`, sends `message`, and returns the same number of bytes from the
+    /// backend.
     pub async fn websocket(&self, message: &[u8]) -> Result<Vec<u8>> {
         self.upgraded("websocket", message).await
     }
@@ -228,7 +229,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// Holds an answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status.
@@ -244,14 +245,14 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A header that is there once.
+    /// Returns a header's value if it occurs exactly once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         let value = values.next()?.to_str().ok()?;
         values.next().is_none().then_some(value)
     }
 
-    /// Every value of a header.
+    /// Returns all values of a header.
     pub fn values(&self, name: &str) -> Vec<&str> {
         self.headers
             .get_all(name)
@@ -260,7 +261,7 @@ impl Reply {
             .collect()
     }
 
-    /// Returns the request as the backend saw it. Panics when no backend answered.
+    /// Returns the request as the backend saw it. Panics if the response is not from a backend.
     pub fn echo(&self) -> Echo {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
             let body = String::from_utf8_lossy(&self.body);
@@ -271,7 +272,7 @@ impl Reply {
         })
     }
 
-    /// The name of the backend that answered, if one did.
+    /// Returns the name of the backend that answered, or `None` if none did.
     pub fn backend(&self) -> Option<String> {
         serde_json::from_slice::<Echo>(&self.body)
             .ok()
@@ -279,7 +280,7 @@ impl Reply {
     }
 }
 
-/// A connection that can carry one request after the other.
+/// A connection for consecutive requests.
 pub struct Connection {
     sender: Sender,
     certificate: Option<CertificateDer<'static>>,
@@ -291,7 +292,7 @@ enum Sender {
 }
 
 impl Connection {
-    /// Connects as `request` says.
+    /// Connects as `request` specifies.
     pub async fn open(request: &Request) -> Result<Self> {
         request.in_time(Box::pin(Self::open_slowly(request))).await
     }
@@ -327,7 +328,7 @@ impl Connection {
         })
     }
 
-    /// Sends one request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub async fn send(&mut self, request: &Request) -> Result<Reply> {
         let certificate = self.certificate.clone();
         let message = request.message()?;
@@ -350,7 +351,7 @@ impl Connection {
         request.in_time(exchange).await
     }
 
-    /// Returns whether it can carry one more request; `false` once the server has said that it closes.
+    /// Returns true unless the server has closed the connection or announced that it will.
     pub async fn is_open(&mut self) -> bool {
         match &mut self.sender {
             Sender::Http1(sender) => sender.ready().await.is_ok(),

@@ -1,4 +1,4 @@
-//! The quickstart, running: two echo backends and a real agent on `tests/data/quickstart`.
+//! The running quickstart: two echo backends, and a real agent on `tests/data/quickstart`.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -24,13 +24,13 @@ pub const HOST: &str = "demo.example.com";
 /// The backends of `backends.yaml`, by name and port.
 pub const BACKENDS: [(&str, u16); 2] = [("blue", 9001), ("green", 9002)];
 
-/// A written certificate is used again while it is younger.
+/// A stored certificate is reused until it reaches this age.
 const RENEW_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Far enough beyond [`RENEW_AFTER`].
+/// Well beyond [`RENEW_AFTER`].
 const VALID_DAYS: i64 = 90;
 
-/// Starts the backends of the quickstart.
+/// Starts the quickstart's backends.
 pub async fn backends() -> Result<Vec<Backend>> {
     let mut backends = Vec::new();
     for (name, port) in BACKENDS {
@@ -41,10 +41,10 @@ pub async fn backends() -> Result<Vec<Backend>> {
     Ok(backends)
 }
 
-/// The self-signed certificate of the quickstart, as PEM: its own authority.
+/// Returns the quickstart's self-signed certificate in PEM, which is its own authority.
 ///
-/// It is read from `certificate.yaml` in `manifests`, which is written (only its owner may read it) when it
-/// is missing or old.
+/// Reads `certificate.yaml` in `manifests`. If the file is missing or old, writes a new one that
+/// only its owner may read.
 pub fn certificate(manifests: &Path) -> Result<String> {
     let path = manifests.join("certificate.yaml");
     if is_fresh(&path) {
@@ -59,7 +59,7 @@ pub fn certificate(manifests: &Path) -> Result<String> {
         serde_saphyr::to_string(&secret)?
     );
     let staged = manifests.join(".certificate.yaml.tmp");
-    // One that was left behind may have other permissions.
+    // A leftover file may have other permissions.
     let _ = std::fs::remove_file(&staged);
     let mut file = OpenOptions::new()
         .write(true)
@@ -138,19 +138,20 @@ impl DemoSecret {
     }
 }
 
-/// One line for people to paste, the request that it makes, and whether the answer is as promised.
+/// A command to paste, the equivalent request, and the check of its response.
 pub struct Example {
-    /// Title: the thing that it shows.
+    /// Title of the example, which states the expected answer.
     pub title: &'static str,
     /// The `curl` command.
     pub command: String,
-    /// The same request.
+    /// The equivalent request.
     pub request: Request,
-    /// True if the answer is as the title says.
+    /// Returns true if the response matches the title.
     pub good: fn(&Reply) -> bool,
 }
 
-/// Returns commands to ask the running quickstart with; `ca` is a file with the PEM of [`certificate`].
+/// Returns example commands for the running quickstart; `ca` is a file with the PEM of
+/// [`certificate`].
 pub fn examples(http: SocketAddr, https: SocketAddr, ca: &Path, pem: &str) -> Result<Vec<Example>> {
     let mut roots = RootCertStore::empty();
     roots.add(
@@ -209,12 +210,12 @@ pub fn examples(http: SocketAddr, https: SocketAddr, ca: &Path, pem: &str) -> Re
     ])
 }
 
-/// The quickstart's directory.
+/// Returns the quickstart's directory.
 pub fn manifests() -> PathBuf {
     crate::envoy::workspace().join("tests/data/quickstart")
 }
 
-/// Fails unless the example's answer is as its title says.
+/// Fails unless the response matches the example's title.
 pub async fn check(example: &Example) -> Result<()> {
     let reply = example
         .request

@@ -1,8 +1,8 @@
-//! Answers of an echo backend: the request as it arrived.
+//! The response of an echo backend: the request as received.
 
 use serde::{Deserialize, Serialize};
 
-/// One request as a backend saw it.
+/// A request as a backend saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Echo {
     /// The backend's name.
@@ -13,11 +13,11 @@ pub struct Echo {
     pub method: String,
     /// The `Host` header or `:authority`.
     pub host: String,
-    /// The path with its query.
+    /// The path and query.
     pub path: String,
-    /// The headers in their order, a repeated one as often as it came. Names are lower case.
+    /// The headers in order, with repetitions. Names are in lower case.
     pub headers: Vec<(String, String)>,
-    /// Facts of the TLS handshake; none in plain text.
+    /// The TLS handshake, or `None` for plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<EchoTls>,
 }
@@ -25,14 +25,14 @@ pub struct Echo {
 /// A TLS handshake as a backend saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EchoTls {
-    /// The server name that was asked for; empty for none.
+    /// The SNI, or empty if absent.
     pub server_name: String,
-    /// The leaf that the client showed, as DER in base64; empty for none.
+    /// The client's leaf certificate as base64 of DER, or empty if absent.
     pub client_certificate: String,
 }
 
 impl Echo {
-    /// Every value of a header.
+    /// Returns all values of a header.
     pub fn values(&self, name: &str) -> Vec<&str> {
         self.headers
             .iter()
@@ -41,7 +41,7 @@ impl Echo {
             .collect()
     }
 
-    /// The value of a header that is there once.
+    /// Returns a header's value if it occurs exactly once.
     pub fn value(&self, name: &str) -> Option<&str> {
         match self.values(name).as_slice() {
             [value] => Some(value),

@@ -1,8 +1,8 @@
-//! Location of the real Envoy.
+//! Finds the real Envoy.
 
 use std::path::{Path, PathBuf};
 
-/// `$ENVOY`, else `envoy` on the path, else what `make` fetched into `.tools`.
+/// Returns `$ENVOY`, or `envoy` from the path, or the one that `make` downloaded into `.tools`.
 pub fn envoy_binary() -> PathBuf {
     if let Some(path) = std::env::var_os("ENVOY").filter(|value| !value.is_empty()) {
         let path = PathBuf::from(path);
@@ -18,7 +18,7 @@ pub fn envoy_binary() -> PathBuf {
     )
 }
 
-/// `$OLDER_ENVOY`, an Envoy of the version before: agents have to serve with it, too.
+/// Returns `$OLDER_ENVOY`, the previous version of Envoy, which agents must support too.
 pub fn older_envoy_binary() -> PathBuf {
     let path = std::env::var_os("OLDER_ENVOY").filter(|value| !value.is_empty());
     let path = path
@@ -28,7 +28,7 @@ pub fn older_envoy_binary() -> PathBuf {
     path.expect("no older Envoy: set $OLDER_ENVOY to its binary, or let `make unit` fetch one")
 }
 
-/// The top of the source tree.
+/// Returns the root of the source tree.
 pub fn workspace() -> PathBuf {
     let kit = Path::new(env!("CARGO_MANIFEST_DIR"));
     kit.ancestors()
@@ -48,7 +48,7 @@ fn fetched() -> Option<PathBuf> {
     in_tools().pop()
 }
 
-/// Returns what `make` has fetched, the oldest version first.
+/// Returns the downloaded Envoys, oldest version first.
 fn in_tools() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(workspace().join(".tools"))
         .into_iter()

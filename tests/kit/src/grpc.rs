@@ -1,4 +1,5 @@
-//! Unary gRPC by hand: what of it a gateway can see. Messages are any bytes, not protobuf.
+//! Minimal unary gRPC, just as much as a gateway can see. Messages are arbitrary bytes, not
+//! protobuf.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use hyper::{Response, StatusCode};
 use crate::client::{Reply, Request};
 use crate::echo::Echo;
 
-/// Statuses of gRPC that a gateway says.
+/// gRPC statuses that a gateway generates.
 pub mod code {
     /// `OK`
     pub const OK: u16 = 0;
@@ -23,10 +24,10 @@ pub mod code {
 }
 
 const CONTENT_TYPE: &str = "application/grpc";
-/// One byte of flags and four of length before each message.
+/// Each message is preceded by a flag byte and four bytes of length.
 const PREFIX: usize = 5;
 
-/// Calls `service/method` of `host` at whoever listens on `address`, with an empty message.
+/// Calls `service/method` of `host` at `address`, with an empty message.
 pub fn call(address: SocketAddr, host: &str, method: &str) -> Request {
     Request::get(address, host, &format!("/{method}"))
         .method("POST")
@@ -36,26 +37,26 @@ pub fn call(address: SocketAddr, host: &str, method: &str) -> Request {
         .body(framed(b""))
 }
 
-/// The status: of the trailers, or of the headers where nothing else came.
+/// Returns the status from the trailers, or from the headers of a trailers-only response.
 pub fn status(reply: &Reply) -> Option<u16> {
     let own = reply.trailers.get("grpc-status");
     let value = own.or_else(|| reply.headers.get("grpc-status"))?;
     value.to_str().ok()?.parse().ok()
 }
 
-/// Returns the call as the backend saw it, if one answered.
+/// Returns the call as the backend saw it, or `None` if no backend answered.
 pub fn echo(reply: &Reply) -> Option<Echo> {
     serde_json::from_slice(reply.body.get(PREFIX..)?).ok()
 }
 
-/// Returns whether a request is a call.
+/// Returns true if these headers belong to a gRPC request.
 pub fn is_request(headers: &HeaderMap) -> bool {
     headers
         .get(header::CONTENT_TYPE)
         .is_some_and(|value| value.as_bytes().starts_with(CONTENT_TYPE.as_bytes()))
 }
 
-/// An answer as a call's: its body as the message, and OK.
+/// Converts a response to a gRPC one: the body becomes the message, with status OK.
 pub async fn answer(response: Response<Full<Bytes>>) -> Response<BoxBody<Bytes, Infallible>> {
     let (mut parts, body) = response.into_parts();
     parts.status = StatusCode::OK;

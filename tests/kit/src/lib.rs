@@ -1,8 +1,9 @@
-//! Parts that the demo and the tests have in common: echo backends, certificates, a client, and where the real Envoy is. It
-//! must need neither an agent nor a cluster, so that `make demo` has little to build.
+//! Code shared by the demo and the tests: echo backends, certificates, a client, and the location
+//! of the real Envoy. It must not depend on the agent or a cluster, to keep the build of `make
+//! demo` small.
 //!
-//! All traffic stays on the loopback. Whatever cannot be set up panics and says why: a test that cannot start must not
-//! pass.
+//! All traffic stays on the loopback. Any setup failure panics with its cause, because a test that
+//! cannot start must not pass.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
-//! Finding and ending the processes that belong to one test.
+//! Finds and kills the processes of a test.
 //!
-//! A process belongs to a test when the test's own directory stands in its command line; nothing else is
-//! ever signalled.
+//! A process belongs to a test if its command line contains the test's own directory. No other
+//! process is ever signaled.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A process with the arguments it was started with.
+/// A process and the arguments it was started with.
 #[derive(Clone, Debug)]
 pub struct Process {
     /// Its process id.
@@ -19,7 +19,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Returns whether the program's file name starts with `name`.
+    /// Returns true if the program's file name starts with `name`.
     pub fn is(&self, name: &str) -> bool {
         self.arguments
             .first()
@@ -28,7 +28,7 @@ impl Process {
     }
 }
 
-/// Every living process that has `directory` in its command line.
+/// Returns all running processes with `directory` in their command line.
 pub fn below(directory: &Path) -> Vec<Process> {
     let needle = directory.to_string_lossy().into_owned();
     let entries = std::fs::read_dir("/proc").expect("/proc is there");
@@ -37,7 +37,7 @@ pub fn below(directory: &Path) -> Vec<Process> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid| u32::try_from(*pid) != Ok(std::process::id()))
         .filter_map(|pid: i32| {
-            // Empty for a zombie, gone for a process that just ended.
+            // Empty for a zombie, missing if the process has just ended.
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
             let arguments: Vec<String> = line
                 .split(|byte| *byte == 0)
@@ -51,12 +51,12 @@ pub fn below(directory: &Path) -> Vec<Process> {
     found
 }
 
-/// SIGKILL; a process that is already gone is fine.
+/// Sends SIGKILL, and ignores processes that are already gone.
 pub fn kill9(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
 
-/// Kills everything below `directory`, and what it may start meanwhile, until nothing is left.
+/// Kills all processes below `directory`, including new ones, until none is left.
 pub fn kill_below(directory: &Path) {
     let start = Instant::now();
     loop {
@@ -68,7 +68,7 @@ pub fn kill_below(directory: &Path) {
             kill9(process.pid);
         }
         if start.elapsed() > Duration::from_secs(10) {
-            // In `drop` a second panic would abort; what is left is at least named.
+            // Only log the survivors, because a second panic in `drop` would abort.
             eprintln!("still alive after SIGKILL: {left:?}");
             return;
         }
@@ -76,7 +76,7 @@ pub fn kill_below(directory: &Path) {
     }
 }
 
-/// Returns the process's resident memory now and at its peak, in MiB; 0 if it is gone.
+/// Returns the process's current and peak resident memory in MiB, or 0 if it is gone.
 pub fn memory_mib(pid: u32) -> (f64, f64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mib = |key: &str| {
@@ -89,19 +89,20 @@ pub fn memory_mib(pid: u32) -> (f64, f64) {
     (mib("VmRSS:"), mib("VmHWM:"))
 }
 
-/// The processor time that the process has used, in seconds; 0 if it is gone.
+/// Returns the CPU time of the process in seconds, or 0 if it is gone.
 pub fn cpu_seconds(pid: u32) -> f64 {
     seconds_in(&format!("/proc/{pid}/stat"))
 }
 
-/// Returns the bytes that the process has written so far, to sockets and files; 0 if it is gone.
+/// Returns the number of bytes the process has written to sockets and files, or 0 if it is gone.
 pub fn written_bytes(pid: u32) -> f64 {
     let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     let written = io.lines().find_map(|line| line.strip_prefix("wchar: "));
     written.and_then(|bytes| bytes.parse().ok()).unwrap_or(0.0)
 }
 
-/// Processor time of a process's main thread so far, in seconds: of an Envoy, the one that takes configuration.
+/// Returns the CPU time of a process's main thread in seconds. Envoy's main thread applies
+/// configuration.
 pub fn main_thread_seconds(pid: u32) -> f64 {
     seconds_in(&format!("/proc/{pid}/task/{pid}/stat"))
 }

@@ -1,11 +1,11 @@
-//! Waiting for a condition instead of sleeping.
+//! Waits for conditions instead of sleeping.
 
 use std::time::{Duration, Instant};
 
-/// Pause between two looks at a condition.
+/// Pause between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Asks `probe` until it says `Ok`, and gives back what it said.
+/// Calls `probe` until it returns `Ok`, and returns that value.
 ///
 /// Panics after `deadline` with `what` and the last error.
 pub async fn eventually<T>(
@@ -25,7 +25,7 @@ pub async fn eventually<T>(
     }
 }
 
-/// Returns success if something holds, and otherwise whatever is seen in its place.
+/// Returns `Ok` if `good`, and otherwise the observed state as the error.
 pub fn holds(good: bool, seen: impl FnOnce() -> String) -> Result<(), String> {
     if good { Ok(()) } else { Err(seen()) }
 }

@@ -1,6 +1,7 @@
 //! `make demo`: serves the quickstart until Ctrl-C.
 //!
-//! With `--check` it asks what it would print, and ends: 0 when every answer is as promised.
+//! With `--check` it sends the example requests itself, and exits with 0 if every answer is as
+//! documented.
 #![allow(clippy::print_stdout, reason = "it talks to a person")]
 
 use std::io::IsTerminal as _;
@@ -17,11 +18,11 @@ use sesame_kit::{demo, envoy, processes};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Addresses of the Gateway's ports 80 and 443.
+/// Local ports that the Gateway's ports 80 and 443 are mapped to.
 const HTTP: u16 = 8080;
 const HTTPS: u16 = 8443;
 
-/// Longest time that the agent may take to serve, and to stop.
+/// Limit for the agent to serve, and to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves the quickstart with two small backends until Ctrl-C.
@@ -61,7 +62,7 @@ async fn demonstrate() -> Result<()> {
     };
     let _backends = demo::backends().await?;
     let certificate = demo::certificate(&manifests)?;
-    // Short: the path of a Unix socket below it may only have 107 bytes.
+    // Keep the path short, because a Unix socket's path below it is limited to 107 bytes.
     let directory = tempfile::Builder::new()
         .prefix("sesame-demo-")
         .tempdir_in("/tmp")?;
@@ -69,7 +70,7 @@ async fn demonstrate() -> Result<()> {
     std::fs::write(&ca, &certificate)?;
     let log = directory.path().join("log");
 
-    // Before the agent starts, or a Ctrl-C in between would leave it running.
+    // Register before the agent starts, because a Ctrl-C in between would leave it running.
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut child = start(&agent, &manifests, directory.path(), &log)?;
@@ -117,19 +118,20 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .args(["--port-map", &format!("80:{HTTP},443:{HTTPS}")])
         .args(["--address", "127.0.0.1"])
         .arg("--allow-local-endpoints")
-        // Whoever presses Ctrl-C wants all of it to end, and not to wait for kept connections.
+        // Ctrl-C should end everything without waiting for idle connections.
         .args(["--on-stop", "drain", "--drain-seconds", "1"])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // A Ctrl-C at the terminal is for this program, which then stops the agent.
+        // A Ctrl-C at the terminal must only reach this program, which then stops the agent.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("start {}", agent.display()))
 }
 
-/// Waits until everything is served, and prints commands to try. Then runs until it is stopped, or returns after the check.
+/// Waits until everything is served and prints commands to try. Then runs until stopped, or returns
+/// if this is only a check.
 async fn serve(
     child: &mut Child,
     examples: &[demo::Example],
@@ -148,7 +150,7 @@ async fn serve(
                 if check {
                     return Err(late);
                 }
-                // The files may have been edited since: that is what they are for.
+                // This is not an error, because users are invited to edit the files.
                 println!("# {late:#}\n");
                 break;
             }
@@ -189,7 +191,7 @@ async fn stop(child: &mut Child, directory: &Path) -> Result<()> {
     };
     kill(Pid::from_raw(pid), Signal::SIGTERM)?;
     let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
-    // Nothing of the demo outlives it, whatever happened.
+    // No process of the demo may outlive it.
     processes::kill_below(directory);
     let status =
         ended.with_context(|| format!("sesame-agent did not stop within {PATIENCE:?}"))??;
