@@ -1,4 +1,4 @@
-//! Changes that never end, through the API, and what they cost.
+//! Continuous changes through the API, and their cost.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,20 @@ use super::stage::{Stage, count};
 use super::storm::{ENDPOINT_CHANGES, ROUTE_CHANGES, joined};
 use super::times::{Times, pick};
 
-/// Figures of the churn.
+/// Measurements of the churn.
 pub(crate) struct Churned {
     pub(crate) route_change: Times,
     pub(crate) endpoint_change: Times,
     pub(crate) controller_cpu_percent: f64,
-    /// Processor time of the thread of Envoy that takes configuration, in seconds for each minute.
+    /// CPU time of Envoy's main thread, which applies configuration, in seconds per minute.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     pub(crate) endpoint_changes_a_second: f64,
 }
 
 impl Stage {
-    /// Two changes of routes and a hundred of endpoints each second. A third of the routes change their rules, a third their
-    /// endpoints, and a third their endpoints under observation.
+    /// Changes two routes and a hundred endpoints per second. A third of the routes change their
+    /// rules, a third their endpoints, and a third their endpoints while being measured.
     pub(crate) fn churn(&self, time: Duration, errors: &mut usize) -> anyhow::Result<Churned> {
         let third = (self.routes / 3).max(1);
         let envoy = self.envoy_pid()?;
@@ -37,7 +37,7 @@ impl Stage {
             let mut changed = 0_usize;
             while start.elapsed() < time {
                 tick.tick().await;
-                // There and back by rounds, so that every change is one.
+                // Alternate the backends by round, so that every write is a change.
                 let backend = &self.backends[changed / third % 2];
                 let change = objects::endpoints(backend.address());
                 let path = objects::slice_path(third + changed % third);
@@ -76,7 +76,7 @@ impl Stage {
             }
             anyhow::Ok(samples)
         };
-        // A thread for each, because a client that waits for an answer blocks what it runs on.
+        // Use one thread each, because a client that waits for an answer blocks its thread.
         let runtime = tokio::runtime::Handle::current();
         let (changed, route_samples, endpoint_samples) = tokio::task::block_in_place(|| {
             std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The figures, and how they are printed: a column for each size.
+//! The measurements, printed with one column for each size.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::times::Times;
 
-/// All figures of one size. Times in milliseconds, memory in MiB.
+/// All measurements of one size. Times are in milliseconds, memory in MiB.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Figures {
     pub(crate) routes: usize,
@@ -23,12 +23,12 @@ pub(crate) struct Figures {
     pub(crate) attached: Settled,
     pub(crate) detached: Settled,
     pub(crate) controller_rest_mib: f64,
-    /// At most until all routes were there, and at most until the end of the churn.
+    /// Peaks until all routes were served, and until the end of the churn.
     pub(crate) controller_start_peak_mib: f64,
     pub(crate) controller_peak_mib: f64,
     pub(crate) controller_rest_cpu_percent: f64,
     pub(crate) controller_churn_cpu_percent: f64,
-    /// Processor time in the churn, in seconds for each minute.
+    /// CPU time during the churn, in seconds per minute.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     pub(crate) agent_mib: f64,
@@ -36,7 +36,7 @@ pub(crate) struct Figures {
     pub(crate) errors: usize,
 }
 
-/// Time until `attachedRoutes` was right after the last write to the API, and the number of writes of the status.
+/// Time from the last API write until `attachedRoutes` was right, and the number of status writes.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Settled {
     pub(crate) ms: f64,

@@ -1,4 +1,5 @@
-//! The floors: what Envoy alone needs for the bytes that the agent wrote, renamed by hand in the same run.
+//! The floors: how long Envoy alone needs for the agent's files, which are renamed by the benchmark
+//! in the same run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,26 +13,26 @@ use super::objects;
 use super::stage::{PATIENCE, Stage};
 use super::times::{Times, come_alone};
 
-/// Pause between two looks at something that is waited for.
+/// Pause between two polls.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Floors of the changes.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// A table with another route.
+    /// A route table with another route.
     pub(crate) route: Times,
-    /// A list of clusters with one that comes or goes.
+    /// A list of clusters that gains or loses one.
     pub(crate) clusters: Times,
 }
 
-/// A file of Envoy, and two contents of it that it takes by turns.
+/// One of Envoy's files with two alternating contents.
 struct Variants {
     file: PathBuf,
     contents: [Vec<u8>; 2],
 }
 
 impl Variants {
-    /// Renames the next content into place. `aside` is a path on the same file system.
+    /// Renames the next content into place. `aside` must be on the same file system.
     fn rename(&self, change: usize, aside: &Path) -> anyhow::Result<Instant> {
         std::fs::write(aside, &self.contents[change % 2])?;
         let started = Instant::now();
@@ -41,7 +42,8 @@ impl Variants {
 }
 
 impl Stage {
-    /// Measures all floors: takes what the agent writes for two versions of each, and renames it without the agent.
+    /// Measures all floors: captures two versions of each file from the agent, and renames them
+    /// without it.
     pub(crate) async fn floors(
         &mut self,
         changes: usize,
@@ -74,7 +76,7 @@ impl Stage {
         Ok(Variants { file, contents })
     }
 
-    /// Has the first route change its backend for good, and takes the list from before and after.
+    /// Changes the first route's backend for good, and captures the list from before and after.
     async fn cluster_lists(&self, file: PathBuf, errors: &mut usize) -> anyhow::Result<Variants> {
         let without = std::fs::read(&file)?;
         let service = objects::other_service(0);

@@ -1,8 +1,10 @@
-//! `make bench-cluster`: how long a change in the API takes to be served, what that costs, and what watching costs.
+//! `make bench-cluster`: how long API changes take until they are served, and the cost of changes
+//! and of watching.
 //!
-//! For each size: a real API server, a controller and an agent with the rights of `controller/deploy`, one Gateway, that
-//! many HTTPRoutes with a Service each. The *floor* is the same bytes renamed by hand under the same Envoy, in the same
-//! run. The whole runs in a network of its own, because an API server takes no endpoint on the loopback range.
+//! For each size: a real API server, a controller and an agent with the rights of
+//! `controller/deploy`, and one Gateway with that number of HTTPRoutes and Services. The *floor* is
+//! the time for the same bytes, renamed by hand under the same Envoy in the same run. Everything
+//! runs in its own network namespace, because the API server rejects loopback endpoints.
 
 mod churn;
 #[path = "../bench/client.rs"]

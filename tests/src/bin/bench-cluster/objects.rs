@@ -1,4 +1,4 @@
-//! The objects that are measured: values.
+//! The objects for the measurement.
 
 use std::net::SocketAddr;
 
@@ -17,12 +17,12 @@ pub(crate) fn service(route: usize) -> String {
     format!("s{route}")
 }
 
-/// Returns the name of a Service that a route refers to only while it has changed its backend.
+/// Returns the name of the Service that a route refers to while its backend is switched.
 pub(crate) fn other_service(route: usize) -> String {
     format!("t{route}")
 }
 
-/// Returns the name of the endpoint set of a Service, and of its cluster.
+/// Returns the name of a Service's endpoint set, which is also its cluster's name.
 pub(crate) fn endpoint_set(service: &str) -> String {
     format!("Service/{NAMESPACE}/{service}/80")
 }
@@ -90,7 +90,7 @@ pub(crate) fn route(route: usize, revision: &str) -> Value {
     })
 }
 
-/// A header of the answer tells revisions apart.
+/// Returns rules whose response header identifies the revision.
 pub(crate) fn rules(service: &str, revision: &str) -> Value {
     json!([{
         "filters": [{

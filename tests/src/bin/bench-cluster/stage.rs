@@ -1,4 +1,4 @@
-//! A cluster, a controller, an agent and backends, and what is done to them.
+//! The cluster, controller, agent and backends, and the operations on them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use super::figures::Settled;
 use super::objects;
 use super::times::{Times, come_alone, pick};
 
-/// Number of requests to the API server that are under way at once while objects are made.
+/// Number of concurrent API requests while objects are created.
 const AT_ONCE: usize = 16;
 pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -86,7 +86,7 @@ impl Stage {
         merged.context(path.to_owned()).map(drop)
     }
 
-    /// The Gateway, the Services and their endpoints.
+    /// Creates the Gateway, the Services and their endpoints.
     pub(crate) async fn create_backends(&self) -> anyhow::Result<()> {
         for object in objects::edge() {
             self.apply_all(std::iter::once(object)).await?;
@@ -99,7 +99,7 @@ impl Stage {
         .await
     }
 
-    /// All routes; waits until they are counted and served.
+    /// Creates all routes and waits until they are counted and served.
     pub(crate) async fn create_routes(&self) -> anyhow::Result<Settled> {
         let before = self.gateway_writes().await;
         self.apply_all((0..self.routes).map(|route| objects::route(route, "first")))
@@ -138,7 +138,7 @@ impl Stage {
             + self.controller.metric("publish_writes_total", "").await
     }
 
-    /// Waits until the Gateway counts that many routes.
+    /// Waits until the Gateway counts this number of routes.
     async fn settle(&self, attached: usize, writes_before: f64) -> anyhow::Result<Settled> {
         let start = Instant::now();
         loop {
@@ -157,7 +157,7 @@ impl Stage {
         }
     }
 
-    /// Changes one route, which refers to this Service then, and waits until it is served.
+    /// Points one route to this Service and waits until the change is served.
     pub(super) async fn route_change(
         &self,
         client: &mut Client,
@@ -177,7 +177,7 @@ impl Stage {
         Ok(started.elapsed())
     }
 
-    /// Changes the endpoint of one Service and waits until it is served.
+    /// Changes the endpoint of one Service and waits until the change is served.
     pub(super) async fn endpoint_change(
         &self,
         client: &mut Client,
@@ -248,7 +248,7 @@ impl Stage {
         Ok((Times::of(samples), per(writes, changes)))
     }
 
-    /// Has routes change to a backend that Envoy does not have yet, and back.
+    /// Switches routes to a backend that Envoy does not have yet, and back.
     pub(crate) async fn switches(
         &self,
         changes: usize,
@@ -299,12 +299,12 @@ impl Stage {
         Ok((cpu_seconds(self.controller.pid()) - before) / over.as_secs_f64() * 100.0)
     }
 
-    /// Resident now, and at most so far, in MiB.
+    /// Current and peak resident memory in MiB.
     pub(crate) fn controller_mib(&self) -> (f64, f64) {
         memory_mib(self.controller.pid())
     }
 
-    /// Resident now, and at most so far, in MiB.
+    /// Current and peak resident memory in MiB.
     pub(crate) fn agent_mib(&self) -> anyhow::Result<(f64, f64)> {
         Ok(memory_mib(self.agent_pid()?))
     }
@@ -320,7 +320,7 @@ impl Stage {
         Ok(u32::try_from(*pids.first().context("no Envoy")?)?)
     }
 
-    /// Waits until all that a change causes is done.
+    /// Waits until the effects of a change have settled.
     pub(super) async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }

@@ -1,4 +1,5 @@
-//! A process with many clients that watch one ConfigMap and do nothing else: the floor of every fan-out.
+//! A process with many clients that only watch one ConfigMap, which is the lowest possible cost of
+//! any fan-out.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::light::LightHost;
 use super::objects::WATCHED_LABEL;
 use super::told::{Observation, tell};
 
-/// Runs a client for each of these hosts, with its identity, until the parent ends.
+/// Runs a client with each host's identity until the parent ends.
 pub(crate) async fn run(hosts: Vec<LightHost>) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let count = hosts.len();

@@ -1,4 +1,4 @@
-//! The processes of clients, as their parent sees them.
+//! The client processes, as seen by their parent.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,15 +13,16 @@ use tokio::sync::mpsc;
 use super::light::LightHost;
 use super::told::Told;
 
-/// Time that anything may take.
+/// Limit for any step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
-/// All processes of clients; they end with this value.
+/// All client processes, which end when this is dropped.
 pub(crate) struct Crowd {
     children: Vec<Child>,
     lines: mpsc::UnboundedReceiver<(usize, Told)>,
     revisions: Vec<Option<(String, Vec<f64>)>>,
-    /// Time since when all clients of each process follow the cluster; none while one does not.
+    /// Time at which all clients of a process last started to follow the cluster, or `None` while
+    /// one does not.
     following: Vec<Option<f64>>,
 }
 
@@ -66,7 +67,8 @@ impl Crowd {
         })
     }
 
-    /// Waits until all clients have a revision other than this one. Returns it, with the time at which each got it, in order.
+    /// Waits until all clients have a revision other than this one. Returns it with the sorted
+    /// times of arrival.
     pub(crate) async fn until_other(&mut self, than: &str) -> anyhow::Result<(String, Vec<f64>)> {
         let everywhere = |crowd: &Self| {
             let mut all = crowd.revisions.iter();
@@ -81,13 +83,13 @@ impl Crowd {
         Ok((revision, times))
     }
 
-    /// Waits until one client does not follow the cluster.
+    /// Waits until at least one client has lost the cluster.
     pub(crate) async fn until_lost(&mut self) -> anyhow::Result<()> {
         let lost = |crowd: &Self| crowd.following.iter().any(Option::is_none).then_some(());
         self.until("one has lost the cluster", lost).await
     }
 
-    /// Waits until all clients follow the cluster. Returns the time since when they do.
+    /// Waits until all clients follow the cluster. Returns the time since which they do.
     pub(crate) async fn until_following(&mut self) -> anyhow::Result<f64> {
         let follow = |crowd: &Self| {
             let all: Option<Vec<f64>> = crowd.following.iter().copied().collect();
@@ -122,12 +124,12 @@ impl Crowd {
         found.with_context(|| format!("not within {PATIENCE:?}: {what}"))?
     }
 
-    /// Processor time of all processes so far, in seconds.
+    /// CPU time of all processes so far, in seconds.
     pub(crate) fn cpu(&self) -> f64 {
         self.pids().map(cpu_seconds).sum()
     }
 
-    /// Memory of all processes at their peak, in MiB.
+    /// Peak memory of all processes, in MiB.
     pub(crate) fn peak_mib(&self) -> f64 {
         self.pids().map(|pid| memory_mib(pid).1).sum()
     }

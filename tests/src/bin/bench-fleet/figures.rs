@@ -1,4 +1,4 @@
-//! The figures, how they are printed, a column for each size, and what follows from them for larger fleets.
+//! The measurements, printed with one column for each size, and extrapolations to larger fleets.
 
 use std::io::Write as _;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::model::Model;
 use super::usage::Usage;
 
-/// Sizes that nobody measures here.
+/// Extrapolated sizes.
 const FORETOLD: [u32; 2] = [10_000, 50_000];
 
-/// Cost of something to those who take part in it. Times in milliseconds of a core, sizes in KiB.
+/// Cost of an operation for each participant. Times are in CPU milliseconds, sizes in KiB.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) apiserver_cpu: f64,
@@ -36,14 +36,14 @@ impl From<Usage> for Cost {
     }
 }
 
-/// Milliseconds until half of the clients, and until all of them, had a change; medians of all changes.
+/// Milliseconds until half of the clients, and all of them, had a change; medians over all changes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Arrival {
     pub(crate) half: f64,
     pub(crate) all: f64,
 }
 
-/// All figures of one size. Times in milliseconds, memory in MiB.
+/// All measurements of one size. Times are in milliseconds, memory in MiB.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) hosts: u32,
@@ -82,7 +82,7 @@ pub(crate) struct Figures {
     pub(crate) agent_mib: f64,
 }
 
-/// A row of the table: its name, and the figure.
+/// A row of the table: its name and its value.
 type Row = (&'static str, fn(&Figures) -> f64);
 
 const ROWS: &[Row] = &[
@@ -170,8 +170,8 @@ const ROWS: &[Row] = &[
     ("a light agent's memory at the peak, MiB", |f| f.agent_mib),
 ];
 
-/// Prints all sizes side by side, how far a line through all of them is off at the largest, and one through the others, and what the
-/// first says of larger ones.
+/// Prints all sizes side by side with extrapolations from a line through all of them. Also prints
+/// that line's error at the largest size, and the error of a line through only the smaller sizes.
 pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if let Some(first) = all.first() {

@@ -1,5 +1,6 @@
-//! A process with many light agents: each has the source and the reporter of the real agent, with connections and an identity
-//! of its own. What Envoy would say of a revision is taken as accepted. Shared are the process, its threads and its memory.
+//! A process with many light agents. Each uses the real agent's source and reporter with its own
+//! connections and identity, and treats every revision as accepted by Envoy. They share the process
+//! with its threads and memory.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::told::{Observation, tell};
 
-/// A host, as its process is told of it.
+/// A host, as passed to its process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LightHost {
     pub(crate) name: String,
@@ -80,7 +81,7 @@ fn start(
     });
 }
 
-/// The reports of a host whose Envoy accepts every revision at once.
+/// Reports of a host whose Envoy accepts every revision at once.
 struct AcceptedReports {
     newest: watch::Receiver<SourceUpdate>,
     address: String,

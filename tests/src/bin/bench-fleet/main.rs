@@ -1,9 +1,11 @@
-//! `make bench-fleet`: what a fleet of hosts costs the API server and the controller, and how long a change takes to reach all.
+//! `make bench-fleet`: the cost of a fleet for the API server and the controller, and how long a
+//! change takes to reach all hosts.
 //!
-//! For each size: a real API server, a controller with the rights of `controller/deploy`, one Gateway, and that many light
-//! agents in a few processes. A light agent is the source and the reporter of the real one, with connections and an identity of
-//! its own, but without an Envoy. The *floor* is as many clients that watch one ConfigMap, in the same run. A straight line
-//! through the smaller sizes is compared with the largest, and says what larger fleets cost.
+//! For each size: a real API server, a controller with the rights of `controller/deploy`, one
+//! Gateway, and that number of light agents in a few processes. A light agent has the real one's
+//! source and reporter, with its own connections and identity, but no Envoy. The *floor* uses the
+//! same number of clients that only watch one ConfigMap, in the same run. A line through the
+//! smaller sizes is checked against the largest size and extrapolates to larger fleets.
 
 mod bare;
 mod crowd;
@@ -83,7 +85,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Runs a process of clients until its parent has ended.
+/// Runs a client process until its parent has ended.
 async fn until_alone(process: &Process) -> anyhow::Result<()> {
     let clients = async {
         match process {
@@ -93,7 +95,7 @@ async fn until_alone(process: &Process) -> anyhow::Result<()> {
             Process::Watches { list } => bare::run(measure::hosts_of(list)?).await,
         }
     };
-    // A thread that is not waited for: it reads until the other end of the pipe is gone.
+    // This thread is never joined: it reads until the other end of the pipe closes.
     let (end, alone) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         let mut nothing = Vec::new();

@@ -1,4 +1,4 @@
-//! Measures one size, step by step.
+//! Measures one size step by step.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,12 @@ use super::stage::Stage;
 use super::told::now_ms;
 use super::usage::{Page, Usage};
 
-/// Time between two looks at the API server while many come at once; its gauges hold the most of a second.
+/// Interval between polls of the API server during a stampede; its gauges hold the maximum of one
+/// second.
 const LOOK: Duration = Duration::from_millis(500);
-/// Time between two changes, after which each is a lone one.
+/// Pause between changes, long enough to keep them independent.
 const BETWEEN: Duration = Duration::from_secs(2);
-/// Time for which the API server is away.
+/// How long the API server is unreachable.
 const OUTAGE: Duration = Duration::from_secs(10);
 
 /// Measures a fleet of this size.
@@ -127,9 +128,9 @@ fn crowd(stage: &Stage, sort: &str, args: &Args) -> anyhow::Result<Crowd> {
     Crowd::start(sort, &stage.hosts, args.each, stage.directory.path())
 }
 
-/// Returns what a second costs while nothing happens.
+/// Returns the cost of an idle second.
 async fn at_rest(stage: &Stage, crowd: &Crowd, seconds: u64) -> anyhow::Result<Usage> {
-    // What the start has caused is done by then.
+    // Let the work caused by the start finish.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = stage.usage(crowd).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -185,7 +186,7 @@ async fn restart_api_server(
     let stage = &*stage;
     let mut peaks = Peaks::default();
     let back = async {
-        // Another replica would lead; this one may have to take its Lease anew.
+        // In practice another replica would lead; this one may have to acquire its Lease again.
         stage.controller.wait_leads().await;
         stage.change_route(0, "back").await?;
         let changed = now_ms();
@@ -200,7 +201,7 @@ async fn restart_api_server(
         outcome = back => outcome?,
         error = peaks.watch(stage) => return Err(error),
     }
-    // The API server is a new process: it counts from nothing.
+    // The API server is a new process, so its counters start at zero.
     let used = stage.usage(crowd).await?;
     figures.back_half_minute = used.requests;
     figures.back_cost = used.into();
@@ -208,7 +209,8 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// As many clients that watch one ConfigMap, which is as large as what the API server wrote for each agent for a changed route.
+/// Measures the same number of clients that watch one ConfigMap. It is as large as the API server's
+/// output per agent for a route change.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
     #[expect(
@@ -235,7 +237,7 @@ async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Res
     crowd.end().await
 }
 
-/// Most requests at once that a look has shown.
+/// Maximum numbers of concurrent requests in any poll.
 #[derive(Default)]
 struct Peaks {
     in_flight: f64,
@@ -243,7 +245,7 @@ struct Peaks {
 }
 
 impl Peaks {
-    /// Looks until it is dropped; ends with an error alone.
+    /// Polls until dropped, and only returns on an error.
     async fn watch(&mut self, stage: &Stage) -> anyhow::Error {
         loop {
             match Page::read(&stage.cluster)
@@ -287,7 +289,7 @@ fn count(number: usize) -> f64 {
     f64::from(u32::try_from(number.max(1)).unwrap_or(u32::MAX))
 }
 
-/// Reads the hosts that a process of clients is to be.
+/// Reads the list of hosts for a client process.
 pub(crate) fn hosts_of(list: &std::path::Path) -> anyhow::Result<Vec<LightHost>> {
     let text = std::fs::read(list).with_context(|| list.display().to_string())?;
     serde_json::from_slice(&text).context("a list of hosts")

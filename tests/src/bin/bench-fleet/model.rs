@@ -1,6 +1,6 @@
-//! Straight lines through figures of several sizes. Pure.
+//! Linear models through measurements of several sizes.
 
-/// A figure as a function of the number of hosts: `fixed + each × hosts`.
+/// A measurement as a function of the number of hosts: `fixed + each × hosts`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Line {
     fixed: f64,
@@ -8,7 +8,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Returns the line with the least squares of differences; none through fewer than two sizes.
+    /// Returns the least-squares line, or `None` for fewer than two sizes.
     pub(crate) fn through(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.iter().map(|_| 1.0).sum::<f64>();
         let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
@@ -25,25 +25,26 @@ impl Line {
         })
     }
 
-    /// Returns the figure for this number of hosts.
+    /// Returns the value for this number of hosts.
     pub(crate) fn at(self, hosts: f64) -> f64 {
         self.fixed + self.each * hosts
     }
 }
 
-/// A line through all sizes, and how far off it is at the largest.
+/// A line through all sizes, and its error at the largest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
     /// Line through all sizes.
     pub(crate) line: Line,
-    /// Part of the largest size's figure by which the line misses it.
+    /// Relative error of the line at the largest size.
     pub(crate) error: f64,
-    /// The same of a line through the other sizes alone, which foretells the largest.
+    /// Relative error at the largest size of a line through only the smaller sizes.
     pub(crate) foretold_error: f64,
 }
 
 impl Model {
-    /// Returns the model of a figure by the number of hosts, in order; none with fewer than three sizes.
+    /// Returns the model for points sorted by the number of hosts, or `None` for fewer than three
+    /// sizes.
     pub(crate) fn of(points: &[(f64, f64)]) -> Option<Self> {
         let (largest, smaller) = points.split_last()?;
         let (line, foretold) = (Line::through(points)?, Line::through(smaller)?);

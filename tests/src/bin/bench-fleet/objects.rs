@@ -1,4 +1,4 @@
-//! The objects that are measured: values.
+//! The objects for the measurement.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -16,7 +16,7 @@ pub(crate) fn route_path(route: usize) -> String {
     format!("/apis/gateway.networking.k8s.io/v1/namespaces/bench/httproutes/r{route}")
 }
 
-/// The Namespace and the class, which have to be there before the rest.
+/// The Namespace and the class, which must exist before the rest.
 pub(crate) fn surroundings() -> [Value; 2] {
     [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
@@ -36,7 +36,8 @@ pub(crate) fn edge() -> Value {
     })
 }
 
-/// Listeners with HTTP and HTTPS; the hostname of the second tells revisions of the Gateway apart.
+/// Returns listeners with HTTP and HTTPS; the second one's hostname identifies the Gateway's
+/// revision.
 pub(crate) fn listeners(revision: &str) -> Value {
     json!([
         {"name": "http", "port": 80, "protocol": "HTTP"},
@@ -78,7 +79,7 @@ pub(crate) fn of_route(route: usize) -> [Value; 3] {
     ]
 }
 
-/// A header of the answer tells revisions of a route apart.
+/// Returns rules whose response header identifies the route's revision.
 pub(crate) fn rules(route: usize, revision: &str) -> Value {
     json!([{
         "filters": [{
@@ -89,7 +90,7 @@ pub(crate) fn rules(route: usize, revision: &str) -> Value {
     }])
 }
 
-/// A ConfigMap of this many bytes, for clients that watch nothing else.
+/// Returns a ConfigMap of this size for the bare clients.
 pub(crate) fn watched(revision: &str, bytes: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -101,5 +102,5 @@ pub(crate) fn watched(revision: &str, bytes: usize) -> Value {
     })
 }
 
-/// Label of what bare clients watch.
+/// Label of the ConfigMap that bare clients watch.
 pub(crate) const WATCHED_LABEL: &str = "bench.example.com/watched";

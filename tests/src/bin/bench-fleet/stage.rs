@@ -1,4 +1,4 @@
-//! A cluster, a controller and many hosts, and what is done to them.
+//! The cluster, the controller and many hosts, and the operations on them.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use super::light::LightHost;
 use super::objects;
 use super::usage::{Page, Usage};
 
-/// Number of requests to the API server that are under way at once while objects are made.
+/// Number of concurrent API requests while objects are created.
 const AT_ONCE: usize = 16;
 
 /// Sort of identity that hosts have.
@@ -92,7 +92,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Changes the Gateway itself; returns its generation.
+    /// Changes the Gateway itself and returns its new generation.
     pub(crate) async fn change_gateway(&self, revision: &str) -> anyhow::Result<i64> {
         let change = json!({"spec": {"listeners": objects::listeners(revision)}});
         let stored = self.merge(objects::GATEWAY, &change).await?;
@@ -110,7 +110,7 @@ impl Stage {
         apply_all(&self.cluster, [objects::watched(revision, bytes)]).await
     }
 
-    /// Waits until `Programmed` says that all hosts run this generation of the Gateway.
+    /// Waits until `Programmed` reports that all hosts run this generation of the Gateway.
     pub(crate) async fn until_programmed(&self, generation: i64) -> anyhow::Result<()> {
         let all = self.hosts.len();
         let words = format!("programmed on {all} of {all} hosts");
@@ -132,7 +132,7 @@ impl Stage {
         }
     }
 
-    /// Waits until every host has reported once more than at `before`.
+    /// Waits until the number of reports has grown by one for every host since `before`.
     pub(crate) async fn until_reported(&self, before: f64) -> anyhow::Result<()> {
         let start = Instant::now();
         let wanted = before + f64::from(u32::try_from(self.hosts.len())?);
@@ -157,7 +157,7 @@ impl Stage {
         memory_mib(self.controller.pid())
     }
 
-    /// Memory of the API server and of etcd at their peaks.
+    /// Peak memory of the API server and etcd.
     pub(crate) fn peaks_mib(&self) -> (f64, f64) {
         let (apiserver, etcd) = self.cluster.pids();
         (memory_mib(apiserver).1, memory_mib(etcd).1)
@@ -178,7 +178,7 @@ async fn apply_all(
         .await
 }
 
-/// Another certificate of the same name each time.
+/// Returns a new certificate with the same name on each call.
 fn secret(authority: &Authority) -> Value {
     let mut secret = authority.issue(&["bench.example.com"]).secret("bench");
     secret["metadata"]["namespace"] = json!(objects::NAMESPACE);

@@ -1,5 +1,5 @@
-//! Lines that processes of clients tell their parent: one line of JSON when all of their clients have a revision, and when they
-//! follow the cluster or no longer do.
+//! Messages from client processes to their parent: a line of JSON when all clients of a process
+//! have a revision, and when they start or stop following the cluster.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-/// Observation of one client.
+/// An observation of one client.
 pub(crate) struct Observation {
     client: usize,
     revision: Option<String>,
@@ -27,35 +27,35 @@ impl Observation {
     }
 }
 
-/// A line of a process.
+/// A message of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Told {
-    /// All clients have this revision; each since this time.
+    /// All clients have this revision, each since one of these times.
     Have {
         /// The revision.
         revision: String,
-        /// Milliseconds of the machine's clock, in order.
+        /// Milliseconds of the system clock, sorted.
         times: Vec<f64>,
     },
-    /// All clients follow the cluster, since this time; or one does not any more.
+    /// All clients follow the cluster since this time, or one has lost it.
     Follow {
-        /// Number of clients that do.
+        /// Number of clients that follow.
         clients: usize,
-        /// True if they are all.
+        /// True if all clients do.
         all: bool,
-        /// Milliseconds of the machine's clock.
+        /// Milliseconds of the system clock.
         at: f64,
     },
 }
 
-/// Milliseconds of the machine's clock, which all processes here share.
+/// Milliseconds of the system clock, which all processes share.
 pub(crate) fn now_ms() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_secs_f64() * 1000.0
 }
 
-/// Sums up what `count` clients see until there are no more.
+/// Aggregates the observations of `count` clients until the channel closes.
 pub(crate) async fn tell(
     count: usize,
     mut observations: mpsc::UnboundedReceiver<Observation>,

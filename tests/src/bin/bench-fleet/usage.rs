@@ -1,4 +1,4 @@
-//! Counts what processes have used so far, by the kernel's books and by those of the API server.
+//! Resource usage of the processes, from the kernel's and the API server's counters.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,28 +7,28 @@ use std::time::{Duration, Instant};
 use sesame_tests::cluster::TestCluster;
 use sesame_tests::processes::{cpu_seconds, written_bytes};
 
-/// Sums up to a moment.
+/// Totals up to a point in time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) apiserver_cpu: f64,
-    /// Bytes that the API server has written: to clients, to etcd, to its log.
+    /// Bytes written by the API server to clients, etcd and its log.
     pub(crate) apiserver_bytes: f64,
     pub(crate) etcd_cpu: f64,
-    /// Bytes that etcd has written: to its disk, to the API server.
+    /// Bytes written by etcd to its disk and the API server.
     pub(crate) etcd_bytes: f64,
     pub(crate) controller_cpu: f64,
     pub(crate) clients_cpu: f64,
-    /// Requests that the API server has answered, other than watches.
+    /// Requests that the API server has answered, except watches.
     pub(crate) requests: f64,
-    /// Reports of hosts among them.
+    /// The host reports among those requests.
     pub(crate) reports: f64,
-    /// Requests that it has refused because it had too many.
+    /// Requests rejected with 429 because of overload.
     pub(crate) too_many: f64,
     pub(crate) seconds: f64,
 }
 
 impl Usage {
-    /// Reads all of them, without what reading the API server's metrics costs itself.
+    /// Reads all counters, minus the cost of reading the API server's metrics.
     pub(crate) async fn now(
         cluster: &TestCluster,
         controller: u32,
@@ -53,7 +53,7 @@ impl Usage {
         })
     }
 
-    /// Returns what was used since `before`.
+    /// Returns the usage since `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             apiserver_cpu: self.apiserver_cpu - before.apiserver_cpu,
@@ -69,7 +69,7 @@ impl Usage {
         }
     }
 
-    /// Returns all of it times a factor.
+    /// Multiplies all values by a factor.
     pub(crate) fn times(self, factor: f64) -> Self {
         Self {
             apiserver_cpu: self.apiserver_cpu * factor,
@@ -86,7 +86,7 @@ impl Usage {
     }
 }
 
-/// The pages of metrics that were read of this API server.
+/// The metrics pages read from this API server.
 static PAGES: Pages = Pages {
     number: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
@@ -100,7 +100,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Processor time and bytes of all of them.
+    /// CPU time and bytes of all pages.
     #[expect(clippy::cast_precision_loss, reason = "sums of hours")]
     fn cost(&self) -> (f64, f64) {
         let micros = self.number.load(Relaxed) * self.micros_each.load(Relaxed);
@@ -108,7 +108,7 @@ impl Pages {
     }
 }
 
-/// The page of the API server's metrics.
+/// A page of the API server's metrics.
 pub(crate) struct Page(String);
 
 impl Page {
@@ -120,7 +120,7 @@ impl Page {
         Ok(Self(page))
     }
 
-    /// Measures what a page costs while little else happens.
+    /// Measures the cost of one page on an otherwise idle API server.
     pub(crate) async fn weigh(cluster: &TestCluster) -> anyhow::Result<()> {
         Self::forget();
         let before = cpu_seconds(cluster.pids().0);
@@ -133,13 +133,13 @@ impl Page {
         Ok(())
     }
 
-    /// Counts anew, for an API server that is a new process.
+    /// Resets the counters for a restarted API server.
     pub(crate) fn forget() {
         PAGES.number.store(0, Relaxed);
         PAGES.bytes.store(0, Relaxed);
     }
 
-    /// The sum of the series of this name whose labels contain all of these texts.
+    /// Returns the sum of the series with this name whose labels contain all of these texts.
     pub(crate) fn sum(&self, name: &str, with: &[&str]) -> f64 {
         let lines = self.0.lines().filter_map(|line| line.rsplit_once(' '));
         let of_name = lines.filter(|(series, _)| {
@@ -151,7 +151,7 @@ impl Page {
             .sum()
     }
 
-    /// Number of reports that the API server has taken.
+    /// Returns the number of reports that the API server has accepted.
     pub(crate) fn reports(&self) -> f64 {
         let of_reports = [
             "resource=\"gatewayagents\"",
@@ -161,7 +161,7 @@ impl Page {
         self.sum("apiserver_request_total", &of_reports)
     }
 
-    /// Most requests under way at once in the second before the page was made, and most that waited.
+    /// Returns the maximum numbers of executing and queued requests in the second before the page.
     pub(crate) fn in_flight(&self) -> (f64, f64) {
         (
             self.sum("apiserver_current_inflight_requests", &[]),

@@ -1,4 +1,4 @@
-//! Changes that never end: two of routes and a hundred of endpoints each second, and what they cost.
+//! Continuous changes, two of routes and a hundred of endpoints per second, and their cost.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,25 +16,26 @@ const REVISION: &str = "churn";
 /// Limit for one change to be served.
 const SERVED: Duration = Duration::from_secs(60);
 
-/// Figures of one churn. CPU in seconds for each minute of churn.
+/// Measurements of one churn. CPU is in seconds per minute of churn.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Churn {
     pub(crate) route_change: Times,
     pub(crate) endpoint_change: Times,
-    /// Changes of endpoints a second that were written.
+    /// Endpoint changes written per second.
     pub(crate) endpoint_changes: f64,
     pub(crate) envoy_cpu: f64,
-    /// The part of its main thread, which takes configuration; the others serve the measuring clients.
+    /// CPU of Envoy's main thread, which applies configuration; the other threads serve the
+    /// measuring clients.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
-    /// Resident memory of the agent at its highest, in MiB.
+    /// Peak resident memory of the agent in MiB.
     pub(crate) agent_peak_mib: f64,
-    /// Answers that were 5xx.
+    /// Number of 5xx answers.
     pub(crate) errors: usize,
 }
 
-/// Measures a host that serves this number of routes for so long. A third of the routes change their rules, a third their
-/// endpoints, and a third their endpoints under observation.
+/// Measures a host with this number of routes for the given time. A third of the routes change
+/// their rules, a third their endpoints, and a third their endpoints while being measured.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,
@@ -111,7 +112,7 @@ pub(crate) fn measure(
     })
 }
 
-/// Times of changes, and the failures on the way.
+/// Durations of changes, and the number of failed requests.
 #[derive(Default)]
 struct Samples {
     times: Vec<Duration>,
@@ -127,7 +128,7 @@ impl Samples {
     }
 }
 
-/// Changes one route after the other until the time is over.
+/// Changes one route after another until the time is up.
 fn change_routes(
     manifests: &WrittenManifests,
     client: &mut Client,
@@ -153,7 +154,7 @@ fn change_routes(
     Ok(samples)
 }
 
-/// Changes endpoints of the second third until it is told to end.
+/// Changes the endpoints of the second third until `ended` is set.
 fn storm(
     manifests: &WrittenManifests,
     third: usize,
@@ -167,7 +168,7 @@ fn storm(
         if ended.load(Ordering::Relaxed) {
             break;
         }
-        // There and back by rounds, so that every change is one.
+        // Alternate the ports by round, so that every write is a change.
         let port = ports[(change / third + 1) % 2];
         manifests.write_app(third + change % third, port, REVISION)?;
         written.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A request loop and a backend with as little cost of their own as the standard library allows.
+//! A minimal request loop and backend, to keep the cost of measuring low.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-/// Holds the answer to a request.
+/// The answer to a request.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// The header that the changed routes set.
+    /// The header that identifies a route's revision.
     pub(crate) revision: String,
     pub(crate) body: String,
 }
 
-/// One keep-alive connection, opened anew when it breaks.
+/// One keep-alive connection, reopened when it breaks.
 pub(crate) struct Client {
     address: SocketAddr,
     stream: Option<BufReader<TcpStream>>,
@@ -29,7 +29,8 @@ impl Client {
         }
     }
 
-    /// Asks until the answer is the wanted one; returns how many answers on the way were 5xx.
+    /// Sends requests until the answer is the expected one; returns how many 5xx answers came
+    /// before it.
     pub(crate) fn wait_for(
         &mut self,
         host: &str,
@@ -52,13 +53,13 @@ impl Client {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
-            // Leaves the cores to what is measured; the same for the floor.
+            // Leave CPU time to the measured processes. The floor is measured with the same pause.
             std::thread::sleep(Duration::from_micros(200));
         }
         bail!("{host}: not as wanted within {within:?}; last: {last}")
     }
 
-    /// Asks once.
+    /// Sends a single request.
     pub(crate) fn is_answered(&mut self, host: &str) -> bool {
         self.get(host).is_ok_and(|answer| answer.status == 200)
     }
@@ -106,7 +107,7 @@ impl Client {
     }
 }
 
-/// Answers every request with its name.
+/// Answers every request with the backend's name.
 pub(crate) struct Backend {
     port: u16,
 }

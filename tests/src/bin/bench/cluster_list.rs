@@ -1,14 +1,15 @@
-//! The list of clusters that the agent writes: unused ones leave it later than their routes do.
+//! The agent's list of clusters. Unused clusters stay in it for a while after their routes are
+//! gone.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-/// Pause between two looks at the list.
+/// Pause between two reads of the list.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Returns the list once this cluster is not in it any more.
+/// Returns the list once it no longer contains this cluster.
 pub(crate) fn read_without(file: &Path, unused: &str, within: Duration) -> anyhow::Result<Vec<u8>> {
     let deadline = Instant::now() + within;
     loop {

@@ -1,4 +1,4 @@
-//! One host under measurement: the real agent with the real Envoy, in directories of its own.
+//! The measured host: the real agent and Envoy, in temporary directories.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -30,7 +30,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(shape: Shape) -> anyhow::Result<Self> {
-        // On tmpfs where there is one, as /run is.
+        // Prefer a tmpfs, because /run is one.
         let base = if Path::new("/dev/shm").is_dir() {
             "/dev/shm"
         } else {
@@ -66,7 +66,7 @@ impl Host {
         self.start_with(&[])
     }
 
-    /// Starts the agent with more arguments.
+    /// Starts the agent with additional arguments.
     pub(crate) fn start_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         let binary = agent_program()?;
         let log = std::fs::File::create(self.root.path().join("agent.log"))?;
@@ -94,7 +94,7 @@ impl Host {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// Waits until the agent says that what is wanted is served.
+    /// Waits until the agent reports that it serves the wanted version.
     pub(crate) fn wait_serving(&mut self, within: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + within;
         let mut last = String::new();
@@ -133,7 +133,7 @@ impl Host {
         Ok(XdsLayout::new(self.gateway_dir()?.join("xds")))
     }
 
-    /// Tells which of these endpoint sets have files.
+    /// Returns, for each endpoint set, whether it has a file.
     pub(crate) fn with_endpoint_files(&self, sets: &[String]) -> anyhow::Result<Vec<bool>> {
         let layout = self.layout()?;
         Ok(sets.iter().map(|set| layout.eds(set).exists()).collect())
@@ -147,21 +147,22 @@ impl Host {
         Ok(self.layout()?.rds("http/80"))
     }
 
-    /// Writes a file where a rename into the watched directories is one on the same file system.
+    /// Writes a file on the same file system as the watched directories, so that it can be renamed
+    /// into them.
     pub(crate) fn stage(&self, bytes: &[u8]) -> anyhow::Result<PathBuf> {
         let aside = self.root.path().join("floor.pb");
         std::fs::write(&aside, bytes)?;
         Ok(aside)
     }
 
-    /// Returns the number of series that Envoy itself shows, at a socket that only the agent asks.
+    /// Returns the number of series that Envoy exposes on its admin socket.
     pub(crate) fn envoy_series(&self) -> anyhow::Result<usize> {
         let admin = Admin::new(self.gateway_dir()?.join("admin.sock"));
         let runtime = tokio::runtime::Runtime::new()?;
         Ok(series(&runtime.block_on(admin.get("/stats/prometheus"))?))
     }
 
-    /// Returns the number of series that Prometheus gets from the agent.
+    /// Returns the number of series that the agent exposes to Prometheus.
     pub(crate) fn agent_series(&self) -> anyhow::Result<usize> {
         Ok(series(&ask(
             &self.runtime().join("agent.sock"),
@@ -173,7 +174,7 @@ impl Host {
         Ok(self.agent.as_ref().context("no agent")?.id())
     }
 
-    /// Resident now, and at most so far, in MiB.
+    /// Current and peak resident memory in MiB.
     pub(crate) fn agent_memory(&self) -> anyhow::Result<(f64, f64)> {
         Ok(memory_mib(self.agent_pid()?))
     }
@@ -188,7 +189,7 @@ impl Host {
         Ok(cpu_seconds(u32::try_from(pid)?))
     }
 
-    /// Processor time of the thread of Envoy that takes configuration.
+    /// CPU time of Envoy's main thread, which applies configuration.
     pub(crate) fn envoy_main_seconds(&self) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.context("no Envoy")?;
         Ok(main_thread_seconds(u32::try_from(pid)?))
@@ -206,7 +207,7 @@ impl Host {
         Ok((cpu_seconds(pid) - before) / over.as_secs_f64() * 100.0)
     }
 
-    /// Kills the agent; its Envoy goes on.
+    /// Kills the agent, but not its Envoy.
     pub(crate) fn kill_agent(&mut self) -> anyhow::Result<()> {
         if let Some(mut agent) = self.agent.take() {
             agent.kill()?;
@@ -215,7 +216,7 @@ impl Host {
         Ok(())
     }
 
-    /// Has the agent replace its Envoy, and waits until it has.
+    /// Makes the agent replace its Envoy, and waits until that is done.
     pub(crate) fn replace_envoy(&self, strategy: &str) -> anyhow::Result<()> {
         let replaced = Command::new(agent_program()?)
             .args(["restart", "--strategy", strategy, "--runtime-dir"])
@@ -228,7 +229,7 @@ impl Host {
         Ok(())
     }
 
-    /// Waits until the Envoys that were replaced have ended.
+    /// Waits until the replaced Envoys have ended.
     pub(crate) fn wait_alone(&mut self, within: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + within;
         loop {
@@ -245,13 +246,13 @@ impl Host {
         }
     }
 
-    /// Kills the Envoy; the agent goes on.
+    /// Kills the Envoy, but not the agent.
     pub(crate) fn kill_envoy(&mut self) -> anyhow::Result<()> {
         let pid = Pid::from_raw(self.envoy_pid.take().context("no Envoy")?);
         Ok(kill(pid, Signal::SIGKILL)?)
     }
 
-    /// Waits until Envoy has a cluster, or has it no more.
+    /// Waits until Envoy has a cluster, or no longer has it.
     pub(crate) fn wait_cluster(
         &self,
         name: &str,
@@ -287,12 +288,12 @@ impl Host {
         Ok(())
     }
 
-    /// As after a reboot: the runtime directory is empty.
+    /// Empties the runtime directory, as a reboot does.
     pub(crate) fn forget_runtime(&self) -> anyhow::Result<()> {
         Ok(std::fs::remove_dir_all(self.runtime())?)
     }
 
-    /// Returns the time from a start of Envoy alone, on the present files, to the first answer.
+    /// Starts Envoy alone on the current files, and returns the time until the first answer.
     pub(crate) fn cold_start_envoy_alone(&mut self, hostname: &str) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.take().context("no Envoy")?;
         let command = std::fs::read(format!("/proc/{pid}/cmdline"))?;
@@ -334,7 +335,7 @@ fn agent_program() -> anyhow::Result<PathBuf> {
     Ok(own.parent().context("no directory")?.join("sesame-agent"))
 }
 
-/// Returns the report of the Gateway that is measured.
+/// Returns the report of the measured Gateway.
 fn measured(report: &Value) -> &Value {
     let name = format!("bench/{}", WrittenManifests::gateway());
     let gateways = report["gateways"].as_array();
@@ -348,7 +349,7 @@ fn kill_and_wait(pid: i32) -> anyhow::Result<()> {
     let pid = Pid::from_raw(pid);
     if kill(pid, Signal::SIGKILL).is_ok() {
         let deadline = Instant::now() + Duration::from_secs(60);
-        // Until every thread is gone: while one is left, the inotify instances still count.
+        // Wait for every thread, because the inotify instances count until the last one has ended.
         while std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
             || std::fs::read_to_string(format!("/proc/{pid}/stat"))
                 .is_ok_and(|stat| !stat.contains(") Z"))

@@ -1,4 +1,5 @@
-//! Restarts of a host that serves: the agent's, an Envoy that is killed, and an Envoy that is replaced under requests.
+//! Restarts of a serving host: of the agent, of a killed Envoy, and replacements of an Envoy under
+//! load.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,17 +10,17 @@ use serde::Serialize;
 use super::client::Client;
 use super::host::Host;
 
-/// Times in milliseconds.
+/// Times are in milliseconds.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Life {
-    /// From the start of an agent beside a running Envoy until it serves what is wanted.
+    /// From the start of an agent next to a running Envoy until it serves the wanted version.
     pub(crate) agent_restart_ms: f64,
-    /// From the moment at which Envoy is killed until the first answer of the next one.
+    /// From the kill of Envoy until the next one's first answer.
     pub(crate) envoy_killed_ms: f64,
-    /// A whole replacement: the new Envoy serves, and the old one takes no more connections.
+    /// A whole replacement, until the new Envoy serves and the old one accepts no more connections.
     pub(crate) hot_restart_ms: f64,
     pub(crate) handover_ms: f64,
-    /// Requests meanwhile, each on a connection of its own, and those that failed.
+    /// Requests during the replacements, each on a new connection, and the number of failed ones.
     pub(crate) requests: usize,
     pub(crate) failed: usize,
 }
@@ -54,7 +55,7 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Life> {
     }
     let started = Instant::now();
     host.kill_envoy()?;
-    // The killed one may answer for a moment.
+    // The killed Envoy may still answer for a moment.
     std::thread::sleep(Duration::from_millis(20));
     Client::new(host.address()).wait_for(hostname, Duration::from_secs(120), |answer| {
         answer.status == 200
@@ -64,7 +65,8 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Life> {
     Ok(life)
 }
 
-/// Asks until it is told to end, on a new connection each time. Returns the requests and those that failed.
+/// Sends requests on new connections until `ended` is set. Returns the numbers of all and of failed
+/// requests.
 fn load(address: SocketAddr, hostname: &str, ended: &AtomicBool) -> (usize, usize) {
     let (mut requests, mut failed) = (0, 0);
     while !ended.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! One change that comes alone: made, answered, served, and followed by a pause.
+//! A single independent change: written, served, and followed by a pause.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use super::host::Host;
 use super::manifests::{self, WrittenManifests};
 use super::times::come_alone;
 
-/// Makes a change of a route's files, and waits for it. Returns the time until the answer is the wanted one, and the number of answers
-/// before it that were 5xx.
+/// Changes a route's files and waits for the expected answer. Returns the time until that answer,
+/// and the number of 5xx answers before it.
 pub(crate) fn make(
     host: &mut Host,
     client: &mut Client,

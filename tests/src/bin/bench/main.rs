@@ -1,8 +1,8 @@
-//! `make bench`: how long changes take to be served, beside what Envoy itself takes.
+//! `make bench`: how long changes take until they are served, compared to Envoy alone.
 //!
-//! For each size: one Gateway, that many HTTPRoutes with a Service and an EndpointSlice each, in a file
-//! each. The *floor* of a route change is the same bytes renamed by hand under the same Envoy, in the same
-//! run; what is above it is Sesame's own.
+//! For each size: one Gateway and that number of HTTPRoutes, each with a Service and an
+//! EndpointSlice in one file. The *floor* of a route change is the time for the same bytes, renamed
+//! by hand under the same Envoy in the same run. The rest is Sesame's share.
 
 mod churn;
 mod client;
@@ -68,7 +68,7 @@ struct Args {
 /// Limit for one change to be served.
 const SERVED: Duration = Duration::from_secs(30);
 
-/// All figures of one size. Times in milliseconds, memory in MiB.
+/// All measurements of one size. Times are in milliseconds, memory in MiB.
 #[derive(Debug, Default, Serialize)]
 struct Figures {
     routes: usize,
@@ -76,7 +76,7 @@ struct Figures {
     route_floor: Times,
     ratio: f64,
     switches: Switches,
-    /// Number of Services whose endpoints are in files, of all.
+    /// Number of Services whose endpoints are in files.
     endpoint_files: usize,
     endpoint_change_by_file: Option<Times>,
     endpoint_change_inline: Option<Times>,
@@ -90,7 +90,7 @@ struct Figures {
     agent_rss_mib: f64,
     agent_peak_mib: f64,
     envoy_rss_mib: f64,
-    /// Series that Prometheus gets of the agent, and those of Envoy itself.
+    /// Number of series that Prometheus gets from the agent, and that Envoy has itself.
     agent_series: usize,
     envoy_series: usize,
     agent_idle_cpu_percent: f64,
@@ -108,7 +108,7 @@ fn main() -> anyhow::Result<()> {
     for routes in &args.routes {
         eprintln!("{routes} routes");
         all.push(measure(*routes, &args).with_context(|| format!("{routes} routes"))?);
-        // After each size, so that a failure of the next loses nothing.
+        // Write after each size, so that a later failure loses nothing.
         std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
         table::print(&all)?;
     }
@@ -184,7 +184,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         let mut samples = Vec::new();
         for change in 0..changes {
             let route = list[pick(change, list.len())];
-            // The route has its revision before, so that nothing but endpoints changes.
+            // The route already has its revision, so that only endpoints change.
             let write =
                 |port| move |files: &WrittenManifests| files.write_app(route, port, "endpoints");
             let has_revision = |answer: &Answer| answer.revision == "endpoints";
@@ -192,7 +192,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
             let (_, errors) =
                 lone_change::make(&mut host, &mut client, route, SERVED, first, has_revision)?;
             figures.errors += errors;
-            // There and back, so that every change is one whatever was picked before.
+            // Change there and back, so that every write is a change regardless of earlier picks.
             for (backend, port) in [("b", ports[1]), ("a", ports[0])] {
                 let is_moved = |answer: &Answer| answer.body == backend;
                 let write = write(port);
@@ -278,7 +278,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         answer.status == 200
     })?;
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
-    // Only then is it known which Envoy is to be ended.
+    // Only now is it known which Envoy to kill.
     host.wait_serving(Duration::from_secs(60))?;
     if !args.no_requests {
         eprintln!("  requests");

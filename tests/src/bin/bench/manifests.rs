@@ -1,4 +1,4 @@
-//! The manifests that are measured: values, serialised.
+//! The manifests for the measurement.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ pub(crate) fn hostname(route: usize) -> String {
     format!("h{route}.bench.example.com")
 }
 
-/// The name of a Service's endpoint set, as it reaches Envoy.
+/// Returns the name of a Service's endpoint set in Envoy.
 pub(crate) fn endpoint_set(route: usize) -> String {
     format!("Service/bench/s{route}/80")
 }
 
-/// The set of a Service that is there only while its route has changed its backend.
+/// Returns the endpoint set of the Service that exists only while its route's backend is switched.
 pub(crate) fn switched_set(route: usize) -> String {
     format!("Service/bench/t{route}/80")
 }
 
-/// Number of the objects that are measured.
+/// Numbers of the objects to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) routes: usize,
@@ -27,23 +27,23 @@ pub(crate) struct Shape {
     pub(crate) gateways: usize,
     /// Number of endpoints of each Service.
     pub(crate) endpoints: u8,
-    /// Number of ListenerSets, of which each has a listener for one route.
+    /// Number of ListenerSets, each with a listener for one route.
     pub(crate) listener_sets: usize,
 }
 
 impl Shape {
-    /// Returns the number of routes of the first Gateway, which is the one whose changes are measured.
+    /// Returns the number of routes of the first Gateway, whose changes are measured.
     pub(crate) fn measured(self) -> usize {
         (self.routes / self.gateways).max(1)
     }
 
-    /// Returns the Gateway of a route.
+    /// Returns the index of a route's Gateway.
     fn gateway(self, route: usize) -> usize {
         (route / self.measured()).min(self.gateways - 1)
     }
 }
 
-/// The manifests, in a directory.
+/// The manifests in a directory.
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenManifests {
     dir: PathBuf,
@@ -71,13 +71,13 @@ impl WrittenManifests {
         self.shape.gateways
     }
 
-    /// Returns the name of the Gateway that is measured.
+    /// Returns the name of the measured Gateway.
     pub(crate) fn gateway() -> String {
         gateway_name(0)
     }
 
     pub(crate) fn write_all(&self, port: u16) -> anyhow::Result<()> {
-        // Nothing listens there, and nothing is sent there.
+        // Nothing listens on this address, and nothing is sent to it.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
         self.write_access_log(&json!({}), nobody)?;
         let class = json!({
@@ -96,7 +96,7 @@ impl WrittenManifests {
                         "group": "projectsesame.io", "kind": "SesameConfiguration", "name": "logs",
                     }},
                     "allowedListeners": {"namespaces": {"from": "Same"}},
-                    // All on one address, so each on its own port.
+                    // All Gateways share one address, so each needs its own port.
                     "listeners": [{
                         "name": "http", "port": if gateway == 0 { 80 } else { 20_000 + gateway },
                         "protocol": "HTTP",
@@ -155,12 +155,12 @@ impl WrittenManifests {
         write(&self.dir, "logs.yaml", &documents)
     }
 
-    /// Writes the file of an application: its Service, its endpoints and its route.
+    /// Writes an application's file: its Service, endpoints and route.
     pub(crate) fn write_app(&self, route: usize, port: u16, revision: &str) -> anyhow::Result<()> {
         self.write_app_of(&format!("s{route}"), route, port, revision)
     }
 
-    /// Writes it with another Service than usual.
+    /// Writes the file with a different Service.
     pub(crate) fn write_switched(
         &self,
         route: usize,
@@ -222,7 +222,7 @@ impl WrittenManifests {
     }
 }
 
-/// Writes beside and renames, as careful tools do.
+/// Writes to a temporary file and renames it, as careful tools do.
 fn write(dir: &Path, name: &str, documents: &[Value]) -> anyhow::Result<()> {
     let mut text = String::new();
     for document in documents {

@@ -1,4 +1,4 @@
-//! `resolve` and `render` alone, in this process, on one core.
+//! `resolve` and `render` alone, in this process on one core.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ pub(crate) struct Pure {
     pub(crate) render: f64,
 }
 
-/// Measures the manifests of this many routes; they are what they were afterwards.
+/// Measures with this number of routes. Restores the manifests afterwards.
 pub(crate) fn measure(
     written: &WrittenManifests,
     routes: usize,
@@ -67,7 +67,7 @@ pub(crate) fn measure(
         resolve.push(started.elapsed());
         let gateway = resolution.gateways.first();
         let gateway = gateway.context("the Gateway does not resolve")?;
-        // As an agent does, which keeps the encoded snapshot.
+        // Like the agent, which keeps the encoded snapshot.
         let started = Instant::now();
         let encoded = EncodedSnapshot::new(&gateway.snapshot, gateway.keys.clone());
         let result = sesame_render::render_encoded(&encoded, &render_options);

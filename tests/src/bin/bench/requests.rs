@@ -1,4 +1,4 @@
-//! The cost of a request to Envoy, without access logs and with each kind of them.
+//! Envoy's cost per request, without access logs and with each kind.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use sesame_tests::collecting::Collecting;
 use super::client::Client;
 use super::host::Host;
 
-/// Number of requests of a round, one after the other.
+/// Number of sequential requests per round.
 const REQUESTS: u32 = 10_000;
-/// Number of rounds, by turns; the cheapest of each kind counts, because everything else on the machine only adds.
+/// Number of interleaved rounds. The cheapest round of each kind counts, because other load can
+/// only add cost.
 const ROUNDS: usize = 8;
 
-/// Microseconds of CPU that a request takes.
+/// CPU microseconds per request.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct RequestCost {
     /// JSON to a file, the default.
@@ -22,13 +23,13 @@ pub(crate) struct RequestCost {
     pub(crate) unlogged: f64,
     /// Ten fields as text to a file.
     pub(crate) as_text: f64,
-    /// OTLP over gRPC, and nothing to a file.
+    /// OTLP over gRPC, without a file.
     pub(crate) by_otlp: f64,
-    /// Envoy's access log service, and nothing to a file.
+    /// Envoy's access log service, without a file.
     pub(crate) by_als: f64,
 }
 
-/// Measures a host that serves this hostname; it is started anew for each round.
+/// Measures a host that serves this hostname and is restarted for each round.
 pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<RequestCost> {
     let runtime = tokio::runtime::Runtime::new()?;
     let collecting = runtime.block_on(Collecting::start());
@@ -69,7 +70,7 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Request
             *least = least.min(cost(host, hostname, flag)?);
         }
     }
-    // What was sent has to have come, or nothing was measured.
+    // If no records arrived, the measurement is meaningless.
     let sent = collecting.records();
     let has_come = |end: &str| {
         let is_of_it = |path: &str| path.ends_with(end);

@@ -1,13 +1,13 @@
-//! The churn that both benchmarks make: how fast it is, and how its threads end.
+//! The pace of the churn in both benchmarks, and how its threads are joined.
 
 use std::time::Duration;
 
-/// Time between two changes of routes.
+/// Interval between changes of routes.
 pub(crate) const ROUTE_CHANGES: Duration = Duration::from_millis(500);
-/// Time between two changes of endpoints.
+/// Interval between changes of endpoints.
 pub(crate) const ENDPOINT_CHANGES: Duration = Duration::from_millis(10);
 
-/// Returns the outcome of a thread; an error if it panicked.
+/// Returns a thread's result, or an error if it panicked.
 pub(crate) fn joined<T>(outcome: std::thread::Result<anyhow::Result<T>>) -> anyhow::Result<T> {
     outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the churn panicked")))
 }

@@ -1,4 +1,5 @@
-//! Routes that change their backend to one that Envoy does not have yet: clusters first, then their table.
+//! Routes that switch to a backend that Envoy does not have yet, so that clusters must precede the
+//! route table.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,20 +15,21 @@ use super::times::{Times, come_alone, pick};
 
 /// Limit for one change to be served.
 const SERVED: Duration = Duration::from_secs(60);
-/// Limit for what nothing uses to be removed.
+/// Limit for the removal of unused clusters.
 const REMOVED: Duration = Duration::from_secs(30);
 
-/// Times of the changes, and of the two files that they consist of, renamed by hand.
+/// Durations of the switches, and of their two files renamed by hand.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Switches {
     pub(crate) switch: Times,
-    /// List of clusters; that of a table is the floor of a route change.
+    /// Floor of the list of clusters. The table's floor is the same as for a route change.
     pub(crate) clusters_floor: Times,
-    /// Median of a switch through both medians.
+    /// Median of a switch, divided by the sum of both floors' medians.
     pub(crate) ratio: f64,
 }
 
-/// Measures that many changes, there and back. Returns them with the number of answers that were 5xx.
+/// Measures this number of changes, there and back. Returns the times and the number of 5xx
+/// answers.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,
@@ -53,7 +55,7 @@ pub(crate) fn measure(
     Ok((Times::of(samples), errors))
 }
 
-/// The list of clusters, with and without that of a route.
+/// The list of clusters with and without a route's cluster.
 pub(crate) struct ClusterLists {
     file: PathBuf,
     cluster: String,
@@ -62,7 +64,7 @@ pub(crate) struct ClusterLists {
 }
 
 impl ClusterLists {
-    /// Has route 0 change its backend for good, and takes the list from before and after.
+    /// Changes route 0's backend for good, and captures the list from before and after.
     pub(crate) fn take(host: &mut Host, port: u16) -> anyhow::Result<Self> {
         let file = host.clusters_file()?;
         let without = std::fs::read(&file)?;
@@ -82,7 +84,8 @@ impl ClusterLists {
         })
     }
 
-    /// Renames them by turns under an Envoy without an agent, which has the cluster before and after.
+    /// Alternates both lists under an Envoy without an agent, which has the cluster before and
+    /// after.
     pub(crate) fn floor(&self, host: &Host, changes: usize) -> anyhow::Result<Times> {
         let mut samples = Vec::new();
         for _ in 0..changes.div_ceil(2) {

@@ -1,4 +1,4 @@
-//! Distributions of times: what both benchmarks measure.
+//! Distributions of times, shared by both benchmarks.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl Times {
         }
     }
 
-    /// As it stands in a table: min / median / p99 / max.
+    /// Formats a table cell: min / median / p99 / max.
     pub(crate) fn cell(&self) -> String {
         let Self {
             min,
@@ -42,13 +42,13 @@ impl Times {
     }
 }
 
-/// Walks over all of a list in strides, the same in every run.
+/// Visits all indexes of a list in strides, in the same order on every run.
 pub(crate) fn pick(change: usize, length: usize) -> usize {
     (change * 7919) % length
 }
 
-/// Waits after a change until the next one is one that comes alone: changes in a row wait for each other, so that an Envoy spends
-/// a quarter of its time on them.
+/// Waits long enough to make the next change independent. Back-to-back changes wait for each other,
+/// so leave Envoy idle for most of the time.
 pub(crate) fn come_alone(since: Instant) {
     std::thread::sleep(since.elapsed() * 4);
 }

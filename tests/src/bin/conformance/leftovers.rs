@@ -1,4 +1,4 @@
-//! Leftovers of a run: in the cluster, in the agent's directories and among the processes.
+//! Leftovers of a run in the cluster, in the agent's directories and among the processes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use sesame_tests::agent::AgentUnderTest;
 use sesame_tests::cluster::Client;
 use sesame_tests::controller::NAMESPACE;
 
-/// Longest time until everything is cleared away.
+/// Limit for everything to be cleaned up.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -23,7 +23,7 @@ const KINDS: &[&str] = &[
     "udproutes",
 ];
 
-/// Returns whatever is still there when patience ends; nothing in the usual case.
+/// Returns everything that still exists after the limit; normally nothing.
 pub(crate) async fn wait_gone(
     admin: &Client,
     agent: &AgentUnderTest,

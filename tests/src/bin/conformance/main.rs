@@ -1,9 +1,9 @@
-//! `make conformance`: the Gateway API's conformance suite, as it is, against a real API server, a controller and an
-//! agent with the rights of `controller/deploy`.
+//! `make conformance`: the unmodified conformance suite of the Gateway API, against a real API
+//! server and a controller and an agent with the rights of `controller/deploy`.
 //!
-//! There are no nodes. `tests/conformance/nodes` stands in for them: it runs the suite's backends, each in a network of its
-//! own. The whole runs in a network of its own, too, where the agent has an address for each Gateway. Whatever was started
-//! ends with this program, however that ends.
+//! There are no nodes. `tests/conformance/nodes` replaces them and runs the suite's backends, each
+//! in its own network namespace. Everything runs in another network namespace, in which the agent
+//! has an address for each Gateway. All processes end with this program, even if it is killed.
 
 #![allow(clippy::print_stdout, reason = "it talks to a person")]
 

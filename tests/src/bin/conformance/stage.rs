@@ -1,4 +1,4 @@
-//! The cluster, the controller, the agent and what stands in for nodes.
+//! The cluster, the controller, the agent and the stand-in for nodes.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,9 +16,10 @@ use sesame_tests::wait::eventually;
 
 use super::{Args, ChannelArg, leftovers, progress};
 
-/// Network that Gateways have their addresses from. Each is on the loopback device of this network.
+/// Network of the Gateways' addresses. Each one is on the loopback device of this namespace.
 const POOL: &str = "203.0.113.0/24";
-/// One that nobody asks for, and one that is nowhere: for Gateways that say which address they want.
+/// Addresses for Gateways that request one: the first is otherwise unused, the second is not on
+/// this host.
 const USABLE: &str = "203.0.113.200";
 const UNUSABLE: &str = "198.51.100.1";
 const CLASS: &str = "sesame";
@@ -89,7 +90,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Runs the suite; says whether everything passed.
+    /// Runs the suite and returns true if everything passed.
     pub(crate) async fn suite(&mut self, arguments: &[String]) -> anyhow::Result<bool> {
         let mut command = Command::new(self.directory.join("suite"));
         command
@@ -117,7 +118,7 @@ impl Stage {
         tokio::task::spawn_blocking(move || progress::follow(child, log)).await?
     }
 
-    /// Returns whether nothing is left of a run that cleaned up.
+    /// Returns true if the run has left nothing behind.
     pub(crate) async fn tidy(&self) -> anyhow::Result<bool> {
         let left = leftovers::wait_gone(self.cluster.admin(), &self.agent).await?;
         for what in &left {
@@ -126,7 +127,7 @@ impl Stage {
         Ok(left.is_empty())
     }
 
-    /// An orderly end; the logs stay.
+    /// Stops the agent in an orderly way and keeps the logs.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         self.keep_logs()?;
         ensure!(self.agent.stop().success(), "the agent did not stop well");
@@ -147,13 +148,13 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         let _ = self.keep_logs();
-        // Its pods are in the same process group, which the guard ends.
+        // Its pods are in the same process group, which the guard kills.
         let _ = self.nodes.kill();
         let _ = self.nodes.wait();
     }
 }
 
-/// An agent that serves whatever the controller publishes.
+/// Starts an agent that follows the cluster.
 async fn follow(cluster: &TestCluster) -> AgentUnderTest {
     let user = User::service_account(NAMESPACE, "sesame-agent");
     let config = cluster.kubeconfig(&user).await;
@@ -167,7 +168,7 @@ async fn follow(cluster: &TestCluster) -> AgentUnderTest {
     agent
 }
 
-/// Every address of the pool, on the loopback device.
+/// Adds every address of the pool to the loopback device.
 fn add_addresses() -> anyhow::Result<()> {
     let mut batch = String::new();
     for last in 1..=254 {
@@ -186,7 +187,7 @@ fn add_addresses() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A program of the directory, whose output goes into a file there.
+/// Returns a command for a program in the directory, with its output in a log file there.
 fn logged(directory: &Path, name: &str) -> anyhow::Result<Command> {
     let log = File::create(directory.join(name).with_extension("log"))?;
     let mut command = Command::new(directory.join(name));

@@ -1,5 +1,5 @@
-//! A host that is connected to nothing: installed, configured and updated by files alone, with a count of every packet that
-//! tries to leave.
+//! An air-gapped host: installed, configured and updated only by files, while every packet that
+//! tries to leave is counted.
 
 use std::fs;
 use std::path::Path;
@@ -21,12 +21,12 @@ use crate::objects::{get, version, wait_version};
 use crate::packages::Packages;
 
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
-/// Verifies, unpacks and installs.
+/// Verifies, unpacks and installs the archive.
 const INSTALL: &str = "cd /root &&
 openssl pkeyutl -verify -pubin -inkey signer.pub -rawin -in sesame-*-airgap.tar -sigfile sesame-*-airgap.tar.sig &&
 tar -xf sesame-*-airgap.tar && rm sesame-*-airgap.tar && cd sesame-*-airgap && ./install.sh host --key ../signer.pub";
 const AS_USER: [&str; 5] = ["runuser", "--user", "sesame", "--", "sesame-agent"];
-/// The backend is there again after a reboot.
+/// The backend uses the same port after a reboot.
 const BACKEND_PORT: u16 = 8099;
 const UPDATES: u32 = 3;
 
@@ -47,7 +47,7 @@ pub(crate) fn scenario(packages: &Packages) {
         inside.put(file);
     }
     let begun = Instant::now();
-    // As the page of air-gapped sites has it.
+    // Install as the documentation of air-gapped sites describes.
     inside.ok(&["sh", "-c", INSTALL]);
     fs::copy(
         signer.path("signer.pub"),
@@ -89,7 +89,7 @@ pub(crate) fn scenario(packages: &Packages) {
     inside.backend_address();
     machine.part("bundles-again");
     nothing_left(&inside);
-    // The count is one that counts.
+    // Check that the counter works.
     inside.output(&["bash", "-c", &format!("echo >/dev/udp/{SITE}/9")]);
     inside.wait_for("a packet that leaves is counted", |inside| {
         let sent = sent(inside);
@@ -115,7 +115,7 @@ pub(crate) fn serve(inside: &Inside) {
     });
 }
 
-/// The last one, again.
+/// The last version is served again.
 pub(crate) fn serve_again(inside: &Inside) {
     in_runtime(async {
         let _backend = backend().await;
@@ -135,7 +135,7 @@ async fn backend() -> Backend {
     backend.expect("the machine has the address")
 }
 
-/// Every packet would find a way out of the machine, and names would be asked for there; nobody is at its end.
+/// Routes all traffic and name resolution out of the machine, to a peer that does not answer.
 fn cut_off(inside: &Inside) {
     attach(inside);
     let resolver = format!("nameserver {SITE}\n");
@@ -147,7 +147,7 @@ fn nothing_left(inside: &Inside) {
     assert_eq!(sent(inside), 0, "packets have left, or tried to");
 }
 
-/// Number of packets that went into the cable, questions for addresses among them.
+/// Number of packets that the device sent or dropped, including ARP requests.
 fn sent(inside: &Inside) -> u64 {
     let file = |name| format!("/sys/class/net/{DEVICE}/statistics/tx_{name}");
     let counts = inside.ok(&["cat", &file("packets"), &file("dropped"), &file("errors")]);
@@ -157,7 +157,7 @@ fn sent(inside: &Inside) -> u64 {
         .sum()
 }
 
-/// Somebody who makes bundles, elsewhere.
+/// The remote party that creates bundles.
 struct Signer {
     directory: TempDir,
 }
@@ -179,7 +179,7 @@ impl Signer {
         self.directory.path().join(name)
     }
 
-    /// The archive that a site is installed from, signed. Its images are nothing for a host.
+    /// Builds the signed installation archive. A host does not need its images.
     fn archive(&self, packages: &Packages) -> std::path::PathBuf {
         let (out, images) = (self.path("archive"), self.path("images"));
         fs::create_dir(&images).expect("a directory");
@@ -194,7 +194,7 @@ impl Signer {
             .expect("an archive")
     }
 
-    /// A bundle of the version with this number.
+    /// Creates the bundle of the version with this number.
     fn bundle(&self, number: u32, recipient: &str) -> std::path::PathBuf {
         let manifests = self.path(&format!("{number}.d"));
         fs::create_dir(&manifests).expect("a directory");

@@ -1,4 +1,4 @@
-//! Checks that need no traffic: of packages and units.
+//! Checks of packages and units that need no traffic.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ const UNITS: &[&str] = &[
     "sesame-envoy.service",
     "sesame-drain.service",
 ];
-/// Highest exposure that a unit may have, in tenths, as `systemd-analyze security` counts.
+/// Maximum exposure of a unit in tenths, as `systemd-analyze security` counts.
 const MOST_EXPOSED: &str = "20";
 
-/// Two builds are the same bytes, and lintian finds nothing.
+/// Builds are reproducible, and lintian finds nothing.
 pub(crate) fn packages(packages: &Packages) {
     let again = workspace().join("target/hosts/packages/again");
     build(&again, "1");
@@ -43,7 +43,7 @@ fn bytes(path: &Path) -> Vec<u8> {
     fs::read(path).expect("a package")
 }
 
-/// systemd understands the units, and finds little to expose.
+/// systemd accepts the units and rates their exposure as low.
 pub(crate) fn units(packages: &Packages) {
     let machine = Machine::with_packages("units", packages);
     let inside = machine.inside();

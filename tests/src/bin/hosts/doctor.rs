@@ -1,5 +1,5 @@
-//! `sesame-agent doctor` on a host that serves: what it says is true for root and for the agent's user, and what it mends
-//! is mended.
+//! `sesame-agent doctor` on a serving host: its findings are true for root and for the agent's
+//! user, and its repairs work.
 
 use serde_json::Value;
 
@@ -9,16 +9,16 @@ const AS_USER: [&str; 4] = ["runuser", "--user", "sesame", "--"];
 const DOCTOR: [&str; 5] = ["sesame-agent", "doctor", "--all", "--output", "json"];
 const MIGRATION: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
-/// Everything that is examined.
+/// The complete output of the doctor.
 pub(crate) struct Diagnosis(Value);
 
 impl Diagnosis {
-    /// Asks as root, with these options too.
+    /// Runs the doctor as root, with additional options.
     pub(crate) fn by_root(inside: &Inside, options: &[&str]) -> Self {
         Self::of(inside, &[&DOCTOR, options].concat())
     }
 
-    /// Asks as the user of the service.
+    /// Runs the doctor as the service's user.
     pub(crate) fn by_user(inside: &Inside) -> Self {
         Self::of(inside, &[&AS_USER[..], &DOCTOR].concat())
     }
@@ -35,7 +35,7 @@ impl Diagnosis {
         Self(said)
     }
 
-    /// Findings of a check, of a weight.
+    /// Returns a check's findings of this severity.
     fn found(&self, check: &str, weight: &str) -> Vec<&Value> {
         let all = self.0["findings"].as_array().expect("findings");
         all.iter()
@@ -43,7 +43,7 @@ impl Diagnosis {
             .collect()
     }
 
-    /// Panics unless this check found something of this weight that has this word in it.
+    /// Panics unless this check has a finding of this severity that contains the word.
     pub(crate) fn assert_found(&self, check: &str, weight: &str, word: &str) {
         let found = self.found(check, weight);
         let has = found
@@ -52,7 +52,7 @@ impl Diagnosis {
         assert!(has, "no {weight} of {check} with {word:?}: {:#}", self.0);
     }
 
-    /// Panics if something stops the host from serving, or is a warning that is not one of these checks'.
+    /// Panics on any error, and on any warning that is not from one of these checks.
     pub(crate) fn assert_fit(&self, except: &[&str]) {
         let all = self.0["findings"].as_array().expect("findings");
         let bad: Vec<&Value> = all
@@ -64,7 +64,7 @@ impl Diagnosis {
     }
 }
 
-/// A machine of tests has the clock and the limits of the one that it runs on.
+/// The test machine shares the clock and the limits of the machine it runs on.
 pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
     "clock",
     "port-steering",
@@ -73,7 +73,7 @@ pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
     "open-files",
 ];
 
-/// Looks at a host that serves, breaks what can be mended, and has it mended.
+/// Examines a serving host, breaks everything that can be repaired, and has it repaired.
 pub(crate) fn examine(inside: &Inside, ports: &str) {
     for examined in [Diagnosis::by_root(inside, &[]), Diagnosis::by_user(inside)] {
         examined.assert_fit(&NOT_THE_HOSTS);

@@ -1,4 +1,4 @@
-//! The inside of a machine: commands, units, processes and files.
+//! Commands, units, processes and files inside a machine.
 
 use std::fmt::Display;
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Address of a backend, which is not the loopback's: the agent takes no endpoint there.
+/// Address of a backend. It is not on the loopback, where the agent refuses endpoints.
 pub(crate) const BACKEND: &str = "192.0.2.10";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
-/// A machine, by its first process.
+/// A machine, identified by its first process.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
     init: i32,
@@ -23,12 +23,12 @@ impl Inside {
         Self { init }
     }
 
-    /// Its first process, in the numbers of this machine.
+    /// Returns the machine's first process, in this machine's PID namespace.
     pub(crate) fn init(&self) -> i32 {
         self.init
     }
 
-    /// Runs a command; returns how it ended and what it said.
+    /// Runs a command and returns its exit status and output.
     pub(crate) fn run(&self, command: &[&str]) -> Output {
         Command::new("nsenter")
             .args(["--target", &self.init.to_string()])
@@ -45,12 +45,12 @@ impl Inside {
             .expect("nsenter of util-linux")
     }
 
-    /// Runs a command that may fail; returns what it said to standard output.
+    /// Runs a command that may fail and returns its standard output.
     pub(crate) fn output(&self, command: &[&str]) -> String {
         String::from_utf8_lossy(&self.run(command).stdout).into_owned()
     }
 
-    /// Runs a command that must not fail.
+    /// Runs a command that must succeed.
     pub(crate) fn ok(&self, command: &[&str]) -> String {
         let output = self.run(command);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -64,14 +64,14 @@ impl Inside {
         said
     }
 
-    /// Runs a command that must not fail, while other tasks go on.
+    /// Runs a command that must succeed, without blocking the current task.
     pub(crate) async fn meanwhile(&self, command: &'static [&'static str]) -> String {
         let inside = self.clone();
         let ran = tokio::task::spawn_blocking(move || inside.ok(command)).await;
         ran.expect("the command ends")
     }
 
-    /// Sends a signal to the main process of a unit.
+    /// Sends a signal to a unit's main process.
     pub(crate) async fn kill(&self, unit: &str, signal: &str) {
         let (inside, unit, signal) = (self.clone(), unit.to_owned(), format!("--signal={signal}"));
         let killed = tokio::task::spawn_blocking(move || {
@@ -80,7 +80,7 @@ impl Inside {
         killed.await.expect("the command ends");
     }
 
-    /// Installs these packages, without a network.
+    /// Installs these packages without a network.
     pub(crate) fn install(&self, packages: &[PathBuf]) {
         for package in packages {
             self.put(package);
@@ -91,7 +91,7 @@ impl Inside {
         self.ok(&command);
     }
 
-    /// Writes a file of the machine, for root alone.
+    /// Writes a file in the machine, readable only by root.
     pub(crate) fn write(&self, path: &str, text: &str) {
         let to = self.path(path);
         let directory = to.parent().expect("a directory");
@@ -101,23 +101,23 @@ impl Inside {
         fs::set_permissions(&to, mode).expect("the file is there");
     }
 
-    /// Text of a file of the machine.
+    /// Reads a file in the machine.
     pub(crate) fn read(&self, path: &str) -> String {
         fs::read_to_string(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Copies a file into `/root` of the machine.
+    /// Copies a file into the machine's `/root`.
     pub(crate) fn put(&self, file: &Path) {
         let to = self.path(&in_machine(file));
         fs::copy(file, to).expect("the machine takes a file");
     }
 
-    /// Path by which a file of the machine is reached from here.
+    /// Returns the path at which a file of the machine is visible from here.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.init))
     }
 
-    /// Time since its first process was started.
+    /// Returns the time since the first process was started.
     pub(crate) fn age(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.init)).expect("it runs");
         let (_, after) = stat.rsplit_once(") ").expect("a name in parentheses");
@@ -126,11 +126,11 @@ impl Inside {
         let uptime = fs::read_to_string("/proc/uptime").expect("the machine tells");
         let uptime = uptime.split(' ').next().expect("a time");
         let uptime = Duration::from_secs_f64(uptime.parse().expect("a number"));
-        // A hundred ticks a second on every Linux that people use.
+        // Linux has 100 ticks per second on all common platforms.
         uptime.saturating_sub(Duration::from_millis(ticks * 10))
     }
 
-    /// Replaces the manifests, as somebody would who is careful.
+    /// Replaces the manifests by renaming, with the right owner and mode.
     pub(crate) fn serve(&self, yaml: &str) {
         let directory = "/etc/sesame/manifests";
         fs::write(self.path("/etc/sesame/all.new"), yaml).expect("manifests are written");
@@ -140,7 +140,7 @@ impl Inside {
         self.ok(&["sh", "-c", &script]);
     }
 
-    /// Gives the machine the address of its backend.
+    /// Gives the machine its backend's address.
     pub(crate) fn backend_address(&self) {
         self.ok(&[
             "ip",
@@ -152,19 +152,19 @@ impl Inside {
         ]);
     }
 
-    /// A property of a unit.
+    /// Returns a unit's property.
     pub(crate) fn property(&self, unit: &str, property: &str) -> String {
         let said = self.ok(&["systemctl", "show", "--property", property, "--value", unit]);
         said.trim().to_owned()
     }
 
-    /// The main process of a unit, in the machine's numbers.
+    /// Returns a unit's main process, in the machine's PID namespace.
     pub(crate) fn main_pid(&self, unit: &str) -> u32 {
         let pid = self.property(unit, "MainPID");
         pid.parse().expect("a number")
     }
 
-    /// The Envoys that run, in the machine's numbers, those that validate left out.
+    /// Returns the serving Envoys, in the machine's PID namespace.
     pub(crate) fn envoys(&self) -> Vec<u32> {
         let said = self.output(&[
             "pgrep",
@@ -176,7 +176,7 @@ impl Inside {
             .collect()
     }
 
-    /// Last lines of the units' logs.
+    /// Returns the last lines of the units' logs.
     pub(crate) fn log(&self) -> String {
         self.output(&[
             "journalctl",
@@ -188,7 +188,7 @@ impl Inside {
         ])
     }
 
-    /// Waits for something; panics with the last reason if it does not come.
+    /// Polls until `look` succeeds, and panics with the last reason if it does not in time.
     pub(crate) fn wait_for<T, E: Display>(
         &self,
         what: &str,
@@ -206,7 +206,7 @@ impl Inside {
         }
     }
 
-    /// Waits in the same way, while other tasks go on.
+    /// Like [`Self::wait_for`], without blocking the current task.
     pub(crate) async fn wait<T: Send + 'static>(
         &self,
         what: &'static str,

@@ -1,5 +1,5 @@
-//! A host that joins a cluster over a network: one command on a machine with nothing but the packages, and everything that
-//! becomes of it until it leaves.
+//! A host joins a cluster over a network with a single command, on a machine with only the packages
+//! installed. Follows it until it leaves.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -25,9 +25,9 @@ use crate::packages::Packages;
 const AGENT: &str = "sesame-agent.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
 const TOKEN: &str = "/root/join-token";
-/// Time in which a host that joins has to answer its first request.
+/// Time in which a joining host must answer its first request.
 const JOIN: Duration = Duration::from_secs(60);
-/// Gives the agent a clock that the test moves: that of a machine in namespaces is everybody's.
+/// Gives the agent a clock that the test controls, because namespaces share the machine's clock.
 const CLOCK_UNIT: &str = "/run/systemd/system/sesame-agent.service.d/clock.conf";
 const CLOCK: [&str; 2] = ["/usr/lib/clock.so", "/usr/lib/clock.offset"];
 
@@ -74,7 +74,7 @@ async fn lives(packages: &Packages) {
     answers(2, PATIENCE).await;
 
     let first = credential(&inside);
-    // Half of its life is over, for the agent.
+    // By the agent's clock, half of the credential's lifetime has passed.
     clock(310);
     inside.wait_for("the credential is renewed", |inside| {
         let now = credential(inside);
@@ -100,7 +100,7 @@ async fn lives(packages: &Packages) {
     revoked(&life.site, &inside).await;
 }
 
-/// A host that serves, and everything around it.
+/// A serving host and everything it needs.
 struct Life {
     site: Site,
     controller: ControllerUnderTest,
@@ -109,7 +109,7 @@ struct Life {
 }
 
 impl Life {
-    /// Has the host serve without its cluster, also after a reboot, until that comes back.
+    /// Serves without the cluster, even after a reboot, until the cluster returns.
     async fn without_cluster(&mut self, load: Load) {
         let Self {
             site,
@@ -146,7 +146,7 @@ impl Life {
     }
 }
 
-/// Undoes both sides.
+/// Undoes the join on the host and in the cluster.
 fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     inside.ok(&["sesame-agent", "leave"]);
     assert_eq!(
@@ -163,7 +163,8 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     refused(&left, "has joined no cluster");
 }
 
-/// Joins again, by another name: nothing here collects what the first one left. The access ends, and the host serves on.
+/// Joins again under another name, because nothing here removes the first one's leftovers. Revoking
+/// ends the access but not the traffic.
 async fn revoked(site: &Site, inside: &Inside) {
     let token = invite(site, inside, "edge-2");
     inside.ok(&["sesame-agent", "join", "--token-file", TOKEN]);
@@ -191,7 +192,7 @@ async fn revoked(site: &Site, inside: &Inside) {
     assert!(left.status.success(), "{left:?}");
 }
 
-/// Makes a token for a host of this name, in a file of the machine.
+/// Creates a token for a host with this name, in a file of the machine.
 fn invite(site: &Site, inside: &Inside, host: &str) -> String {
     let token = site.token(&[
         "--gateway",
@@ -205,7 +206,7 @@ fn invite(site: &Site, inside: &Inside, host: &str) -> String {
     token
 }
 
-/// Publishes a listener, and a route with a number.
+/// Publishes a listener and a route with this number.
 async fn publish(site: &Site, backend: &Backend, number: u32) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));
@@ -221,7 +222,7 @@ async fn publish(site: &Site, backend: &Backend, number: u32) {
     site.apply(&objects).await;
 }
 
-/// A request to the machine, from outside.
+/// Creates a request to the machine from outside.
 fn get(path: &str) -> Request {
     Request::get((HOST, 80).into(), "join.test", path).timeout(Duration::from_secs(5))
 }
@@ -240,7 +241,7 @@ async fn answers(number: u32, patience: Duration) {
     .await;
 }
 
-/// The host tells the cluster what it is.
+/// The host appears in the cluster's inventory.
 async fn inventory(site: &Site) {
     let row = eventually("the host is in the inventory", PATIENCE, async || {
         let row = site.row("edge-1");
@@ -253,14 +254,15 @@ async fn inventory(site: &Site) {
     assert_eq!(row["zone"], "rack-7", "{row:#}");
 }
 
-/// The credential of the machine: sealed on its disk, and in clear where its agent reads it.
+/// Returns the machine's credential, which is sealed on disk and in clear only where the agent
+/// reads it.
 fn credential(inside: &Inside) -> String {
     let stored = fs::read(inside.path("/var/lib/sesame/cluster/token")).expect("a credential");
     assert!(sesame_proto::at_rest::is_sealed(&stored), "it is in clear");
     inside.read("/run/sesame/cluster-token")
 }
 
-/// Gives the agent of the machine a clock; returns what moves it by seconds.
+/// Gives the machine's agent a clock, and returns a function that shifts it by seconds.
 fn clock(inside: &Inside) -> impl Fn(i64) + use<> {
     let variables = Clock::new()
         .variables()
@@ -277,7 +279,7 @@ fn clock(inside: &Inside) -> impl Fn(i64) + use<> {
         .open(inside.path(CLOCK[1]));
     let offset = offset.expect("a file of the machine");
     move |seconds| {
-        // In place: it is mapped.
+        // Write in place, because the file is mapped.
         let set = offset.write_all_at(&seconds.to_ne_bytes(), 0);
         set.expect("the clock is set");
     }

@@ -1,4 +1,5 @@
-//! The life of a host under load: restarts, deaths and upgrades of everything, none of which may fail a request.
+//! The life of a host under load: restarts, crashes and upgrades of every part, without a failed
+//! request.
 
 use std::fs;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::telling;
 const AGENT: &str = "sesame-agent.service";
 const ENVOY: &str = "sesame-envoy.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
-/// Mounts the disk that gets full.
+/// Mounts a small disk, to be filled.
 const DISK: &str = "mount -t tmpfs -o size=16m,mode=0700 tmpfs /var/lib/sesame && chown sesame:sesame /var/lib/sesame";
 
 pub(crate) fn scenario(packages: &Packages) {
@@ -36,7 +37,7 @@ pub(crate) fn scenario(packages: &Packages) {
     machine.part("full-disk");
 }
 
-/// Everything that happens to a host, under one load.
+/// Runs all events of a host's life under one load.
 pub(crate) fn inside(inside: &Inside) {
     in_runtime(happens(inside));
 }
@@ -49,9 +50,9 @@ pub(crate) fn in_runtime(future: impl Future<Output = ()>) {
 
 async fn happens(inside: &Inside) {
     let backend = backend().await;
-    // Its source is a variable, which the next package does not have any more.
+    // Set the source with a variable, which the next package no longer has.
     fs::write(inside.path(SETTINGS), "drain-seconds: 30\n").expect("a file");
-    // A host without a configuration is a unit that has started.
+    // Without a configuration, the unit still starts.
     inside.ok(&["systemctl", "enable", "--quiet", "--now", "sesame.target"]);
     assert_eq!(inside.property(AGENT, "ActiveState"), "active");
     inside.serve(&version(backend.address(), 0));
@@ -72,11 +73,11 @@ async fn happens(inside: &Inside) {
     load.pass(100).await;
     inside.serve(&version(backend.address(), 1));
     inside.meanwhile(&["systemctl", "start", AGENT]).await;
-    // A unit that has started serves the newest configuration.
+    // Once the unit has started, it serves the newest configuration.
     inside.ok(&["sesame-agent", "status"]);
     wait_version(1).await;
 
-    // The launcher dies, and becomes another one.
+    // A killed launcher is replaced.
     let launcher = inside.main_pid(ENVOY);
     inside.kill(ENVOY, "KILL").await;
     another_main(inside, ENVOY, launcher).await;
@@ -126,7 +127,7 @@ async fn happens(inside: &Inside) {
     report.clean("host: agent restarted, killed, stopped, upgraded, hung; launcher killed, upgraded; Envoy upgraded");
 }
 
-/// An agent that does nothing more is replaced by the watchdog.
+/// The watchdog replaces a hanging agent.
 async fn hangs(inside: &Inside, load: &Load) {
     let drop_in = inside.path("/run/systemd/system/sesame-agent.service.d");
     fs::create_dir_all(&drop_in).expect("a directory");
@@ -134,7 +135,7 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.meanwhile(&["systemctl", "daemon-reload"]).await;
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
     let before = inside.main_pid(AGENT);
-    // One that is well is left alone: more than two periods.
+    // A healthy agent survives more than two watchdog periods.
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(inside.main_pid(AGENT), before, "{}", inside.log());
     inside.kill(AGENT, "STOP").await;
@@ -145,7 +146,8 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
 }
 
-/// Serves what is accepted although it cannot be kept, and keeps it when there is room.
+/// With a full disk, accepted versions are served without being stored; they are stored once there
+/// is room.
 pub(crate) fn full_disk(inside: &Inside) {
     in_runtime(fills(inside));
 }
@@ -158,7 +160,7 @@ async fn fills(inside: &Inside) {
     inside.serve(&version(backend.address(), 10));
     wait_version(10).await;
     let load = Load::start(&Plan::new(vec![get("/always")]));
-    // Until it fails.
+    // Until it fails with a full disk.
     inside.output(&["dd", "if=/dev/zero", "of=/var/lib/sesame/filler", "bs=4k"]);
     inside.serve(&version(backend.address(), 11));
     wait_version(11).await;
@@ -189,7 +191,7 @@ async fn fills(inside: &Inside) {
         .clean("host: the disk is full, and the agent restarted meanwhile");
 }
 
-/// Waits until the unit says this.
+/// Waits until the agent unit's status contains this text.
 async fn says(inside: &Inside, words: &'static str) {
     inside
         .wait("the unit's status", move |inside| {
@@ -210,7 +212,7 @@ async fn another_main(inside: &Inside, unit: &'static str, before: u32) {
         .await;
 }
 
-/// Waits until a unit's process is the program that is on disk.
+/// Waits until a unit runs the installed program.
 async fn runs_what_is_installed(inside: &Inside, unit: &'static str) {
     inside
         .wait("the unit runs what is installed", move |inside| {

@@ -1,6 +1,8 @@
-//! Machines: a Debian with systemd as its first process, in namespaces and control groups of its own, without a network.
+//! Machines: a Debian with systemd as the first process, in its own namespaces and control groups,
+//! without a network.
 //!
-//! The root is an overlay over one that is made once; it goes with the machine, whatever happened in it.
+//! The root is an overlay on one that is created only once. The overlay is discarded with the
+//! machine.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -15,22 +17,23 @@ use crate::inside::Inside;
 use crate::packages::Packages;
 use crate::root::base;
 
-/// Exit status of systemd-nspawn when the machine wants to start anew.
+/// Exit status of systemd-nspawn when the machine reboots.
 const REBOOT: i32 = 133;
-/// Time for a start or an end; a drain is part of the latter.
+/// Limit for starting or stopping, which may include a drain.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Running machine.
+/// A running machine.
 pub(crate) struct Machine {
     name: String,
     directory: PathBuf,
     nspawn: Child,
     init: i32,
-    /// Ends the machine if this process does not: its input is a pipe that the kernel closes.
+    /// Ends the machine if this process cannot: the kernel closes the pipe on the guard's input.
     guard: Child,
 }
 
-/// Ends what is first in these control groups, and unmounts the root, as soon as nobody holds the other end of its input.
+/// Kills the first processes of these control groups and unmounts the root, as soon as the input
+/// closes.
 const GUARD: &str = r#"read -r _
 root=$1; shift
 for group; do
@@ -38,12 +41,12 @@ for group; do
 done
 umount --recursive --lazy "$root""#;
 
-/// Returns what this machine lacks to run others, and what to do.
+/// Returns why this machine cannot run others, and how to fix it.
 pub(crate) fn can_run() -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("machines need root; `sudo make test-hosts`".to_owned());
     }
-    // nspawn needs namespaces of every kind, and mounts in them.
+    // nspawn needs all kinds of namespaces, and mounts in them.
     let all = ["--mount", "--pid", "--net", "--uts", "--ipc", "--fork"];
     let tried = Command::new("unshare")
         .args(all)
@@ -80,7 +83,7 @@ impl Machine {
         machine
     }
 
-    /// Starts a machine; returns when all of its units have.
+    /// Starts a machine and returns once all its units have started.
     pub(crate) fn start(name: &str) -> Self {
         let all = workspace().join("target/hosts");
         let directory = all.join(format!("machine-{name}"));
@@ -122,12 +125,12 @@ impl Machine {
         machine
     }
 
-    /// Its inside.
+    /// Returns the inside of the machine.
     pub(crate) fn inside(&self) -> Inside {
         Inside::new(self.init)
     }
 
-    /// Runs a part of a scenario in its network.
+    /// Runs a part of a scenario in the machine's network.
     pub(crate) fn part(&self, name: &str) {
         let status = Command::new("nsenter")
             .args(["--target", &self.init.to_string(), "--net", "--"])
@@ -141,7 +144,7 @@ impl Machine {
         assert!(status.success(), "{name}: {status}");
     }
 
-    /// Reboots it; returns as soon as its first process runs.
+    /// Reboots and returns as soon as the new first process runs.
     pub(crate) fn reboot(&mut self) {
         self.inside().output(&["systemctl", "--no-block", "reboot"]);
         let begun = Instant::now();
@@ -165,7 +168,7 @@ impl Drop for Machine {
         let _ = self.guard.wait();
         clear(&self.directory);
         for group in groups(&self.name) {
-            // The kernel is still at the end of its processes.
+            // The kernel may still be ending its processes.
             let begun = Instant::now();
             while group.exists() && begun.elapsed() < Duration::from_secs(10) {
                 remove_group(&group);
@@ -175,8 +178,9 @@ impl Drop for Machine {
     }
 }
 
-/// Ends the machine of this name, also one that an earlier run left: the kernel ends every process of a namespace with
-/// its first one. To end nspawn is not enough, because the machine lives on.
+/// Ends the machine with this name, even if left by an earlier run, by killing its first process:
+/// the kernel then kills the whole PID namespace. Killing nspawn is not enough, because the machine
+/// would live on.
 fn end(name: &str) {
     for group in groups(name) {
         let first = fs::read_to_string(group.join("payload/init.scope/cgroup.procs"));
@@ -186,7 +190,7 @@ fn end(name: &str) {
     }
 }
 
-/// Starts the machine's first process; returns its number.
+/// Starts the machine's first process and returns its PID.
 fn boot(name: &str, directory: &Path) -> (Child, i32) {
     let join = groups(name).into_iter().map(|group| {
         let group = group.display();
@@ -199,7 +203,7 @@ fn boot(name: &str, directory: &Path) -> (Child, i32) {
         .arg(format!("--machine=sesame-{name}"))
         .args(["--boot", "--quiet", "--private-network", "--register=no"])
         .args(["--keep-unit", "--console=passive", "--link-journal=no"])
-        // The agent copies sockets of its Envoys; nspawn allows that to nobody unless told.
+        // The agent duplicates sockets of its Envoys, which nspawn forbids by default.
         .arg("--system-call-filter=pidfd_getfd")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -217,7 +221,7 @@ fn boot(name: &str, directory: &Path) -> (Child, i32) {
     (nspawn, init)
 }
 
-/// The child of nspawn that is the first process of a process namespace and has become systemd.
+/// Returns nspawn's child if it is the first process of a PID namespace and has become systemd.
 fn init_of(nspawn: u32) -> Option<i32> {
     let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
     let init = children.split_whitespace().next()?;
@@ -229,7 +233,7 @@ fn init_of(nspawn: u32) -> Option<i32> {
         .flatten()
 }
 
-/// Control groups of a machine, in the hierarchies that systemd uses.
+/// Returns a machine's control groups in the hierarchies that systemd uses.
 fn groups(name: &str) -> Vec<PathBuf> {
     let hierarchies = [
         "/sys/fs/cgroup/systemd",
@@ -249,14 +253,14 @@ fn remove_group(group: &Path) {
             remove_group(&entry.path());
         }
     }
-    // One that is in use is somebody's.
+    // A control group in use cannot be removed.
     let _ = fs::remove_dir(group);
 }
 
-/// Removes what an earlier machine of this name left.
+/// Removes the remains of an earlier machine with this name.
 fn clear(directory: &Path) {
     let root = directory.join("root");
-    // None may be mounted.
+    // It may not be mounted.
     let _ = Command::new("umount")
         .args(["--recursive", "--lazy"])
         .arg(&root)

@@ -1,7 +1,8 @@
-//! Gateway hosts with a real systemd: installs the packages, serves, and counts what fails while the host changes.
+//! Gateway hosts with a real systemd: installs the packages, serves, and counts failures while the
+//! host changes.
 //!
-//! Each scenario has a machine of its own (`machine`), in which nothing but the packages was installed. What sends requests
-//! runs in the machine's network: there is no other. Needs root, systemd-nspawn and mmdebstrap.
+//! Each scenario has its own machine (`machine`) with only the packages installed. The load runs in
+//! the machine's network, because there is no other. Needs root, systemd-nspawn and mmdebstrap.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -50,12 +51,12 @@ struct Arguments {
     can_run: bool,
 }
 
-/// Exit status if nothing can be run, as it was asked for or here.
+/// Exit status if a requested scenario does not exist, or this machine cannot run any.
 const CANNOT: u8 = 2;
 
-/// Scenario, which panics if something is wrong.
+/// A scenario, which panics on failure.
 type Scenario = fn(&Packages);
-/// Part of a scenario, in the network of its machine.
+/// A part of a scenario, run in the machine's network.
 type ScenarioPart = fn(&Inside);
 
 /// Scenarios by name.
@@ -69,7 +70,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("airgap", airgap::scenario),
 ];
 
-/// The parts of scenarios that send requests.
+/// Parts of scenarios that send requests.
 const PARTS: &[(&str, ScenarioPart)] = &[
     ("life", life::inside),
     ("full-disk", life::full_disk),

@@ -1,21 +1,21 @@
-//! A network of a scenario's own, to which its machine has a cable: nothing of it is in the network of this machine, and
-//! it ends with the scenario's process.
+//! A scenario's own network, to which its machine has a link. It is isolated from this machine's
+//! network and ends with the scenario's process.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
 
 use crate::inside::Inside;
 
-/// Address of whatever is not the machine: the API server, the backends, the clients.
+/// Address of everything outside the machine: the API server, backends and clients.
 pub(crate) const SITE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// Address of the machine.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
-/// Device of the machine.
+/// The machine's network device.
 pub(crate) const DEVICE: &str = "site0";
 const BRIDGE: &str = "site";
 
-/// Returns true in a process that has such a network. If this is none, runs the scenario in one, in another process, and
-/// returns when it has ended well.
+/// Returns true if this process has such a network. Otherwise runs the scenario in a new process
+/// that has one, and returns false once it has succeeded.
 pub(crate) fn inside_own(scenario: &str) -> bool {
     if std::env::args().any(|argument| argument == "--own-network") {
         return true;
@@ -34,7 +34,7 @@ pub(crate) fn inside_own(scenario: &str) -> bool {
     false
 }
 
-/// Gives the machine a cable to the network. IPv6 is off there, so that the kernel says nothing by itself.
+/// Links the machine to the network. IPv6 is off there, so that the kernel sends nothing by itself.
 pub(crate) fn attach(inside: &Inside) {
     let init = inside.init().to_string();
     let ours = format!("machine{init}");

@@ -10,7 +10,7 @@ use crate::inside::BACKEND;
 
 const HOST: &str = "host.test";
 
-/// A listener on port 80 and a route with a number, to a backend.
+/// Returns a listener on port 80 and a route with this number to a backend.
 pub(crate) fn version(backend: SocketAddr, number: u32) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));
@@ -22,12 +22,12 @@ pub(crate) fn version(backend: SocketAddr, number: u32) -> String {
     yaml(&objects)
 }
 
-/// A request from port 80 of the machine.
+/// Creates a request to the machine's port 80.
 pub(crate) fn get(path: &str) -> Request {
     Request::get((Ipv4Addr::LOCALHOST, 80).into(), HOST, path)
 }
 
-/// A backend in the machine's network.
+/// Starts a backend in the machine's network.
 pub(crate) async fn backend() -> Backend {
     let address = format!("{BACKEND}:0").parse().expect("an address");
     Backend::start_at("app", address)

@@ -1,4 +1,4 @@
-//! The packages that hosts get, in two versions each.
+//! The packages for the hosts, in two versions each.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use sesame_tests::agent::agent_binary;
 use sesame_tests::envoy::{envoy_binary, workspace};
 
-/// Packages of two versions, of the same programs.
+/// Packages in two versions with the same programs.
 pub(crate) struct Packages {
     first: PathBuf,
     second: PathBuf,
@@ -15,7 +15,7 @@ pub(crate) struct Packages {
 }
 
 impl Packages {
-    /// Builds them below a directory.
+    /// Builds the packages below a directory.
     pub(crate) fn build(directory: &Path) -> Self {
         println!("host: building packages");
         let packages = Self::at(directory);
@@ -29,7 +29,7 @@ impl Packages {
         packages
     }
 
-    /// Those that are built already.
+    /// Returns packages that are already built.
     pub(crate) fn at(directory: &Path) -> Self {
         Self {
             first: directory.join("1"),
@@ -38,24 +38,25 @@ impl Packages {
         }
     }
 
-    /// An agent that is packed as it was when the source was a variable, with the first version of Envoy.
+    /// Returns an agent packaged as in older releases, with its source in a variable, and the first
+    /// version of Envoy.
     pub(crate) fn former(&self) -> Vec<PathBuf> {
         let mut packages = debs(&self.former, "sesame-agent");
         packages.extend(debs(&self.first, "sesame-envoy"));
         packages
     }
 
-    /// Directory of everything that was built of the first version.
+    /// Returns the build directory of the first version.
     pub(crate) fn built(&self) -> &PathBuf {
         &self.first
     }
 
-    /// The first version of both.
+    /// Returns the first version of both packages.
     pub(crate) fn first(&self) -> Vec<PathBuf> {
         debs(&self.first, "")
     }
 
-    /// The second version of both.
+    /// Returns the second version of both packages.
     pub(crate) fn second(&self) -> Vec<PathBuf> {
         let names = ["sesame-agent", "sesame-envoy"].into_iter();
         let files = names.flat_map(|name| debs(&self.second.join(name), name));
@@ -63,7 +64,7 @@ impl Packages {
     }
 }
 
-/// Builds one version. Little is compressed: these live for minutes.
+/// Builds one version, with little compression because the packages are short-lived.
 pub(crate) fn build(out: &Path, revision: &str) {
     let _ = fs::remove_dir_all(out);
     let built = Command::new(workspace().join("systemd/packages/build.sh"))
@@ -77,7 +78,7 @@ pub(crate) fn build(out: &Path, revision: &str) {
     assert!(built.success(), "systemd/packages/build.sh: {built}");
 }
 
-/// Packs a built package once more, as another revision, after a change of its tree.
+/// Repacks a built package as another revision, after changing its tree.
 fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Path)) {
     let _ = fs::remove_dir_all(out);
     let tree = out.join("tree");
@@ -99,7 +100,8 @@ fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Pa
     fs::remove_dir_all(tree).expect("the tree was there");
 }
 
-/// The agent without a settings file, and with its source in `/etc/default`.
+/// Turns the package into an older one, without a settings file and with the source in
+/// `/etc/default`.
 fn as_formerly(tree: &Path) {
     fs::remove_dir_all(tree.join("usr/share/sesame-agent")).expect("the settings file");
     change(&tree.join("usr/lib/tmpfiles.d/sesame.conf"), |text| {
@@ -116,7 +118,7 @@ fn change(path: &Path, change: impl Fn(&str) -> String) {
     fs::write(path, change(&text)).expect("a file of the package");
 }
 
-/// The Debian packages in a directory whose names begin so.
+/// Returns the Debian packages in a directory whose names start with `name`.
 pub(crate) fn debs(directory: &Path, name: &str) -> Vec<PathBuf> {
     let files = fs::read_dir(directory).expect("packages were built");
     let mut files: Vec<PathBuf> = files.flatten().map(|entry| entry.path()).collect();

@@ -1,4 +1,5 @@
-//! A reboot with nothing else alive: what was served is served again, measured beside an Envoy without an agent.
+//! A reboot with nothing else running: the last version is served again, timed against an Envoy
+//! without an agent.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,7 +14,7 @@ use crate::packages::Packages;
 
 const PLAIN_PORT: u16 = 8080;
 
-/// Envoy by itself, with the same answer.
+/// An Envoy alone, with the same answer.
 const PLAIN_UNIT: &str = "[Service]
 ExecStart=/usr/lib/sesame/envoy --config-path /etc/plain.yaml --disable-hot-restart
 [Install]
@@ -52,13 +53,13 @@ pub(crate) fn scenario(packages: &Packages) {
     ]);
     inside.backend_address();
     machine.part("serve");
-    // Nothing is left but what was accepted.
+    // Only the accepted version remains.
     inside.ok(&["rm", "-r", "/etc/sesame/manifests"]);
     machine.reboot();
     machine.part("race");
 }
 
-/// Has something to serve after a reboot.
+/// Prepares a version to be served after a reboot.
 pub(crate) fn serve(inside: &Inside) {
     in_runtime(async {
         let backend = backend().await;
@@ -72,7 +73,8 @@ pub(crate) fn serve(inside: &Inside) {
     });
 }
 
-/// Waits for the first answers. There is no backend any more, and no address of it: 503 comes from the route itself.
+/// Waits for the first answers. Neither the backend nor its address exists after the reboot, so the
+/// route itself answers with 503.
 pub(crate) fn race(inside: &Inside) {
     let begun = started(inside);
     let [sesame, plain] = [80, PLAIN_PORT].map(|port| {
@@ -100,7 +102,7 @@ pub(crate) fn race(inside: &Inside) {
     });
 }
 
-/// The time at which the machine's first process was started.
+/// Returns the time at which the machine's first process was started.
 fn started(inside: &Inside) -> Instant {
     let age = inside.age();
     Instant::now()
@@ -108,7 +110,7 @@ fn started(inside: &Inside) -> Instant {
         .expect("it is not older than the clock")
 }
 
-/// True if somebody answers over HTTP.
+/// Returns true if there is an HTTP answer on this port.
 fn answers(port: u16) -> bool {
     let address: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
     let Ok(mut stream) = TcpStream::connect(address) else {

@@ -1,4 +1,4 @@
-//! The end: a stop drains, a removal too, and a purge leaves nothing.
+//! Stopping and removing drain, and purging leaves nothing behind.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::objects::{backend, get, version, wait_version};
 use crate::packages::Packages;
 
-/// Finds all files but those that come and go by themselves, and lists of who and what is installed.
+/// Lists all files except volatile ones and the databases of users and packages.
 const NOT_OURS: &str = "find / -xdev '(' -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /root \
  -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/lib/systemd -o -path /var/tmp ')' -prune -o -print";
 
@@ -19,14 +19,14 @@ pub(crate) fn scenario(packages: &Packages) {
     inside.install(&packages.first());
     inside.backend_address();
     machine.part("stop");
-    // Again, and this time the removal stops it.
+    // Start again, and let the removal stop it.
     inside.ok(&["systemctl", "start", "sesame.target"]);
     inside.ok(&["dpkg", "--remove", "sesame-agent", "sesame-envoy"]);
     assert!(inside.envoys().is_empty(), "a removal ends what serves");
     assert!(inside.path("/etc/sesame/manifests/all.yaml").exists());
     inside.ok(&["dpkg", "--purge", "sesame-agent", "sesame-envoy"]);
     let left: Vec<String> = files(&inside).difference(&before).cloned().collect();
-    // Copies that useradd's kin keep of the lists of users.
+    // Ignore the backup copies that useradd and its kin make of the user databases.
     let ours = |file: &&String| !file.starts_with("/etc/") || !file.ends_with('-');
     let left: Vec<&String> = left.iter().filter(ours).collect();
     assert!(left.is_empty(), "a purge has left {left:?}");
@@ -40,7 +40,7 @@ fn files(inside: &Inside) -> BTreeSet<String> {
     found.lines().map(str::to_owned).collect()
 }
 
-/// A stop waits for requests under way, and ends everything.
+/// A stop waits for in-flight requests and ends every process.
 pub(crate) fn stop(inside: &Inside) {
     in_runtime(async {
         let backend = backend().await;

@@ -1,7 +1,7 @@
-//! The root file system that all machines begin with, made once of Debian's packages.
+//! The root file system that all machines start from, built once from Debian packages.
 //!
-//! They come from where the packages of this machine come from: through its proxy and from its mirrors, if it is the same
-//! release.
+//! They come from the same source as this machine's packages: through its proxy, and from its
+//! mirrors if the release is the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 /// Packages of a machine besides Debian's essential ones.
 const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd,openssl";
 const SUITE: &str = "bookworm";
-/// Options of apt that say how to fetch, rather than what.
+/// apt options about how to download.
 const FETCHING: [&str; 4] = [
     "Acquire::http::",
     "Acquire::https::",
@@ -18,12 +18,12 @@ const FETCHING: [&str; 4] = [
     "Acquire::Retries",
 ];
 
-/// Returns the root below this directory.
+/// Returns the path of the root below this directory.
 pub(crate) fn base(directory: &Path) -> PathBuf {
     directory.join(format!("root-{SUITE}"))
 }
 
-/// Makes it, unless it is there.
+/// Creates the root unless it already exists.
 pub(crate) fn prepare(directory: &Path) {
     let base = base(directory);
     let included = base.with_extension("included");
@@ -54,7 +54,7 @@ pub(crate) fn prepare(directory: &Path) {
     fs::write(included, INCLUDED).expect("a file beside the root");
 }
 
-/// Returns the standard output of a program; nothing if there is no such program.
+/// Returns a program's standard output, or an empty string if the program does not exist.
 fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or_else(
@@ -63,7 +63,7 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
     )
 }
 
-/// Returns the options of this machine's apt, as `apt-config dump` tells them, that say how to fetch.
+/// Filters the output of `apt-config dump` for options about how to download.
 fn fetching(dump: &str) -> Vec<String> {
     dump.lines()
         .filter(|line| FETCHING.iter().any(|name| line.starts_with(name)))
@@ -72,8 +72,8 @@ fn fetching(dump: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the lines of a list of sources for the release, from `URI RELEASE COMPONENT` lines; none if this machine has
-/// another release, for which the defaults are right.
+/// Returns source list entries for the release from lines of `URI RELEASE COMPONENT`. The list is
+/// empty if this machine has another release, for which the defaults are right.
 fn mirrors(targets: &str) -> Vec<String> {
     let of_release = |release: &str| {
         let rest = release.strip_prefix(SUITE);

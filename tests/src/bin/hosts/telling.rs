@@ -1,4 +1,4 @@
-//! Checks of what systemd learns from a host, and keeps for it: lines of the journal by Gateway, reloads, credentials.
+//! Checks of the integration with systemd: journal lines by Gateway, reloads, and credentials.
 
 use std::fs;
 
@@ -7,7 +7,8 @@ use crate::inside::Inside;
 const AGENT: &str = "sesame-agent.service";
 const CREDENTIALS: &str = "/root/credentials.sh";
 
-/// Lines of a Gateway are found by its name, and a reload is one for systemd. The agent serves `default/edge`.
+/// The journal can be filtered by Gateway, and systemd knows when a reload is complete. The agent
+/// serves `default/edge`.
 pub(crate) fn journal_and_reload(inside: &Inside) {
     inside.wait_for("the journal knows the Gateway", |inside| {
         let lines = inside.output(&[
@@ -44,7 +45,7 @@ pub(crate) fn journal_and_reload(inside: &Inside) {
     assert_eq!(inside.property(AGENT, "ActiveState"), "active");
 }
 
-/// A credential that is encrypted for this host is read by the agent's unit.
+/// The agent's unit reads a credential that is encrypted for this host.
 pub(crate) fn encrypted_credentials(inside: &Inside) {
     let script = "set -e; mkdir -p /run/systemd/system/sesame-agent.service.d\n\
         printf trusted >/root/plain\n\
@@ -60,12 +61,13 @@ pub(crate) fn encrypted_credentials(inside: &Inside) {
     inside.ok(&["sh", CREDENTIALS]);
 }
 
-/// Root makes the key that private keys on disk are sealed with, and the unit hands it to the agent. It stays.
+/// Root creates the key that seals private keys on disk, and the unit passes it to the agent. An
+/// existing key is kept.
 pub(crate) fn sealing_key(inside: &Inside) {
     inside.ok(&["sesame-agent", "seal-key"]);
     let again = inside.run(&["sesame-agent", "seal-key"]);
     assert!(!again.status.success(), "a key that is there is replaced");
-    // As `systemctl edit` writes it.
+    // As `systemctl edit` would write it.
     inside.ok(&["mkdir", "-p", "/etc/systemd/system/sesame-agent.service.d"]);
     inside.write(
         "/etc/systemd/system/sesame-agent.service.d/override.conf",

@@ -1,4 +1,4 @@
-//! The archive for sites without a network, and its `install.sh` as somebody at the site calls it.
+//! The archive for air-gapped sites, and its `install.sh` as a site's administrator runs it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,11 +15,12 @@ use crate::tools;
 
 /// Removes the archive of an earlier run.
 pub(crate) fn remove() {
-    // There may be none.
+    // It may not exist.
     let _ = fs::remove_dir_all(directory());
 }
 
-/// Builds the archive from the images that are there, signs it and unpacks it. Its packages are of no use to a cluster.
+/// Builds the archive from the existing images, signs it and unpacks it. The packages in it are
+/// dummies, because a cluster does not need them.
 pub(crate) fn build() {
     let all = directory();
     let packages = all.join("packages");
@@ -53,7 +54,7 @@ pub(crate) fn build() {
     fs::remove_file(archive).expect("it is unpacked");
 }
 
-/// Imports the images into a node, as its administrator does.
+/// Imports the images into a node, as its administrator would.
 pub(crate) fn import_images(node: &Node) {
     let (install, key) = (install(), key());
     let output = node.run(&[
@@ -96,15 +97,15 @@ fn key() -> PathBuf {
     directory().join("release.pub")
 }
 
-/// Returns true if the scenarios that were asked for install from the archive.
+/// Returns true if the requested scenarios install from the archive.
 pub(crate) fn is_wanted(scenarios: &[String]) -> bool {
     scenarios.iter().any(|one| one == NAME)
 }
 
-/// The word for it among the scenarios.
+/// Its name among the scenarios.
 pub(crate) const NAME: &str = "archive";
 
-/// Returns true if a run has built one.
+/// Returns true if this run has built an archive.
 pub(crate) fn exists() -> bool {
     install().exists()
 }

@@ -1,4 +1,5 @@
-//! The words that `kubectl get` has for each kind: somebody who types nothing else sees what serves, where, and what is wrong.
+//! The columns of `kubectl get`: without further options they show what serves, where, and which
+//! problems there are.
 
 use serde_json::{Value, json};
 
@@ -6,12 +7,12 @@ use crate::kubectl::Kubectl;
 use crate::plugin;
 use crate::stage::Stage;
 
-/// Looks at a Gateway that is served, and at a configuration that is good and one that is not.
+/// Checks a served Gateway, a valid configuration and an invalid one.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = &stage.kubectl;
     kubectl.apply(&[
         configuration("good", &json!({"publishing": {"type": "NodePort"}})),
-        // No schema says this.
+        // The schema does not forbid this value.
         configuration("bad", &json!({"edge": {"udpSessionTimeout": "0s"}})),
     ]);
     let edge = shown(kubectl, "gatewayclasses", "edge", &[("ACCEPTED", "True")]).await;
@@ -52,7 +53,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     plugin::shows(stage).await;
 }
 
-/// Waits until the row that has this word has these entries, and returns it by the names of its columns.
+/// Waits until the row with this word has these cells, and returns it by column name.
 async fn shown(kubectl: &Kubectl, kind: &str, word: &str, wanted: &[(&str, &str)]) -> Value {
     let what = format!("kubectl get {kind} shows {word} as {wanted:?}");
     kubectl
@@ -69,7 +70,7 @@ async fn shown(kubectl: &Kubectl, kind: &str, word: &str, wanted: &[(&str, &str)
         .await
 }
 
-/// The rows of a table. Columns begin where their names do.
+/// Parses a table. Columns start at the position of their headers.
 fn rows(text: &str) -> Vec<Value> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Namespaces and control groups for a whole cluster, which end with this process, however it ends.
+//! Namespaces and control groups for a whole cluster, which end with this process even if it is
+//! killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +12,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::tools;
 
 const POLL: Duration = Duration::from_millis(50);
-/// Time that the kernel may take to end what was in the namespaces.
+/// Limit for the kernel to end the processes in the namespaces.
 const GONE: Duration = Duration::from_secs(30);
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// Name of the control groups of all nodes.
+/// Name of the control group that contains all nodes.
 const GROUP: &str = "sesame-nodes";
 
-/// Runs this program again in namespaces of its own, with these arguments; removes what is left of them afterwards.
+/// Reruns this program with these arguments in new namespaces, and cleans up afterwards.
 pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     clear();
     for group in groups() {
@@ -25,7 +26,7 @@ pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     }
     let guard = Guard::start(&tools::directory());
     let own = std::env::current_exe().expect("this program has a path");
-    // It blocks SIGTERM while it waits: only SIGKILL ends it, and with it everything inside.
+    // unshare blocks SIGTERM while it waits. Only SIGKILL ends it, together with everything inside.
     let mut inner = guard.spawn(
         Command::new("unshare")
             .args(["--mount", "--net", "--pid", "--ipc", "--uts"])
@@ -60,12 +61,12 @@ pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     }
 }
 
-/// Path of a node's control group, as its kubelet is told.
+/// Returns the path of a node's control group for its kubelet.
 pub(crate) fn group_of(node: &str) -> String {
     format!("/{GROUP}/{node}")
 }
 
-/// Makes the control groups of a node.
+/// Creates a node's control groups.
 pub(crate) fn make_groups(node: &str) {
     for group in groups() {
         let group = group.join(node);
@@ -73,14 +74,14 @@ pub(crate) fn make_groups(node: &str) {
     }
 }
 
-/// Removes the control groups of a node that has ended: a machine that starts again has none.
+/// Removes the control groups of a stopped node, because a rebooted machine has none.
 pub(crate) fn remove_groups(node: &str) {
     for group in groups() {
         remove(&group.join(node));
     }
 }
 
-/// Removes a control group, once everything in it has ended. Panics if that does not happen.
+/// Removes a control group once all its processes have ended. Panics if they do not.
 fn remove(group: &Path) {
     let begun = Instant::now();
     remove_group(group);
@@ -95,7 +96,7 @@ fn remove(group: &Path) {
     }
 }
 
-/// Removes the control groups and the files of an earlier run. Panics if that one still goes on.
+/// Removes the control groups and files of an earlier run. Panics if that run is still active.
 fn clear() {
     for group in groups().into_iter().chain([unified()]) {
         remove(&group);
@@ -110,7 +111,7 @@ fn clear() {
     }
 }
 
-/// Our control group in each hierarchy: there are several in version 1, and one in version 2.
+/// Returns our control group in each hierarchy: several in version 1, a single one in version 2.
 fn groups() -> Vec<PathBuf> {
     let root = Path::new(CGROUPS);
     if root.join("cgroup.controllers").exists() {
@@ -120,14 +121,14 @@ fn groups() -> Vec<PathBuf> {
     entries
         .flatten()
         .map(|entry| entry.path())
-        // Links such as cpu,cpuacct name a hierarchy once more.
+        // Links such as cpu,cpuacct are aliases of a hierarchy.
         .filter(|path| !path.is_symlink() && path.join("cgroup.procs").exists())
         .filter(|path| !path.join("cgroup.controllers").exists())
         .map(|path| path.join(GROUP))
         .collect()
 }
 
-/// The group that container runtimes make beside those of version 1.
+/// The version 2 group that container runtimes create in addition to version 1.
 fn unified() -> PathBuf {
     Path::new(CGROUPS).join("unified").join(GROUP)
 }
@@ -138,6 +139,6 @@ fn remove_group(group: &Path) {
             remove_group(&entry.path());
         }
     }
-    // One that is in use is somebody's.
+    // A control group in use cannot be removed.
     let _ = fs::remove_dir(group);
 }

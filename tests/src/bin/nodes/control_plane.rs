@@ -1,4 +1,5 @@
-//! The control plane: etcd, API server, controller manager and scheduler, at an address that every node reaches.
+//! The control plane: etcd, API server, controller manager and scheduler, at an address reachable
+//! from all nodes.
 
 use std::fs;
 use std::net::IpAddr;
@@ -10,19 +11,19 @@ use sesame_tests::cluster::{Client, kube_binary};
 use crate::node::{log_file, ok};
 use crate::tools::{self, tool};
 
-/// Address in the network of the nodes.
+/// Address in the nodes' network.
 const ADDRESS: &str = "10.77.0.1";
 const PORT: u16 = 6443;
 const TOKEN: &str = "the-administrators-token";
 
-/// The programs of a control plane. They end with the namespaces that they are in.
+/// The control plane's processes, which end with their namespaces.
 pub(crate) struct ControlPlane {
     kubeconfig: PathBuf,
     programs: Vec<Child>,
 }
 
 impl ControlPlane {
-    /// Starts etcd, the API server, and the network of the nodes; the API server need not be ready yet.
+    /// Starts etcd, the API server and the nodes' network. Does not wait for the API server.
     pub(crate) fn start() -> Self {
         let directory = tools::directory().join("control-plane");
         fs::create_dir_all(&directory).expect("a directory");
@@ -65,7 +66,7 @@ impl ControlPlane {
         }
     }
 
-    /// Starts what needs an API server that answers.
+    /// Starts the components that need a ready API server.
     pub(crate) fn start_controllers(&mut self) {
         let directory = tools::directory().join("control-plane");
         let file = |flag: &str, name: &str| format!("--{flag}={}", directory.join(name).display());
@@ -86,7 +87,7 @@ impl ControlPlane {
         ));
     }
 
-    /// Returns somebody who may do everything.
+    /// Returns a client with all rights.
     pub(crate) fn administrator(&self) -> Client {
         let certificate = self.kubeconfig.with_file_name("certificates/apiserver.crt");
         let certificate = fs::read(certificate).expect("the API server has written it");
@@ -94,13 +95,13 @@ impl ControlPlane {
         Client::bearing((address, PORT).into(), &certificate, TOKEN)
     }
 
-    /// Path of a kubeconfig for somebody who may do everything.
+    /// Returns the path of a kubeconfig with all rights.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 }
 
-/// Makes the network that all nodes are in, from which no way leads out.
+/// Creates the network of all nodes, without a route to the outside.
 fn network() {
     for arguments in [
         "link set lo up",
@@ -110,7 +111,7 @@ fn network() {
     ] {
         ok(Command::new("ip").args(arguments.split(' ')));
     }
-    // Of this network namespace alone.
+    // This sysctl is specific to the network namespace.
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("the sysctl can be set");
 }
 

@@ -1,5 +1,5 @@
-//! Examples and a page of the documentation, applied as they are to a cluster without Sesame; each serves under load and is
-//! removed again.
+//! Examples and a page of the documentation, applied unmodified to a cluster without Sesame. Each
+//! serves under load and is then removed.
 
 use std::fs;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::stage::{Stage, answers, answers_with, load};
 
 const LABEL: &str = "example.com/edge";
 
-/// The controller, a Gateway and the fleet that it makes for it, by one command.
+/// Installs the controller, and a Gateway with its managed fleet, with a single command.
 pub(crate) async fn managed_fleet(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/managed-fleet";
     let kubectl = stage.kubectl.clone();
@@ -31,7 +31,7 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     );
     let load = stage.load();
     load.pass(200).await;
-    // No restart: the file of the controller is another one.
+    // The controller reads its changed file without a restart.
     let before = kubectl.get(&["pods", "--namespace=sesame-system"]);
     allow_ports(
         &kubectl,
@@ -47,7 +47,7 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// DaemonSets of somebody's own on some nodes, which open another port than clients see.
+/// A custom DaemonSet on some nodes, which listens on another port than clients use.
 pub(crate) async fn own_daemonset(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/own-daemonset";
     let kubectl = stage.kubectl.clone();
@@ -61,7 +61,7 @@ pub(crate) async fn own_daemonset(stage: &mut Stage) {
     load.pass(100).await;
     let refused = get(second, "/always").send().await;
     assert!(refused.is_err(), "a node without the label: {refused:?}");
-    // Clients are sent to the port that they see.
+    // Redirects contain the port that clients use.
     let moved = answers_with(first, "/old/page", 302).await;
     assert_eq!(moved.header("location"), Some("http://nodes.test/page"));
     until_open_ports(&kubectl, &[("node1", "TCP/8080")]).await;
@@ -83,7 +83,7 @@ pub(crate) async fn own_daemonset(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// The page on fleets: parameters of a class, and a fleet that follows its nodes.
+/// The page about fleets: a class with parameters, and a fleet that follows its nodes.
 pub(crate) async fn fleets_page(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let [first, second] = [0, 1].map(|i| stage.nodes[i].at(80));
@@ -112,7 +112,8 @@ pub(crate) async fn fleets_page(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Removes a Gateway and its class; returns when the Pods of its fleet have ended, if it was a managed one.
+/// Removes a Gateway and its class; if its fleet is managed, waits until the fleet's Pods have
+/// ended.
 async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
     let kubectl = &stage.kubectl;
     let of = format!("--namespace={namespace}");
@@ -126,7 +127,8 @@ async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
     kubectl.ok(&["delete", &format!("gatewayclass/{class}")]);
 }
 
-/// Has the file of the controller's configuration say this, and waits until the controller refuses another port.
+/// Writes this spec to the controller's configuration file, and waits until the controller refuses
+/// another port.
 async fn allow_ports(kubectl: &Kubectl, spec: &str) {
     let file = format!(
         "apiVersion: projectsesame.io/v1alpha1\nkind: SesameConfiguration\nmetadata: {{name: sesame, namespace: sesame-system}}\nspec: {{{spec}}}\n"
@@ -173,7 +175,7 @@ async fn until_open_ports(kubectl: &Kubectl, wanted: &[(&str, &str)]) {
         .await;
 }
 
-/// A Service with Pods behind it, and a route to it on every path.
+/// Returns a Service with Pods, and a route to it for every path.
 fn backend(namespace: &str, gateway: &str) -> [Value; 3] {
     let service = json!({
         "apiVersion": "v1",
@@ -193,7 +195,7 @@ fn backend(namespace: &str, gateway: &str) -> [Value; 3] {
     [pods(namespace, "web"), service, route]
 }
 
-/// Returns the first block of YAML on a page.
+/// Returns the first YAML block of a page.
 fn first_yaml(page: &str) -> String {
     let text = fs::read_to_string(workspace().join(page)).expect("a page");
     let (_, rest) = text.split_once("```yaml\n").expect("a block");

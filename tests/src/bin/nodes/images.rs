@@ -1,4 +1,4 @@
-//! Images: those of Sesame, and two that only tests need.
+//! Sesame's images, and two for tests only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::tools::{self, tool};
 
 /// Image of a backend that answers every request with 200.
 pub(crate) const ECHO: &str = "localhost/echo:test";
-/// Programs of the images that tests need.
+/// Programs of the test images.
 const OWN: &[(&str, &str)] = &[("pause", PAUSE), ("echo-basic", ECHO)];
 
-/// Builds the images of tests.
+/// Builds the test images.
 pub(crate) fn build() {
     let directory = tools::directory().join("images");
     let _ = fs::remove_dir_all(&directory);
@@ -23,7 +23,7 @@ pub(crate) fn build() {
     }
 }
 
-/// Archives of all images, to be imported into each node.
+/// Returns the archives of all images, to be imported into each node.
 pub(crate) fn archives() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for directory in [tools::directory().join("images"), sesame()] {
@@ -36,12 +36,12 @@ pub(crate) fn archives() -> Vec<PathBuf> {
     found
 }
 
-/// Directory of Sesame's own.
+/// Returns the directory of Sesame's own images.
 pub(crate) fn sesame() -> PathBuf {
     sesame_tests::envoy::workspace().join("target/images")
 }
 
-/// An image of one static program.
+/// Builds an image with a single static program.
 fn from_scratch(directory: &Path, program: &str, name: &str) {
     let context = directory.join(program);
     fs::create_dir_all(&context).expect("a directory");

@@ -1,4 +1,4 @@
-//! kubectl, as its users call it.
+//! kubectl, as users run it.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use sesame_tests::manifests::yaml;
 
 use crate::tools::tool;
 
-/// Time for what a cluster does by itself.
+/// Limit for any reaction of the cluster.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// Pause between two questions, each of which is a process.
+/// Pause between polls, each of which starts a process.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// A kubectl that may do everything.
+/// A kubectl with all rights.
 #[derive(Clone, Debug)]
 pub(crate) struct Kubectl {
     program: PathBuf,
@@ -30,7 +30,7 @@ impl Kubectl {
         }
     }
 
-    /// Runs it; returns how it ended and what it said. Other tasks go on meanwhile.
+    /// Runs kubectl and returns its exit status and output, without blocking other tasks.
     pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Output {
         tokio::task::block_in_place(|| {
             let mut child = Command::new(&self.program)
@@ -43,14 +43,14 @@ impl Kubectl {
                 .spawn()
                 .expect("kubectl runs");
             let mut stdin = child.stdin.take().expect("it has an input");
-            // It may end without reading.
+            // It may exit without reading its input.
             let _ = stdin.write_all(input.as_bytes());
             drop(stdin);
             child.wait_with_output().expect("kubectl ends")
         })
     }
 
-    /// Returns a command for a script that finds this kubectl and its cluster.
+    /// Returns a command for a script, with this kubectl and its cluster in the environment.
     pub(crate) fn for_script(&self, script: &Path) -> Command {
         let mut path = self
             .program
@@ -66,7 +66,7 @@ impl Kubectl {
         command
     }
 
-    /// Runs it where it finds the plugins of a directory.
+    /// Runs kubectl with the plugins in a directory.
     pub(crate) fn with_plugins(&self, directory: &Path, arguments: &[&str]) -> Output {
         let mut path = directory.as_os_str().to_owned();
         path.push(":/usr/bin:/bin");
@@ -75,7 +75,7 @@ impl Kubectl {
         tokio::task::block_in_place(|| command.output().expect("kubectl runs"))
     }
 
-    /// Runs it, and panics if it fails.
+    /// Runs kubectl and panics if it fails.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         checked(arguments, &self.run(arguments, ""))
     }
@@ -93,7 +93,7 @@ impl Kubectl {
         serde_json::from_str(&self.ok(&all)).expect("kubectl prints JSON")
     }
 
-    /// Waits until it ends well.
+    /// Waits until the command succeeds.
     pub(crate) async fn until_ok(&self, what: &str, arguments: &[&str]) {
         self.until(what, |kubectl| {
             let output = kubectl.run(arguments, "");
@@ -103,7 +103,7 @@ impl Kubectl {
         .await;
     }
 
-    /// Waits until `look` finds what it looks for; panics with what it saw instead.
+    /// Polls until `look` succeeds; panics with its last observation if it does not in time.
     pub(crate) async fn until<T>(
         &self,
         what: &str,
@@ -122,7 +122,7 @@ impl Kubectl {
         }
     }
 
-    /// Waits until a roll-out is complete.
+    /// Waits until a rollout is complete.
     pub(crate) fn rolled_out(&self, what: &str) {
         let timeout = format!("--timeout={}s", PATIENCE.as_secs());
         self.ok(&[
@@ -135,7 +135,7 @@ impl Kubectl {
     }
 }
 
-/// Returns its output; panics if it failed.
+/// Returns the output of a command that must succeed.
 fn checked(arguments: &[&str], output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

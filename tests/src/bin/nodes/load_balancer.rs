@@ -1,5 +1,6 @@
-//! A load balancer in front of a managed fleet on some nodes, with `externalTrafficPolicy: Local`: it sends to nodes that kube-proxy's
-//! health check calls healthy, connections stay where they are, and Envoy sees the addresses of clients.
+//! A load balancer in front of a managed fleet on some nodes, with `externalTrafficPolicy: Local`.
+//! It sends to nodes that kube-proxy's health check reports as healthy, connections stay on their
+//! node, and Envoy sees the clients' addresses.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,15 +20,15 @@ use crate::stage::{Stage, answers, load};
 
 const NAME: &str = "balanced";
 const PORT: u16 = 8090;
-/// Address that no machine has. Nodes take it for the load balancer's.
+/// An address that no machine has, which the nodes treat as the load balancer's.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 100);
-/// Address of the clients: that of this program, as nodes see it.
+/// The clients' address: this program's address, as nodes see it.
 const CLIENT: &str = "10.77.0.1";
 const NAMESPACE: &str = "--namespace=default";
 const LABEL: &str = "example.com/balanced";
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The fleet is on the first node, then on both, leaves the first one, and comes back to it.
+/// The fleet starts on the first node, extends to both, leaves the first one and returns to it.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let cloud = StandInCloud::of(stage.control_plane.administrator());
@@ -91,7 +92,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     label(stage, 1, false);
 }
 
-/// The address of the client that Envoy tells the backend.
+/// Returns the client's address that Envoy passes to the backend.
 async fn client(address: SocketAddr) -> String {
     let reply = get(address, "/always").send().await.expect("an answer");
     let told: Value = serde_json::from_slice(&reply.body).expect("the backend answers with JSON");
@@ -99,7 +100,7 @@ async fn client(address: SocketAddr) -> String {
     from.as_str().unwrap_or_default().to_owned()
 }
 
-/// Takes a node's Envoy of this fleet out of service.
+/// Drains this fleet's Envoy on a node.
 fn drained(kubectl: &Kubectl, node: &str) {
     let pod = pods(kubectl, node)
         .into_iter()
@@ -110,7 +111,7 @@ fn drained(kubectl: &Kubectl, node: &str) {
     kubectl.ok(&[&exec[..], &drain[..]].concat());
 }
 
-/// Names of the fleet's Pods on a node.
+/// Returns the names of the fleet's Pods on a node.
 fn pods(kubectl: &Kubectl, node: &str) -> Vec<String> {
     let label = "--selector=gateway.networking.k8s.io/gateway-name=balanced";
     let field = format!("--field-selector=spec.nodeName={node}");
@@ -120,7 +121,8 @@ fn pods(kubectl: &Kubectl, node: &str) -> Vec<String> {
     names.flatten().map(str::to_owned).collect()
 }
 
-/// Addresses of kube-proxy's health check on each node, once the Service has a port for it.
+/// Returns the address of kube-proxy's health check on each node, once the Service has a port for
+/// it.
 async fn health_checks(stage: &Stage) -> Vec<SocketAddr> {
     let look = |kubectl: &Kubectl| {
         let service = [
@@ -140,7 +142,7 @@ async fn health_checks(stage: &Stage) -> Vec<SocketAddr> {
     stage.nodes.iter().map(|node| node.at(port)).collect()
 }
 
-/// Waits until kube-proxy says this of its node.
+/// Waits until kube-proxy reports this status for its node.
 async fn health(check: SocketAddr, status: u16) {
     let what = format!("the health check at {check} says {status}");
     sesame_tests::wait::eventually(&what, crate::kubectl::PATIENCE, async || {
@@ -165,8 +167,8 @@ fn label(stage: &Stage, index: usize, is_there: bool) {
         .ok(&["label", "node", node, "--overwrite", &label]);
 }
 
-/// The way of packets through a load balancer: each connection goes to the node that was healthy when it began, and stays there.
-/// It ends with this value.
+/// The load balancer's packet forwarding: each connection goes to a node that was healthy when it
+/// started, and stays there. It ends when dropped.
 struct Balancer {
     task: JoinHandle<()>,
     nodes: usize,
@@ -179,7 +181,7 @@ impl Balancer {
             let via = node.at(0).ip();
             ip(&format!("rule add fwmark {mark} lookup {table}"));
             ip(&format!("route replace {ADDRESS} via {via} table {table}"));
-            // Only for the choice of the client's address; the mark decides.
+            // This route only determines the client's address; the mark selects the node.
             ip(&format!("route replace {ADDRESS} via {via}"));
         }
         choose(0);
@@ -223,7 +225,7 @@ fn table(index: usize) -> usize {
     index + 101
 }
 
-/// Has new connections go to this node.
+/// Sends new connections to this node.
 fn choose(index: usize) {
     let mark = mark(index);
     nft(&format!(
@@ -256,7 +258,7 @@ fn nft(rules: &str) {
     assert!(nft.wait().expect("nft ends").success(), "{rules}");
 }
 
-/// A class whose fleets are on nodes with a label and behind a load balancer, a Gateway of it, and its route.
+/// Returns a class with fleets on labeled nodes behind a load balancer, its Gateway, and a route.
 fn objects() -> [Value; 4] {
     let spec = json!({
         "fleet": {

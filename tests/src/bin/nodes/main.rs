@@ -1,8 +1,8 @@
-//! Sesame on real nodes: kubelets, containerd and kube-proxy around the real API server, and requests to every node while
-//! Pods, images, nodes and backends come and go.
+//! Sesame on real nodes: kubelets, containerd and kube-proxy around the real API server, with
+//! requests to every node while Pods, images, nodes and backends change.
 //!
-//! The program starts itself again as the first process of namespaces of its own (`confined`), where no network leads out. A
-//! node is namespaces within those. Nothing of it outlives the run. Needs root.
+//! The program restarts itself as the first process of new namespaces (`confined`), without a route
+//! to the outside. Nodes are nested namespaces. Nothing outlives the run. Needs root.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -54,10 +54,11 @@ struct Arguments {
     inside: bool,
 }
 
-/// Scenario, which panics if something is wrong, and leaves everything as it found it.
+/// A scenario, which panics on failure and restores the previous state.
 type Scenario = for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Scenarios that install Sesame by themselves, and remove it again, by name and in the order in which they run: before all others.
+/// Scenarios that install Sesame themselves and remove it again, by name. They run first, in this
+/// order.
 const INSTALLATIONS: &[(&str, Scenario)] = &[
     ("without-gateway-api", |stage| {
         Box::pin(without_gateway_api::scenario(stage))
@@ -73,7 +74,7 @@ const INSTALLATIONS: &[(&str, Scenario)] = &[
     }),
 ];
 
-/// Other scenarios by name, in the order in which they run.
+/// The other scenarios by name, in the order in which they run.
 const SCENARIOS: &[(&str, Scenario)] = &[
     ("serve", |stage| Box::pin(serve::scenario(stage))),
     ("columns", |stage| Box::pin(columns::scenario(stage))),
@@ -133,7 +134,8 @@ fn main() -> ExitCode {
     runtime.block_on(confined::run(&scenarios))
 }
 
-/// Runs scenarios in one cluster; `serve` makes what the others need, but for those that install Sesame by themselves.
+/// Runs scenarios in one cluster. `serve` prepares the cluster for the others, except for those
+/// that install Sesame themselves.
 async fn run(wanted: &[String]) {
     let mut stage = Stage::start().await;
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);

@@ -1,5 +1,5 @@
-//! A managed fleet, under load: made for a Gateway that somebody applies, repaired, rolled out,
-//! given up, adopted and given up again. No request may fail.
+//! A managed fleet under load: created for a new Gateway, repaired, rolled out, given up, adopted
+//! and given up again. No request may fail.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ const ENVOY: &str = "daemonset/shop-shop-envoy";
 const CONFIGURATION: &str = "sesameconfiguration/shop";
 const GATEWAY: &str = "gateway/shop";
 
-/// From the apply of a Gateway to a fleet that is nobody's.
+/// From applying a Gateway to a fleet without an owner.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(PORT)).collect();
@@ -54,7 +54,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     removed(stage).await;
 }
 
-/// The agents' DaemonSet is deleted, and made again by the controller.
+/// The controller recreates the agents' DaemonSet after it was deleted.
 async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     let uid = |kubectl: &Kubectl| kubectl.get(&[AGENT, NAMESPACE])["metadata"]["uid"].clone();
     let before = uid(kubectl);
@@ -72,7 +72,7 @@ async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     all_answer(addresses, 1).await;
 }
 
-/// Both images get other names, which the configuration of the class says.
+/// The class's configuration sets new names for both images.
 async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
     let kubectl = &stage.kubectl;
     for (field, what) in [("agent", AGENT), ("envoy", ENVOY)] {
@@ -85,7 +85,7 @@ async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
     all_answer(addresses, 2).await;
 }
 
-/// The fleet is not managed any more: the same Pods serve on.
+/// The fleet becomes unmanaged, and the same Pods keep serving.
 async fn released(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let before = settled(stage).await;
@@ -102,7 +102,7 @@ async fn released(stage: &Stage, load: &Load) {
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
 
-/// The fleet becomes managed again, as `fleet diff` shows it: the same Pods serve on.
+/// The fleet becomes managed again as `fleet diff` announces, and the same Pods keep serving.
 async fn adopted(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let before = settled(stage).await;
@@ -138,7 +138,7 @@ async fn adopted(stage: &Stage, load: &Load) {
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
 
-/// Everything goes: first the Gateway, with which a released fleet does not.
+/// Deletes everything. A released fleet outlives its Gateway.
 async fn removed(stage: &Stage) {
     let kubectl = &stage.kubectl;
     kubectl.ok(&["delete", GATEWAY, "httproute/shop", NAMESPACE]);
@@ -166,7 +166,7 @@ async fn removed(stage: &Stage) {
     kubectl.until("the Pods end", look).await;
 }
 
-/// UIDs of the fleet's Pods, once those that a roll-out has replaced have ended.
+/// Returns the UIDs of the fleet's Pods, once those replaced by a rollout have ended.
 async fn settled(stage: &Stage) -> BTreeSet<String> {
     let look = |kubectl: &Kubectl| {
         let found = pods(kubectl);
@@ -179,7 +179,7 @@ async fn settled(stage: &Stage) -> BTreeSet<String> {
         .await
 }
 
-/// UIDs of the fleet's Pods.
+/// Returns the UIDs of the fleet's Pods.
 fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     let label = "--selector=gateway.networking.k8s.io/gateway-name=shop";
     let pods = kubectl.get(&["pods", NAMESPACE, label]);
@@ -205,7 +205,7 @@ async fn all_answer(addresses: &[SocketAddr], number: u32) {
     }
 }
 
-/// A class with a managed fleet, a Gateway of it, and its route.
+/// Returns a class with a managed fleet, its Gateway, and a route.
 fn objects(number: u32) -> [Value; 4] {
     let spec = json!({"fleet": {
         "management": "Managed",
@@ -215,7 +215,8 @@ fn objects(number: u32) -> [Value; 4] {
     let [configuration, class] = class_with_parameters(NAME, NAME, &spec);
     let mut gateway = gateway(NAME, &[http_listener("http", PORT, "")]);
     gateway["spec"]["gatewayClassName"] = json!(NAME);
-    // The agents of the fleet `default` are on the same nodes, and do not take it over when it is released.
+    // Agents of the fleet `default` are on the same nodes and must not take the Gateway over when
+    // its fleet is released.
     gateway["metadata"]["labels"] = json!({"projectsesame.io/fleet": NAME});
     [configuration, class, gateway, shop_route(number)]
 }

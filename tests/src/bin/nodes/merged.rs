@@ -1,6 +1,6 @@
-//! Gateways of a class that one managed fleet serves, under load: one comes from a class whose Gateways are served each by itself,
-//! another one joins, images change, one is deleted. No request to those that stay may fail. It is told what clients see when the
-//! class itself changes.
+//! Gateways of a class that share one managed fleet, under load: one moves in from a class with
+//! isolated Gateways, another joins, images change, one is deleted. No request to the remaining
+//! Gateways may fail. Also prints how clients are affected if the class itself changes.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,18 +13,18 @@ use crate::objects::route;
 use crate::rollouts;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the class, and of its configuration.
+/// Name of the class and its configuration.
 const CLASS: &str = "mall";
 const NAMESPACE: &str = "--namespace=default";
 const SYSTEM: &str = "--namespace=sesame-system";
 const AGENT: &str = "daemonset/gateways-mall-agent";
 const ENVOY: &str = "daemonset/gateways-mall-envoy";
-/// The Gateways by their ports.
+/// The Gateways with their ports.
 const OLD: (&str, u16) = ("stall", 8094);
 const EAST: (&str, u16) = ("east", 8091);
 const WEST: (&str, u16) = ("west", 8092);
 
-/// From the apply of a Gateway to the end of the fleet.
+/// From applying a Gateway to the end of the fleet.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let at = |(_, port): (&str, u16)| -> Vec<SocketAddr> {
@@ -92,7 +92,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", configuration.0, NAMESPACE]);
 }
 
-/// A Gateway of another class, which has a fleet of its own, is replaced by one of the class: both are there for a while.
+/// A Gateway of the class replaces one of another class with its own fleet; both exist for a while.
 async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     let kubectl = &stage.kubectl;
     let (name, port) = OLD;
@@ -133,8 +133,8 @@ async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     kubectl.ok(&["delete", "sesameconfiguration/stall", NAMESPACE]);
 }
 
-/// The Gateways of the class are served each by itself, and then together again. Their ports are on the same nodes, so that no order
-/// has them served all the time.
+/// The class's Gateways become isolated and then merged again. Both fleets need the same ports of
+/// the nodes, so an interruption is unavoidable.
 async fn reclassed(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     for (number, gateways) in [(3, "Isolated"), (4, "Merged")] {
         let load = load(addresses);
@@ -171,7 +171,7 @@ fn rolled_out(kubectl: &Kubectl) {
     }
 }
 
-/// UIDs of the fleet's Pods.
+/// Returns the UIDs of the fleet's Pods.
 fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     let label = "--selector=gateway.networking.k8s.io/gateway-class-name=mall";
     let pods = kubectl.get(&["pods", SYSTEM, label]);
@@ -180,7 +180,7 @@ fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     uids.collect()
 }
 
-/// A Gateway of the class, and its route.
+/// Returns a Gateway of the class, and its route.
 fn member((name, port): (&str, u16), number: u32) -> [Value; 2] {
     let mut gateway = gateway(name, &[http_listener("http", port, "")]);
     gateway["spec"]["gatewayClassName"] = json!(CLASS);

@@ -1,5 +1,5 @@
-//! Nodes: namespaces with a containerd, a kubelet and a kube-proxy of their own. Their disk is a directory, so that a node can
-//! be started again after everything on it was killed.
+//! Nodes: namespaces with their own containerd, kubelet and kube-proxy. Their disk is a directory,
+//! so that a node can be started again after a power cut.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,12 +13,12 @@ use crate::confined;
 use crate::node_files::{self, CONTAINERD_SOCKET, NodeSettings};
 use crate::tools::{self, tool};
 
-/// Time for a step of a node's start.
+/// Limit for each step of a node's start.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// First process of a node: `/run` is empty at each start, as on a machine. The files over sysctls of the whole machine say
-/// what kubelet wants to read there.
+/// The first process of a node. `/run` is empty at each start, as on a machine. The files mounted
+/// over machine-wide sysctls contain the values that kubelet expects.
 const INIT: &str = r#"set -e
 hostname "$1"
 mount -t proc proc /proc
@@ -40,21 +40,21 @@ pub(crate) struct Node {
     number: u8,
     name: String,
     disk: PathBuf,
-    /// Empty while the node is down.
+    /// `None` while the node is down.
     running: Option<Running>,
 }
 
 struct Running {
     unshare: Child,
-    /// First process of the node, in our numbers.
+    /// The node's first process, in our PID namespace.
     init: i32,
     kubelet: Child,
-    /// Held for their ends.
+    /// Kept to be reaped.
     _others: Vec<Child>,
 }
 
 impl Node {
-    /// Starts a node with these images; it registers itself at the API server.
+    /// Starts a node with these images, which registers itself with the API server.
     pub(crate) fn start(number: u8, kubeconfig: &Path, images: &[PathBuf]) -> Self {
         let name = format!("node{number}");
         let disk = tools::directory().join(&name);
@@ -80,17 +80,17 @@ impl Node {
         node
     }
 
-    /// Its name in the cluster.
+    /// Returns the node's name in the cluster.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its address with this port.
+    /// Returns the node's address with this port.
     pub(crate) fn at(&self, port: u16) -> SocketAddr {
         (IpAddr::from(self.ipv4()), port).into()
     }
 
-    /// Kills every process of the node at once, as a power cut does.
+    /// Kills all processes of the node at once, like a power cut.
     pub(crate) fn cut_power(&mut self) {
         let mut running = self.running.take().expect("the node runs");
         running.unshare.kill().expect("it is our child");
@@ -98,7 +98,7 @@ impl Node {
         confined::remove_groups(&self.name);
     }
 
-    /// Starts everything of a node that is down; what was on its disk is there.
+    /// Starts a stopped node, with its old disk.
     pub(crate) fn power_on(&mut self) {
         confined::make_groups(&self.name);
         self.boot(&[]);
@@ -107,7 +107,7 @@ impl Node {
     /// Kills kubelet.
     pub(crate) fn kill_kubelet(&mut self) {
         let running = self.running.as_mut().expect("the node runs");
-        // nsenter waits for what it has started in the node.
+        // `running.kubelet` is nsenter, which waits for its child, so kill the child.
         let kubelet = child_of(running.kubelet.id()).expect("kubelet runs");
         processes::kill9(kubelet);
         running.kubelet.wait().expect("it is our child");
@@ -119,17 +119,17 @@ impl Node {
         self.running.as_mut().expect("the node runs").kubelet = kubelet;
     }
 
-    /// Gives an image another name beside its own.
+    /// Gives an image an additional name.
     pub(crate) fn tag(&self, image: &str, name: &str) {
         let ended = self.ctr(&["images", "tag", "--force", image, name]);
         assert!(ended.status.success(), "{image} as {name}: {ended:?}");
     }
 
-    /// Its Envoys, in our numbers, those that validate left out.
+    /// Returns the node's serving Envoys, in our PID namespace.
     pub(crate) fn envoys(&self) -> Vec<i32> {
         let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         let own = namespace(self.init());
-        // Each has the path of its bootstrap in its command line.
+        // Every Envoy has its bootstrap's path in its command line.
         let mut found: Vec<i32> = processes::below(Path::new("/bootstrap.pb"))
             .into_iter()
             .filter(|process| process.is("envoy") && namespace(process.pid) == own)
@@ -145,7 +145,7 @@ impl Node {
         found
     }
 
-    /// Runs a command on the node; returns how it ended and what it said.
+    /// Runs a command on the node and returns its exit status and output.
     pub(crate) fn run(&self, command: &[&str]) -> Output {
         let output = enter(self.init()).args(command).output();
         output.expect("nsenter of util-linux")
@@ -159,7 +159,7 @@ impl Node {
         Ipv4Addr::new(10, 77, 0, self.number + 1)
     }
 
-    /// Network of its Pods.
+    /// Returns the network of its Pods.
     fn pods(&self) -> String {
         format!("10.88.{}.0/24", self.number)
     }
@@ -213,10 +213,10 @@ impl Node {
         });
     }
 
-    /// Plugs the node into the network of all nodes.
+    /// Connects the node to the network of all nodes.
     fn connect(&self, init: i32) {
         let (name, init_text) = (&self.name, init.to_string());
-        // One of before may still be on its way out.
+        // The link of the previous start may still be disappearing.
         let _ = Command::new("ip")
             .args(["link", "delete", name])
             .stderr(Stdio::null())
@@ -229,7 +229,7 @@ impl Node {
         let address = format!("{}/24", self.ipv4());
         ok(enter(init).args(["ip", "address", "add", &address, "dev", "eth0"]));
         ok(enter(init).args(["ip", "link", "set", "eth0", "up"]));
-        // Whoever is in the network forwards to the Pods of all nodes.
+        // This namespace forwards packets to the Pods of all nodes.
         ok(enter(init).args(["ip", "route", "add", "default", "via", "10.77.0.1"]));
         ok(Command::new("ip")
             .args(["route", "replace", &self.pods(), "via"])
@@ -275,14 +275,14 @@ impl Node {
     }
 }
 
-/// Opens a log of this run to be appended to.
+/// Opens a log file of this run for appending.
 pub(crate) fn log_file(name: &str) -> File {
     let path = tools::logs().join(format!("{name}.log"));
     let opened = File::options().create(true).append(true).open(&path);
     opened.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Runs a command that must not fail.
+/// Runs a command that must succeed.
 pub(crate) fn ok(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -294,7 +294,7 @@ pub(crate) fn ok(command: &mut Command) {
     );
 }
 
-/// A command on the node with this first process.
+/// Returns a command on the node with this first process.
 fn enter(init: i32) -> Command {
     let mut command = Command::new("nsenter");
     command
@@ -303,14 +303,14 @@ fn enter(init: i32) -> Command {
     command
 }
 
-/// The first process, once it has prepared everything.
+/// Returns the first process once it has prepared the node.
 fn init_of(unshare: u32) -> Option<i32> {
     let init = child_of(unshare)?;
     let program = fs::read_to_string(format!("/proc/{init}/comm")).ok()?;
     (program.trim() == "sleep").then_some(init)
 }
 
-/// The only child of a process.
+/// Returns the only child of a process.
 fn child_of(pid: u32) -> Option<i32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! Files that the programs of a node are configured with.
+//! Configuration files of a node's programs.
 
 use std::fs;
 use std::path::Path;
@@ -7,17 +7,17 @@ use crate::confined;
 
 /// Image of the process that holds a Pod's namespaces.
 pub(crate) const PAUSE: &str = "localhost/pause:test";
-/// containerd's socket, on the node.
+/// containerd's socket on the node.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// A node as its programs are told of it.
+/// Settings of a node that its programs need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeSettings<'a> {
     /// Name of the node.
     pub(crate) name: &'a str,
     /// Address of the node.
     pub(crate) address: std::net::Ipv4Addr,
-    /// Network of its Pods.
+    /// Network of the node's Pods.
     pub(crate) pods: &'a str,
 }
 
@@ -36,8 +36,8 @@ pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     }
 }
 
-/// The section has another name since containerd 2; this is what 1.6 and 1.7 read. Limits of a process cannot be raised in
-/// every container in which this test may run.
+/// Uses the section name of containerd 1.6 and 1.7, which containerd 2 has changed. Process limits
+/// are not raised, because some test containers do not permit that.
 const CONTAINERD: &str = r#"
 version = 2
 root = "/var/lib/containerd"
@@ -74,7 +74,7 @@ fn cni(pods: &str) -> String {
     .to_string()
 }
 
-/// kubelet would set sysctls of the whole machine unless told to leave them; see `node::INIT`.
+/// Without these settings, kubelet would set machine-wide sysctls; see `node::INIT`.
 fn kubelet(settings: NodeSettings<'_>) -> String {
     let NodeSettings {
         name,
@@ -96,9 +96,9 @@ fn kubelet(settings: NodeSettings<'_>) -> String {
         "resolvConf": "",
         "clusterDNS": ["10.96.0.10"],
         "protectKernelDefaults": true,
-        // A changed ConfigMap is mounted at the next one. By default a minute passes between two.
+        // A changed ConfigMap is mounted at the next sync, by default only once per minute.
         "syncFrequency": "10s",
-        // Nothing is pulled again, so nothing may be removed.
+        // Nothing can be pulled again, so nothing may be removed.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},
     })

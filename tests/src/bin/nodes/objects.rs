@@ -12,7 +12,7 @@ const HOST: &str = "nodes.test";
 /// Name of the backend and its route.
 pub(crate) const APP: &str = "app";
 
-/// A Gateway on port 80, a route with a number, and a backend with a Pod on each node.
+/// Returns a Gateway on port 80, a route with this number, and a backend with a Pod on each node.
 pub(crate) fn version(number: u32) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(backend());
@@ -20,7 +20,7 @@ pub(crate) fn version(number: u32) -> Vec<Value> {
     objects
 }
 
-/// A route to the backend that has a number.
+/// Returns a route with this number to the backend.
 pub(crate) fn route(name: &str, number: u32) -> Value {
     let matches = [
         path("PathPrefix", "/always"),
@@ -29,12 +29,13 @@ pub(crate) fn route(name: &str, number: u32) -> Value {
     http_route(name, &[HOST], &[rule_to(APP, &matches)])
 }
 
-/// A request to a node.
+/// Creates a request to a node.
 pub(crate) fn get(node: SocketAddr, path: &str) -> Request {
     Request::get(node, HOST, path)
 }
 
-/// Pods that answer every request, and leave as backends should: they go on answering until everybody knows.
+/// Returns Pods that answer every request. On termination they keep answering until all Envoys have
+/// had time to notice.
 pub(crate) fn pods(namespace: &str, name: &str) -> Value {
     let labels = json!({"app": name});
     json!({
@@ -68,7 +69,7 @@ pub(crate) fn pods(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// A backend with its Service.
+/// Returns a backend with its Service.
 fn backend() -> [Value; 3] {
     let labels = json!({"app": APP});
     let deployment = pods("default", APP);

@@ -1,4 +1,4 @@
-//! Outages of nodes and backends, under load: nodes that stay up serve on.
+//! Outages of nodes and backends under load: the remaining nodes keep serving.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::objects::{APP, get};
 use crate::rollouts::{begun, ended};
 use crate::stage::{Stage, answers, load};
 
-/// A node is emptied for maintenance, and used again.
+/// A node is drained for maintenance and used again.
 pub(crate) async fn drain(stage: &mut Stage) {
     let load = begun(stage).await;
     let node = stage.nodes[1].name().to_owned();
@@ -22,7 +22,7 @@ pub(crate) async fn drain(stage: &mut Stage) {
     ended(load, "node drained and uncordoned").await;
 }
 
-/// kubelet dies, and comes back.
+/// kubelet is killed and started again.
 pub(crate) async fn kubelet(stage: &mut Stage) {
     let load = begun(stage).await;
     stage.nodes[0].kill_kubelet();
@@ -34,7 +34,7 @@ pub(crate) async fn kubelet(stage: &mut Stage) {
     ended(load, "kubelet killed and started").await;
 }
 
-/// A backend loses its last Pod, and gets Pods again.
+/// A backend loses its last Pod and gets new ones.
 pub(crate) async fn backend(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let deployment = format!("deployment/{APP}");
@@ -44,7 +44,7 @@ pub(crate) async fn backend(stage: &mut Stage) {
         let begun = Instant::now();
         loop {
             let last = match request.send().await {
-                // An address that is still configured would be tried.
+                // A connect error would mean that Envoy still uses the old address.
                 Ok(reply) => {
                     let body = String::from_utf8_lossy(&reply.body).into_owned();
                     if reply.status == 503 && !body.contains("connect error") {
@@ -71,8 +71,8 @@ pub(crate) async fn backend(stage: &mut Stage) {
     ended(load, "backend scaled to zero and back").await;
 }
 
-/// A node loses its power, and serves again after its start. The backend is on the other node, because a dead Pod's address
-/// stays in its Service for a while.
+/// A node loses power and serves again after its start. The backend is on the other node, because a
+/// dead Pod's address stays in its Service for a while.
 pub(crate) async fn reboot(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let (stays, goes) = (stage.nodes[0].name().to_owned(), stage.nodes[1].at(80));
@@ -90,14 +90,14 @@ pub(crate) async fn reboot(stage: &mut Stage) {
         begun.elapsed().as_millis()
     );
     stage.ready().await;
-    // The controller that leads may have been on that node: another leads by then.
+    // The leading controller may have been on that node; by now another one leads.
     stage.change().await;
     place(&kubectl, &json!(null)).await;
     stage.change().await;
     ended(load, "another node lost its power and came back").await;
 }
 
-/// Has the backend's Pods on certain nodes, and no others.
+/// Restricts the backend's Pods to certain nodes.
 async fn place(kubectl: &Kubectl, selector: &serde_json::Value) {
     let patch = json!({"spec": {"template": {"spec": {"nodeSelector": selector}}}}).to_string();
     let deployment = format!("deployment/{APP}");

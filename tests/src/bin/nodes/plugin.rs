@@ -1,4 +1,4 @@
-//! `kubectl sesame` as its users call it: found, run and completed by a real kubectl.
+//! `kubectl sesame` as users run it: found, executed and completed by a real kubectl.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use sesame_tests::agent::{beside_test, words};
 use crate::stage::Stage;
 use crate::tools;
 
-/// Looks at a Gateway that all nodes serve.
+/// Checks the output for a Gateway that all nodes serve.
 pub(crate) async fn shows(stage: &Stage) {
     let directory = tools::directory().join("plugins");
     let _ = fs::remove_dir_all(&directory);
@@ -32,19 +32,19 @@ pub(crate) async fn shows(stage: &Stage) {
         .await;
     let hosts = rows(stage, &directory, "hosts").expect("the hosts");
     assert_eq!(hosts.as_array().map(Vec::len), Some(nodes), "{hosts}");
-    // Names are for other commands of kubectl.
+    // Printed names are valid arguments of other kubectl commands.
     let ask = |arguments: &[&str]| stage.kubectl.with_plugins(&directory, arguments);
     let names = words(&ask(&["sesame", "status", "-A", "-o", "name"]));
     let found = ask(&["get", names.trim(), "--namespace=default", "-o", "name"]);
     assert_eq!(words(&found), names);
-    // kubectl completes the words of a plugin by its other name.
+    // kubectl completes a plugin's arguments through its second name.
     let completed = words(&ask(&["__complete", "sesame", "ex"]));
     assert!(completed.starts_with("explain\n:4"), "{completed}");
     let plugins = words(&ask(&["plugin", "list"]));
     assert!(plugins.contains("kubectl-sesame"), "{plugins}");
 }
 
-/// Returns what a command of the plugin says of all namespaces.
+/// Returns the JSON output of a plugin command for all namespaces.
 fn rows(stage: &Stage, directory: &Path, command: &str) -> Result<Value, String> {
     let arguments = ["sesame", command, "--all-namespaces", "--output=json"];
     let output = stage.kubectl.with_plugins(directory, &arguments);

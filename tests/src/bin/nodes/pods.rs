@@ -1,5 +1,5 @@
-//! A managed fleet on the network of Pods, in a namespace that enforces what Pod Security calls `restricted`, under load through its
-//! Service on every node. No request may fail.
+//! A managed fleet on the Pod network, in a namespace that enforces the Pod Security level
+//! `restricted`, under load through its Service on every node. No request may fail.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ const CONFIGURATION: &str = "sesameconfiguration/walled";
 const PODS: &str = "--selector=app.kubernetes.io/name=sesame-gateway";
 const NODE_PORT: u16 = 30088;
 
-/// From the apply of a Gateway to its deletion.
+/// From applying a Gateway to its deletion.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(NODE_PORT)).collect();
@@ -69,7 +69,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", "httproute/walled", CONFIGURATION, default]);
 }
 
-/// Both images get other names, which the configuration of the class says; each comes with new Pods.
+/// The class's configuration sets new names for both images, each of which needs new Pods.
 async fn other_images(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     for (field, index) in [("agent", 1), ("envoy", 0)] {
@@ -95,7 +95,7 @@ async fn other_images(stage: &Stage, load: &Load) {
     }
 }
 
-/// The agent of a Pod dies; its Envoy serves on, and another agent takes its place.
+/// A killed agent is replaced while its Envoy keeps serving.
 async fn killed_agent(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let agent = format!("gateway={NAME}/{NAME}");
@@ -115,7 +115,7 @@ async fn killed_agent(stage: &Stage, load: &Load) {
     load.pass(100).await;
 }
 
-/// A Pod is deleted.
+/// A deleted Pod is replaced.
 async fn replaced_pod(kubectl: &Kubectl, load: &Load) {
     let before = pods(kubectl);
     let first = before.first().expect("a Pod").clone();
@@ -131,7 +131,7 @@ async fn replaced_pod(kubectl: &Kubectl, load: &Load) {
     load.pass(100).await;
 }
 
-/// A node is emptied, and used again.
+/// A node is drained and used again.
 async fn emptied_node(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let node = stage.nodes[1].name();
@@ -147,7 +147,7 @@ async fn emptied_node(stage: &Stage, load: &Load) {
     kubectl.ok(&["uncordon", node]);
 }
 
-/// Waits until there are this many Pods, all of which serve, and none of before.
+/// Waits until exactly this number of Pods exist, all ready and current.
 async fn settled(kubectl: &Kubectl, replicas: usize) {
     let timeout = "--timeout=120s";
     kubectl.ok(&["rollout", "status", DEPLOYMENT, NAMESPACE, timeout]);
@@ -163,7 +163,7 @@ async fn settled(kubectl: &Kubectl, replicas: usize) {
         .await;
 }
 
-/// Names of the Gateway's Pods.
+/// Returns the names of the Gateway's Pods.
 fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     let pods = kubectl.get(&["pods", NAMESPACE, PODS]);
     let items = pods["items"].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Roll-outs of Sesame's own Pods, under load: none may fail a request.
+//! Rollouts of Sesame's own Pods under load: no request may fail.
 
 use serde_json::json;
 use sesame_tests::load::Load;
@@ -12,7 +12,7 @@ const AGENT: &str = "daemonset/sesame-agent";
 const ENVOY: &str = "daemonset/sesame-envoy";
 const CONTROLLER: &str = "deployment/sesame-controller";
 
-/// A new image of the agent, node by node: Envoys are left alone.
+/// A new agent image is rolled out node by node, without touching the Envoys.
 pub(crate) async fn agent(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -23,7 +23,8 @@ pub(crate) async fn agent(stage: &mut Stage) {
     ended(load, "new image of the agent").await;
 }
 
-/// A new image of Envoy, node by node: a Pod takes over from another one on the same node.
+/// A new Envoy image is rolled out node by node; each Pod takes over from another one on the same
+/// node.
 pub(crate) async fn envoy(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -55,7 +56,7 @@ pub(crate) async fn envoy(stage: &mut Stage) {
     ended(load, "new image of Envoy").await;
 }
 
-/// The agent's DaemonSet is deleted and comes back.
+/// The agents' DaemonSet is deleted and applied again.
 pub(crate) async fn daemonset(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -68,7 +69,7 @@ pub(crate) async fn daemonset(stage: &mut Stage) {
     ended(load, "DaemonSet of the agents deleted and applied again").await;
 }
 
-/// The controller is restarted, then gone; agents start without it.
+/// The controller is restarted and then removed; agents start without it.
 pub(crate) async fn controller(stage: &mut Stage) {
     let load = begun(stage).await;
     let kubectl = stage.kubectl.clone();
@@ -92,13 +93,13 @@ pub(crate) async fn begun(stage: &Stage) -> Load {
     load
 }
 
-/// Ends them, none of which may have failed.
+/// Stops the requests and asserts that none has failed.
 pub(crate) async fn ended(load: Load, scenario: &str) {
     load.pass(100).await;
     load.stop().await.clean(&format!("nodes: {scenario}"));
 }
 
-/// Gives the image of a container another name on every node, and rolls that out.
+/// Gives a container's image another name on every node, and rolls it out.
 fn set_image(stage: &Stage, what: &str) {
     let spec = &stage.kubectl.get(&[what, NAMESPACE])["spec"]["template"]["spec"];
     let container = &spec["containers"][0];
@@ -113,8 +114,8 @@ fn set_image(stage: &Stage, what: &str) {
     stage.kubectl.ok(&["set", "image", what, NAMESPACE, &image]);
 }
 
-/// Gives the image of a container of a managed fleet another tag on every node, and waits until its workload has that. The
-/// `configuration` of the class says so, in this field.
+/// Gives the image of a managed fleet's container another tag on every node, and sets this field of
+/// the class's `configuration` to it. Waits until the workload has the new image.
 pub(crate) async fn image_of_fleet(
     stage: &Stage,
     (configuration, of_configuration): (&str, &str),
@@ -150,7 +151,7 @@ pub(crate) async fn image_of_fleet(
     kubectl.until("the workload has the image", look).await;
 }
 
-/// The Envoys of each node.
+/// Returns the Envoys of each node.
 fn envoys(nodes: &[Node]) -> Vec<Vec<i32>> {
     nodes.iter().map(Node::envoys).collect()
 }

@@ -1,4 +1,4 @@
-//! From nothing to serving, as the documentation says: with kubectl, or with the archive for sites without a network.
+//! From nothing to serving, as documented: with kubectl, or with the archive for air-gapped sites.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use crate::archive;
 use crate::objects::version;
 use crate::stage::{Stage, answers};
 
-/// Installs everything, and serves on every node.
+/// Installs everything and serves on every node.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let begun = Instant::now();
     let kubectl = stage.kubectl.clone();
@@ -43,7 +43,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     stage.change().await;
 }
 
-/// The Gateway has the addresses of the nodes, and no other.
+/// The Gateway has exactly the nodes' addresses.
 async fn addresses(stage: &Stage) {
     let wanted: Vec<String> = stage
         .addresses()

@@ -1,5 +1,6 @@
-//! The Service of a Gateway is deleted, and becomes one of another type, under load: it is back within five seconds, and clients of
-//! the nodes notice nothing. It is told for how long those of the Service's own addresses do.
+//! A Gateway's Service is deleted, and changes its type, under load. It is restored within five
+//! seconds, and clients that use the nodes' addresses notice nothing. For clients of the Service's
+//! own addresses, prints the length of the interruption.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -14,18 +15,19 @@ use crate::node::ok;
 use crate::objects::route;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the Gateway, its class, their configuration, the route and the label of the node.
+/// Name of the Gateway, its class, their configuration, the route and the node's label.
 const NAME: &str = "typed";
 const LABEL: &str = "example.com/typed";
 const NAMESPACE: &str = "--namespace=default";
 const SERVICE: &str = "service/typed-typed";
 const PORT: u16 = 8093;
-/// Address that no machine has. The node takes it for the load balancer's.
+/// An address that no machine has, which the node treats as the load balancer's.
 const ADDRESS: &str = "10.77.0.101";
-/// Longest time without the Service.
+/// Limit for the time without the Service.
 const SOON: Duration = Duration::from_secs(5);
 
-/// From the apply of a Gateway to its deletion. One node serves, so that its answers come back the way that requests went.
+/// From applying a Gateway to its deletion. Only one node serves, so that answers take the same
+/// path as requests.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let cloud = StandInCloud::of(stage.control_plane.administrator());
@@ -92,7 +94,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["label", "node", stage.nodes[0].name(), &format!("{LABEL}-")]);
 }
 
-/// Has packets for an address go to the node, as a network would.
+/// Routes packets for an address to the node, as a network would.
 fn by_way_of(node: &SocketAddr, address: &str) {
     let via = node.ip().to_string();
     ok(Command::new("ip").args(["route", "replace", address, "via", &via]));
@@ -109,7 +111,7 @@ fn cluster_ip(kubectl: &Kubectl) -> String {
     address.expect("an address").to_owned()
 }
 
-/// The Service is deleted, and comes back.
+/// The Service is deleted and restored.
 async fn deleted(kubectl: &Kubectl) {
     let before = service(kubectl)["metadata"]["uid"].clone();
     kubectl.ok(&["delete", SERVICE, NAMESPACE, "--wait=false"]);
@@ -128,7 +130,8 @@ async fn deleted(kubectl: &Kubectl) {
     assert!(after < SOON, "{after:?}");
 }
 
-/// The configuration says another type, and the Gateway is programmed with the addresses of that.
+/// The configuration sets another type, and the Gateway becomes programmed with that type's
+/// addresses.
 async fn becomes(kubectl: &Kubectl, type_: &str) {
     let change = json!({"spec": {"publishing": {"type": type_}}});
     let patch = format!("--patch={change}");
@@ -149,7 +152,7 @@ async fn becomes(kubectl: &Kubectl, type_: &str) {
     kubectl.ok(&[&wait[..], &[patience.as_str()]].concat());
 }
 
-/// A class whose fleets are on nodes with the label and behind a load balancer, a Gateway of it, and its route.
+/// Returns a class with fleets on labeled nodes behind a load balancer, its Gateway, and a route.
 fn objects() -> [Value; 4] {
     let spec = json!({
         "fleet": {"management": "Managed", "drainSeconds": 5, "nodeSelector": {LABEL: "true"}},

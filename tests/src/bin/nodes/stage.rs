@@ -1,4 +1,5 @@
-//! The cluster of a run: a control plane, two nodes, and the version of the configuration that was applied last.
+//! The cluster of a run: a control plane, two nodes, and the last applied version of the
+//! configuration.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use crate::{images, tools};
 
 /// A running cluster.
 pub(crate) struct Stage {
-    /// Somebody who may do everything.
+    /// A kubectl with all rights.
     pub(crate) kubectl: Kubectl,
     /// The nodes.
     pub(crate) nodes: Vec<Node>,
@@ -29,11 +30,11 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts it; returns when the nodes are ready.
+    /// Starts the cluster and returns once the nodes are ready.
     pub(crate) async fn start() -> Self {
         let _ = fs::remove_dir_all(tools::logs());
         fs::create_dir_all(tools::logs()).expect("a directory for logs");
-        // A list of the processes in these namespaces, in place of those of the machine.
+        // Shows the processes of these namespaces instead of the machine's.
         crate::node::ok(Command::new("mount").args(["-t", "proc", "proc", "/proc"]));
         let mut control_plane = ControlPlane::start();
         let kubectl = Kubectl::new(control_plane.kubeconfig());
@@ -63,17 +64,17 @@ impl Stage {
         }
     }
 
-    /// Port 80 of each node.
+    /// Returns port 80 of each node.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.at(80)).collect()
     }
 
-    /// Starts to send requests to every node.
+    /// Starts sending requests to every node.
     pub(crate) fn load(&self) -> Load {
         load(&self.addresses())
     }
 
-    /// Applies another version of the route, and waits until every node serves it.
+    /// Applies a new version of the route and waits until every node serves it.
     pub(crate) async fn change(&mut self) {
         self.number += 1;
         self.kubectl.apply(&version(self.number));
@@ -89,7 +90,7 @@ impl Stage {
         self.kubectl.ok(&["apply", "--kustomize", &directory]);
     }
 
-    /// Deletes what a directory of manifests has, and waits until it is gone.
+    /// Deletes the objects in a directory of manifests and waits until they are gone.
     pub(crate) fn remove(&self, directory: &str) {
         let directory = workspace().join(directory);
         let directory = directory.to_string_lossy();
@@ -109,7 +110,7 @@ impl Stage {
         self.kubectl.ok(&arguments);
     }
 
-    /// Waits until no Envoy is left on any node, and removes what agents and Envoys keep there.
+    /// Waits until no node runs an Envoy, and removes the files of agents and Envoys.
     pub(crate) async fn wipe(&self) {
         let ended = |_: &Kubectl| {
             let left: Vec<i32> = self.nodes.iter().flat_map(Node::envoys).collect();
@@ -123,12 +124,12 @@ impl Stage {
     }
 }
 
-/// Puts what Pods say, and what the cluster says of them, beside the logs of the run.
+/// Saves the Pods' logs and their descriptions with the logs of the run.
 pub(crate) fn keep_traces() {
     let directory = tools::directory();
     let kubectl = Kubectl::new(&directory.join("control-plane/kubeconfig"));
     let said = kubectl.run(&["describe", "pods,gatewayagents", "--all-namespaces"], "");
-    // The cluster may not answer any more.
+    // The cluster may no longer answer.
     let _ = fs::write(tools::logs().join("pods.txt"), said.stdout);
     for node in ["node1", "node2"] {
         let _ = Command::new("cp")
@@ -139,18 +140,18 @@ pub(crate) fn keep_traces() {
     }
 }
 
-/// Starts to send requests to these addresses.
+/// Starts sending requests to these addresses.
 pub(crate) fn load(addresses: &[SocketAddr]) -> Load {
     let requests = addresses.iter().map(|address| get(*address, "/always"));
     Load::start(&Plan::new(requests.collect()))
 }
 
-/// Waits until somebody answers with 200.
+/// Waits until the answer has status 200.
 pub(crate) async fn answers(address: SocketAddr, path: &str) {
     answers_with(address, path, 200).await;
 }
 
-/// Waits until somebody answers with this status; returns the answer.
+/// Waits until the answer has this status, and returns it.
 pub(crate) async fn answers_with(address: SocketAddr, path: &str, status: u16) -> Reply {
     let request = get(address, path).timeout(Duration::from_secs(2));
     let what = format!("{address}{path} is answered with {status}");

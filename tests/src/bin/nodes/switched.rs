@@ -1,5 +1,5 @@
-//! A fleet that changes from a DaemonSet on the nodes to a Deployment on the network of Pods and back, under load through its Service
-//! on every node. No request may fail.
+//! A fleet that switches from a DaemonSet on the nodes to a Deployment on the Pod network and back,
+//! under load through its Service on every node. No request may fail.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ const PODS: &str = "--selector=gateway.networking.k8s.io/gateway-name=mover";
 const PORT: u16 = 8090;
 const NODE_PORT: u16 = 30090;
 
-/// From the apply of a Gateway to its deletion.
+/// From applying a Gateway to its deletion.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(NODE_PORT)).collect();
@@ -43,7 +43,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", CONFIGURATION, NAMESPACE]);
 }
 
-/// Changes the workload, and waits until the Pods of the one before have ended.
+/// Changes the workload and waits until the previous workload's Pods have ended.
 async fn switch(
     kubectl: &Kubectl,
     load: &Load,
@@ -58,7 +58,7 @@ async fn switch(
         let gone = ["wait", "--for=delete", what, NAMESPACE, "--timeout=1s"];
         kubectl.until_ok("the workload before goes", &gone).await;
     }
-    // Two Pods of the Deployment, or two on each of two nodes.
+    // Two Pods of the Deployment, or two on each of the two nodes.
     no_more_than(kubectl, 2 * after.len()).await;
     load.pass(100).await;
 }
@@ -70,7 +70,7 @@ async fn there(kubectl: &Kubectl, workloads: &[&str]) {
     }
 }
 
-/// Waits until Pods have ended.
+/// Waits until at most this number of Pods is left.
 async fn no_more_than(kubectl: &Kubectl, count: usize) {
     let look = |kubectl: &Kubectl| {
         let pods = kubectl.get(&["pods", NAMESPACE, PODS]);

@@ -1,4 +1,4 @@
-//! Paths: of the programs, of what is built, and of what a run leaves behind for whoever looks into a failure.
+//! Paths of the programs, of build results, and of the traces that a run keeps for debugging.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,18 @@ use sesame_tests::cluster::kube_version;
 use sesame_tests::envoy::workspace;
 use sesame_tests::pinned;
 
-/// Directory of everything that belongs to a run.
+/// Returns the directory of all files of a run.
 pub(crate) fn directory() -> PathBuf {
     workspace().join("target/nodes")
 }
 
-/// Directory of the logs of the last run.
+/// Returns the directory of the last run's logs.
 pub(crate) fn logs() -> PathBuf {
     directory().join("log")
 }
 
-/// A program of Kubernetes, or one for test images: from `$NODES_TOOLS`, else what `make` built into `.tools`.
+/// Returns a Kubernetes or test image program, from `$NODES_TOOLS` or from `.tools`, where `make`
+/// builds it.
 pub(crate) fn tool(name: &str) -> PathBuf {
     let directory = format!("nodes-{}", kube_version());
     let remedy = "`make test-nodes` builds it";

@@ -1,5 +1,5 @@
-//! A cluster without the definitions of the Gateway API: agents serve from a ConfigMap of manifests, under load, and a controller
-//! waits until the definitions are there.
+//! A cluster without the definitions of the Gateway API: agents serve from a ConfigMap of
+//! manifests, under load, and a controller waits until the definitions exist.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::stage::{Stage, answers, answers_with};
 const EXAMPLE: &str = "controller/examples/without-gateway-api";
 const CONTROLLER: &str = "deployment/sesame-controller";
 const NAMESPACE: &str = "--namespace=edge";
-/// A route beside the example's, which only a changed ConfigMap has.
+/// A route that is added to the example's by changing the ConfigMap.
 const MOVED: &str = "
 ---
 apiVersion: gateway.networking.k8s.io/v1
@@ -26,7 +26,7 @@ spec:
     filters: [{type: RequestRedirect, requestRedirect: {hostname: example.com}}]
 ";
 
-/// From a cluster that knows nothing to one with the definitions. They stay.
+/// From a cluster without the definitions to one with them. The definitions stay.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     stage.install("controller/deploy");
@@ -54,7 +54,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// The controller says what it waits for, where it is asked and in its log.
+/// The controller reports the missing definitions in its readiness probe and its log.
 async fn waits(kubectl: &Kubectl) {
     let system = "--namespace=sesame-system";
     let label = "--selector=app.kubernetes.io/name=sesame-controller";
@@ -88,8 +88,8 @@ async fn waits(kubectl: &Kubectl) {
     );
 }
 
-/// Somebody writes into the ConfigMap, as an operator does that follows Pods: another route, and the Pods' own addresses in place
-/// of their Service's, which leads nowhere afterwards.
+/// Changes the ConfigMap as an operator that follows Pods would: adds a route, and replaces the
+/// Service's address with the Pods' own addresses. The Service then leads nowhere.
 async fn manifests_change(stage: &Stage) {
     let kubectl = &stage.kubectl;
     let map = kubectl.get(&["configmap/gateways", NAMESPACE]);
