@@ -1,4 +1,4 @@
-//! A real `sesame-agent run` with its real Envoy, in directories of its own.
+//! A real `sesame-agent run` with its real Envoy, in temporary directories.
 
 mod conditions;
 mod disks;
@@ -31,10 +31,11 @@ pub use disks::shared_memory;
 pub use orders::{arguments, words};
 pub use setup::Setup;
 
-/// The temporary files of agents are here; a Unix socket's path may only have 107 bytes.
+/// Parent of the agents' temporary directories. It is short because a Unix socket's path is limited
+/// to 107 bytes.
 const ROOT: &str = "/tmp";
 
-/// Longest time that anything that should happen may take on a busy machine.
+/// Limit for any expected event, even on a busy machine.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// Returns the agent's binary.
@@ -45,7 +46,8 @@ pub fn agent_binary() -> PathBuf {
     }
 }
 
-/// Returns the binary of this name beside the test: `cargo build` of the same profile has put it there.
+/// Returns the path of this program next to the test, where `cargo build` with the same profile
+/// puts it.
 pub fn beside_test(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let mut candidates = test
@@ -61,40 +63,40 @@ pub fn beside_test(name: &str) -> PathBuf {
         })
 }
 
-/// Installs the agent at a path.
+/// Installs the agent at this path.
 pub fn install(at: &Path) {
     install_program(&agent_binary(), at);
 }
 
-/// Installs a program at a path as packages do it: by rename, while the file there may run.
+/// Installs a program by renaming, as packages do, so that the old file may still be running.
 pub fn install_program(program: &Path, at: &Path) {
     let new = at.with_extension("new");
     std::fs::copy(program, &new).expect("copy the program");
     std::fs::rename(new, at).expect("rename the program");
 }
 
-/// An agent and its Envoy; both end with this value.
+/// An agent and its Envoy, which are killed when this is dropped.
 pub struct AgentUnderTest {
     setup: Setup,
     directory: TempDir,
-    /// Outside and real port.
+    /// Pairs of Gateway port and mapped local port.
     ports: Vec<(u16, u16)>,
     child: Option<Child>,
     _turn: Option<Turn>,
 }
 
 impl AgentUnderTest {
-    /// The directory that the agent watches.
+    /// Returns the directory of manifests that the agent watches.
     pub fn manifests(&self) -> PathBuf {
         self.directory.path().join("m")
     }
 
-    /// Returns the directory of sockets and of the files that Envoy watches.
+    /// Returns the directory of sockets and of Envoy's configuration files.
     pub fn runtime(&self) -> PathBuf {
         self.directory.path().join("r")
     }
 
-    /// Returns the directory of everything that outlives a reboot.
+    /// Returns the directory of state that survives a reboot.
     pub fn state(&self) -> PathBuf {
         self.directory.path().join("s")
     }
@@ -107,25 +109,25 @@ impl AgentUnderTest {
         (Ipv4Addr::LOCALHOST, *port).into()
     }
 
-    /// GET from a Gateway's port.
+    /// Creates a GET to a Gateway's port.
     pub fn get(&self, port: u16, host: &str, path: &str) -> Request {
         Request::get(self.address(port), host, path)
     }
 
-    /// More arguments of `run`, from the next start on.
+    /// Adds arguments of `run`, which apply from the next start.
     pub fn add_flags(&mut self, flags: &[&str]) {
         let flags = flags.iter().map(ToString::to_string);
         self.setup.flags.extend(flags);
     }
 
-    /// Writes a manifest the way that tools do: a temporary file, renamed.
+    /// Writes a manifest as tools do, to a temporary file that is then renamed.
     pub fn write(&self, name: &str, yaml: &str) {
         let hidden = self.manifests().join(format!(".{name}.tmp"));
         std::fs::write(&hidden, yaml).expect("write a manifest");
         std::fs::rename(&hidden, self.manifests().join(name)).expect("rename a manifest");
     }
 
-    /// Writes a manifest the way that editors do: in place, in two writes.
+    /// Writes a manifest as editors do, in place and in two writes.
     pub fn write_in_place(&self, name: &str, yaml: &str) {
         let (first, second) = yaml.as_bytes().split_at(yaml.len() / 2);
         let mut file = File::create(self.manifests().join(name)).expect("open a manifest");
@@ -139,7 +141,7 @@ impl AgentUnderTest {
         std::fs::remove_file(self.manifests().join(name)).expect("remove a manifest");
     }
 
-    /// Starts the agent; one that still runs is killed before. Its Envoy is left alone.
+    /// Kills the agent if it runs, and starts it. Its Envoy is left alone.
     pub fn restart(&mut self) {
         self.kill9();
         let mut line: Vec<String> = self.setup.wrapper.clone();
@@ -168,7 +170,7 @@ impl AgentUnderTest {
                 Some(network) => vec!["--address-pool", network],
             })
             .args(&self.setup.flags)
-            // A Ctrl-C at the test's terminal is not the agent's.
+            // A Ctrl-C at the test's terminal must not reach the agent.
             .process_group(0);
         log_to(&mut command, &self.log_path());
         let drains = |flag: &String| flag.starts_with("--drain-seconds");
@@ -189,13 +191,13 @@ impl AgentUnderTest {
         self.child = Some(child);
     }
 
-    /// Has the next start use another argument in the place of one.
+    /// Replaces an argument of `run` from the next start.
     pub fn change_flag(&mut self, from: &str, to: &str) {
         let flag = self.setup.flags.iter_mut().find(|flag| *flag == from);
         to.clone_into(flag.expect("the flag is there"));
     }
 
-    /// SIGKILL to the agent, not to its Envoy.
+    /// Sends SIGKILL to the agent, but not to its Envoy.
     pub fn kill9(&mut self) {
         if let Some(mut child) = self.child.take() {
             for process in self.agents() {
@@ -206,12 +208,13 @@ impl AgentUnderTest {
         }
     }
 
-    /// SIGSTOP to the agent, not to its Envoy: it takes part in nothing until [`AgentUnderTest::thaw`].
+    /// Sends SIGSTOP to the agent, which then does nothing until [`AgentUnderTest::thaw`]. Its
+    /// Envoy runs on.
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT to the agent.
     pub fn thaw(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -236,10 +239,10 @@ impl AgentUnderTest {
         )
     }
 
-    /// The Envoys of this agent.
+    /// Returns the agent's Envoys.
     pub fn envoys(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
-        // Not those that only validate.
+        // Exclude Envoys that only validate.
         found.retain(|process| {
             process.is("envoy") && !process.arguments.iter().any(|a| a == "--mode")
         });
@@ -256,7 +259,7 @@ impl AgentUnderTest {
         found
     }
 
-    /// SIGKILL to every Envoy of this agent; says how many there were.
+    /// Sends SIGKILL to every Envoy of this agent and returns their number.
     pub fn kill9_envoy(&self) -> usize {
         let envoys = self.envoys();
         for envoy in &envoys {
@@ -265,32 +268,33 @@ impl AgentUnderTest {
         envoys.len()
     }
 
-    /// Returns the answer of `sesame-agent status`, if there is one yet.
+    /// Returns the agent's status, or `None` if it does not report one yet.
     pub fn status(&self) -> Option<Value> {
         let output = self.status_command();
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    /// `sesame-agent status` as JSON.
+    /// Runs `sesame-agent status` with JSON output.
     pub fn status_command(&self) -> Output {
         let runtime = self.visible(&self.runtime());
         let line = format!("status --output json --runtime-dir {}", runtime.display());
         self.command(&arguments(&line))
     }
 
-    /// Runs another command of the same binary to its end.
+    /// Runs another command of the agent's binary to its end.
     pub fn command(&self, arguments: &[&str]) -> Output {
         Command::new(agent_binary())
             .args(arguments)
             .env("ENVOY", envoy_binary())
-            // What these tests serve is on the loopback; commands that do not resolve have no such argument.
+            // Backends in tests are on the loopback. Commands that do not resolve routes lack the
+            // equivalent flag, so use the variable.
             .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
             .stdin(Stdio::null())
             .output()
             .expect("the agent's binary runs")
     }
 
-    /// Runs another command of the same binary while this task's other work goes on.
+    /// Runs another command of the agent's binary without blocking the current task.
     pub async fn command_beside(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(agent_binary());
         command.args(arguments).stdin(Stdio::null());
@@ -299,7 +303,7 @@ impl AgentUnderTest {
         output.expect("the agent's binary runs")
     }
 
-    /// All that the agent and its Envoy have written.
+    /// Returns the combined log of the agent and its Envoy.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -308,7 +312,7 @@ impl AgentUnderTest {
         self.directory.path().join("log")
     }
 
-    /// The end of [`AgentUnderTest::log`].
+    /// Returns the end of [`AgentUnderTest::log`].
     pub fn log_tail(&self) -> String {
         let tail = tail(&self.log_path(), 60);
         format!("--- the agent's last lines:\n{tail}")

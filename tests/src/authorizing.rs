@@ -1,7 +1,7 @@
-//! An authorization service in this process, which speaks HTTP and Envoy's own protocol over gRPC on one port.
+//! An authorization service in this process that speaks HTTP and Envoy's gRPC protocol on one port.
 //!
-//! It lets requests pass that say `authorization: NAME`, where NAME is its own or `everybody`, and writes a few headers into them:
-//! what it may, and what nobody may. It remembers everything that it was asked.
+//! It allows requests with `authorization: NAME`, where NAME is its own name or `everybody`, and
+//! sets headers on them, both permitted and forbidden ones. It remembers every check.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,7 +25,8 @@ use prost::Message as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Headers that it writes into requests that pass, besides `x-NAME`, which is the number of bytes of the body that it was sent.
+/// Headers that it sets on allowed requests, besides `x-NAME`, which is the size of the body it
+/// received.
 pub const WRITTEN: [(&str, &str); 4] = [
     ("x-user", "alice"),
     ("x-tier", "gold"),
@@ -33,7 +34,7 @@ pub const WRITTEN: [(&str, &str); 4] = [
     ("host", "evil.test"),
 ];
 
-/// One question.
+/// A received check.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// `HTTP` or `GRPC`.
@@ -56,7 +57,7 @@ impl Asked {
     }
 }
 
-/// A running service; it ends with this value.
+/// A running service, which stops when dropped.
 pub struct Authorizing {
     name: &'static str,
     address: SocketAddr,
@@ -65,12 +66,12 @@ pub struct Authorizing {
 }
 
 impl Authorizing {
-    /// Starts one on a free port of 127.0.0.1.
+    /// Starts a service on a free port of 127.0.0.1.
     pub async fn start(name: &'static str) -> Self {
         Self::start_at(name, Ipv4Addr::LOCALHOST.into()).await
     }
 
-    /// Starts one on a free port of this address.
+    /// Starts a service on a free port of this address.
     pub async fn start_at(name: &'static str, address: IpAddr) -> Self {
         let listener = TcpListener::bind((address, 0))
             .await
@@ -91,12 +92,12 @@ impl Authorizing {
         self.name
     }
 
-    /// Returns the address that it listens on.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns all questions since the last time.
+    /// Returns the checks received since the last call.
     pub fn take(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock().expect("no panic under this lock"))
     }
@@ -111,7 +112,7 @@ impl Drop for Authorizing {
 type Memory = Arc<Mutex<Vec<Asked>>>;
 
 async fn accept(listener: TcpListener, name: &'static str, asked: Memory) {
-    // The connections end with the service.
+    // Dropping the set closes all connections with the service.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(serve(stream, name, Arc::clone(&asked)));
@@ -129,7 +130,7 @@ async fn serve(stream: TcpStream, name: &'static str, asked: Memory) {
     };
     let io = TokioIo::new(stream);
     let answer = service_fn(move |request| answer(request, name, Arc::clone(&asked)));
-    // A proxy that goes away is no matter of ours.
+    // Errors of a disconnecting proxy are irrelevant.
     let _ = if http2 {
         hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .serve_connection(io, answer)
@@ -185,7 +186,7 @@ async fn answer(
 }
 
 fn of_grpc(body: &Bytes) -> Asked {
-    // One byte of flags and four of length.
+    // A gRPC message starts with a flag byte and four bytes of length.
     let check = CheckRequest::decode(body.slice(5..)).expect("a question of Envoy's");
     let request = check.attributes.and_then(|it| it.request);
     let http = request.and_then(|it| it.http).expect("a request");

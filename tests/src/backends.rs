@@ -1,11 +1,11 @@
-//! Several backends, each behind a Service of its name.
+//! Several backends, each behind a Service with its name.
 
 use serde_json::Value;
 
 use crate::backend::Backend;
 use crate::manifests::served;
 
-/// Starts backends of these names, and adds the Services and endpoints that lead to them.
+/// Starts backends with these names and adds their Services and endpoints to `objects`.
 pub async fn start_served(names: &[&str], objects: &mut Vec<Value>) -> Vec<Backend> {
     let mut backends = Vec::new();
     for name in names {

@@ -1,19 +1,20 @@
-//! A headless browser that shows a page, and takes its picture for the documentation.
+//! A headless browser that renders a page and takes screenshots for the documentation.
 
 use std::process::Command;
 
 use crate::agent::words;
 use crate::envoy::workspace;
 
-/// Browser that shows pages, unless a variable names another.
+/// Default browser, unless a variable names another.
 const BROWSER: &str = "chromium-headless-shell";
 
-/// Returns the document that the browser has made of a page, after its scripts have run, if it has any.
+/// Returns the DOM of a page after its scripts have run.
 pub async fn document(url: &str) -> String {
     browser(vec!["--dump-dom".to_owned(), url.to_owned()]).await
 }
 
-/// Takes the picture of a page, of so many pixels; with `$SESAME_SET_PICTURES` it becomes the one of `docs/pictures`.
+/// Takes a screenshot of a page with this size in pixels. With `$SESAME_SET_PICTURES` it replaces
+/// the one in `docs/pictures`.
 pub async fn take_picture(url: &str, name: &str, (width, height): (u32, u32)) {
     let directory = tempfile::tempdir().expect("a directory");
     let picture = directory.path().join(name);
@@ -35,7 +36,8 @@ async fn browser(arguments: Vec<String>) -> String {
     let run = move || {
         let program = std::env::var("SESAME_BROWSER").unwrap_or_else(|_| BROWSER.to_owned());
         let output = Command::new(&program)
-            // As root, and in a container, it has no sandbox of its own; it opens this page alone.
+            // The sandbox does not work as root in a container. The browser only opens this one
+            // page.
             .args(["--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
             .args(arguments)
             .output()

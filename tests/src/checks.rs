@@ -1,8 +1,8 @@
-//! Many expectations on one running agent: each is checked, and all that failed are told together.
+//! Many checks on one running agent, whose failures are reported together.
 
 use crate::client::{Reply, Request};
 
-/// Collects what was not as expected.
+/// Collects the failed checks.
 #[derive(Debug, Default)]
 pub struct Checks {
     made: usize,
@@ -10,7 +10,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// This backend answers, with 200.
+    /// Checks that this backend answers with 200.
     pub async fn backend(&mut self, request: Request, expected: &str) {
         let reply = self.reply(&request).await;
         let got = reply.map(|reply| match reply.backend() {
@@ -20,13 +20,13 @@ impl Checks {
         self.same(&request, got.as_deref(), Some(expected));
     }
 
-    /// The answer has this status, whoever answers.
+    /// Checks the status of the answer, from any backend.
     pub async fn status(&mut self, request: Request, expected: u16) {
         let reply = self.reply(&request).await;
         self.same(&request, reply.map(|reply| reply.status), Some(expected));
     }
 
-    /// Sends the request; an answer that does not come is a failure.
+    /// Sends the request; a missing answer is a failure.
     pub async fn reply(&mut self, request: &Request) -> Option<Reply> {
         match request.send().await {
             Ok(reply) => Some(reply),
@@ -37,7 +37,7 @@ impl Checks {
         }
     }
 
-    /// Two values are equal; `what` says of which request.
+    /// Checks that two values are equal; `what` describes the request.
     #[expect(clippy::needless_pass_by_value, reason = "expectations are literals")]
     pub fn same<T: PartialEq + std::fmt::Debug>(
         &mut self,
@@ -51,7 +51,7 @@ impl Checks {
         );
     }
 
-    /// Something holds.
+    /// Checks that a condition holds.
     pub fn that(&mut self, holds: bool, what: impl std::fmt::Display) {
         self.made += 1;
         if !holds {
@@ -59,7 +59,7 @@ impl Checks {
         }
     }
 
-    /// Panics with all that failed.
+    /// Panics with all failures.
     pub fn finish(self) {
         assert!(self.made > 0, "nothing was checked");
         assert!(

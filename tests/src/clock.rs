@@ -1,4 +1,5 @@
-//! A wall clock that a test moves: that of the processes it starts, never the machine's.
+//! A wall clock that a test controls. It affects the processes that the test starts, never the
+//! machine.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -10,14 +11,15 @@ use tempfile::TempDir;
 /// The library's source.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/clock/clock.c");
 
-/// The clock of whoever is started with [`Clock::variables`].
+/// The clock of all processes started with [`Clock::variables`].
 pub struct Clock {
     directory: TempDir,
     offset: File,
 }
 
 impl Clock {
-    /// Right, until it is moved. Needs a C compiler, which is there where Rust links.
+    /// Creates a clock that is right until it is moved. Needs a C compiler, which Rust also needs
+    /// for linking.
     pub fn new() -> Self {
         let directory = tempfile::Builder::new()
             .prefix("sesame-clock-")
@@ -41,14 +43,14 @@ impl Clock {
         clock
     }
 
-    /// So many seconds ahead of the right time, from now on.
+    /// Sets the clock ahead of the right time by this many seconds.
     pub fn set(&self, seconds: i64) {
-        // In place: it is mapped.
+        // Write in place, because the file is mapped.
         let bytes = seconds.to_ne_bytes();
         self.offset.write_all_at(&bytes, 0).expect("set the clock");
     }
 
-    /// Returns the variables that give this clock to a process, and to those that it starts.
+    /// Returns the environment variables that apply this clock to a process and its children.
     pub fn variables(&self) -> [(&'static str, PathBuf); 2] {
         let directory = self.directory.path();
         [
@@ -57,7 +59,7 @@ impl Clock {
         ]
     }
 
-    /// A command line that gives this clock to the command behind it.
+    /// Returns a command prefix that applies this clock to the command after it.
     pub fn command(&self) -> Vec<String> {
         let variables = self.variables();
         let assigned = variables.map(|(name, value)| format!("{name}={}", value.display()));

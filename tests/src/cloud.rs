@@ -1,4 +1,4 @@
-//! A stand-in for a cloud: it gives every Service of type LoadBalancer the ingresses that a test names.
+//! A stand-in for a cloud: it gives every LoadBalancer Service the ingresses that the test chooses.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use tokio::task::JoinHandle;
 use crate::cluster::{Client, Failure, TestCluster, User};
 
 const SERVICES: &str = "/api/v1/services";
-/// Pause between two looks at the Services.
+/// Pause between two polls of the Services.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// A cloud; it ends with this value.
+/// A stand-in cloud, which stops when dropped.
 pub struct StandInCloud {
     ingresses: watch::Sender<Value>,
     task: JoinHandle<()>,
 }
 
 impl StandInCloud {
-    /// Starts one that gives nothing yet.
+    /// Starts a cloud that gives no ingresses yet.
     pub async fn start(cluster: &TestCluster) -> Self {
         Self::of(cluster.client(&User::Admin).await)
     }
 
-    /// Starts one that works as this client and gives nothing yet.
+    /// Starts a cloud that uses this client and gives no ingresses yet.
     pub fn of(client: Client) -> Self {
         let (ingresses, wanted) = watch::channel(json!([]));
         let task = tokio::spawn(async move {
@@ -39,7 +39,7 @@ impl StandInCloud {
         Self { ingresses, task }
     }
 
-    /// Gives all load balancers these ingresses from now on, in place of those before.
+    /// Sets the ingresses of all load balancers.
     pub fn give(&self, ingresses: Value) {
         self.ingresses.send_replace(ingresses);
     }
@@ -72,7 +72,7 @@ async fn give(client: &Client, wanted: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns true if these are the wanted ingresses, whatever the API server has added to them.
+/// Returns true if these are the wanted ingresses, ignoring fields that the API server has added.
 fn has(given: &Value, wanted: &Value) -> bool {
     let entries = |of: &Value| of.as_array().cloned().unwrap_or_default();
     let (given, wanted) = (entries(given), entries(wanted));

@@ -1,7 +1,8 @@
-//! A cluster without containers: the real `etcd` and `kube-apiserver` on free ports of the loopback, with RBAC on.
+//! A cluster without containers: the real `etcd` and `kube-apiserver` on free loopback ports, with
+//! RBAC.
 //!
-//! There are no controllers and no nodes: nothing turns a Deployment into Pods or a Service into endpoints, and no
-//! `ServiceAccount` or Namespace is looked after. A test makes what it needs.
+//! There are no controllers and no nodes: Deployments get no Pods, Services get no endpoints, and
+//! no default `ServiceAccounts` are created. A test creates what it needs.
 
 mod assets;
 mod client;
@@ -26,24 +27,25 @@ use self::servers::Servers;
 use crate::agent::SOON;
 use crate::wait::{eventually, holds};
 
-/// Lifetime of a `ServiceAccount`'s token: longer than any test, and than the conformance suite.
+/// Lifetime of a `ServiceAccount`'s token, longer than any test and the conformance suite.
 const TOKEN_SECONDS: u64 = 6 * 3600;
 
-/// Names a client of the API server.
+/// The identity of an API client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum User {
-    /// A member of `system:masters`, known by a client certificate.
+    /// A member of `system:masters`, authenticated by a client certificate.
     Admin,
-    /// A `ServiceAccount`, known by a token of its own. It is made if it is not there.
+    /// A `ServiceAccount`, authenticated by its token. It is created if missing.
     ServiceAccount {
-        /// Its namespace, which exists.
+        /// Its namespace, which must exist.
         namespace: String,
         /// Its name.
         name: String,
     },
-    /// A Pod of a `ServiceAccount` on a node, known by a token that is bound to it. All are made if they are not there.
+    /// A Pod of a `ServiceAccount` on a node, authenticated by a token bound to it. All three are
+    /// created if missing.
     OnNode {
-        /// The namespace of the `ServiceAccount`, which exists.
+        /// The namespace of the `ServiceAccount`, which must exist.
         namespace: String,
         /// Its name.
         name: String,
@@ -53,7 +55,7 @@ pub enum User {
 }
 
 impl User {
-    /// A `ServiceAccount`.
+    /// Returns a `ServiceAccount`.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         Self::ServiceAccount {
             namespace: namespace.to_owned(),
@@ -61,7 +63,7 @@ impl User {
         }
     }
 
-    /// A Pod of a `ServiceAccount` on a node.
+    /// Returns a Pod of a `ServiceAccount` on a node.
     pub fn on_node(namespace: &str, name: &str, node: &str) -> Self {
         Self::OnNode {
             namespace: namespace.to_owned(),
@@ -70,7 +72,7 @@ impl User {
         }
     }
 
-    /// Unique, and without anything that a file name may not have: both parts are DNS names.
+    /// Unique, and valid as a file name, because both parts are DNS names.
     fn file_stem(&self) -> String {
         match self {
             Self::Admin => "admin".to_owned(),
@@ -84,7 +86,7 @@ impl User {
     }
 }
 
-/// An API server and its etcd; both end with this value, and also when the test is killed.
+/// An API server and its etcd, which end when this is dropped, and even if the test is killed.
 pub struct TestCluster {
     servers: Servers,
     identity: Identity,
@@ -92,14 +94,15 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// Starts both, and waits until the API server is ready and the namespace `default` is there.
+    /// Starts both, and waits until the API server is ready and the namespace `default` exists.
     ///
-    /// Panics with the end of the log when that does not happen, or when there are no binaries.
+    /// Panics with the end of the log if that fails, or if the binaries are missing.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }
 
-    /// Starts both; the API server listens on this address of the machine, so that others can reach it.
+    /// Starts both, with the API server on this address of the machine, so that others can reach
+    /// it.
     pub async fn start_at(address: Ipv4Addr) -> Self {
         let identity = Identity::new(address);
         let servers = Servers::start(&identity, address).await;
@@ -116,40 +119,41 @@ impl TestCluster {
         cluster
     }
 
-    /// `https://127.0.0.1:port`, or the other address; the same after [`TestCluster::start_apiserver`].
+    /// Returns `https://127.0.0.1:port`, or with the chosen address; it stays the same after
+    /// [`TestCluster::start_apiserver`].
     pub fn url(&self) -> String {
         format!("https://{}", self.servers.address())
     }
 
-    /// Returns the process ids of the API server, which runs, and of etcd.
+    /// Returns the process IDs of the running API server and of etcd.
     pub fn pids(&self) -> (u32, u32) {
         self.servers.pids()
     }
 
-    /// Talks to the API server as somebody who may do everything.
+    /// Returns a client with all rights.
     pub fn admin(&self) -> &Client {
         &self.admin
     }
 
-    /// Talks to the API server as `user`.
+    /// Returns a client that authenticates as `user`.
     pub async fn client(&self, user: &User) -> Client {
         let credentials = self.credentials(user).await;
         Client::new(self.servers.address(), &self.identity, credentials)
     }
 
-    /// Talks to the API server as the bearer of this token.
+    /// Returns a client that authenticates with this token.
     pub fn bearer(&self, token: &str) -> Client {
         let credentials = Credentials::Token(token.to_owned());
         Client::new(self.servers.address(), &self.identity, credentials)
     }
 
-    /// A kubeconfig for `user`: a file of mode 0600 that is gone when the cluster is.
+    /// Writes a kubeconfig for `user`, with mode 0600, which is deleted with the cluster.
     pub async fn kubeconfig(&self, user: &User) -> PathBuf {
         let credentials = self.credentials(user).await;
         let text = self.identity.kubeconfig(&self.url(), &credentials);
         let name = format!("kubeconfig-{}.yaml", user.file_stem());
         let path = self.servers.directory().join(name);
-        // One that was written before may be in use: replace it whole.
+        // An existing file may be in use, so replace it atomically.
         let staged = path.with_extension("new");
         let _ = std::fs::remove_file(&staged);
         let mut file = std::fs::OpenOptions::new()
@@ -163,14 +167,15 @@ impl TestCluster {
         path
     }
 
-    /// Installs the Gateway API of one channel, and waits until each of its kinds is served.
+    /// Installs the Gateway API of this channel, and waits until all its kinds are served.
     ///
-    /// The standard channel also brings the admission policy that refuses the experimental one afterwards.
+    /// The standard channel includes the admission policy that refuses the experimental one
+    /// afterwards.
     pub async fn install_crds(&self, channel: Channel) {
         self.install_release(gateway_api_version(), channel).await;
     }
 
-    /// Installs another release, such as `v1.6.3`, in the same way.
+    /// Like [`Self::install_crds`], for another release such as `v1.6.3`.
     pub async fn install_release(&self, release: &str, channel: Channel) {
         let mut definitions = Vec::new();
         for object in assets::crds(release, channel) {
@@ -184,44 +189,44 @@ impl TestCluster {
         self.admin.forget_kinds().await;
     }
 
-    /// Installs one definition, and waits until its kind is served.
+    /// Installs one definition and waits until its kind is served.
     pub async fn install_crd(&self, definition: &Value) {
         let applied = self.admin.apply_value(definition).await;
         self.wait_kind_served(&applied.expect("a definition")).await;
         self.admin.forget_kinds().await;
     }
 
-    /// Applies every object of `yaml` as an administrator, in this order, and gives back what was stored.
+    /// Applies every object of `yaml` in order as an administrator, and returns the stored objects.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         self.admin.apply(yaml).await
     }
 
-    /// Applies objects as an administrator; panics when one is refused.
+    /// Applies objects as an administrator; panics if one is refused.
     pub async fn apply_all(&self, objects: &[Value]) {
         for object in objects {
             self.make(object).await;
         }
     }
 
-    /// Returns the object or list at a path; panics when there is none.
+    /// Returns the object or list at a path; panics if it does not exist.
     pub async fn get(&self, path: &str) -> Value {
         let got = self.admin.get(path).await;
         got.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Changes the object at a path by a merge patch; panics when that is refused.
+    /// Applies a merge patch to the object at a path; panics if it is refused.
     pub async fn merge(&self, path: &str, change: &Value) {
         let merged = self.admin.merge(path, change).await;
         merged.unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 
-    /// Deletes the object at a path; panics when there is none.
+    /// Deletes the object at a path; panics if it does not exist.
     pub async fn delete(&self, path: &str) {
         let deleted = self.admin.delete(path).await;
         deleted.unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 
-    /// Waits until the object at a path is as it should be, and returns it.
+    /// Waits until `good` accepts the object at a path, and returns it.
     pub async fn until(&self, what: &str, path: &str, good: impl Fn(&Value) -> bool) -> Value {
         eventually(what, SOON, async || {
             let object = self.admin.get(path).await.map_err(|e| e.to_string())?;
@@ -231,29 +236,31 @@ impl TestCluster {
         .await
     }
 
-    /// SIGKILL to the API server: from now on connections to it are refused. etcd stays.
+    /// Sends SIGKILL to the API server, so that connections to it are refused. etcd runs on.
     pub fn stop_apiserver(&mut self) {
         self.servers.stop_apiserver();
     }
 
-    /// SIGSTOP to the API server: connections to it are taken, but nothing is answered until it is stopped or thawed.
+    /// Sends SIGSTOP to the API server: it accepts connections but does not answer until it is
+    /// stopped or thawed.
     pub fn freeze_apiserver(&self) {
         self.servers.freeze_apiserver();
     }
 
-    /// SIGCONT to the API server.
+    /// Sends SIGCONT to the API server.
     pub fn thaw_apiserver(&self) {
         self.servers.thaw_apiserver();
     }
 
-    /// Starts the API server again at the same address, with the same keys and data, and waits until it is ready.
+    /// Starts the API server again with the same address, keys and data, and waits until it is
+    /// ready.
     pub async fn start_apiserver(&mut self) {
         self.servers.start_apiserver();
         self.wait_ready().await;
     }
 
-    /// New authorities, a new certificate and a new key for tokens: nothing that anybody was given is good any more.
-    /// The API server is started again for it, at the same address and with the same data.
+    /// Replaces the authorities, the certificate and the key for tokens, so that all issued
+    /// credentials become invalid. Restarts the API server with the same address and data.
     pub async fn rotate(&mut self) {
         self.stop_apiserver();
         let address = self.servers.address();
@@ -326,7 +333,7 @@ impl TestCluster {
         .await;
     }
 
-    /// The resource of a definition answers in each version that is served.
+    /// Waits until the definition's resource answers in each served version.
     async fn wait_kind_served(&self, crd: &Value) {
         let text = |value: &Value| value.as_str().expect("a definition's field").to_owned();
         let group = text(&crd["spec"]["group"]);

@@ -1,5 +1,5 @@
-//! A collector in this process, which takes spans and lines of access logs as OTLP over gRPC and over HTTP on one port, and lines as
-//! Envoy's access log service has them, too. It remembers all of them.
+//! A collector in this process that accepts spans and access logs as OTLP over gRPC and HTTP on one
+//! port, and access logs by Envoy's own protocol. It remembers everything.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,17 +26,17 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::collecting_logs::{self, LogStream, Record};
 
-/// Time that spans may take.
+/// Limit for spans to arrive.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// One span.
+/// A span.
 #[derive(Clone, Debug)]
 pub struct Span {
     /// The trace, in hexadecimal digits.
     pub trace: String,
     /// The span, in hexadecimal digits.
     pub id: String,
-    /// The span above it, in hexadecimal digits; empty for none.
+    /// The parent span, in hexadecimal digits, or empty if there is none.
     pub parent: String,
     /// The name.
     pub name: String,
@@ -46,7 +46,7 @@ pub struct Span {
     pub time: (u64, u64),
     /// Attributes, as text.
     pub attributes: Vec<(String, String)>,
-    /// Headers of the message that it came with, and its path as `:path`.
+    /// Headers of the message that contained the span, with its path as `:path`.
     pub headers: Vec<(String, String)>,
 }
 
@@ -56,7 +56,7 @@ impl Span {
         find(&self.attributes, name)
     }
 
-    /// Returns the value of a header of its message.
+    /// Returns the value of a header of the message.
     pub fn header(&self, name: &str) -> Option<&str> {
         find(&self.headers, name)
     }
@@ -67,7 +67,7 @@ pub(crate) fn find<'p>(pairs: &'p [(String, String)], name: &str) -> Option<&'p 
     found.map(|(_, value)| value.as_str())
 }
 
-/// A running collector; it ends with this value.
+/// A running collector, which stops when dropped.
 pub struct Collecting {
     address: SocketAddr,
     memory: Memory,
@@ -78,24 +78,24 @@ pub struct Collecting {
 struct Collected {
     spans: Vec<Span>,
     records: Vec<Record>,
-    /// Reasons for which messages could not be read.
+    /// Errors of messages that could not be read.
     faults: Vec<String>,
 }
 
 type Memory = Arc<Mutex<Collected>>;
 
 impl Collecting {
-    /// Starts one on a free port of 127.0.0.1.
+    /// Starts a collector on a free port of 127.0.0.1.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST.into()).await
     }
 
-    /// Starts one on a free port of this address.
+    /// Starts a collector on a free port of this address.
     pub async fn start_at(address: IpAddr) -> Self {
         Self::start_with(address, None).await
     }
 
-    /// Starts one on a free port of 127.0.0.1 that speaks TLS.
+    /// Starts a collector with TLS on a free port of 127.0.0.1.
     pub async fn start_tls(tls: TlsAcceptor) -> Self {
         Self::start_with(Ipv4Addr::LOCALHOST.into(), Some(tls)).await
     }
@@ -114,25 +114,25 @@ impl Collecting {
         }
     }
 
-    /// Returns the address that it listens on.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the spans that it has.
+    /// Returns all received spans.
     pub fn spans(&self) -> Vec<Span> {
         let memory = self.memory.lock().expect("no panic under this lock");
         memory.spans.clone()
     }
 
-    /// Returns the lines that it has. Each message has to have been one that can be read.
+    /// Returns all received log records. Panics if any message was unreadable.
     pub fn records(&self) -> Vec<Record> {
         let memory = self.memory.lock().expect("no panic under this lock");
         assert_eq!(memory.faults, Vec::<String>::new());
         memory.records.clone()
     }
 
-    /// Waits for a line of which an attribute is this, among those whose message came to a path that ends so.
+    /// Waits for a record with this attribute, in a message whose path ends with `path`.
     pub async fn record(&self, path: &str, name: &str, value: &str) -> Record {
         let what = format!("a line at {path} whose {name} is {value}");
         eventually(&what, WAIT, async || {
@@ -147,7 +147,7 @@ impl Collecting {
         .await
     }
 
-    /// Waits until it has this many spans of a trace, and returns them.
+    /// Waits until this number of spans of a trace have arrived, and returns them.
     pub async fn wait(&self, trace: &str, count: usize) -> Vec<Span> {
         let what = format!("{count} spans of trace {trace}");
         eventually(&what, WAIT, async || {
@@ -163,7 +163,7 @@ impl Collecting {
         .await
     }
 
-    /// Waits for a trace that is as it should be, and returns its spans.
+    /// Waits until `good` accepts a trace, and returns its spans.
     pub async fn wait_trace(&self, what: &str, good: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         eventually(&format!("a trace with {what}"), WAIT, async || {
             let mut traces: BTreeMap<String, Vec<Span>> = BTreeMap::new();
@@ -185,7 +185,7 @@ impl Drop for Collecting {
 }
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory) {
-    // The connections end with the collector.
+    // Dropping the set closes all connections with the collector.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (tls, memory) = (tls.clone(), Arc::clone(&memory));
@@ -193,7 +193,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory)
             match tls {
                 None => serve(stream, memory).await,
                 Some(tls) => {
-                    // Whoever does not trust it goes away.
+                    // Clients that do not trust the certificate disconnect.
                     if let Ok(stream) = tls.accept(stream).await {
                         serve(stream, memory).await;
                     }
@@ -206,7 +206,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory)
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, memory: Memory) {
     let io = TokioIo::new(stream);
     let answer = service_fn(move |request| answer(request, Arc::clone(&memory)));
-    // A proxy that goes away is no matter of ours.
+    // Errors of a disconnecting proxy are irrelevant.
     let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
         .serve_connection(io, answer)
         .await;
@@ -233,7 +233,7 @@ async fn answer(
             .map(http_body_util::Collected::to_bytes);
         let mut body = body.unwrap_or_default();
         if is_grpc {
-            // One byte of flags and four of length.
+            // A gRPC message starts with a flag byte and four bytes of length.
             body = body.slice(5.min(body.len())..);
         }
         let mut memory = memory.lock().expect("no panic under this lock");
@@ -247,7 +247,7 @@ async fn answer(
         return Ok(Response::new(Full::default().boxed()));
     }
     let mut framed = BytesMut::new();
-    // An answer that says nothing.
+    // An empty response message.
     framed.put_u8(0);
     framed.put_u32(0);
     Ok(sesame_kit::grpc::answer(Response::new(Full::new(framed.freeze()))).await)
@@ -262,7 +262,7 @@ impl Collected {
     }
 }
 
-/// Reads the lines of a stream until it ends.
+/// Reads the records of a stream until it ends.
 async fn stream(mut body: Incoming, headers: &[(String, String)], memory: &Memory) {
     let mut stream = LogStream::default();
     while let Some(Ok(frame)) = body.frame().await {
@@ -317,8 +317,8 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`. This and the messages below are OTLP's, as far as they are
-/// looked at.
+/// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`. This and the messages below
+/// contain only the fields of OTLP that tests read.
 #[derive(Clone, PartialEq, Message)]
 struct ExportTraces {
     #[prost(message, repeated, tag = "1")]

@@ -1,4 +1,5 @@
-//! Lines of access logs as a collector gets them: records of OTLP, and messages of Envoy's access log service.
+//! Access logs as a collector receives them: OTLP records, and messages of Envoy's access log
+//! service.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use envoy_types::pb::envoy::data::accesslog::v3::{AccessLogCommon, HttpAccessLogEntry};
@@ -9,14 +10,14 @@ use prost::Message;
 
 use crate::collecting::{KeyValue, Resource, attributes, find};
 
-/// One line.
+/// A log record.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// `service.name` of its resource; for Envoy's service, the name of the log.
+    /// `service.name` of the resource, or the log's name with Envoy's service.
     pub service: String,
-    /// Attributes, as text; for Envoy's service, what this test looks at.
+    /// Attributes as text. With Envoy's service, only the fields that tests read.
     pub attributes: Vec<(String, String)>,
-    /// Headers of the message that it came with, and its path as `:path`.
+    /// Headers of the message that contained the record, with its path as `:path`.
     pub headers: Vec<(String, String)>,
 }
 
@@ -26,13 +27,13 @@ impl Record {
         find(&self.attributes, name)
     }
 
-    /// Returns the value of a header of its message.
+    /// Returns the value of a header of the message.
     pub fn header(&self, name: &str) -> Option<&str> {
         find(&self.headers, name)
     }
 }
 
-/// Reads a message of OTLP.
+/// Reads an OTLP message.
 pub(crate) fn read(
     body: Bytes,
     headers: &[(String, String)],
@@ -52,16 +53,16 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// The stream of Envoy's access log service, of which messages come one after another.
+/// A stream of Envoy's access log service with its consecutive messages.
 #[derive(Default)]
 pub(crate) struct LogStream {
     unread: BytesMut,
-    /// Only the first message says it.
+    /// The log's name, which only the first message contains.
     log: String,
 }
 
 impl LogStream {
-    /// Reads the messages that are whole with these bytes.
+    /// Reads the messages that these bytes complete.
     pub(crate) fn read(
         &mut self,
         bytes: &[u8],
@@ -69,7 +70,7 @@ impl LogStream {
     ) -> Result<Vec<Record>, prost::DecodeError> {
         self.unread.extend_from_slice(bytes);
         let mut found = Vec::new();
-        // One byte of flags and four of length.
+        // A gRPC message starts with a flag byte and four bytes of length.
         while let Some(length) = self.unread.get(1..5) {
             let length = length
                 .iter()
@@ -125,8 +126,8 @@ fn of_place(place: AccessLogCommon) -> Vec<(String, String)> {
     found
 }
 
-/// `opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest`. This and the messages below are OTLP's, as far as they are
-/// looked at.
+/// `opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest`. This and the messages below
+/// contain only the fields of OTLP that tests read.
 #[derive(Clone, PartialEq, Message)]
 struct ExportLogs {
     #[prost(message, repeated, tag = "1")]

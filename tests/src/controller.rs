@@ -1,5 +1,5 @@
-//! A real `sesame-controller run` against the test cluster, as the ServiceAccount that `controller/deploy` makes, with
-//! the rights that it gives.
+//! A real `sesame-controller run` against the test cluster, as the ServiceAccount of
+//! `controller/deploy` with its rights.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -34,7 +34,8 @@ use crate::wait::{eventually, holds};
 /// Namespace that the controller publishes in.
 pub const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
 
-/// Applies everything of `controller/deploy`, in the order of its kustomization, and waits until it is in force.
+/// Applies all of `controller/deploy` in the order of its kustomization, and waits until it takes
+/// effect.
 pub async fn deploy(cluster: &TestCluster) {
     let directory = workspace().join("controller/deploy");
     let read = |name: &str| {
@@ -62,7 +63,7 @@ pub async fn deploy(cluster: &TestCluster) {
     }
 }
 
-/// Starts a cluster with the Gateway API of a channel, and everything of `controller/deploy`.
+/// Starts a cluster with a channel of the Gateway API and all of `controller/deploy`.
 pub async fn deployed(channel: Channel) -> TestCluster {
     let cluster = TestCluster::start().await;
     cluster.install_crds(channel).await;
@@ -70,12 +71,12 @@ pub async fn deployed(channel: Channel) -> TestCluster {
     cluster
 }
 
-/// The ServiceAccount of `controller/deploy`.
+/// Returns the ServiceAccount of `controller/deploy`.
 pub fn controller_user() -> User {
     User::service_account(NAMESPACE, "sesame-controller")
 }
 
-/// A controller; it ends with this value.
+/// A controller, which is killed when dropped.
 pub struct ControllerUnderTest {
     directory: TempDir,
     kubeconfig: PathBuf,
@@ -87,12 +88,12 @@ pub struct ControllerUnderTest {
 }
 
 impl ControllerUnderTest {
-    /// Starts one.
+    /// Starts a controller.
     pub async fn start(cluster: &TestCluster, flags: &[&str]) -> Self {
         Self::start_with(cluster, flags, &[]).await
     }
 
-    /// Starts one with these variables.
+    /// Starts a controller with these environment variables.
     pub async fn start_with(
         cluster: &TestCluster,
         flags: &[&str],
@@ -117,7 +118,7 @@ impl ControllerUnderTest {
         controller
     }
 
-    /// Starts it; one that still runs is killed before.
+    /// Kills the controller if it runs, and starts it.
     pub fn restart(&mut self) {
         self.kill9();
         let given = |name: &str| self.flags.iter().any(|flag| flag == name);
@@ -132,7 +133,7 @@ impl ControllerUnderTest {
             .args(&self.flags)
             .envs(deployed_environment())
             .envs(self.variables.iter().cloned())
-            // A Ctrl-C at the test's terminal is not the controller's.
+            // A Ctrl-C at the test's terminal must not reach the controller.
             .process_group(0);
         if !given("--lease-seconds") {
             command.args(["--lease-seconds", "6"]);
@@ -145,13 +146,13 @@ impl ControllerUnderTest {
         self.child = Some(command.spawn().expect("start the controller"));
     }
 
-    /// Starts another program in its place.
+    /// Replaces it with another program.
     pub fn replace(&mut self, program: &Path) {
         program.clone_into(&mut self.program);
         self.restart();
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill9(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -159,7 +160,7 @@ impl ControllerUnderTest {
         }
     }
 
-    /// SIGTERM; gives back how it ended.
+    /// Sends SIGTERM and returns the exit status.
     pub async fn stop(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("the controller runs");
         let pid = i32::try_from(child.id()).expect("a process id");
@@ -171,7 +172,7 @@ impl ControllerUnderTest {
         .await
     }
 
-    /// Waits until it has resolved the world once; says how long that took.
+    /// Waits until it has resolved all objects once, and returns the time that took.
     pub async fn wait_ready(&self) -> Duration {
         let start = Instant::now();
         eventually("the controller is ready", SOON, async || {
@@ -184,12 +185,12 @@ impl ControllerUnderTest {
         start.elapsed()
     }
 
-    /// Returns the address of its pages.
+    /// Returns the address of its HTTP pages.
     pub fn address(&self) -> SocketAddr {
         self.listen
     }
 
-    /// Status and body of one of its pages.
+    /// Returns the status and body of one of its pages.
     pub async fn get(&self, path: &str) -> Result<(u16, String), String> {
         let request = Request::get(self.listen, "localhost", path);
         let reply = request.send().await.map_err(|error| format!("{error:#}"))?;
@@ -197,7 +198,8 @@ impl ControllerUnderTest {
         Ok((reply.status, body))
     }
 
-    /// The sum of a metric's values whose labels contain `with`; 0 if there is none yet.
+    /// Returns the sum of a metric's values whose labels contain `with`, or 0 if there are none
+    /// yet.
     pub async fn metric(&self, name: &str, with: &str) -> f64 {
         let (_, text) = self.get("/metrics").await.expect("metrics");
         text.lines()
@@ -210,7 +212,7 @@ impl ControllerUnderTest {
             .sum()
     }
 
-    /// Waits until it is the one that writes.
+    /// Waits until it is the leader.
     pub async fn wait_leads(&self) {
         eventually("the controller leads", SOON, async || {
             holds(self.metric("leader", "").await > 0.5, || self.log_tail())
@@ -218,12 +220,12 @@ impl ControllerUnderTest {
         .await;
     }
 
-    /// Its process.
+    /// Returns its process ID.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("the controller runs").id()
     }
 
-    /// Memory that it has in use: bytes resident.
+    /// Returns its resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let pid = self.pid();
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
@@ -235,12 +237,12 @@ impl ControllerUnderTest {
             * 1024
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     pub fn log_tail(&self) -> String {
         tail(&self.log_path(), 30)
     }
 
-    /// All of its log.
+    /// Returns its whole log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -259,7 +261,7 @@ impl Drop for ControllerUnderTest {
     }
 }
 
-/// The variables that `controller/deploy` gives a value.
+/// Returns the environment variables that `controller/deploy` sets to fixed values.
 fn deployed_environment() -> Vec<(String, String)> {
     let path = workspace().join("controller/deploy/deployment.yaml");
     let text = std::fs::read_to_string(&path).expect("read the Deployment");
@@ -273,27 +275,27 @@ fn deployed_environment() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Holds everything that is published of one Gateway, as an agent reads it.
+/// All published objects of one Gateway, as an agent reads them.
 #[derive(Debug)]
 pub struct Publication {
-    /// The ConfigMap of the manifest.
+    /// The manifest's ConfigMap.
     pub manifest_object: Value,
     /// The manifest.
     pub manifest: Manifest,
     /// All ConfigMaps by name.
     pub config_maps: BTreeMap<String, Value>,
-    /// Put together from the shards, whose digests agree.
+    /// Joined from the shards, whose digests were verified.
     pub snapshot: Snapshot,
 }
 
 impl Publication {
-    /// `metadata.resourceVersion` of the manifest.
+    /// Returns the manifest's `metadata.resourceVersion`.
     pub fn manifest_version(&self) -> &str {
         let version = &self.manifest_object["metadata"]["resourceVersion"];
         version.as_str().expect("a version")
     }
 
-    /// All addresses of all endpoints.
+    /// Returns all addresses of all endpoints.
     pub fn endpoints(&self) -> Vec<String> {
         let sets = self.snapshot.endpoints.iter();
         sets.flat_map(|set| &set.endpoints)
@@ -302,7 +304,7 @@ impl Publication {
     }
 }
 
-/// The ConfigMaps (or Secrets) that are published of a Gateway.
+/// Returns the published ConfigMaps (or Secrets) of a Gateway.
 pub async fn objects(admin: &Client, plural: &str, gateway: &NamespacedName) -> Vec<Value> {
     let id = names::gateway_id(gateway);
     let label = GATEWAY_LABEL.replace('/', "%2F");
@@ -311,7 +313,7 @@ pub async fn objects(admin: &Client, plural: &str, gateway: &NamespacedName) -> 
     list["items"].as_array().cloned().unwrap_or_default()
 }
 
-/// Returns everything that is published of the Gateway now, or an error that names what is missing.
+/// Returns the Gateway's current publication, or an error that names the missing objects.
 pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Publication, String> {
     let config_maps: BTreeMap<String, Value> = objects(admin, "configmaps", gateway)
         .await
@@ -350,7 +352,7 @@ pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Pub
     })
 }
 
-/// The key pairs that are published of a Gateway.
+/// Returns the published key pairs of a Gateway.
 pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto::keys::KeyPair> {
     let secrets = objects(admin, "secrets", gateway).await;
     secrets
@@ -362,7 +364,7 @@ pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto:
         .collect()
 }
 
-/// The bytes of an entry of a ConfigMap or Secret.
+/// Returns the bytes of an entry of a ConfigMap or Secret.
 pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
     let text = object[field][name].as_str();
     let text =
@@ -370,7 +372,7 @@ pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
     STANDARD.decode(text).expect("base64")
 }
 
-/// The condition of this type, from a list of conditions.
+/// Returns the condition with this type from a list, or null.
 pub fn condition<'a>(conditions: &'a Value, type_: &str) -> &'a Value {
     let all = conditions.as_array().map(Vec::as_slice).unwrap_or_default();
     let found = all.iter().find(|condition| condition["type"] == type_);

@@ -1,4 +1,5 @@
-//! A backend for datagrams in this process, and a client: it sends each back with its name before it.
+//! A datagram backend in this process that sends each datagram back, prefixed with its name, and a
+//! client.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,17 +8,17 @@ use anyhow::{Context as _, Result};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// Bytes of the longest datagram that UDP over IPv4 carries.
+/// Size of the longest datagram that UDP over IPv4 can carry.
 pub const LONGEST: usize = 65_507;
 
-/// A running backend; it ends with this value.
+/// A running backend, which stops when dropped.
 pub struct DatagramBackend {
     address: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl DatagramBackend {
-    /// Starts one on a free port of 127.0.0.1.
+    /// Starts a backend on a free port of 127.0.0.1.
     pub async fn start(name: &str) -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
             .await
@@ -26,7 +27,7 @@ impl DatagramBackend {
         let name = name.to_owned();
         let task = tokio::spawn(async move {
             let mut buffer = vec![0; LONGEST];
-            // The next datagram may do where one did not.
+            // An error of one datagram must not end the loop.
             loop {
                 if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                     let mut answer = format!("{name}: ").into_bytes();
@@ -38,7 +39,7 @@ impl DatagramBackend {
         Self { address, task }
     }
 
-    /// Returns the address that it listens on.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -50,7 +51,7 @@ impl Drop for DatagramBackend {
     }
 }
 
-/// Sends one datagram from a port of its own, and gives back what comes in return.
+/// Sends one datagram from a new port, and returns the answer.
 pub async fn ask(address: SocketAddr, message: &str, timeout: Duration) -> Result<String> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     socket.connect(address).await?;

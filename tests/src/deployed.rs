@@ -1,5 +1,5 @@
-//! Objects that are deployed in a cluster, as Helm and kustomize render them. Both are built from the modules that
-//! `tests/helm/go.mod` pins; only tests use them.
+//! The deployed objects as Helm and kustomize render them. Both programs are built from the modules
+//! pinned in `tests/helm/go.mod`, for tests only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use crate::pinned;
 
 const PINS: &str = include_str!("../helm/go.mod");
 
-/// Labels that only Helm gives.
+/// Labels that only Helm sets.
 const LABELS_OF_HELM: [&str; 3] = [
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
     "helm.sh/chart",
 ];
 
-/// Objects by kind and by namespace and name.
+/// Objects by kind, and by namespace and name.
 pub type Objects = BTreeMap<(String, String), Value>;
 
-/// Directory of the chart.
+/// Returns the chart's directory.
 pub fn chart() -> PathBuf {
     workspace().join("controller/deploy/chart")
 }
 
-/// Runs Helm, in a home of its own, without a cluster.
+/// Runs Helm with an empty home and without a cluster.
 pub fn helm(arguments: &[&str]) -> Output {
     let home = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(program("helm"));
@@ -39,7 +39,8 @@ pub fn helm(arguments: &[&str]) -> Output {
     command.output().expect("start helm")
 }
 
-/// Renders the chart for a release in this namespace, definitions first, in the order in which Helm installs.
+/// Renders the chart for a release in this namespace, in the order in which Helm installs, with
+/// definitions first.
 pub fn rendered_by_helm(namespace: &str, values: &Value) -> Vec<Value> {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("values.json");
@@ -80,7 +81,7 @@ pub fn rendered_with_component(component: &str) -> Vec<Value> {
     rendered_by_kustomize(copy.path())
 }
 
-/// The objects by their names, without the labels of Helm.
+/// Indexes objects by name, and removes Helm's labels.
 pub fn by_name(objects: Vec<Value>) -> Objects {
     let count = objects.len();
     let named: Objects = objects
@@ -102,7 +103,7 @@ pub fn by_name(objects: Vec<Value>) -> Objects {
     named
 }
 
-/// Adds the places at which two values differ, with both. That 0.0 is written as 0 is no difference.
+/// Collects the paths at which two values differ, with both values. 0.0 and 0 are equal.
 pub fn differences(at: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
     let number = |value: &Value| value.as_f64().map(f64::to_bits);
     match (one, other) {
@@ -138,7 +139,8 @@ fn objects_of(output: &Output) -> Vec<Value> {
     objects.into_iter().filter(Value::is_object).collect()
 }
 
-/// Path of `helm` or `kustomize`: from `$HELM_TOOLS`, else what `make` built into `.tools`.
+/// Returns the path of `helm` or `kustomize`, from `$HELM_TOOLS` or from `.tools`, where `make`
+/// builds them.
 fn program(name: &str) -> PathBuf {
     let directory = format!("helm-{}", pinned::version(PINS, "helm.sh/helm/v4"));
     pinned::program("HELM_TOOLS", &directory, name, "let `make helm` build it")

@@ -1,5 +1,5 @@
-//! One real Envoy with hand-made resources, for tests of what lies below `sesame-agent run`: applying, supervising, leaving out
-//! what is refused.
+//! One real Envoy with hand-written resources, for tests of the layers below `sesame-agent run`:
+//! applying, supervising, and omitting rejected resources.
 
 mod resources;
 
@@ -28,15 +28,15 @@ use crate::envoy::envoy_binary;
 use crate::load::{Load, Plan};
 use crate::wait::eventually;
 
-/// Holds the directories of one Envoy, short enough for a socket path.
+/// The directories of one Envoy, with paths short enough for sockets.
 pub struct Host {
-    /// Directory of all the others.
+    /// Parent of the other directories.
     pub directory: tempfile::TempDir,
     /// Files that Envoy watches.
     pub layout: XdsLayout,
 }
 
-/// Ends the Envoy: it outlives its supervisor, but not its test.
+/// Kills the Envoy, which outlives its supervisor but must not outlive its test.
 impl Drop for Host {
     fn drop(&mut self) {
         let run = self.directory.path().join("run");
@@ -56,10 +56,10 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Variable that tells an agent in another process to work in this one's directories.
+    /// Variable with the directory to use, for an agent in another process.
     pub const DIRECTORY: &str = "SESAME_TEST_DIRECTORY";
 
-    /// Makes new directories.
+    /// Creates new directories.
     pub fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("sx").tempdir().unwrap();
         let layout = XdsLayout::new(directory.path().join("xds"));
@@ -71,7 +71,7 @@ impl Host {
         self.directory.path().join("admin.sock")
     }
 
-    /// Returns a configuration with short waits.
+    /// Returns a configuration with short delays.
     pub fn config(&self) -> SupervisorConfig {
         let binary = envoy_binary();
         let mut config = SupervisorConfig::new(
@@ -82,13 +82,13 @@ impl Host {
         );
         config.concurrency = Some(1);
         config.drain_time = Duration::from_secs(2);
-        // Long enough to be seen by whoever waits for it on a busy machine.
+        // Long enough to be observable on a busy machine.
         config.backoff.at_once = Duration::from_millis(500);
         config.backoff.first = Duration::from_millis(500);
         config
     }
 
-    /// Writes the files, then starts Envoy, then waits until it is live.
+    /// Writes the files, starts Envoy, and waits until it is live.
     pub async fn start(&self, rendered: &Rendered) -> (Applier, Supervisor) {
         let config = self.config();
         let (mut applier, _) = Applier::open(self.layout.clone(), config.log(), None)
@@ -101,7 +101,7 @@ impl Host {
     }
 }
 
-/// Applies the resources as one transaction.
+/// Applies the resources in one transaction.
 pub async fn apply(
     applier: &mut Applier,
     rendered: &Rendered,
@@ -115,7 +115,7 @@ pub async fn apply(
     applier.apply(wanted, envoy).await.unwrap()
 }
 
-/// Waits until the supervisor's state is as wanted, and returns it.
+/// Waits until `wanted` accepts the supervisor's state, and returns it.
 pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> bool) -> State {
     let mut state = supervisor.state();
     let seen = tokio::time::timeout(SOON, state.wait_for(wanted)).await;
@@ -124,7 +124,7 @@ pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> 
         .clone()
 }
 
-/// Returns the process of a live Envoy.
+/// Returns the process ID of a live Envoy.
 pub fn live_pid(state: &State) -> u32 {
     match state {
         State::Live { pid, .. } => *pid,
@@ -132,8 +132,9 @@ pub fn live_pid(state: &State) -> u32 {
     }
 }
 
-/// Returns a port of an address that no other process has: a port of 127.0.0.1 that was let go may be somebody's
-/// connection's the moment after, and what listens there is copied into every process that is being started.
+/// Returns an unused port on an address that only this process uses. A released port of 127.0.0.1
+/// could be taken by another connection at once, and listening sockets are inherited by every
+/// process that is being started.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     let [_, a, b, c] = std::process::id().to_be_bytes();
@@ -141,11 +142,11 @@ pub fn free_address() -> SocketAddr {
     (own, NEXT.fetch_add(1, Ordering::Relaxed)).into()
 }
 
-/// Starts a backend that serves until the test ends, and returns its address.
+/// Starts a backend that runs until the test ends, and returns its address.
 pub async fn backend(name: &str) -> SocketAddr {
     let backend = Backend::start(name).await;
     let address = backend.address();
-    // It would end with its value.
+    // Dropping the backend would stop it.
     std::mem::forget(backend);
     address
 }
@@ -155,19 +156,21 @@ pub fn request(address: SocketAddr, path: &str) -> Request {
     Request::get(address, "example.com", path)
 }
 
-/// Sends one request on a connection of its own; returns the status, and the backend's name or the body.
+/// Sends one request on a new connection; returns the status, and the backend's name or else the
+/// body.
 pub async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
     let reply = request(address, path).send().await?;
     let body = || String::from_utf8_lossy(&reply.body).into_owned();
     Ok((reply.status, reply.backend().unwrap_or_else(body)))
 }
 
-/// Waits until a path is answered like this: Envoy's workers have a moment later what it says to have taken.
+/// Waits for this answer, because Envoy's workers apply an update slightly after Envoy has reported
+/// it as accepted.
 pub async fn until_answered(address: SocketAddr, path: &str, expected: (u16, &str)) {
     until_answer(address, path, |status, body| (status, body) == expected).await;
 }
 
-/// Waits until a path is answered with this status.
+/// Waits until the answer has this status.
 pub async fn until_status(address: SocketAddr, path: &str, expected: u16) {
     until_answer(address, path, |status, _| status == expected).await;
 }
@@ -180,7 +183,7 @@ async fn until_answer(address: SocketAddr, path: &str, good: impl Fn(u16, &str) 
     .await;
 }
 
-/// Starts clients that keep a connection each and ask for one path after the other.
+/// Starts clients that each keep a connection and request the paths in turn.
 pub fn load_of(address: SocketAddr, clients: usize, paths: &[String]) -> Load {
     let requests = paths.iter().map(|path| request(address, path)).collect();
     Load::start(&Plan {
@@ -191,12 +194,12 @@ pub fn load_of(address: SocketAddr, clients: usize, paths: &[String]) -> Load {
     })
 }
 
-/// Starts load of one path.
+/// Starts load on a single path.
 pub fn load(address: SocketAddr, clients: usize) -> Load {
     load_of(address, clients, &["/".to_owned()])
 }
 
-/// Waits for a condition, with a deadline that fails the test.
+/// Waits for a condition, and fails the test after a deadline.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     eventually(what, SOON, async || {
         condition().then_some(()).ok_or_else(String::new)

@@ -1,4 +1,4 @@
-//! A cluster, a controller that runs in it, and an agent that follows it.
+//! A cluster with a controller, and an agent that follows it.
 
 use crate::agent::{AgentUnderTest, Setup};
 use crate::cluster::{Channel, TestCluster, User};
@@ -6,7 +6,8 @@ use crate::controller::{ControllerUnderTest, NAMESPACE, deployed};
 use crate::envoy::workspace;
 use crate::reports::allow_hosts;
 
-/// Starts all three; the agent is the host `host-1`, with the rights of its ServiceAccount and with these flags besides.
+/// Starts all three. The agent is the host `host-1` with its ServiceAccount's rights and these
+/// additional flags.
 pub async fn followed(
     ports: &[u16],
     flags: &[&str],
@@ -14,7 +15,7 @@ pub async fn followed(
     followed_with(ports, &[], flags).await
 }
 
-/// Starts all three as [`followed`] does, with these flags for the controller and for the agent.
+/// Like [`followed`], with additional flags for the controller and the agent.
 pub async fn followed_with(
     ports: &[u16],
     controller_flags: &[&str],

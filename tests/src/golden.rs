@@ -1,9 +1,9 @@
 //! Golden cases: Gateway API YAML in; snapshots, statuses and Envoy resources out.
 //!
-//! A case is a directory below `tests/golden`. Its `input.yaml` is written by people and says which rule it follows, and
-//! `_defaults/input.yaml` has the objects that most cases share. The outputs are compared byte for byte; they show the
-//! difference from `_defaults`. People judge whether an output is right when they read a difference: nothing here may
-//! decide that.
+//! A case is a directory below `tests/golden`. Its `input.yaml` is written by hand and names the
+//! rule it follows; `_defaults/input.yaml` has the objects that most cases share. Outputs are
+//! compared byte for byte, and contain only the difference from `_defaults`. Only people can judge
+//! whether an output is right, by reviewing its diff; nothing here may decide that.
 
 mod defaults;
 mod difference;
@@ -29,25 +29,25 @@ pub use self::difference::excerpt;
 pub use self::yaml::to_yaml;
 use crate::rendering::options;
 
-/// Objects of a case.
+/// The objects of a case.
 pub const INPUT: &str = "input.yaml";
-/// Files that come out of a case.
+/// The output files of a case.
 pub const OUTPUTS: [&str; 3] = ["conditions.yaml", "envoy.yaml", "snapshot.yaml"];
-/// Directory of what cases share.
+/// Directory of the shared defaults.
 const DEFAULTS: &str = "_defaults";
-/// Line that names a default object that a case is to be without.
+/// Line that excludes a default object from a case.
 const WITHOUT: &str = "# Without: ";
 
-/// Line that names the place to which a case writes access logs.
+/// Line that names the destination of a case's access logs.
 const ACCESS_LOG: &str = "# Access log: ";
 
-/// Line of a case in which Gateways outside the cluster are heeded.
+/// Line that enables support for Gateways outside the cluster.
 const EXTRA_MINIMAL_OCG: &str = "# Extra minimal OCG: on";
 
-/// The one case that shows `supportedFeatures`, so that a new feature changes one file.
+/// The only case that contains `supportedFeatures`, so that a new feature changes one file.
 const SHOWS_FEATURES: &str = "gatewayclass-ours";
 
-/// Names one case.
+/// A golden case.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Name of its directory.
@@ -55,11 +55,11 @@ pub struct Case {
     directory: PathBuf,
 }
 
-/// Holds what came out of a case.
+/// The result of a case.
 pub struct Outcome {
-    /// Values of [`OUTPUTS`] by file name, whole.
+    /// The complete values of [`OUTPUTS`], by file name.
     pub files: BTreeMap<&'static str, Value>,
-    /// Bootstraps that Envoy is asked to take, by Gateway. They hold private keys.
+    /// Bootstraps for Envoy to validate, by Gateway. They contain private keys.
     pub bootstraps: BTreeMap<String, Bytes>,
 }
 
@@ -90,7 +90,7 @@ pub fn cases() -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// Returns the committed text of a file, if there is one.
+    /// Returns the committed text of a file, or `None` if it does not exist.
     pub fn committed(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.directory.join(file)).ok()
     }
@@ -101,7 +101,7 @@ impl Case {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Returns the objects of the case: its own, and the default ones but those of the same name.
+    /// Returns the case's own objects, and the default objects whose names it does not use.
     pub fn input(&self) -> Result<String> {
         let own = self.committed(INPUT).context("no input.yaml")?;
         ensure!(
@@ -133,7 +133,7 @@ impl Case {
         Ok(text)
     }
 
-    /// Returns the options of resolution.
+    /// Returns the options for resolution.
     fn options(&self) -> Options {
         let own = self.committed(INPUT).unwrap_or_default();
         Options {
@@ -142,7 +142,7 @@ impl Case {
         }
     }
 
-    /// Returns the host of the case.
+    /// Returns the render options of the case's host.
     fn host(&self, gateway: &ResolvedGateway) -> Result<RenderOptions> {
         let own = self.committed(INPUT).unwrap_or_default();
         let place = own.lines().find_map(|line| line.strip_prefix(ACCESS_LOG));
@@ -210,7 +210,7 @@ impl Case {
     }
 }
 
-/// Returns the keys of the objects that can be decoded.
+/// Returns the keys of all decodable objects.
 fn keys(text: &str) -> impl Iterator<Item = String> {
     decode::split(text)
         .into_iter()
@@ -218,7 +218,8 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
         .filter_map(|outcome| Some(outcome.ok()?.object.key().to_string()))
 }
 
-/// Returns the host of a case without access logs: it has the addresses that a Gateway asks for, else it listens on all.
+/// Returns the options of a host without access logs. It listens on the addresses that the Gateway
+/// requests, or else on all.
 fn host(gateway: &ResolvedGateway) -> RenderOptions {
     let mut addresses: Vec<IpAddr> = gateway
         .snapshot
@@ -232,7 +233,7 @@ fn host(gateway: &ResolvedGateway) -> RenderOptions {
     options(addresses)
 }
 
-/// Returns the objects of the input, and messages about what was refused of it.
+/// Returns the input's objects, and messages about rejected ones.
 fn read(input: &str) -> (World, Vec<String>) {
     let mut world = World::default();
     let mut refused = Vec::new();
@@ -256,7 +257,7 @@ fn read(input: &str) -> (World, Vec<String>) {
     (world, refused)
 }
 
-/// Adds a list to a mapping unless it is empty.
+/// Adds a list to a mapping, unless the list is empty.
 fn add(value: &mut Value, key: &str, list: impl IntoIterator<Item = String>) {
     let list: Vec<String> = list.into_iter().collect();
     if let (Value::Object(value), false) = (value, list.is_empty()) {

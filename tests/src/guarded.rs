@@ -1,4 +1,4 @@
-//! Files that guard an address of metrics: a certificate, the authority of its callers, and a token.
+//! Files that guard a metrics address: a certificate, the callers' authority, and a token.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,17 @@ use tempfile::TempDir;
 
 use crate::certs::Authority;
 
-/// A directory with them; it ends with this value.
+/// A directory with these files, which is deleted when this is dropped.
 pub struct GuardDirectory {
     files: TempDir,
-    /// Has signed the address's certificate.
+    /// The authority of the address's certificate.
     pub servers: Authority,
-    /// Signs the certificates of callers.
+    /// The authority of the callers' certificates.
     pub clients: Authority,
 }
 
 impl GuardDirectory {
-    /// Writes the files of an address that is known by this name.
+    /// Writes the files of an address with this name.
     pub fn new(name: &str, token: &str) -> Self {
         let directory = Self {
             files: tempfile::tempdir().expect("a directory"),
@@ -31,7 +31,7 @@ impl GuardDirectory {
         directory
     }
 
-    /// Replaces a file as programs do that are read meanwhile.
+    /// Replaces a file atomically, because another program may be reading it.
     pub fn put(&self, name: &str, text: &str) {
         let aside = self.path().join("aside");
         std::fs::write(&aside, text).expect("written");
@@ -43,7 +43,7 @@ impl GuardDirectory {
         std::fs::remove_file(self.path().join(name)).expect("removed");
     }
 
-    /// Returns the options that both programs have for the files, each with its file.
+    /// Returns the options for these files, which both programs have, each with its file.
     pub fn options(&self) -> [(&'static str, PathBuf); 4] {
         [
             ("--metrics-certificate", "tls.crt"),

@@ -1,4 +1,5 @@
-//! TLS handshakes of clients that can do only so much: their versions, cipher suites, signatures and protocols are given.
+//! TLS handshakes of restricted clients, with given versions, cipher suites, signatures and
+//! protocols.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// A client that is about to shake hands.
+/// A client, ready for its handshake.
 #[derive(Clone, Debug)]
 pub struct Handshake {
     address: SocketAddr,
@@ -26,7 +27,7 @@ pub struct Handshake {
     alpn: Vec<Vec<u8>>,
 }
 
-/// Parameters that both sides have agreed on.
+/// The negotiated parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// The version of TLS.
@@ -37,12 +38,12 @@ pub struct Agreed {
     pub alpn: Option<String>,
     /// The leaf certificate that the server showed.
     pub certificate: CertificateDer<'static>,
-    /// The OCSP response that came with it; empty if there was none.
+    /// The stapled OCSP response, or empty if there was none.
     pub staple: Vec<u8>,
 }
 
 impl Handshake {
-    /// A client that knows TLS 1.2 and 1.3, and trusts these authorities only.
+    /// Creates a client that supports TLS 1.2 and 1.3 and trusts only these authorities.
     pub fn with(address: SocketAddr, sni: &str, trust: &Arc<RootCertStore>) -> Self {
         Self {
             address,
@@ -54,14 +55,14 @@ impl Handshake {
         }
     }
 
-    /// Knows no newer version than TLS 1.2.
+    /// Limits the client to TLS 1.2.
     #[must_use]
     pub fn tls12(mut self) -> Self {
         self.versions = vec![&version::TLS12];
         self
     }
 
-    /// Knows these cipher suites only.
+    /// Limits the client to these cipher suites.
     #[must_use]
     pub fn suites(mut self, suites: &[CipherSuite]) -> Self {
         self.provider
@@ -70,7 +71,8 @@ impl Handshake {
         self
     }
 
-    /// Takes these signatures only from the server itself; those in certificates may be of any kind.
+    /// Limits the server's handshake signature to these schemes. Signatures in certificates may use
+    /// any.
     #[must_use]
     pub fn signatures(mut self, schemes: &[SignatureScheme]) -> Self {
         let known = &mut self.provider.signature_verification_algorithms;
@@ -80,7 +82,7 @@ impl Handshake {
             .filter(|(scheme, _)| schemes.contains(scheme))
             .copied()
             .collect();
-        // The type asks for something that lives for ever; a test has few.
+        // The type requires a static lifetime. Leaking is fine, because a test creates only a few.
         known.mapping = Box::leak(taken.into_boxed_slice());
         self
     }
@@ -95,7 +97,7 @@ impl Handshake {
         self
     }
 
-    /// Connects and shakes hands.
+    /// Connects and performs the handshake.
     pub async fn shake(&self) -> Result<Agreed> {
         let provider = Arc::new(self.provider.clone());
         let verifier = WebPkiServerVerifier::builder_with_provider(
@@ -140,7 +142,7 @@ impl Handshake {
     }
 }
 
-/// Verifies as ever, and keeps the OCSP response.
+/// Verifies normally, and keeps the OCSP response.
 #[derive(Debug)]
 struct StapleSeen {
     verifier: Arc<WebPkiServerVerifier>,

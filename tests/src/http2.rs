@@ -1,5 +1,5 @@
-//! A hand-made HTTP/2 client that sends what no library would: requests without an end, whose headers repeat one entry
-//! of the table of headers, and requests whose paths have any bytes.
+//! A hand-written HTTP/2 client that can send what no library would: unfinished requests whose
+//! headers repeat one entry of the header table, and requests whose paths contain arbitrary bytes.
 
 use std::net::SocketAddr;
 
@@ -15,16 +15,17 @@ const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// An entry that fills the table of 4,096 bytes, with the host's beside it.
+/// Size of an entry that, together with the host's, fills the 4,096-byte table.
 const VALUE: usize = 3_800;
 
-/// A connection that stays open as long as this value.
+/// A connection that stays open until this is dropped.
 pub struct Repeater {
     stream: TcpStream,
 }
 
 impl Repeater {
-    /// Opens so many requests for `host` over one connection, each with the same long header so many times.
+    /// Opens this number of requests for `host` on one connection, each with the same long header
+    /// `times` times.
     pub async fn open(
         address: SocketAddr,
         host: &str,
@@ -40,7 +41,7 @@ impl Repeater {
                 // POST, http, /, and the host from the table.
                 vec![0x83, 0x86, 0x84, 0xbf]
             };
-            // The newest entry of the table.
+            // The newest table entry.
             block.extend(std::iter::repeat_n(0xbe, times));
             frame(HEADERS, END_HEADERS, 2 * request + 1, &block, &mut bytes);
         }
@@ -48,7 +49,8 @@ impl Repeater {
         Ok(Self { stream })
     }
 
-    /// Returns the number of bytes that have come back until now, at most as many as fit into a buffer; none if it was closed.
+    /// Returns the number of bytes received, up to a buffer's size, or `None` if the connection was
+    /// closed.
     pub async fn answered(&mut self) -> Option<usize> {
         let mut buffer = [0; 4096];
         match self.stream.read(&mut buffer).await {
@@ -58,9 +60,10 @@ impl Repeater {
     }
 }
 
-/// Sends one request with this path and user agent as they are, and waits until it is answered or refused.
+/// Sends one request with exactly this path and user agent, and waits until it is answered or
+/// refused.
 pub async fn ask(address: SocketAddr, host: &str, path: &[u8], user_agent: &[u8]) -> Result<()> {
-    // GET, http; then the path, the host and the agent under their numbers in the table.
+    // GET, http; then path, host and user agent with their table indexes.
     let mut block = vec![0x82, 0x86];
     for (name, value) in [(0x44, path), (0x41, host.as_bytes()), (0x7a, user_agent)] {
         block.push(name);
@@ -85,7 +88,7 @@ pub async fn ask(address: SocketAddr, host: &str, path: &[u8], user_agent: &[u8]
     Ok(())
 }
 
-/// The headers of the first request, which puts the host and the long header into the table.
+/// Encodes the headers of the first request, which adds the host and the long header to the table.
 fn first(host: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86, 0x84, 0x41];
     integer(host.len(), &mut block);
@@ -96,7 +99,7 @@ fn first(host: &str) -> Vec<u8> {
     block
 }
 
-/// An integer with a prefix of seven bits.
+/// Encodes an integer with a seven-bit prefix.
 fn integer(value: usize, to: &mut Vec<u8>) {
     let Some(mut rest) = value.checked_sub(127) else {
         to.push(u8::try_from(value).unwrap_or(126));

@@ -1,4 +1,5 @@
-//! A test that runs another test of its own executable in another process: in namespaces of its own, or to be killed.
+//! Lets a test run another test of its executable in a new process, to isolate it in namespaces or
+//! to kill it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,9 +9,11 @@ pub fn executable() -> PathBuf {
     std::env::current_exe().expect("a test has a path")
 }
 
-/// Returns arguments with which [`executable`] runs just this test, ignored or not. `test` is the end of its path.
+/// Returns arguments that make [`executable`] run only this test, ignored or not. `test` is the end
+/// of its path.
 ///
-/// Panics unless exactly one test has that name: an executable that finds no test to run says that all is well.
+/// Panics unless exactly one test has that name, because an executable without a matching test
+/// reports success.
 pub fn only(test: &str) -> Vec<String> {
     let list = Command::new(executable())
         .args(["--list", "--format=terse"])

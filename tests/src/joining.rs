@@ -14,7 +14,7 @@ use crate::cluster::{Channel, Client, TestCluster, User};
 use crate::controller::{NAMESPACE, deploy};
 use crate::manifests::yaml;
 
-/// Runs a program to its end with this on its standard input.
+/// Runs a program to its end with this standard input.
 fn run(program: &Path, arguments: &[&str], input: &str, variables: &[(&str, PathBuf)]) -> Output {
     let mut child = Command::new(program)
         .args(arguments)
@@ -25,13 +25,13 @@ fn run(program: &Path, arguments: &[&str], input: &str, variables: &[(&str, Path
         .spawn()
         .expect("the binary runs");
     let mut stdin = child.stdin.take().expect("piped");
-    // It may not read it.
+    // It may exit without reading its input.
     let _ = std::io::Write::write_all(&mut stdin, input.as_bytes());
     drop(stdin);
     child.wait_with_output().expect("the binary ends")
 }
 
-/// Text that a command wrote.
+/// Returns a command's output as text.
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
@@ -44,12 +44,12 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts the cluster, with everything of `controller/deploy`.
+    /// Starts the cluster with all of `controller/deploy`.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }
 
-    /// Starts it with an API server at this address of the machine.
+    /// Like [`Self::start`], with the API server at this address of the machine.
     pub async fn start_at(address: Ipv4Addr) -> Self {
         let cluster = TestCluster::start_at(address).await;
         cluster.install_crds(Channel::Standard).await;
@@ -61,7 +61,7 @@ impl Site {
         }
     }
 
-    /// Talks to the API server as somebody who may do everything.
+    /// Returns a client with all rights.
     pub fn admin(&self) -> &Client {
         self.cluster.admin()
     }
@@ -83,12 +83,12 @@ impl Site {
         )
     }
 
-    /// The text of a join token.
+    /// Creates a join token.
     pub fn token(&self, arguments: &[&str]) -> String {
         self.token_as(&self.admin_config, arguments)
     }
 
-    /// The text of a join token, with this kubeconfig.
+    /// Creates a join token with this kubeconfig.
     pub fn token_as(&self, kubeconfig: &Path, arguments: &[&str]) -> String {
         let arguments = [&["token", "--output", "json"], arguments].concat();
         let output = self.hosts_as(kubeconfig, &arguments);
@@ -97,14 +97,14 @@ impl Site {
         answer["token"].as_str().expect("a token").to_owned()
     }
 
-    /// All hosts.
+    /// Returns all hosts.
     pub fn list(&self) -> Vec<Value> {
         let output = self.hosts(&["list", "--output", "json"]);
         assert!(output.status.success(), "{}", words(&output));
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// One host; null if there is none.
+    /// Returns one host, or null if it does not exist.
     pub fn row(&self, host: &str) -> Value {
         let mut all = self.list().into_iter();
         all.find(|row| row["host"] == host).unwrap_or_default()
@@ -116,13 +116,13 @@ impl Site {
         applied.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Returns whether there is no object at this path.
+    /// Returns true if no object exists at this path.
     pub async fn is_gone(&self, path: &str) -> bool {
         matches!(self.admin().get(path).await, Err(error) if error.is(404))
     }
 }
 
-/// The directories of a host that no agent serves.
+/// The directories of a host without an agent.
 pub struct Host {
     directory: TempDir,
 }
@@ -134,18 +134,18 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Makes directories that hold nothing.
+    /// Creates empty directories.
     pub fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         Self { directory }
     }
 
-    /// The state directory.
+    /// Returns the state directory.
     pub fn state(&self) -> PathBuf {
         self.directory.path().join("state")
     }
 
-    /// The settings file.
+    /// Returns the path of the settings file.
     pub fn config(&self) -> PathBuf {
         self.directory.path().join("agent.yaml")
     }
@@ -155,7 +155,7 @@ impl Host {
         join(&self.state(), &self.config(), token, &[])
     }
 
-    /// Has the host join, which has to succeed; gives back its credential.
+    /// Makes the host join, and returns its credential. Panics if joining fails.
     pub async fn joined(&self, token: &str) -> String {
         let output = self.join(token);
         assert!(output.status.success(), "{}", words(&output));
@@ -207,7 +207,7 @@ pub fn leave(state: &Path, config: &Path, runtime: &Path) -> Output {
     run(&agent_binary(), &arguments, "", &[])
 }
 
-/// The credential in a state directory, which is sealed there.
+/// Returns the credential in a state directory, and asserts that it is sealed there.
 pub async fn credential(state: &Path) -> String {
     let stored = std::fs::read(credential_path(state)).expect("a credential");
     assert!(at_rest::is_sealed(&stored), "the credential is in clear");
@@ -220,12 +220,12 @@ pub async fn credential(state: &Path) -> String {
     opened.expect("a key of this host has sealed it").0
 }
 
-/// The file of the credential in a state directory.
+/// Returns the path of the credential in a state directory.
 pub fn credential_path(state: &Path) -> PathBuf {
     state.join("cluster/token")
 }
 
-/// The settings that `join` wrote, as options of `run`.
+/// Returns the settings that `join` wrote, as options of `run`.
 pub fn options(config: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(config).expect("settings");
     let settings: Value = serde_saphyr::from_str(&text).expect("YAML");
@@ -240,7 +240,7 @@ pub fn options(config: &Path) -> Vec<String> {
     options
 }
 
-/// The command failed, and said why.
+/// Asserts that the command failed with this word in its message.
 pub fn refused(output: &Output, word: &str) {
     assert!(!output.status.success(), "{}", words(output));
     assert!(text(&output.stderr).contains(word), "{}", words(output));

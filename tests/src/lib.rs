@@ -1,8 +1,9 @@
-//! Parts of tests that cross crates: echo backends for HTTP, gRPC, TLS and datagrams, a client and a load generator that count every
-//! failed request, certificates, manifests, and a real `sesame-agent` with its real Envoy.
+//! Shared parts of tests: echo backends for HTTP, gRPC, TLS and datagrams, a client and a load
+//! generator that counts every failed request, certificates, manifests, and a real `sesame-agent`
+//! with its real Envoy.
 //!
-//! All traffic stays on the loopback. Whatever cannot be set up panics and says why: a test that cannot
-//! start must not pass.
+//! All traffic stays on the loopback. Any setup failure panics with its cause, because a test that
+//! cannot start must not pass.
 
 pub use sesame_kit::{backend, certs, client, demo, echo, envoy, grpc, processes, wait};
 

@@ -1,9 +1,9 @@
-//! Load that runs while something changes, and counts what failed.
+//! Generates load during changes, and counts failures.
 //!
-//! Closed loops: each worker sends its next request when the last one is answered. Some keep their connections, some
-//! open a new one each time. A request that could not be written because the server had already closed the
-//! connection was never sent and is sent again on a new one; everything else that is not the expected
-//! answer is a failure with its time and cause.
+//! Each worker is a closed loop: it sends the next request when the previous one is answered. Some
+//! keep their connections, others open a new one for each request. If the server has closed a
+//! connection before a request could be written, the request was never sent, so it is retried on a
+//! new connection. Any other unexpected answer is a failure, with its time and cause.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,33 +18,34 @@ use tokio::task::JoinSet;
 use crate::client::{Connection, Reply, Request};
 use crate::wait::holds;
 
-/// As many failures are kept with their cause; later ones are only counted.
+/// Maximum number of failures kept with their cause; later ones are only counted.
 const KEPT: usize = 200;
 
-/// Load ends by itself after this time.
+/// The load ends by itself after this time.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// A worker opens connections to another machine no faster than this. The kernel keeps a local port for a minute after such
-/// a connection, and has 28,000 of them; ports of connections to this machine are free after a second.
+/// Minimum interval between a worker's connections to another machine. The kernel keeps each local
+/// port for a minute after such a connection, and has 28,000 of them. Ports of connections to this
+/// machine are free after a second.
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(5);
 
-/// Holds the requests of a load and the number of its workers.
+/// The requests of a load and the number of its workers.
 #[derive(Clone)]
 pub struct Plan {
-    /// Sent round and round.
+    /// Sent in turn, repeatedly.
     pub requests: Vec<Request>,
-    /// Workers that keep a connection for each of the requests, or one for all of them if they share it.
+    /// Number of workers that keep connections, one for each request, or a single shared one.
     pub keep_alive: usize,
-    /// Says that all requests go to one address over the same protocol, so that one connection is enough.
+    /// True if all requests use the same address and protocol, so that one connection suffices.
     pub share: bool,
-    /// Workers that open a connection for each request.
+    /// Number of workers that open a connection for each request.
     pub fresh: usize,
-    /// True if an answer is as expected.
+    /// Returns true if an answer is as expected.
     pub good: fn(&Reply) -> bool,
 }
 
 impl Plan {
-    /// Two workers of each kind, for whom only status 200 is good.
+    /// Creates a plan with two workers of each kind that accept only status 200.
     pub fn new(requests: Vec<Request>) -> Self {
         Self {
             requests,
@@ -56,7 +57,7 @@ impl Plan {
     }
 }
 
-/// Running load.
+/// A running load.
 pub struct Load {
     start: Instant,
     stop: Arc<AtomicBool>,
@@ -64,10 +65,10 @@ pub struct Load {
     workers: JoinSet<Worked>,
 }
 
-/// One failed request.
+/// A failed request.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Since the start of the load.
+    /// Time since the start of the load.
     pub at: Duration,
     /// `keep-alive` or `fresh`.
     pub worker: &'static str,
@@ -75,7 +76,7 @@ pub struct Failure {
     pub cause: String,
 }
 
-/// Holds the figures of a load.
+/// The results of a load.
 #[derive(Clone, Debug)]
 pub struct LoadReport {
     /// Number of requests that were sent.
@@ -84,11 +85,11 @@ pub struct LoadReport {
     pub failed: usize,
     /// The first failures, by time.
     pub failures: Vec<Failure>,
-    /// The longest that a worker went from one good answer to the next.
+    /// The longest time between two good answers to the same worker.
     pub longest_gap: Duration,
 }
 
-/// Holds the figures of one worker.
+/// The results of one worker.
 #[derive(Default)]
 struct Worked {
     failures: Vec<Failure>,
@@ -120,17 +121,17 @@ impl Load {
         }
     }
 
-    /// Returns the number of requests that were sent so far.
+    /// Returns the current number of sent requests.
     pub fn requests(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Since it was started: the times of failures count from there.
+    /// Returns the time since the start, which failures refer to.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Waits until `count` more requests were sent.
+    /// Waits until `count` more requests have been sent.
     pub async fn pass(&self, count: u64) {
         let target = self.requests() + count;
         crate::wait::eventually("load goes on", Duration::from_secs(60), async || {
@@ -140,7 +141,7 @@ impl Load {
         .await;
     }
 
-    /// Lets requests under way finish, and reports.
+    /// Lets in-flight requests finish and returns the report.
     pub async fn stop(mut self) -> LoadReport {
         self.stop.store(true, Ordering::Relaxed);
         let mut failures = Vec::new();
@@ -163,7 +164,7 @@ impl Load {
 }
 
 impl LoadReport {
-    /// Says the figures; also appends them, as a row of a table, to the file that `$SESAME_FIGURES` names.
+    /// Prints the results, and appends them as a table row to the file `$SESAME_FIGURES`, if set.
     pub fn tell(&self, scenario: &str) {
         let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
         for Failure { cause, .. } in &self.failures {
@@ -195,7 +196,7 @@ impl LoadReport {
         }
     }
 
-    /// Says the figures, and panics unless requests were sent and none failed.
+    /// Prints the results, and panics unless requests were sent and none failed.
     pub fn clean(&self, scenario: &str) {
         self.tell(scenario);
         self.assert_clean();
@@ -231,7 +232,7 @@ impl Worker {
         let worker = if self.keep { "keep-alive" } else { "fresh" };
         let mut seen = Worked::default();
         let mut last_good = Instant::now();
-        // One for each request: they may differ in server name and protocol.
+        // One per request, because requests may differ in server name and protocol.
         let Plan {
             requests, share, ..
         } = &self.plan;
@@ -269,7 +270,7 @@ impl Worker {
                 worker,
                 cause,
             });
-            // A refused connection fails at once: do not spin.
+            // A refused connection fails immediately, so do not spin.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         seen
@@ -300,7 +301,7 @@ impl Worker {
     }
 }
 
-/// Returns whether the connection was found closed before a byte of the request was written.
+/// Returns true if the connection was already closed before any byte of the request was written.
 fn never_sent(error: &Error) -> bool {
     error
         .downcast_ref::<hyper::Error>()

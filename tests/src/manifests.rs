@@ -6,16 +6,16 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 
-/// Namespace of every object of a test, unless it names another.
+/// Namespace of all test objects, unless they name another.
 pub const NAMESPACE: &str = "default";
 
-/// The controller that tests' classes name.
+/// The controller name in test classes.
 pub const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 
-/// The class and Gateway that tests use when one is enough.
+/// The class and Gateway of tests that need only one.
 pub const GATEWAY: &str = "edge";
 
-/// Several objects as one YAML text.
+/// Returns several objects as one YAML text.
 pub fn yaml(objects: &[Value]) -> String {
     let mut text = String::new();
     for object in objects {
@@ -26,7 +26,7 @@ pub fn yaml(objects: &[Value]) -> String {
     text
 }
 
-/// A `GatewayClass` of ours.
+/// Returns a `GatewayClass` with our controller.
 pub fn gateway_class(name: &str) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -36,7 +36,7 @@ pub fn gateway_class(name: &str) -> Value {
     })
 }
 
-/// A Gateway whose class has the same name.
+/// Returns a Gateway whose class has the same name.
 pub fn gateway(name: &str, listeners: &[Value]) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -51,7 +51,8 @@ pub fn edge_name() -> NamespacedName {
     NamespacedName::new(NAMESPACE, GATEWAY)
 }
 
-/// Returns [`GATEWAY`] on port 80 with one route, whose paths are `/always` and the number of this version.
+/// Returns [`GATEWAY`] on port 80 with one route, whose paths are `/always` and this version's
+/// number.
 pub fn numbered(host: &str, number: usize, backend: SocketAddr) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));
@@ -60,19 +61,20 @@ pub fn numbered(host: &str, number: usize, backend: SocketAddr) -> String {
     yaml(&objects)
 }
 
-/// [`GATEWAY`] with its class.
+/// Returns [`GATEWAY`] with its class.
 pub fn edge(listeners: &[Value]) -> Vec<Value> {
     vec![gateway_class(GATEWAY), gateway(GATEWAY, listeners)]
 }
 
-/// The same with one HTTP listener, and a SesameConfiguration of this `spec` as parameters of the class, which comes first.
+/// Returns [`GATEWAY`] with one HTTP listener and its class, preceded by a SesameConfiguration with
+/// this `spec` as the class's parameters.
 pub fn edge_with_parameters(spec: &Value) -> Vec<Value> {
     let [parameters, class] = class_with_parameters(GATEWAY, "template", spec);
     let gateway = gateway(GATEWAY, &[http_listener("http", 80, "")]);
     vec![parameters, class, gateway]
 }
 
-/// A SesameConfiguration of this name and `spec`, and a class that has it as parameters.
+/// Returns a SesameConfiguration with this `spec`, and a class that uses it as parameters.
 pub fn class_with_parameters(name: &str, parameters: &str, spec: &Value) -> [Value; 2] {
     let mut class = gateway_class(name);
     class["spec"]["parametersRef"] = json!({"group": "projectsesame.io",
@@ -82,14 +84,14 @@ pub fn class_with_parameters(name: &str, parameters: &str, spec: &Value) -> [Val
     [parameters, class]
 }
 
-/// An HTTP listener; an empty hostname is none.
+/// Returns an HTTP listener; an empty hostname is omitted.
 pub fn http_listener(name: &str, port: u16, hostname: &str) -> Value {
     let mut listener = json!({"name": name, "port": port, "protocol": "HTTP"});
     set_unless_empty(&mut listener, "hostname", hostname);
     listener
 }
 
-/// An HTTPS listener that shows one Secret's certificate.
+/// Returns an HTTPS listener with a Secret's certificate.
 pub fn https_listener(name: &str, port: u16, hostname: &str, secret: &str) -> Value {
     let mut listener = json!({
         "name": name,
@@ -101,12 +103,13 @@ pub fn https_listener(name: &str, port: u16, hostname: &str, secret: &str) -> Va
     listener
 }
 
-/// A listener that routes connections or datagrams by port alone: `TCP` or `UDP`.
+/// Returns a listener that routes connections or datagrams only by port: `TCP` or `UDP`.
 pub fn l4_listener(name: &str, port: u16, protocol: &str) -> Value {
     json!({"name": name, "port": port, "protocol": protocol})
 }
 
-/// A TLS listener that terminates with one Secret's certificate, or passes through where there is none.
+/// Returns a TLS listener that terminates with a Secret's certificate, or passes TLS through if
+/// `secret` is `None`.
 pub fn tls_listener(name: &str, port: u16, hostname: &str, secret: Option<&str>) -> Value {
     let tls = match secret {
         Some(secret) => json!({"mode": "Terminate", "certificateRefs": [{"name": secret}]}),
@@ -117,7 +120,7 @@ pub fn tls_listener(name: &str, port: u16, hostname: &str, secret: Option<&str>)
     listener
 }
 
-/// Services and slices with UDP in place of TCP.
+/// Changes Services and slices from TCP to UDP.
 pub fn over_udp(mut objects: Vec<Value>) -> Vec<Value> {
     for object in &mut objects {
         for at in ["/spec/ports/0/protocol", "/ports/0/protocol"] {
@@ -129,7 +132,7 @@ pub fn over_udp(mut objects: Vec<Value>) -> Vec<Value> {
     objects
 }
 
-/// A Service with port 80; an empty protocol is none.
+/// Returns a Service with port 80; an empty protocol is omitted.
 pub fn service(name: &str, app_protocol: &str) -> Value {
     let mut port = json!({"name": "http", "port": 80, "protocol": "TCP"});
     set_unless_empty(&mut port, "appProtocol", app_protocol);
@@ -141,8 +144,8 @@ pub fn service(name: &str, app_protocol: &str) -> Value {
     })
 }
 
-/// The `EndpointSlices` of a Service: one for each port, because a slice has its ports once for all addresses.
-/// Without endpoints: one empty slice.
+/// Returns the `EndpointSlices` of a Service, one for each port, because all addresses of a slice
+/// share its ports. Without endpoints, returns an empty slice.
 pub fn endpoint_slices(service: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
     let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
     for endpoint in endpoints {
@@ -173,25 +176,25 @@ pub fn endpoint_slices(service: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
         .collect()
 }
 
-/// A Service together with its endpoints.
+/// Returns a Service with its endpoints.
 pub fn served(name: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
     let mut objects = vec![service(name, "")];
     objects.extend(endpoint_slices(name, endpoints));
     objects
 }
 
-/// A Service together with one endpoint, given as `address:port`.
+/// Returns a Service with one endpoint, given as `address:port`.
 pub fn served_at(name: &str, endpoint: &str) -> Vec<Value> {
     served(name, &[endpoint.parse().expect("an address")])
 }
 
-/// An `HTTPRoute` on [`GATEWAY`] that sends whatever is below `/` to one Service.
+/// Returns an `HTTPRoute` on [`GATEWAY`] that routes every path to one Service.
 pub fn plain_route(name: &str, hostname: &str, service: &str) -> Value {
     let rule = rule_to(service, &[path("PathPrefix", "/")]);
     http_route(name, &[hostname], &[rule])
 }
 
-/// An `HTTPRoute` on [`GATEWAY`].
+/// Returns an `HTTPRoute` on [`GATEWAY`].
 pub fn http_route(name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -205,7 +208,7 @@ pub fn http_route(name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
     })
 }
 
-/// A route of another kind on [`GATEWAY`]; without hostnames where the kind has none.
+/// Returns a route of another kind on [`GATEWAY`]; pass no hostnames if the kind has none.
 pub fn route(kind: &str, name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
     let mut route = http_route(name, hostnames, rules);
     route["kind"] = json!(kind);
@@ -217,13 +220,13 @@ pub fn route(kind: &str, name: &str, hostnames: &[&str], rules: &[Value]) -> Val
     route
 }
 
-/// Attaches a route to one listener only.
+/// Attaches a route to only one listener.
 pub fn on_listener(mut route: Value, listener: &str) -> Value {
     route["spec"]["parentRefs"][0]["sectionName"] = json!(listener);
     route
 }
 
-/// A `ListenerSet` of [`GATEWAY`].
+/// Returns a `ListenerSet` for [`GATEWAY`].
 pub fn listener_set(name: &str, listeners: &[Value]) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -233,13 +236,13 @@ pub fn listener_set(name: &str, listeners: &[Value]) -> Value {
     })
 }
 
-/// Attaches a route to a `ListenerSet` in place of its Gateway.
+/// Attaches a route to a `ListenerSet` instead of its Gateway.
 pub fn on_listener_set(mut route: Value, set: &str) -> Value {
     route["spec"]["parentRefs"] = json!([{"kind": "ListenerSet", "name": set}]);
     route
 }
 
-/// A `BackendTLSPolicy` for a Service of the same name.
+/// Returns a `BackendTLSPolicy` for the Service with the same name.
 pub fn backend_tls_policy(service: &str, validation: &Value) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -252,7 +255,7 @@ pub fn backend_tls_policy(service: &str, validation: &Value) -> Value {
     })
 }
 
-/// `caCertificateRefs` with one `ConfigMap`, and a hostname.
+/// Returns a validation with one `ConfigMap` in `caCertificateRefs`, and a hostname.
 pub fn verified_by(config_map: &str, hostname: &str) -> Value {
     json!({
         "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": config_map}],
@@ -260,22 +263,22 @@ pub fn verified_by(config_map: &str, hostname: &str) -> Value {
     })
 }
 
-/// A rule that sends what one of `matches` matches to one Service.
+/// Returns a rule that routes requests matching any of `matches` to one Service.
 pub fn rule_to(service: &str, matches: &[Value]) -> Value {
     json!({"matches": matches, "backendRefs": [backend_ref(service)]})
 }
 
-/// Port 80 of a Service.
+/// Refers to port 80 of a Service.
 pub fn backend_ref(service: &str) -> Value {
     json!({"name": service, "port": 80})
 }
 
-/// Port 80 of a Service with a weight.
+/// Refers to port 80 of a Service, with a weight.
 pub fn weighted_ref(service: &str, weight: u32) -> Value {
     json!({"name": service, "port": 80, "weight": weight})
 }
 
-/// A match by path; `kind` is `Exact`, `PathPrefix` or `RegularExpression`.
+/// Returns a path match; `kind` is `Exact`, `PathPrefix` or `RegularExpression`.
 pub fn path(kind: &str, value: &str) -> Value {
     json!({"path": {"type": kind, "value": value}})
 }

@@ -1,4 +1,5 @@
-//! A Gateway with traffic of every kind: HTTP, gRPC, WebSocket, TCP, TLS passed through; and load of all of them.
+//! A Gateway with all kinds of traffic (HTTP, gRPC, WebSocket, TCP, TLS passthrough), and load of
+//! each kind.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ const TLS_HOST: &str = "tls.mixed.test";
 const TCP_PORT: u16 = 5001;
 const TLS_PORT: u16 = 5002;
 
-/// A running agent, and what it serves.
+/// A running agent with its backends.
 pub struct Mixed {
     /// The agent.
     pub agent: AgentUnderTest,
@@ -31,19 +32,19 @@ pub struct Mixed {
     _backend: Backend,
 }
 
-/// Everything that runs over it.
+/// All running traffic.
 pub struct Traffic {
-    /// Requests, which must not fail.
+    /// Requests that must not fail.
     pub load: Load,
     streams: Vec<LongStream>,
     restarts: Vec<(Instant, Instant)>,
 }
 
 impl Mixed {
-    /// The ports that it needs.
+    /// The ports it needs.
     pub const PORTS: [u16; 3] = [80, TCP_PORT, TLS_PORT];
 
-    /// Starts it, beside `more` Services with a route each.
+    /// Starts the Gateway, with `more` additional Services and routes.
     pub async fn start(setup: Setup, more: usize) -> Self {
         let backend = Backend::start("a").await;
         let authority = Authority::new("streams");
@@ -98,7 +99,8 @@ impl Mixed {
         }
     }
 
-    /// Requests over kept and new connections, gRPC among them, and a stream of each kind.
+    /// Starts requests, including gRPC calls, over kept and new connections, and a stream of each
+    /// kind.
     pub fn traffic(&self) -> Traffic {
         let agent = &self.agent;
         let call = grpc::call(agent.address(80), GRPC_HOST, "echo.Echo/Once");
@@ -126,12 +128,13 @@ impl Mixed {
 }
 
 impl Traffic {
-    /// Notes that Envoy was replaced between then and now.
+    /// Records that Envoy was replaced between `begin` and now.
     pub fn replaced(&mut self, begin: Instant) {
         self.restarts.push((begin, Instant::now()));
     }
 
-    /// Ends all of it. No request may have failed; streams live until the end of the drain.
+    /// Stops all traffic, and asserts that no request failed and that streams lived until the end
+    /// of the drain.
     pub async fn end(self, scenario: &str, drain: Duration) {
         let Self {
             load,

@@ -1,5 +1,5 @@
-//! A network of a test's own: an API server takes no endpoint on the loopback range, so that backends need another
-//! address, which must be nobody else's.
+//! A test's own network namespace. The API server refuses loopback endpoints, so backends need
+//! another address that nothing else uses.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::process::Command;
 
 use crate::itself;
 
-/// The address of backends, on the loopback device of the test's own network.
+/// The backends' address, on the loopback device of the test's network namespace.
 pub const BACKENDS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 
 const INSIDE: &str = "SESAME_TEST_OWN_NETWORK";
 
-/// Returns whether the test of this name ([`itself::only`]) runs in a network of its own already. If not it is run again
-/// in one, in a process of its own, and has passed when this returns.
+/// Returns true if this test (see [`itself::only`]) already runs in its own network namespace.
+/// Otherwise reruns it there in a new process, asserts that it passed, and returns false.
 pub fn inside_own(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -26,7 +26,7 @@ pub fn inside_own(test: &str) -> bool {
     false
 }
 
-/// As [`inside_own`], for a program: it is replaced by itself in a network of its own.
+/// Like [`inside_own`] for a program, which re-executes itself in a new network namespace.
 pub fn enter_own() -> std::io::Result<()> {
     use std::os::unix::process::CommandExt as _;
 
@@ -38,7 +38,7 @@ pub fn enter_own() -> std::io::Result<()> {
         .exec())
 }
 
-/// A command in a network of its own.
+/// Returns a command that runs in a new network namespace.
 fn own(program: &Path) -> Command {
     let script =
         format!(r#"ip link set lo up && ip address add {BACKENDS}/32 dev lo && exec "$0" "$@""#);

@@ -1,4 +1,4 @@
-//! OCSP responses of a test's authority, in DER.
+//! OCSP responses of a test authority, in DER.
 
 use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
@@ -11,16 +11,17 @@ const OCTETS: u8 = 0x04;
 const SEQUENCE: u8 = 0x30;
 const TIME: u8 = 0x18;
 
-/// The statement of an authority on a certificate.
+/// An authority's verdict on a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vouched {
-    /// It vouches for it.
+    /// The certificate is valid.
     Good,
-    /// It has revoked it.
+    /// The certificate is revoked.
     Revoked,
 }
 
-/// Returns a response of an authority about a certificate, which it has signed, and which is valid from an hour ago until `end`.
+/// Returns the authority's response about a certificate that it has signed, valid from an hour ago
+/// until `end`.
 pub fn response(authority: &Authority, leaf: &Leaf, vouched: Vouched, end: Timestamp) -> Vec<u8> {
     let start = end.min(Timestamp::now()) - jiff::SignedDuration::from_hours(1);
     let (_, issuer) = X509Certificate::from_der(authority.der()).expect("DER");
@@ -54,7 +55,7 @@ fn sequence(elements: &[Vec<u8>]) -> Vec<u8> {
     element(SEQUENCE, &elements.concat())
 }
 
-/// Returns an element of DER.
+/// Encodes a DER element.
 fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len();
     let high = u8::try_from(length >> 8).expect("a short element");

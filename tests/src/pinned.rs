@@ -1,11 +1,11 @@
-//! Programs that `make` builds of Go modules, in the versions that `go.mod` pins.
+//! Programs that `make` builds from Go modules, in the versions that `go.mod` pins.
 
 use std::path::PathBuf;
 
 use crate::envoy::workspace;
 
-/// Returns the path of a program: in the directory that the variable names, else in this one of `.tools`. Panics with the
-/// remedy if it is not there.
+/// Returns the path of a program, in the directory given by the variable or in this directory of
+/// `.tools`. Panics with the remedy if it is missing.
 pub fn program(variable: &str, directory: &str, name: &str, remedy: &str) -> PathBuf {
     let given = std::env::var_os(variable).filter(|value| !value.is_empty());
     let directory = given.map_or_else(|| workspace().join(".tools").join(directory), PathBuf::from);
@@ -14,7 +14,7 @@ pub fn program(variable: &str, directory: &str, name: &str, remedy: &str) -> Pat
     path
 }
 
-/// Returns the version of a module that a `go.mod` requires.
+/// Returns the version of a module required in a `go.mod`.
 pub fn version(pins: &'static str, module: &str) -> &'static str {
     pins.lines()
         .filter(|line| !line.contains("=>"))

@@ -1,24 +1,24 @@
-//! Ports that no other test takes.
+//! Ports that no other test uses.
 //!
-//! Asking the kernel for "any port" and closing the socket again leaves the port to whoever comes next. Here a
-//! port is taken from below the range of outgoing connections and kept for the life of this process by an
-//! abstract Unix socket, which every other test process sees.
+//! Binding port 0 and closing the socket would leave the port to any other process. Instead, take a
+//! port below the range of outgoing connections, and reserve it for the life of this process with
+//! an abstract Unix socket, which all test processes can see.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Mutex;
 
-/// Ports handed out lie in here; the kernel's own outgoing ports begin at 32768.
+/// Range of the ports; the kernel's outgoing ports start at 32768.
 const FIRST: u16 = 12_000;
 const LAST: u16 = 32_000;
 
 static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// A TCP port on which nobody listens, and that stays ours until this process ends.
+/// Returns a TCP port without a listener, reserved until this process ends.
 pub fn free_port() -> u16 {
     let mut taken = TAKEN.lock().expect("nobody panics while holding this lock");
-    // Start elsewhere in each process, so that they rarely try the same ports.
+    // Each process starts at a different port, to avoid collisions.
     let span = u32::from(LAST - FIRST);
     let start = std::process::id().wrapping_mul(97) % span;
     for step in 0..span {
@@ -37,7 +37,7 @@ pub fn free_port() -> u16 {
     panic!("no free port between {FIRST} and {LAST}");
 }
 
-/// Several ports at once.
+/// Returns several ports.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     std::array::from_fn(|_| free_port())
 }

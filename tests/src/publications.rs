@@ -1,4 +1,5 @@
-//! Publications of a controller, made of objects by resolution itself: for tests of agents without a controller.
+//! Publications as a controller would write them, made by the real resolution, for tests of agents
+//! without a controller.
 
 use std::net::SocketAddr;
 
@@ -25,13 +26,13 @@ use crate::cluster::{Client, TestCluster, User};
 use crate::manifests::{edge, http_listener, http_route, path, rule_to, served};
 use crate::wait::eventually;
 
-/// Namespace that everything is published in.
+/// Namespace of all publications.
 pub const NAMESPACE: &str = DEFAULT_NAMESPACE;
 
-/// The host that agents of tests say they are.
+/// The host name that test agents use.
 pub const HOST: &str = "host-1";
 
-/// The Gateways that these objects make, with endpoints on the loopback.
+/// Returns the Gateways that these objects resolve to; endpoints on the loopback are allowed.
 pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("all.yaml"), crate::manifests::yaml(objects)).expect("write");
@@ -45,29 +46,29 @@ pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     resolve(manifests.world(), &options).gateways
 }
 
-/// The only Gateway that these objects make.
+/// Returns the only Gateway that these objects resolve to.
 pub fn one(objects: &[Value]) -> ResolvedGateway {
     let mut all = resolved(objects);
     assert_eq!(all.len(), 1, "one Gateway: {all:#?}");
     all.remove(0)
 }
 
-/// The objects of one Gateway.
+/// The published objects of one Gateway.
 pub struct Published {
     /// The manifest's revision.
     pub revision: String,
-    /// ConfigMaps of configuration, which never change.
+    /// ConfigMaps of the configuration, which are immutable.
     pub config: Vec<Value>,
     /// ConfigMaps of endpoints.
     pub endpoints: Vec<Value>,
     /// Secrets of keys.
     pub keys: Vec<Value>,
-    /// The ConfigMap that names the shards.
+    /// The ConfigMap of the manifest, which lists the shards.
     pub manifest: Value,
 }
 
 impl Published {
-    /// As a controller would write them.
+    /// Creates the objects as a controller would.
     pub fn of(resolved: &ResolvedGateway) -> Self {
         let ResolvedGateway {
             gateway,
@@ -123,7 +124,7 @@ impl Published {
         }
     }
 
-    /// The same as a newer controller writes it, with something that this version does not know.
+    /// Adds a field that this version does not know, as a newer controller might.
     #[must_use]
     pub fn with_unknown_field(mut self) -> Self {
         let shard = self.config.last_mut().expect("a shard");
@@ -135,7 +136,7 @@ impl Published {
             .find(|reference| reference.sha256 == sha256(&stored))
             .expect("the shard is in the manifest");
         let mut plain = zstd::decode_all(&*stored).expect("a shard");
-        // Field 500, which holds a letter.
+        // Field 500 with a one-letter text.
         plain.extend([0xa2, 0x1f, 1, b'a']);
         let stored = zstd::encode_all(&*plain, 3).expect("it is in memory");
         reference.sha256 = sha256(&stored);
@@ -145,7 +146,7 @@ impl Published {
         self
     }
 
-    /// Writes all of it, the manifest last.
+    /// Writes all objects, the manifest last.
     pub async fn publish(&self, client: &Client) {
         for object in self.config.iter().chain(&self.endpoints).chain(&self.keys) {
             apply(client, object).await;
@@ -153,12 +154,12 @@ impl Published {
         apply(client, &self.manifest).await;
     }
 
-    /// The first digits of the revision, as agents report it.
+    /// Returns the first digits of the revision, as agents report it.
     pub fn short(&self) -> &str {
         &self.revision[..12]
     }
 
-    /// Returns whether an agent's status says that this is wanted and served.
+    /// Returns a check that an agent's status reports this version as wanted and served.
     pub fn is_served(&self) -> impl Fn(&Value) -> bool + use<> {
         let revision = self.short().to_owned();
         move |status| {
@@ -175,8 +176,9 @@ pub async fn apply(client: &Client, object: &Value) -> Value {
     applied.unwrap_or_else(|error| panic!("{error}: {object}"))
 }
 
-/// Everything that a cluster needs before an agent comes: the namespace, GatewayAgent, and a ServiceAccount for agents
-/// that may read the key Secrets of these Gateways only. Gives back the user.
+/// Creates everything that a cluster needs before an agent starts: the namespace, the definition of
+/// GatewayAgent, and a ServiceAccount for agents that may only read the key Secrets of these
+/// Gateways. Returns that user.
 pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> User {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
@@ -200,7 +202,8 @@ pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> Use
     user
 }
 
-/// Returns [`crate::manifests::GATEWAY`] with one route of `kube.test`, whose path tells versions apart.
+/// Returns [`crate::manifests::GATEWAY`] with one route for `kube.test`, whose path identifies the
+/// version.
 pub fn version(endpoint: SocketAddr, prefix: &str, listeners: &[Value]) -> Published {
     let mut objects = edge(listeners);
     objects.extend(served("app", &[endpoint]));
@@ -210,23 +213,23 @@ pub fn version(endpoint: SocketAddr, prefix: &str, listeners: &[Value]) -> Publi
     Published::of(&one(&objects))
 }
 
-/// The same, with an HTTP listener at port 80.
+/// Like [`version`], with an HTTP listener on port 80.
 pub fn at_port_80(endpoint: SocketAddr, prefix: &str) -> Published {
     version(endpoint, prefix, &[http_listener("http", 80, "")])
 }
 
-/// The path of an object that was published.
+/// Returns the path of a published object.
 pub fn config_map_path(name: &str) -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")
 }
 
-/// The path of what [`HOST`] says of a Gateway.
+/// Returns the path of the report of [`HOST`] about a Gateway.
 pub fn agent_path(gateway: &NamespacedName) -> String {
     let name = agent_name(gateway, HOST);
     format!("/apis/projectsesame.io/v1alpha1/namespaces/{NAMESPACE}/gatewayagents/{name}")
 }
 
-/// Waits until what [`HOST`] says of a Gateway is as it should be, and gives its status back.
+/// Waits until `good` accepts the report of [`HOST`] about a Gateway, and returns its status.
 pub async fn wait_told(
     cluster: &TestCluster,
     gateway: &NamespacedName,

@@ -1,4 +1,4 @@
-//! Options of a host that tests render for.
+//! Render options for tests.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

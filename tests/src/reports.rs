@@ -1,4 +1,4 @@
-//! Reports of hosts, written as hosts write them, and the right to.
+//! Reports, written as hosts write them, and the right to do so.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -11,12 +11,12 @@ use crate::wait::eventually;
 /// The path of all reports.
 pub const REPORTS: &str = "/apis/projectsesame.io/v1alpha1/namespaces/sesame-system/gatewayagents";
 
-/// The path of a host's report about a Gateway.
+/// Returns the path of a host's report about a Gateway.
 pub fn report_path(gateway: &NamespacedName, host: &str) -> String {
     format!("{REPORTS}/{}", agent_name(gateway, host))
 }
 
-/// A report without a status.
+/// Returns a report without a status.
 pub fn report(name: &str, gateway: &str, host: &str) -> Value {
     json!({
         "apiVersion": "projectsesame.io/v1alpha1",
@@ -26,7 +26,7 @@ pub fn report(name: &str, gateway: &str, host: &str) -> Value {
     })
 }
 
-/// Writes a report.
+/// Writes a report with this status.
 pub async fn say(
     client: &Client,
     gateway: &NamespacedName,
@@ -41,7 +41,7 @@ pub async fn say(
     Ok(())
 }
 
-/// Reports that a host serves what is published of a Gateway, by port 80 of this address.
+/// Reports that a host serves a Gateway's current publication on port 80 of this address.
 pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, address: &str) {
     let found = eventually("it is published", SOON, async || {
         publication(client, gateway).await
@@ -54,7 +54,8 @@ pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, 
     said.expect("a report");
 }
 
-/// Lets the agents' ServiceAccount of `controller/deploy/agent` report for these hosts, which are no nodes.
+/// Lets the agents' ServiceAccount of `controller/deploy/agent` report for these hosts, which are
+/// not nodes.
 pub async fn allow_hosts(cluster: &TestCluster, hosts: &[&str]) {
     let rules = json!([{
         "apiGroups": ["projectsesame.io"], "resources": ["hosts"], "resourceNames": hosts, "verbs": ["report"],

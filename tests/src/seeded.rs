@@ -1,6 +1,7 @@
-//! Length of tests, and the moments that they choose at random.
+//! The length of randomized tests, and the random numbers they use.
 
-/// `short`, or `full` with `$SESAME_SOAK`, or what the variable `name` says.
+/// Returns the value of the variable `name`, or else `full` if `$SESAME_SOAK` is set, or else
+/// `short`.
 pub fn count(name: &str, short: usize, full: usize) -> usize {
     let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
     let usual = if std::env::var_os("SESAME_SOAK").is_some() {
@@ -11,11 +12,11 @@ pub fn count(name: &str, short: usize, full: usize) -> usize {
     given.unwrap_or(usual)
 }
 
-/// A generator that is good enough to choose moments: `SplitMix64`.
+/// A generator good enough to choose random moments: `SplitMix64`.
 pub struct Moments(u64);
 
 impl Moments {
-    /// `$SESAME_SEED`, or always the same.
+    /// Seeds the generator with `$SESAME_SEED`, or a constant.
     #[allow(clippy::new_without_default, reason = "it prints the seed")]
     pub fn new() -> Self {
         let seed = std::env::var("SESAME_SEED")
@@ -26,7 +27,7 @@ impl Moments {
         Self(seed)
     }
 
-    /// A number from 0 to below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -1,4 +1,4 @@
-//! Sockets of another process on a port of Envoy, as a second proxy on the same host would have them.
+//! Sockets of another process on Envoy's port, as if a second proxy ran on the same host.
 
 use std::net::SocketAddr;
 
@@ -11,17 +11,18 @@ use tokio::task::JoinSet;
 
 use crate::certs::Leaf;
 
-/// So many sockets of another process take nearly every connection to a port.
+/// Enough sockets to take nearly all connections to the port.
 const SOCKETS: usize = 200;
 
-/// Sockets beside those of Envoy, on the same port, that show another certificate.
+/// Opens additional sockets on Envoy's port, which show another certificate.
 pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
     let mut all = JoinSet::new();
     for _ in 0..SOCKETS {
         let kind = (
             AddressFamily::Inet,
             SockType::Stream,
-            // A process that another test starts meanwhile would keep it, and nobody would accept.
+            // Without CLOEXEC, a process started by another test would inherit the socket but never
+            // accept from it.
             SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
         );
         let socket = socket(kind.0, kind.1, kind.2, None).expect("a socket");
@@ -34,7 +35,7 @@ pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
         let acceptor = leaf.acceptor();
         all.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // Whoever comes is shown the certificate, and may leave.
+                // Show the certificate and ignore whether the client accepts it.
                 let _ = acceptor.accept(stream).await;
             }
         });

@@ -1,5 +1,5 @@
-//! Streams that go on: TCP, TLS passed through, WebSocket, gRPC. Each is asked again and again over one connection; when it
-//! is cut, that is noted, and another one is opened.
+//! Long-lived streams over TCP, TLS passthrough, WebSocket and gRPC. Each one exchanges messages
+//! over one connection. If that is cut, the time is recorded and a new one is opened.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,21 +23,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Nothing that lives is silent for so long.
+/// No live stream is silent for this long.
 const SILENT: Duration = Duration::from_secs(30);
-/// Between two questions.
+/// Pause between two exchanges.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A kind of stream, and what it takes to open one.
+/// A kind of stream, and the parameters to open it.
 #[derive(Clone)]
 pub enum Kind {
-    /// Bytes.
+    /// Plain bytes.
     Tcp,
-    /// TLS that ends at the backend, for this server name, trusting these authorities.
+    /// TLS that terminates at the backend, with this server name, trusting these authorities.
     PassThrough(String, Arc<RootCertStore>),
-    /// HTTP/1.1, upgraded, of this host.
+    /// HTTP/1.1 with this host, upgraded.
     WebSocket(String),
-    /// A call over HTTP/2 of this host, in both directions.
+    /// A bidirectional call over HTTP/2 to this host.
     Grpc(String),
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Sends back every byte; over TLS where there is an acceptor.
+/// Starts a server that echoes every byte, over TLS if there is an acceptor.
 pub async fn echo(tls: Option<TlsAcceptor>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -78,7 +78,7 @@ pub async fn echo(tls: Option<TlsAcceptor>) -> SocketAddr {
     address
 }
 
-/// Sends back every message of a call as it comes.
+/// Starts a server that echoes every message of a call as it arrives.
 pub async fn grpc_echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -104,7 +104,7 @@ pub async fn grpc_echo() -> SocketAddr {
 trait Bytestream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytestream for T {}
 
-/// One that is open.
+/// An open stream.
 enum Open {
     Bytes(Box<dyn Bytestream>),
     Call {
@@ -156,9 +156,9 @@ impl Open {
         })
     }
 
-    /// A question and its answer.
+    /// Sends a message and reads its echo.
     async fn ask(&mut self) -> Result<()> {
-        // Flags and length, as gRPC has them.
+        // Framed with flags and length, as in gRPC.
         const QUESTION: [u8; 9] = *b"\0\0\0\0\x04ping";
         match self {
             Self::Bytes(stream) => {
@@ -200,25 +200,25 @@ async fn upgrade(host: &str, mut stream: TcpStream) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A stream that is opened again whenever it is cut.
+/// A stream that is reopened whenever it is cut.
 pub struct LongStream {
     stop: Arc<AtomicBool>,
     task: JoinHandle<StreamReport>,
 }
 
-/// Outcome of it.
+/// The history of a stream.
 #[derive(Debug)]
 pub struct StreamReport {
-    /// Kind of it.
+    /// The kind of stream.
     pub kind: String,
-    /// Times at which each was opened and cut.
+    /// Times at which each connection was opened and cut.
     pub lives: Vec<(Instant, Instant)>,
-    /// Openings that failed, with the reason.
+    /// Failed attempts to open the stream, with the reason.
     pub failures: Vec<(Instant, String)>,
 }
 
 impl LongStream {
-    /// Opens the first.
+    /// Opens the stream.
     pub fn start(kind: Kind, address: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -263,7 +263,7 @@ impl LongStream {
         Self { stop, task }
     }
 
-    /// Ends it.
+    /// Stops the stream and returns its history.
     pub async fn stop(self) -> StreamReport {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.expect("the task does not panic")
@@ -271,8 +271,8 @@ impl LongStream {
 }
 
 impl StreamReport {
-    /// Panics unless every stream could be opened, and was only cut when the Envoy that had it had drained for this long.
-    /// `restarts` are their begins and ends.
+    /// Panics unless every stream could be opened and was only cut after its Envoy had drained for
+    /// this long. `restarts` are the start and end times of the replacements.
     pub fn assert_announced(&self, restarts: &[(Instant, Instant)], drain: Duration) {
         assert!(
             self.failures.is_empty(),
@@ -281,7 +281,8 @@ impl StreamReport {
             self.failures
         );
         for (opened, cut) in &self.lives {
-            // The first that was over after it was opened is the first that may have taken its Envoy away.
+            // Only the first restart that ended after the stream was opened can have replaced its
+            // Envoy.
             let concerns = restarts.iter().find(|(_, end)| end > opened);
             let since = concerns.map(|(begin, _)| cut.saturating_duration_since(*begin));
             assert!(

@@ -1,8 +1,9 @@
-//! Turns of agents under test, in all processes of this machine.
+//! Limits the number of concurrent agents under test across all processes of this machine.
 //!
-//! Every file that an Envoy watches is one inotify instance, and the kernel limits the instances of a user (128 unless raised).
-//! One agent may use them up. So as many agents run at a time as the limit allows, and each has a turn. Threads of one process
-//! have turns one after the other.
+//! Every file that Envoy watches is one inotify instance, and the kernel limits the instances per
+//! user (128 by default). A single agent may use them up. So the number of concurrent agents
+//! depends on that limit, and each agent waits for its turn. Threads of one process take turns one
+//! after another.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,22 +11,23 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Inotify instances of an agent and its Envoys.
+/// Inotify instances reserved for an agent and its Envoys.
 const EACH: usize = 128;
 
-/// Directory of the locks. Users share it: in a user namespace a test does not know which user it is.
+/// Directory of the locks, shared by all users, because in a user namespace a test does not know
+/// its real user.
 const DIRECTORY: &str = "/tmp/sesame-tests-turns";
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A turn, which ends with this value or with this process.
+/// A turn, which ends when this is dropped or when the process ends.
 pub(crate) struct Turn {
     _lock: File,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Turn {
-    /// Waits for a turn, behind all that wait already.
+    /// Waits for a turn behind all earlier waiters.
     pub(crate) fn take() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = Path::new(DIRECTORY);
@@ -47,7 +49,7 @@ impl Turn {
     }
 }
 
-/// Returns the lock of one of the turns if one is free.
+/// Returns the lock of a free turn, if there is one.
 fn free(directory: &Path, turns: usize) -> Option<File> {
     (0..turns).find_map(|turn| {
         let lock = open(&directory.join(format!("turn-{turn}")));

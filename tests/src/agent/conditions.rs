@@ -1,10 +1,10 @@
-//! Conditions in the status of an agent.
+//! Conditions in an agent's status.
 
 use serde_json::Value;
 
 use crate::controller::condition;
 
-/// Returns the condition of this type of a Gateway's listener, from the status of an agent; null if there is none.
+/// Returns this condition of a Gateway's listener in an agent's status, or null.
 pub fn listener_condition<'s>(status: &'s Value, listener: &str, type_: &str) -> &'s Value {
     let objects = status["objects"].as_array().into_iter().flatten();
     let gateways = objects.filter(|object| object["kind"] == "Gateway");

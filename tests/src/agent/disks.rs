@@ -1,4 +1,5 @@
-//! Disks of an agent under test: file systems of its own, and the shared memory that its Envoys leave behind.
+//! Disks of an agent under test: separate file systems, and the shared memory that its Envoys leave
+//! behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -6,7 +7,8 @@ use std::process::{Command, ExitStatus};
 use super::AgentUnderTest;
 use crate::processes::Process;
 
-/// A command that mounts a small file system on each directory and runs the command line that is appended to it.
+/// Returns a command that mounts a small file system on each directory and runs the command line
+/// appended to it.
 pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
     let list: Vec<String> = directories
         .iter()
@@ -29,7 +31,7 @@ pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
     command
 }
 
-/// Path of the shared memory of an Envoy; `None` without hot restart.
+/// Returns the path of an Envoy's shared memory, or `None` if it runs without hot restart.
 pub fn shared_memory(envoy: &Process) -> Option<String> {
     let value = |name: &str| {
         let mut arguments = envoy.arguments.iter();
@@ -41,7 +43,7 @@ pub fn shared_memory(envoy: &Process) -> Option<String> {
     Some(format!("/dev/shm/envoy_shared_memory_{}", base_id * 10))
 }
 
-/// Removes what Envoy leaves behind when it is killed.
+/// Removes the shared memory that killed Envoys leave behind.
 pub(super) fn forget(envoys: &[Process]) {
     for path in envoys.iter().filter_map(shared_memory) {
         let _ = std::fs::remove_file(path);
@@ -49,7 +51,7 @@ pub(super) fn forget(envoys: &[Process]) {
 }
 
 impl AgentUnderTest {
-    /// A path of the agent as it is seen from outside.
+    /// Translates a path of the agent to one that is visible from the test.
     pub fn visible(&self, path: &Path) -> PathBuf {
         match &self.child {
             Some(child) if self.setup.small_disks => {
@@ -59,7 +61,7 @@ impl AgentUnderTest {
         }
     }
 
-    /// Runs a command where the agent sees its directories.
+    /// Runs a command in the agent's mount namespace.
     pub fn beside(&self, command: &[&str]) -> ExitStatus {
         let pid = self.child.as_ref().expect("the agent runs").id();
         Command::new("nsenter")

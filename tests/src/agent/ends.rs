@@ -1,4 +1,4 @@
-//! Orderly ends of an agent under test: by itself, or with its Envoy.
+//! Orderly shutdowns of an agent under test, with or without its Envoy.
 
 use std::process::{ExitStatus, Output};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use super::{AgentUnderTest, SOON, arguments, words};
 
 impl AgentUnderTest {
-    /// SIGTERM to the agent, which leaves its Envoy serving; gives back how it ended.
+    /// Sends SIGTERM to the agent, which leaves its Envoy serving, and returns its exit status.
     pub fn stop(&mut self) -> ExitStatus {
         let pid = self.child.as_ref().expect("the agent runs").id();
         let pid = i32::try_from(pid).expect("a process id");
@@ -17,14 +17,14 @@ impl AgentUnderTest {
         self.wait_ended()
     }
 
-    /// `drain --stop`, which ends the agent and its Envoy; gives back how the agent ended.
+    /// Stops the agent and its Envoy with `drain --stop` and returns the agent's exit status.
     pub fn end(&mut self) -> ExitStatus {
         let output = self.drain_stop();
         assert!(output.status.success(), "{}", words(&output));
         self.wait_ended()
     }
 
-    /// `drain --stop`, with an agent or without.
+    /// Runs `drain --stop`, whether or not an agent runs.
     pub fn drain_stop(&self) -> Output {
         let drain = "drain --stop --lame-duck=0 --timeout=1 --runtime-dir";
         let line = format!("{drain} {}", self.runtime().display());

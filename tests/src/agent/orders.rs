@@ -1,11 +1,11 @@
-//! Orders to a running agent, given as people give them.
+//! Commands to a running agent, given through its CLI.
 
 use std::process::{Child, Command, Output, Stdio};
 
 use super::{AgentUnderTest, agent_binary};
 
 impl AgentUnderTest {
-    /// Runs a command that speaks to this agent to its end, while this task's other work goes on.
+    /// Runs a command against this agent without blocking the current task.
     pub async fn order(&self, arguments: &[&str]) -> Output {
         let runtime = self.runtime().to_string_lossy().into_owned();
         let mut command = arguments.to_vec();
@@ -13,12 +13,13 @@ impl AgentUnderTest {
         self.command_beside(&command).await
     }
 
-    /// Has another Envoy take over.
+    /// Replaces the Envoy with a new one.
     pub async fn replace_envoy(&self, strategy: &str) -> Output {
         self.order(&["restart", "--strategy", strategy]).await
     }
 
-    /// The same; panics unless it was done `by` a hot restart or a handover. Gives back what was said.
+    /// Replaces the Envoy, and panics unless that happened `by` a hot restart or a handover.
+    /// Returns the output.
     pub async fn envoy_is_replaced(&self, strategy: &str, by: &str) -> String {
         let output = self.replace_envoy(strategy).await;
         let text = words(&output);
@@ -30,7 +31,7 @@ impl AgentUnderTest {
         text
     }
 
-    /// Gives the order and does not wait for what becomes of it.
+    /// Starts a replacement of the Envoy without waiting for the outcome.
     pub fn begin_to_replace_envoy(&self, strategy: &str) -> Child {
         Command::new(agent_binary())
             .args(["restart", "--strategy", strategy, "--runtime-dir"])
@@ -42,14 +43,14 @@ impl AgentUnderTest {
     }
 }
 
-/// All that a command has said.
+/// Returns a command's standard output and standard error.
 pub fn words(output: &Output) -> String {
     [&output.stdout, &output.stderr]
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
         .concat()
 }
 
-/// Returns the arguments of a line, which are apart by a space each.
+/// Splits a command line at single spaces.
 pub fn arguments(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }

@@ -1,4 +1,4 @@
-//! Options that an agent under test is started with.
+//! Options for starting an agent under test.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::{AgentUnderTest, ROOT};
 use crate::ports::free_port;
 use crate::turns::Turn;
 
-/// Holds the options of an agent under test.
+/// Options of an agent under test.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -28,7 +28,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// An agent whose Gateways may use these ports (as seen from outside; each is mapped to a free one).
+    /// Creates an agent whose Gateways may use these ports, each of which is mapped to a free one.
     pub fn with_ports(ports: &[u16]) -> Self {
         Self {
             ports: ports.to_vec(),
@@ -36,14 +36,14 @@ impl Setup {
         }
     }
 
-    /// Ports are those that are seen from outside: for a network namespace of the test's own.
+    /// Disables the port mapping, for tests in their own network namespace.
     #[must_use]
     pub fn unmapped(mut self) -> Self {
         self.unmapped = true;
         self
     }
 
-    /// The agent is an ordinary user's, who has these capabilities (as `setpriv` names them) and may pass them on.
+    /// Runs the agent as this user, with these inheritable capabilities (as `setpriv` names them).
     #[must_use]
     pub fn user(mut self, id: u32, capabilities: &[&str]) -> Self {
         self.user = Some(id);
@@ -65,64 +65,65 @@ impl Setup {
         self
     }
 
-    /// One more argument of `run`.
+    /// Adds an argument of `run`.
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
         self
     }
 
-    /// Its flags say where its configuration comes from; else it is the directory of manifests.
+    /// Does not pass the directory of manifests; the flags must name another source.
     #[must_use]
     pub fn without_manifests(mut self) -> Self {
         self.other_source = true;
         self
     }
 
-    /// The agent's directories are small file systems of their own, which nobody else sees: see
-    /// [`AgentUnderTest::visible`].
+    /// Puts the agent's directories on separate small file systems, which no other process sees.
+    /// See [`AgentUnderTest::visible`].
     #[must_use]
     pub fn small_disks(mut self) -> Self {
         self.small_disks = true;
         self
     }
 
-    /// Its Gateways have addresses of their own in this network, not the loopback's, and their ports are not mapped.
+    /// Assigns each Gateway an address from this network instead of the loopback, without port
+    /// mapping.
     #[must_use]
     pub fn address_pool(mut self, network: &str) -> Self {
         self.pool = Some(network.to_owned());
         self
     }
 
-    /// Its Gateways listen on all addresses of the host.
+    /// Makes the Gateways listen on all addresses of the host.
     #[must_use]
     pub fn everywhere(mut self) -> Self {
         self.everywhere = true;
         self
     }
 
-    /// It refuses endpoints on the host itself, as every agent does that nobody told otherwise.
+    /// Makes the agent refuse endpoints on the host itself, which is its default.
     #[must_use]
     pub fn no_local_endpoints(mut self) -> Self {
         self.no_local_endpoints = true;
         self
     }
 
-    /// Another Envoy than the usual one.
+    /// Uses another Envoy than the default one.
     #[must_use]
     pub fn envoy(mut self, binary: &Path) -> Self {
         self.envoy = Some(binary.to_owned());
         self
     }
 
-    /// Another file of the agent than the usual one.
+    /// Uses another agent binary than the default one.
     #[must_use]
     pub fn agent(mut self, binary: &Path) -> Self {
         self.agent = Some(binary.to_owned());
         self
     }
 
-    /// A command that runs the agent's command line, which is appended to it.
+    /// Runs the agent through this command, to which its command line is appended.
     #[must_use]
     pub fn wrapper(mut self, command: &[&str]) -> Self {
         self.wrapper = command.iter().map(ToString::to_string).collect();
@@ -139,13 +140,13 @@ impl Setup {
         agent
     }
 
-    /// Makes the directories, but starts nothing.
+    /// Creates the directories without starting the agent.
     pub fn prepare(self) -> AgentUnderTest {
         let turn = Turn::take();
         self.make(Some(turn))
     }
 
-    /// The same for another host of a test that has one already.
+    /// Like [`Self::prepare`], for a second host in the same test.
     pub fn prepare_beside(self, _first: &AgentUnderTest) -> AgentUnderTest {
         self.make(None)
     }

@@ -1,4 +1,4 @@
-//! Waits for whatever an agent under test serves and says.
+//! Waits for the traffic and the status of an agent under test.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::client::{Reply, Request};
 use crate::wait::{eventually, holds};
 
 impl AgentUnderTest {
-    /// Sends `request` until its answer is as it should be, and gives that back.
+    /// Sends `request` until `good` accepts the response, and returns it.
     pub async fn wait_served(&self, request: &Request, good: impl Fn(&Reply) -> bool) -> Reply {
         let start = Instant::now();
         loop {
@@ -33,7 +33,7 @@ impl AgentUnderTest {
         }
     }
 
-    /// Waits until `sesame-agent status` is as it should be, and gives it back.
+    /// Waits until `good` accepts the output of `sesame-agent status`, and returns it.
     pub async fn wait_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
         eventually(what, SOON, async || match self.status() {
             Some(status) if good(&status) => Ok(status),
@@ -43,29 +43,29 @@ impl AgentUnderTest {
         .await
     }
 
-    /// Waits until a request is answered with 200.
+    /// Waits until the response has status 200.
     pub async fn wait_ok(&self, request: &Request) {
         let good = |reply: &Reply| reply.status == 200;
         self.wait_served(request, good).await;
     }
 
-    /// Waits until this backend answers a request, with 200.
+    /// Waits until this backend answers with status 200.
     pub async fn wait_backend(&self, request: &Request, name: &str) {
         let good = |reply: &Reply| reply.status == 200 && reply.backend().as_deref() == Some(name);
         self.wait_served(request, good).await;
     }
 
-    /// Waits until the agent says that all is well, and returns its status.
+    /// Waits until the agent reports that it is healthy, and returns its status.
     pub async fn wait_healthy(&self) -> Value {
         let healthy = |status: &Value| status["healthy"] == true;
         self.wait_status("all is well", healthy).await
     }
 
-    /// Waits until Envoy has accepted the newest change, as far as it does, and that is stored. An agent that is killed before knows
-    /// nothing of it when it starts again.
+    /// Waits until Envoy has accepted the latest change, except for rejected parts, and that
+    /// version is stored. An agent killed before that would not know the change after a restart.
     pub async fn wait_stored(&self) {
         let stored = |gateway: &Value| {
-            // A change that is served already may not be noted as accepted yet.
+            // A change may be served before it is recorded as accepted.
             let is_noted = gateway["state"] != "Applying" && gateway["state"] != "Down";
             is_noted && gateway["stored"].as_str().unwrap_or("") == gateway["applied"]
         };
@@ -76,7 +76,8 @@ impl AgentUnderTest {
         .await;
     }
 
-    /// Waits until the Envoy of the first Gateway is live and all is served; returns the process that the agent looks after.
+    /// Waits until the first Gateway's Envoy is live and serves everything; returns the process
+    /// that the agent supervises.
     pub async fn wait_live(&self) -> i32 {
         let live = |status: &Value| {
             let gateway = &status["gateways"][0];
@@ -87,7 +88,7 @@ impl AgentUnderTest {
         i32::try_from(pid.unwrap_or(0)).expect("a process number")
     }
 
-    /// Waits until as many Envoys run, and no more.
+    /// Waits until exactly this number of Envoys run.
     pub async fn wait_envoys(&self, count: usize) {
         let what = format!("as many Envoys run: {count}");
         eventually(&what, SOON, async || {
@@ -99,12 +100,12 @@ impl AgentUnderTest {
         .await;
     }
 
-    /// Returns the processes of the agent's Envoys.
+    /// Returns the process IDs of the agent's Envoys.
     pub fn envoy_pids(&self) -> Vec<i32> {
         self.envoys().iter().map(|envoy| envoy.pid).collect()
     }
 
-    /// Waits until a version of [`crate::manifests::numbered`] is served at port 80.
+    /// Waits until this version of [`crate::manifests::numbered`] is served on port 80.
     pub async fn wait_numbered(&self, host: &str, number: usize) {
         let request = self.get(80, host, &format!("/{number}"));
         self.wait_ok(&request).await;

@@ -1,4 +1,5 @@
-//! Finds the servers' binaries and the Gateway API's definitions. Go modules in this tree pin both.
+//! Finds the server binaries and the Gateway API's definitions, whose versions are pinned by Go
+//! modules in this tree.
 
 use std::path::PathBuf;
 
@@ -15,23 +16,24 @@ const SUITE_PINS: &str = include_str!("../../conformance/go.mod");
 pub enum Channel {
     /// Stable kinds and fields.
     Standard,
-    /// Everything, also what may still change.
+    /// All kinds and fields, including unstable ones.
     Experimental,
 }
 
-/// Path of `kube-apiserver` or `etcd`: from `$KUBEBUILDER_ASSETS`, else what `make` built into `.tools`.
+/// Returns the path of `kube-apiserver` or `etcd`, from `$KUBEBUILDER_ASSETS` or from `.tools`,
+/// where `make` builds it.
 pub fn kube_binary(name: &str) -> PathBuf {
     let directory = format!("kube-{}", kube_version());
     let remedy = "let `make kube` build it, or set $KUBEBUILDER_ASSETS to a directory that has it";
     pinned::program("KUBEBUILDER_ASSETS", &directory, name, remedy)
 }
 
-/// Release of the Gateway API that `tests/conformance/go.mod` pins.
+/// Release of the Gateway API pinned in `tests/conformance/go.mod`.
 pub fn gateway_api_version() -> &'static str {
     pinned::version(SUITE_PINS, "sigs.k8s.io/gateway-api")
 }
 
-/// Directory with the definitions of the pinned release, which `make kube` fetches.
+/// Directory with the definitions of the pinned release, which `make kube` downloads.
 pub fn definitions() -> PathBuf {
     definitions_of(gateway_api_version())
 }
@@ -40,7 +42,7 @@ fn definitions_of(release: &str) -> PathBuf {
     workspace().join(format!(".tools/gateway-api-{release}"))
 }
 
-/// Files with the definitions of one channel of the pinned release, sorted by name.
+/// Files with the definitions of this channel of the pinned release, sorted by name.
 pub fn crd_files(channel: Channel) -> Vec<PathBuf> {
     files_of(gateway_api_version(), channel)
 }
@@ -63,7 +65,7 @@ fn files_of(release: &str, channel: Channel) -> Vec<PathBuf> {
     files
 }
 
-/// Every object of one channel of a release, in the order of its files' names.
+/// Returns every object of a release's channel, in the order of its file names.
 pub(super) fn crds(release: &str, channel: Channel) -> Vec<Value> {
     files_of(release, channel)
         .iter()

@@ -1,4 +1,4 @@
-//! A plain client of the API server: JSON over one HTTP/2 connection, nothing cached but the names of kinds.
+//! A simple API client: JSON over one HTTP/2 connection, with a cache only for the names of kinds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 
 use super::identity::{Credentials, Identity};
 
-/// The name under which tests own the fields that they apply.
+/// The field manager of objects that tests apply.
 const FIELD_MANAGER: &str = "sesame-tests";
 
 const JSON: &str = "application/json";
@@ -32,21 +32,21 @@ const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Longest time that one request may take on a busy machine.
+/// Limit for one request on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Says why a request failed.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// There was no whole answer.
+    /// The answer is missing or incomplete.
     Unreachable(anyhow::Error),
-    /// The API server said no.
+    /// The API server refused the request.
     Refused {
         /// The HTTP status.
         code: u16,
-        /// The word for it, such as `Forbidden`, `Invalid` or `NotFound`.
+        /// The reason, such as `Forbidden`, `Invalid` or `NotFound`.
         reason: String,
-        /// The sentence for it.
+        /// The message.
         message: String,
     },
 }
@@ -67,26 +67,26 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// Returns whether the API server refused with this HTTP status.
+    /// Returns true if the API server refused with this HTTP status.
     pub fn is(&self, status: u16) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == status)
     }
 }
 
-/// The path of a kind's objects.
+/// The resource of a kind.
 #[derive(Clone, Debug)]
 struct Kind {
     plural: String,
     namespaced: bool,
 }
 
-/// Talks to the API server as one user. Not `Debug`: it holds keys.
+/// An API client of one user. Not `Debug`, because it holds keys.
 pub struct Client {
     address: SocketAddr,
     tls: Arc<ClientConfig>,
     token: Option<String>,
     connection: Mutex<Option<http2::SendRequest<Full<Bytes>>>>,
-    /// By `apiVersion` and `kind`.
+    /// Known kinds by `apiVersion` and `kind`.
     kinds: Mutex<BTreeMap<(String, String), Kind>>,
 }
 
@@ -95,7 +95,7 @@ impl Client {
         Self::trusting(address, identity.server_authority.trust(), credentials)
     }
 
-    /// Talks to an API server that is known by these certificates (PEM), as the bearer of a token.
+    /// Creates a client that trusts these certificates (PEM) and authenticates with a token.
     pub fn bearing(address: SocketAddr, authorities: &[u8], token: &str) -> Self {
         let mut roots = RootCertStore::empty();
         let certificates = CertificateDer::pem_slice_iter(authorities);
@@ -139,17 +139,17 @@ impl Client {
         self.send(Method::GET, path, JSON, None).await
     }
 
-    /// POST of `object` to the collection at `path`.
+    /// POSTs `object` to the collection at `path`.
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, Failure> {
         self.send(Method::POST, path, JSON, Some(object)).await
     }
 
-    /// JSON merge patch of the object (or its `/status`) at `path`.
+    /// Applies a JSON merge patch to the object (or its `/status`) at `path`.
     pub async fn merge(&self, path: &str, change: &Value) -> Result<Value, Failure> {
         self.send(Method::PATCH, path, MERGE, Some(change)).await
     }
 
-    /// JSON Patch (RFC 6902) of the object at `path`.
+    /// Applies a JSON Patch (RFC 6902) to the object at `path`.
     pub async fn json_patch(&self, path: &str, operations: &Value) -> Result<Value, Failure> {
         self.send(Method::PATCH, path, JSON_PATCH, Some(operations))
             .await
@@ -160,7 +160,8 @@ impl Client {
         self.send(Method::DELETE, path, JSON, None).await
     }
 
-    /// Applies every object of `yaml` in this order, until one is refused; gives back what was stored.
+    /// Applies every object of `yaml` in order until one is refused, and returns the stored
+    /// objects.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML of a test");
         let mut stored = Vec::new();
@@ -170,14 +171,16 @@ impl Client {
         Ok(stored)
     }
 
-    /// Server-side apply of one object, which takes over the fields of others. No namespace means `default`.
+    /// Applies one object server-side, taking over fields from other managers. The default
+    /// namespace is `default`.
     pub async fn apply_value(&self, object: &Value) -> Result<Value, Failure> {
         let path = self.path_of(object).await?;
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
         self.send(Method::PATCH, &path, APPLY, Some(object)).await
     }
 
-    /// Asks the API server whether it would take the object, with every field that it knows and no other; stores nothing.
+    /// Checks in a strict dry run that the API server would accept the object and knows all its
+    /// fields.
     pub async fn try_value(&self, object: &Value) -> Result<(), Failure> {
         let path = self.path_of(object).await?;
         let path = format!(
@@ -187,7 +190,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the path of this object, by its `apiVersion`, `kind`, name and namespace (or `default`).
+    /// Returns the path of this object from its `apiVersion`, `kind`, name and namespace (or
+    /// `default`).
     pub async fn path_of(&self, object: &Value) -> Result<String, Failure> {
         let field = |value: &Value| {
             let text = value.as_str().map(str::to_owned);
@@ -207,13 +211,13 @@ impl Client {
         })
     }
 
-    /// The body of an answer that is not JSON.
+    /// Returns the body of an answer that is not JSON.
     pub async fn get_text(&self, path: &str) -> Result<String, Failure> {
         let (_, body) = self.exchange(Method::GET, path, JSON, None).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// Returns the UID of the FlowSchema by which the API server treats a GET of `path` by this user.
+    /// Returns the UID of the FlowSchema that applies to a GET of `path` by this user.
     pub async fn flow_schema(&self, path: &str) -> Result<String> {
         let (parts, _) = self.exchange_slowly(Method::GET, path, JSON, None).await?;
         let value = parts.headers.get("x-kubernetes-pf-flowschema-uid");
@@ -221,7 +225,7 @@ impl Client {
         Ok(value.to_str()?.to_owned())
     }
 
-    /// Ask anew which kinds there are.
+    /// Clears the cache of kinds.
     pub(super) async fn forget_kinds(&self) {
         self.kinds.lock().await.clear();
     }
@@ -234,7 +238,7 @@ impl Client {
         }
         let list = self.get(&group_path(version)).await?;
         for resource in list["resources"].as_array().into_iter().flatten() {
-            // A slash means a subresource.
+            // A slash marks a subresource.
             let plural = resource["name"].as_str().filter(|name| !name.contains('/'));
             if let (Some(plural), Some(kind)) = (plural, resource["kind"].as_str()) {
                 let found = Kind {
@@ -265,7 +269,7 @@ impl Client {
         })
     }
 
-    /// The status and body of an answer that is not a refusal.
+    /// Returns the status and body of a successful answer.
     async fn exchange(
         &self,
         method: Method,
@@ -316,7 +320,7 @@ impl Client {
         Ok((parts, body))
     }
 
-    /// The open connection, or a new one.
+    /// Returns the open connection, or opens a new one.
     async fn connection(&self) -> Result<http2::SendRequest<Full<Bytes>>> {
         let mut connection = self.connection.lock().await;
         if let Some(open) = connection.as_ref().filter(|sender| !sender.is_closed()) {
@@ -335,7 +339,7 @@ impl Client {
     }
 }
 
-/// `/api/v1` for the core group, `/apis/{group}/{version}` for others.
+/// Returns `/api/v1` for the core group, and `/apis/{group}/{version}` for others.
 fn group_path(version: &str) -> String {
     if version.contains('/') {
         format!("/apis/{version}")

@@ -1,8 +1,9 @@
-//! Ends processes when the test that started them cannot do it itself.
+//! Ends processes if the test that started them cannot do it itself.
 //!
-//! A small shell waits for the end of a pipe whose other end only the test's process holds. However that process
-//! ends, the kernel closes the pipe, and the shell kills its own process group. Those processes are in that group,
-//! and as long as the shell lives its number belongs to nobody else: no stranger can be hit.
+//! A small shell waits for the end of a pipe whose other end only the test's process holds. However
+//! that process ends, the kernel closes the pipe, and the shell kills its own process group, to
+//! which the started processes belong. While the shell lives, its group ID cannot be reused, so no
+//! other process can be hit.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -19,7 +20,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts it; `directory` is only there to be seen in the list of processes.
+    /// Starts the shell; `directory` only makes it identifiable in the process list.
     pub fn start(directory: &Path) -> Self {
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "guard"])

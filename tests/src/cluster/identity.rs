@@ -1,4 +1,5 @@
-//! Identity of the API server, and of those that it knows: its authorities, the administrator and the key that signs tokens.
+//! Identities in the cluster: the authorities, the API server, the administrator and the key that
+//! signs tokens.
 
 use std::net::IpAddr;
 
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::certs::{Authority, Leaf};
 
-/// The names by which the API server is reached.
+/// The names of the API server.
 const SERVER_NAMES: [&str; 4] = [
     "127.0.0.1",
     "localhost",
@@ -19,7 +20,7 @@ const SERVER_NAMES: [&str; 4] = [
     "kubernetes.default.svc",
 ];
 
-/// Proof of who a client is. Not `Debug`: it holds keys.
+/// A client's credentials. Not `Debug`, because they hold keys.
 #[derive(Clone)]
 pub(super) enum Credentials {
     /// A client certificate and its key, as PEM.
@@ -28,23 +29,24 @@ pub(super) enum Credentials {
     Token(String),
 }
 
-/// All of it is made anew for each cluster.
+/// Generated for each cluster.
 pub(super) struct Identity {
     /// Signs the API server's certificate.
     pub(super) server_authority: Authority,
     /// The API server's certificate.
     pub(super) server: Leaf,
-    /// The certificate of the authority for clients, which is not that for servers.
+    /// The certificate of the authority for clients, which differs from the one for servers.
     pub(super) client_authority_pem: String,
     /// Signs tokens of `ServiceAccounts`.
     pub(super) token_key_pem: String,
-    /// Verifies them. The API server takes no elliptic private key in PKCS 8 for that.
+    /// Verifies tokens. For this, the API server does not accept an elliptic private key in PKCS
+    /// #8.
     pub(super) token_public_key_pem: String,
     admin: Credentials,
 }
 
 impl Identity {
-    /// Makes that of an API server which is also reached at this address.
+    /// Generates the identity of an API server with this additional address.
     pub(super) fn new(address: impl Into<IpAddr>) -> Self {
         let server_authority = Authority::new("test cluster: servers");
         let address = address.into().to_string();
@@ -92,7 +94,7 @@ impl Identity {
     }
 }
 
-/// An authority for clients, and a member of `system:masters` that it knows.
+/// Returns an authority for clients, and a member of `system:masters` that it has signed.
 fn admin() -> (String, Credentials) {
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
     let name = &mut params.distinguished_name;

@@ -1,4 +1,4 @@
-//! Rights of clients, as far as the API server knows: it hears of changed ones a moment later, as everybody else does.
+//! Rights of clients as the API server sees them. It notices changes with a short delay.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::wait::{eventually, holds};
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 impl Client {
-    /// Returns whether the API server lets this client read a Secret of this name, which need not exist.
+    /// Returns true if this client may read a Secret with this name, which need not exist.
     pub async fn may_get_secret(&self, namespace: &str, name: &str) -> Result<bool, Failure> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -21,7 +21,7 @@ impl Client {
         Ok(answer["status"]["allowed"] == true)
     }
 
-    /// Waits until this client may do this with a resource of the core group, or may not.
+    /// Waits until this client may, or may not, use this verb on a resource of the core group.
     pub async fn wait_allowed(&self, wanted: bool, verb: &str, resource: &str, namespace: &str) {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -41,7 +41,7 @@ impl Client {
 }
 
 impl TestCluster {
-    /// Gives a ServiceAccount a Role of its namespace with these rules.
+    /// Binds a ServiceAccount to a new Role with these rules in its namespace.
     pub async fn allow(&self, namespace: &str, account: &str, name: &str, rules: &Value) {
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -1,4 +1,4 @@
-//! The processes: `etcd` and `kube-apiserver`, with their files in one temporary directory.
+//! The processes `etcd` and `kube-apiserver`, with their files in one temporary directory.
 
 use std::fs::OpenOptions;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,7 +19,7 @@ use crate::logs::{log_to, tail};
 use crate::ports::free_port;
 use crate::wait::eventually;
 
-/// Addresses of Services; nobody answers there.
+/// Addresses of Services, on which nothing answers.
 const SERVICE_ADDRESSES: &str = "10.96.0.0/16";
 
 pub(super) struct Servers {
@@ -32,7 +32,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Starts both; etcd answers, but the API server need not be ready yet.
+    /// Starts both and waits for etcd, but not for the API server.
     pub(super) async fn start(identity: &Identity, address: Ipv4Addr) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("sesame-cluster-")
@@ -55,23 +55,23 @@ impl Servers {
         servers
     }
 
-    /// Address that the API server listens on, or listened on.
+    /// Address of the API server, even while it is stopped.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Process ids of the API server and of etcd.
+    /// Process IDs of the API server and of etcd.
     pub(super) fn pids(&self) -> (u32, u32) {
         let apiserver = self.apiserver.as_ref().expect("the API server runs");
         (apiserver.id(), self.etcd.id())
     }
 
-    /// For files that end with the cluster.
+    /// Directory for files that are deleted with the cluster.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL to the API server.
     pub(super) fn stop_apiserver(&mut self) {
         if let Some(mut child) = self.apiserver.take() {
             child.kill().expect("the API server is our child");
@@ -79,12 +79,12 @@ impl Servers {
         }
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP to the API server.
     pub(super) fn freeze_apiserver(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT to the API server.
     pub(super) fn thaw_apiserver(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -95,19 +95,19 @@ impl Servers {
         kill(Pid::from_raw(pid), signal).expect("the API server is our child");
     }
 
-    /// For the next start of the API server.
+    /// Sets the identity for the API server's next start.
     pub(super) fn change_identity(&self, identity: &Identity) {
         write_identity(self.directory(), identity);
     }
 
-    /// At the same address as before.
+    /// Starts the API server at its previous address.
     pub(super) fn start_apiserver(&mut self) {
         assert!(self.apiserver.is_none(), "the API server already runs");
         let mut command = apiserver_command(self.directory(), self.etcd_port, self.address);
         self.apiserver = Some(self.guard.spawn(&mut command));
     }
 
-    /// Panics when one of them has ended by itself.
+    /// Panics if one of them has exited by itself.
     pub(super) fn assert_alive(&mut self) {
         let etcd = self.etcd.try_wait().expect("it is our child");
         let apiserver = self.apiserver.as_mut();
@@ -119,7 +119,7 @@ impl Servers {
         }
     }
 
-    /// The last lines of both logs.
+    /// Returns the last lines of both logs.
     pub(super) fn log_tail(&self) -> String {
         let tail = |name: &str| {
             let tail = tail(&log_path(self.directory(), name), 20);
@@ -147,7 +147,7 @@ impl Drop for Servers {
         if std::thread::panicking() {
             eprintln!("{}", self.log_tail());
         }
-        // The directory is removed afterwards, so nobody may write there any more.
+        // The directory is about to be removed, so both must have stopped writing to it.
         for child in self.apiserver.iter_mut().chain([&mut self.etcd]) {
             let _ = child.kill();
             let _ = child.wait();
@@ -157,7 +157,7 @@ impl Drop for Servers {
 
 fn etcd_command(directory: &Path, port: u16) -> Command {
     let clients = format!("http://127.0.0.1:{port}");
-    // There are no peers, but etcd insists on listening for them.
+    // There are no peers, but etcd requires a listener for them.
     let peers = format!("http://127.0.0.1:{}", free_port());
     let mut command = Command::new(kube_binary("etcd"));
     command
@@ -184,7 +184,7 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         .arg(format!("--secure-port={}", address.port()))
         .arg(format!("--bind-address={}", address.ip()))
         .arg(format!("--advertise-address={}", address.ip()))
-        // Endpoints may not be on the loopback, and nobody looks for the API server by its Service.
+        // Endpoints must not be on the loopback, and nothing uses the API server's Service.
         .arg("--endpoint-reconciler-type=none")
         .arg(format!("--service-cluster-ip-range={SERVICE_ADDRESSES}"))
         .arg(file("tls-cert-file", "server.crt"))
@@ -194,10 +194,10 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         .arg(file("service-account-signing-key-file", "tokens.key"))
         .arg("--service-account-issuer=https://kubernetes.default.svc")
         .arg("--authorization-mode=RBAC")
-        // It waits for the `default` ServiceAccount, which a controller would make in each namespace.
+        // This plugin would wait for the `default` ServiceAccount, which only a controller creates.
         .arg("--disable-admission-plugins=ServiceAccount")
         .arg("--allow-privileged=true")
-        // Not served by default before Kubernetes 1.37.
+        // Disabled by default before Kubernetes 1.37.
         .arg("--feature-gates=ClusterTrustBundle=true")
         .arg("--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")
         .arg("--profiling=false");

@@ -1,4 +1,4 @@
-//! Hand-made Envoy resources: as little as Envoy takes, and some that it refuses.
+//! Hand-written Envoy resources: minimal valid ones, and some that Envoy rejects.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -74,7 +74,7 @@ fn socket(address: SocketAddr) -> Address {
     }
 }
 
-/// Returns a bootstrap with an admin socket and files of listeners and clusters.
+/// Returns a bootstrap with an admin socket, and with listeners and clusters from files.
 pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
     Bootstrap {
         node: Some(Node {
@@ -96,7 +96,7 @@ pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
             lds_config: Some(file(&layout.lds())),
             ..bootstrap::DynamicResources::default()
         }),
-        // Envoy's own limit refuses ordinary expressions.
+        // Envoy's default limit would reject ordinary expressions.
         layered_runtime: Some(LayeredRuntime {
             layers: vec![RuntimeLayer {
                 name: "test".to_owned(),
@@ -115,7 +115,8 @@ pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Returns a static cluster that Envoy refuses, to be appended to a bootstrap: encoded messages merge.
+/// Returns a static cluster that Envoy rejects. Append it to a bootstrap: concatenated messages
+/// merge.
 pub fn static_cluster_without_eds(name: &str) -> Vec<u8> {
     Bootstrap {
         static_resources: Some(bootstrap::StaticResources {
@@ -176,7 +177,7 @@ pub fn endpoints(name: &str, addresses: &[SocketAddr]) -> Resource {
     resource(name, &message)
 }
 
-/// Returns a route table that sends everything to one cluster.
+/// Returns a route table that routes everything to one cluster.
 pub fn route_table(name: &str, cluster: &str) -> Resource {
     let message = RouteConfiguration {
         name: name.to_owned(),
@@ -203,7 +204,8 @@ pub fn route_table(name: &str, cluster: &str) -> Resource {
     resource(name, &message)
 }
 
-/// Returns a listener that gets its route table, and with `key` its certificate, by file.
+/// Returns a listener that reads its route table from a file, and also its certificate if `key` is
+/// set.
 pub fn listener(layout: &XdsLayout, at: SocketAddr, table: &str, key: Option<&str>) -> Resource {
     let name = at.to_string();
     let hcm = HttpConnectionManager {
@@ -250,7 +252,7 @@ pub fn listener(layout: &XdsLayout, at: SocketAddr, table: &str, key: Option<&st
     resource(&name, &message)
 }
 
-/// Returns a listener whose HTTP configuration Envoy refuses.
+/// Returns a listener whose HTTP configuration Envoy rejects.
 pub fn bad_listener(at: SocketAddr) -> Resource {
     let name = at.to_string();
     let message = Listener {
@@ -271,7 +273,7 @@ pub fn bad_listener(at: SocketAddr) -> Resource {
     resource(&name, &message)
 }
 
-/// Returns a self-signed pair as a secret, and the serial number of its certificate in hexadecimal.
+/// Returns a self-signed pair as a secret, and its certificate's serial number in hexadecimal.
 pub fn key_pair(name: &str, number: u8) -> (Resource, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["example.com".to_owned()]).unwrap();

@@ -1,20 +1,22 @@
-//! Defaults of golden cases: what most outputs share is in `tests/golden/_defaults` once, and a case shows the difference.
+//! Defaults of golden cases: `tests/golden/_defaults` contains what most outputs share, and a case
+//! contains only the difference.
 //!
-//! A default is an object, by the path of the field that holds such objects (`clusters`, `gateways.*.listeners`; `*` is any
-//! name) or by the last part of their `@type`. A difference is a JSON merge patch (RFC 7396) of it: fields that are the same
-//! are left out, and a field that only the default has is null. Nothing here may lose anything: [`Defaults::merged`] gives
-//! back the whole.
+//! A default is an object, identified by the path of the field that holds such objects (`clusters`,
+//! `gateways.*.listeners`; `*` matches any name), or by the last part of their `@type`. A
+//! difference is a JSON merge patch (RFC 7396) on it: equal fields are omitted, and fields that
+//! only the default has are null. No information may be lost: [`Defaults::merged`] restores the
+//! complete value.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value};
 
-/// Holds the defaults of one kind of output.
+/// The defaults for one kind of output.
 pub struct Defaults(Map<String, Value>);
 
 impl Defaults {
-    /// Reads a file of defaults; one that is not there has none.
+    /// Reads a file of defaults; a missing file has none.
     pub fn read(file: &Path) -> Result<Self> {
         let Ok(text) = std::fs::read_to_string(file) else {
             return Ok(Self(Map::new()));
@@ -25,12 +27,12 @@ impl Defaults {
         })?))
     }
 
-    /// Returns the value without what is as by default.
+    /// Returns the value without the parts that equal the defaults.
     pub fn difference(&self, value: &Value) -> Value {
         self.smaller(value, None, &mut Vec::new())
     }
 
-    /// Returns the value that a difference was made of.
+    /// Restores the complete value from a difference.
     pub fn merged(&self, difference: &Value) -> Value {
         self.larger(difference, None, &mut Vec::new())
     }
@@ -88,7 +90,7 @@ impl Defaults {
         }
     }
 
-    /// Returns the default of an object: of its type, of its path, or what the default around it has in its place.
+    /// Returns an object's default: by its type, by its path, or from the enclosing default.
     fn of<'a>(
         &'a self,
         map: &Map<String, Value>,

@@ -1,11 +1,11 @@
-//! Differences of two texts, short enough to read in a test's output.
+//! Differences between two texts, short enough for a test's output.
 
-/// Lines shown of each side.
+/// Maximum number of lines shown per side.
 const SHOWN: usize = 20;
-/// Equal lines shown before and after.
+/// Number of equal lines shown before and after.
 const AROUND: usize = 3;
 
-/// The lines from the first to the last that differ, with a little of what is around them.
+/// Returns the lines from the first to the last difference, with some context.
 pub fn excerpt(committed: &str, now: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (committed.lines().collect(), now.lines().collect());
     let before = old.iter().zip(&new).take_while(|(a, b)| a == b).count();

@@ -1,26 +1,27 @@
-//! Values as YAML that reads well: what fits on a line stands on one, the rest is indented.
+//! Readable YAML: values that fit on one line stay there, the rest is indented.
 //!
-//! Only for golden files: it never writes what a YAML parser would read differently, and quotes when in doubt.
+//! For golden files only. Never writes text that a YAML parser would read differently; quotes if in
+//! doubt.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// Longest line of a mapping or list that is written in braces.
+/// Maximum width of a mapping or list in flow style.
 const WIDTH: usize = 116;
-/// Keys that come first; the others follow by name.
+/// Keys that come first; the others follow in alphabetical order.
 const FIRST: &[&str] = &["gateway", "name", "type", "status", "reason"];
-/// Words that a YAML parser, old or new, takes for something other than text.
+/// Words that YAML parsers, old or new, do not read as text.
 const RESERVED: &[&str] = &["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
 
-/// The value as one YAML document.
+/// Returns the value as a YAML document.
 pub fn to_yaml(value: &Value) -> String {
     let mut out = String::new();
     block(&mut out, value, 0);
     out
 }
 
-/// Writes the value from the current position on, its further lines indented; ends with a line break.
+/// Writes the value at the current position, with further lines indented, and a final line break.
 fn block(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(map) if !fits(value, indent) => {
@@ -73,7 +74,7 @@ fn block(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// Returns whether the value is written on the line that it starts on: scalars, and collections of little depth.
+/// Returns true if the value fits on its first line: scalars, and shallow collections.
 fn fits(value: &Value, indent: usize) -> bool {
     let mut line = String::new();
     inline(&mut line, value);
@@ -85,7 +86,7 @@ fn fits(value: &Value, indent: usize) -> bool {
     depth(value) == 0 || (flat && indent + line.len() <= WIDTH && !holds_lines(value))
 }
 
-/// Nested collections that are not empty.
+/// Returns the nesting depth of collections, without empty ones.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Object(map) if !map.is_empty() => 1 + map.values().map(depth).max().unwrap_or(0),
@@ -103,7 +104,7 @@ fn holds_lines(value: &Value) -> bool {
     }
 }
 
-/// Returns whether the text can be a literal block: whole lines, nothing that a block would lose.
+/// Returns true if the text can be a literal block without losing anything.
 fn is_lines(text: &str) -> bool {
     text.ends_with('\n')
         && text
@@ -143,7 +144,7 @@ fn inline(out: &mut String, value: &Value) {
     }
 }
 
-/// The text as it is where that is safe, else quoted as in JSON, which is YAML too.
+/// Returns the text unquoted if that is safe, and otherwise quoted as in JSON, which is also YAML.
 fn scalar(text: &str) -> String {
     let plain = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
         && text

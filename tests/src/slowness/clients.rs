@@ -1,4 +1,4 @@
-//! Clients of a slow gateway. They send at a pace of their own, and end after half an hour at the latest.
+//! Clients of a slow gateway, which send at their own pace and stop after half an hour.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use tokio::task::JoinSet;
 use super::{Cause, HOST};
 use crate::client::Request;
 
-/// Time after which clients leave, whoever has forgotten them.
+/// Time after which clients stop, in case the gateway was left running.
 const LONGEST: Duration = Duration::from_secs(1800);
 
-/// Pause of a client between an answer and its next request.
+/// Pause between an answer and the next request.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Running clients; they end with this value.
+/// Running clients, which stop when dropped.
 pub(super) struct Clients {
     _tasks: JoinSet<()>,
 }
 
 impl Clients {
-    /// Starts clients of every route.
+    /// Starts clients for every route.
     pub(super) fn of(cause: Cause, address: SocketAddr) -> Self {
         let mut tasks = JoinSet::new();
         let mut spawn = |path: &str, count: usize| {
@@ -47,19 +47,19 @@ impl Clients {
 }
 
 async fn at_most(work: impl Future<Output = ()>) {
-    // Whoever is still there then was forgotten.
+    // On a timeout, the gateway was left running.
     let _ = tokio::time::timeout(LONGEST, work).await;
 }
 
 async fn asking(request: Request) {
     loop {
-        // What becomes of it is in the access log.
+        // The access log records the outcome.
         let _ = request.send().await;
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Asks for a long answer again and again, and takes it as over a bad line.
+/// Repeatedly requests a long answer, and reads it as slowly as over a bad line.
 async fn reading_slowly(address: SocketAddr) {
     loop {
         if let Ok(mut stream) = connect(address).await {
@@ -78,7 +78,7 @@ async fn reading_slowly(address: SocketAddr) {
 
 async fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    // Little waits in the kernel for somebody who reads slowly.
+    // With a small buffer, the kernel holds little data for a slow reader.
     socket.set_recv_buffer_size(64 << 10)?;
     socket.connect(address).await
 }

@@ -1,7 +1,7 @@
-//! Ten gateways on which something is slow, each for another cause: for people who practise finding it, and for the test that the
-//! commands and pages lead there.
+//! Ten gateways with performance problems, each with another cause: for people who practice
+//! diagnosis, and for the test that the commands and pages lead to the cause.
 //!
-//! The objects have the same names in all of them, so that nothing but what happens tells the cause.
+//! Object names are the same in all of them, so that only the behavior reveals the cause.
 
 mod clients;
 mod processor;
@@ -20,7 +20,7 @@ use crate::manifests::{
     edge, http_listener, http_route, path, rule_to, served, weighted_ref, yaml,
 };
 
-/// The host that clients ask for.
+/// The host that clients request.
 pub const HOST: &str = "shop.test";
 
 /// The cause for which something is slow.
@@ -48,11 +48,11 @@ pub enum Cause {
     Shadowed,
 }
 
-/// A gateway with its backends and its clients; all of it ends with this value.
+/// A gateway with its backends and clients, all of which stop when this is dropped.
 pub struct SlowGateway {
     /// The agent and its Envoy.
     pub agent: AgentUnderTest,
-    /// The endpoint at fault, where there is one.
+    /// The endpoint at fault, if there is one.
     pub culprit: Option<std::net::SocketAddr>,
     _clients: Clients,
     _crowd: Option<Crowd>,
@@ -141,7 +141,8 @@ pub async fn start(cause: Cause) -> SlowGateway {
     }
     shop.route("stock", &stock);
     shop.route("search", &rule_to("search", &below("search")));
-    // Of two routes with the same match the one whose name comes first is older, where neither says when it was made.
+    // If two routes have the same match and no creation timestamps, the one whose name sorts first
+    // wins.
     let other = match cause {
         Cause::Shadowed => below("stock"),
         _ => below("stock-2"),

@@ -1,17 +1,17 @@
-//! Processes that leave an Envoy little of its processor, as a busy neighbour on a host does.
+//! Processes that take CPU time from an Envoy, like a busy neighbor on the host.
 
 use std::process::{Child, Command, Stdio};
 
 use crate::agent::AgentUnderTest;
 
-/// Processes that want the same processor as the Envoy, and come before it.
+/// Number of processes that compete with Envoy for its CPU, at a higher priority.
 const PROCESSES: usize = 3;
 
-/// Processes that do nothing but run; they end with this value.
+/// Busy processes, which are killed when this is dropped.
 pub(super) struct Crowd(Vec<Child>);
 
 impl Crowd {
-    /// Confines the Envoy of an agent to one processor, and starts processes there.
+    /// Pins an agent's Envoy to one CPU and starts busy processes there.
     pub(super) fn around(agent: &AgentUnderTest) -> Self {
         for envoy in agent.envoys() {
             let pid = envoy.pid.to_string();
@@ -19,7 +19,7 @@ impl Crowd {
                 "taskset",
                 &["--all-tasks", "--cpu-list", "--pid", "0", &pid],
             );
-            // Each thread is scheduled by itself.
+            // Each thread has its own priority.
             let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
             for thread in threads.flatten() {
                 let thread = thread.file_name().to_string_lossy().into_owned();

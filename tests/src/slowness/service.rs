@@ -1,4 +1,4 @@
-//! Endpoints that behave in a way that makes a gateway seem slow. Each ends with its value.
+//! Endpoints whose behavior makes a gateway slow. Each stops when dropped.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,18 +16,18 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Conduct of an endpoint.
+/// Behavior of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub enum Conduct {
-    /// It answers at once.
+    /// Answers immediately.
     Prompt,
-    /// It begins its answer after this time.
+    /// Starts its answer after this time.
     Late(Duration),
-    /// It answers all but each third request with 503.
+    /// Answers two of three requests with 503.
     Overworked,
-    /// It answers with this number of bytes.
+    /// Answers with this number of bytes.
     Lengthy(usize),
-    /// Its address takes no connections and refuses none, like that of a host behind a broken network.
+    /// Neither accepts nor refuses connections, like a host behind a broken network.
     Unreachable,
 }
 
@@ -35,12 +35,12 @@ pub enum Conduct {
 pub struct Endpoint {
     address: SocketAddr,
     task: Option<JoinHandle<()>>,
-    /// Sockets that keep an unreachable address unreachable.
+    /// Sockets that keep the address unreachable.
     _held: Vec<Socket>,
 }
 
 impl Endpoint {
-    /// Starts one on a free port of 127.0.0.1.
+    /// Starts an endpoint on a free port of 127.0.0.1.
     pub async fn start(conduct: Conduct) -> Self {
         if let Conduct::Unreachable = conduct {
             return Self::unreachable();
@@ -56,7 +56,8 @@ impl Endpoint {
         }
     }
 
-    /// Fills the queue of a socket that nobody accepts from: the kernel drops who else wants to connect.
+    /// Fills the backlog of a socket that is never accepted from, so that the kernel drops further
+    /// connection attempts.
     fn unreachable() -> Self {
         let tcp = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let listening = tcp();
@@ -68,7 +69,7 @@ impl Endpoint {
         for _ in 0..4 {
             let waiting = tcp();
             waiting.set_nonblocking(true).expect("a socket");
-            // The answer is that it is on its way, which is all that is wanted.
+            // The error says that the connection is in progress, which is intended.
             let _ = waiting.connect(&bound);
             held.push(waiting);
         }
@@ -95,7 +96,7 @@ impl Drop for Endpoint {
 
 async fn accept(listener: TcpListener, conduct: Conduct) {
     let count = Arc::new(AtomicU64::new(0));
-    // The connections end with the endpoint.
+    // Dropping the set closes all connections with the endpoint.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(serve(stream, conduct, Arc::clone(&count)));
@@ -106,7 +107,7 @@ async fn accept(listener: TcpListener, conduct: Conduct) {
 async fn serve(stream: TcpStream, conduct: Conduct, count: Arc<AtomicU64>) {
     let _ = stream.set_nodelay(true);
     let answer = service_fn(move |request| answer(request, conduct, Arc::clone(&count)));
-    // Whoever goes away is no matter of the endpoint's.
+    // Errors of disconnecting clients are irrelevant.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), answer)
         .await;
@@ -121,7 +122,7 @@ async fn answer(
     let number = count.fetch_add(1, Ordering::Relaxed);
     let mut response = Response::new(Full::new(Bytes::from_static(b"ok")));
     match conduct {
-        // The time is what this endpoint is about, not what somebody waits for.
+        // This sleep is the behavior under test, not a wait for a condition.
         Conduct::Late(time) => tokio::time::sleep(time).await,
         Conduct::Overworked if !number.is_multiple_of(3) => {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
