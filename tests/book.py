@@ -11,7 +11,7 @@ import shutil
 import sys
 
 LINK = re.compile(r'(<(?:a|img)\b[^>]*?\b(?:href|src)=")([^"]+)(")')
-# What a browser would fetch by itself.
+# References that a browser loads by itself.
 FETCHED = re.compile(r'<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)="((?:https?:)?//[^"]+)"')
 
 
@@ -39,20 +39,20 @@ def main():
                     return match[0]
                 path = os.path.normpath(os.path.join(directory, target))
                 if path.startswith(book + os.sep):
-                    # mdBook makes index.html of README.md, and leaves links to it as they are.
+                    # mdBook renames README.md to index.html, but does not update links to it.
                     index = os.path.join(os.path.dirname(path), "index.html")
                     if os.path.basename(path) == "README.html" and os.path.exists(index):
                         return match[1] + match[2].replace("README.html", "index.html") + match[3]
                     if not os.path.exists(path):
                         bad.append(f"{below}: {match[2]} leads nowhere")
                     return match[0]
-                # The page's place in docs/ is that of the link.
+                # The link is relative to the page's place in docs/.
                 meant = os.path.normpath(os.path.join("docs", os.path.dirname(below), target))
                 found = source(meant)
                 if found is None or meant.startswith(".."):
                     bad.append(f"{below}: {match[2]} leads nowhere")
                     return match[0]
-                # As text, so that a browser shows it.
+                # Copy as text, so that a browser displays it.
                 copy = os.path.join("sources", found + ("" if found.endswith("/") else ".txt"))
                 to = os.path.join(book, copy)
                 os.makedirs(os.path.dirname(to), exist_ok=True)

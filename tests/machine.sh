@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs a command, such as `make unit`, after it has checked that this machine has what the tests take: inotify instances, file
-# descriptors, user namespaces, ports, memory and disk. It raises what it may raise, for this run or, as root, in the kernel.
-# Without all of them it runs nothing, names what is missing and the remedy, and ends with 1.
+# Runs a command, such as `make unit`, after checking that this machine has everything that tests
+# need: inotify instances, file descriptors, user namespaces, ports, memory and disk. Raises limits
+# where possible, for this run or, as root, in the kernel. If anything is missing, prints it with
+# its remedy and exits with 1.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 missing=0
@@ -16,10 +17,11 @@ number() {
 }
 
 cpus=$(nproc)
-# Most tests wait most of the time: three for each processor keep both busy.
+# Most tests are mostly idle: three per CPU keep all CPUs busy.
 threads=$((3 * cpus))
 
-# An agent and its Envoys take up to 128 inotify instances; `tests/src/turns.rs` has as many agents run as that allows.
+# An agent and its Envoys use up to 128 inotify instances; `tests/src/turns.rs` limits the number of
+# concurrent agents accordingly.
 limit=/proc/sys/fs/inotify/max_user_instances
 wanted=$((128 * (threads + 2)))
 if [ "$(number $limit)" -lt "$wanted" ]; then
@@ -32,7 +34,7 @@ free=$(($(number $limit 128) - used))
 [ "$free" -ge 100 ] ||
   lacks "100 free inotify instances; other processes of this user have $used of $(number $limit 128): end them, or sysctl fs.inotify.max_user_instances=$wanted"
 
-# A load test holds thousands of connections.
+# Load tests hold thousands of connections.
 files=$(ulimit -H -n)
 if [ "$files" = unlimited ] || [ "$files" -ge 8192 ]; then
   ulimit -S -n "$files"
@@ -43,18 +45,18 @@ fi
 unshare --user --map-root-user --net true 2>/dev/null ||
   lacks "user namespaces, in which tests have networks of their own: sysctl kernel.unprivileged_userns_clone=1, or kernel.apparmor_restrict_unprivileged_userns=0"
 
-# Tests listen on ports from 12000 to 32000, which the kernel must not give to outgoing connections.
+# Tests listen on ports 12000 to 32000, which the kernel must not use for outgoing connections.
 first=$(cut -f 1 /proc/sys/net/ipv4/ip_local_port_range)
 [ "$first" -ge 32000 ] ||
   lacks "ports from 12000 to 32000; outgoing connections take those from $first: sysctl net.ipv4.ip_local_port_range='32768 60999'"
 
-# kilobytes DIRECTORY: free there.
+# kilobytes DIRECTORY: prints the free space there.
 kilobytes() {
   df -Pk "$1" | awk 'NR == 2 { print $4 }'
 }
 mkdir -p target
 disk=$(kilobytes target)
-# A whole build is 8 GB.
+# A complete build takes 8 GB.
 built=$(du -sk target | cut -f 1)
 room=$((built > 7000000 ? 2000000 : 9000000 - built))
 [ "$disk" -ge "$room" ] ||

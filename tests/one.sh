@@ -1,7 +1,8 @@
 #!/bin/sh
-# one.sh NAME COMMAND…: builds the programs and the tests of this name, and runs the tests by a command such as `cargo nextest
-# run`. NAME is a test, a file of tests with or without a test behind `::`, an area (a directory of tests/tests), or a golden case.
-# No program is older than its sources.
+# one.sh NAME COMMAND…: builds the programs and the tests with this name, and runs the tests with a
+# command such as `cargo nextest run`. NAME is a test, a file of tests, optionally followed by `::`
+# and a test, an area (a directory of tests/tests), or a golden case. The programs are always up to
+# date with their sources.
 set -eu
 cd "$(dirname "$0")/.."
 name=$1
@@ -10,7 +11,7 @@ shift
 module=${name%%::*}
 function=${name##*::}
 
-# Each line is a directory or file that has the name.
+# Each line is a directory or file with that name.
 found=$({
   find tests/tests -name "$module.rs" -o -type d -name "$module"
   find tests/golden -mindepth 1 -maxdepth 1 -name "$module" -printf 'tests/tests/golden\n'
@@ -38,8 +39,8 @@ case $path in
     done
     ;;
 esac
-# Of an area, all tests.
+# For an area, run all tests.
 if [ -e "tests/tests/$name/main.rs" ] || [ -e "tests/tests/$name.rs" ]; then name=; fi
 # shellcheck disable=SC2086 # An area has no name.
-# Cargo would build crates again, with other features, without sesame-tests.
+# Without sesame-tests, Cargo would rebuild crates with other features.
 exec tests/machine.sh "$@" --package sesame-tests $name

@@ -15,9 +15,9 @@ import sys
 TOP = pathlib.Path(__file__).resolve().parent.parent
 CHANGELOG = TOP / "CHANGELOG.md"
 SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-# Conformance reports name the version that was tested, and the page on upgrades names a later one.
+# Conformance reports name the tested version, and the page about upgrades names a later one.
 PLACES = ["Cargo.toml", "README.md", "controller/deploy", "docs", ":!docs/conformance", ":!docs/upgrades.md", ":!*.png"]
-# A version of ours: Cargo.toml, the chart, and names of images and archives.
+# One of our versions, in Cargo.toml, the chart, or the names of images and archives.
 MENTION = re.compile(
     r'(?:^version = "|^(?:version|appVersion): |\btag: (?:[\d.]+-)?|\bnewTag: (?:[\d.]+-)?|\*\*State:\*\* version '
     r"|\bsesame(?:-[a-z]+)?[:_-](?:\d[\d.]*\d-)?)(\d+\.\d+\.\d+)\b(?![-.]?\d)",

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Looks for the tools that are named and says, before anything is built, what is missing and how to get it.
-# Ends with 1 if anything is. With --install before the names, as root on Debian, it first installs those that Debian has.
+# Checks for the named tools before anything is built; prints each missing one with the way to get
+# it, and then exits with 1. With --install before the names, as root on Debian, first installs the
+# tools that Debian has.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 missing=0
 
-# Prints the Debian package that has the tool $1, if it is one that --install may install.
+# Prints the Debian package of the tool $1 if --install may install it.
 package_of() {
   case $1 in
     systemd-nspawn) echo systemd-container ;;
@@ -39,14 +40,14 @@ lacks() {
   printf 'missing: %s\n' "$1" >&2
 }
 
-# Whether the version $1 is at least $2.
+# Succeeds if the version $1 is at least $2.
 is_at_least() {
   [ "$(printf '%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
 has() {
   case $1 in
-    # Plugins are on no PATH.
+    # Plugins are not on the PATH.
     cni) [ -x /usr/lib/cni/bridge ] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
   esac
