@@ -39,8 +39,8 @@ pub(super) struct Identity {
     pub(super) client_authority_pem: String,
     /// Signs tokens of `ServiceAccounts`.
     pub(super) token_key_pem: String,
-    /// Verifies tokens. For this, the API server does not accept an elliptic private key in PKCS
-    /// #8.
+    /// Verifies tokens. It is a separate key because the API server does not accept an elliptic
+    /// private key in PKCS#8 for that.
     pub(super) token_public_key_pem: String,
     admin: Credentials,
 }
