@@ -1,7 +1,9 @@
-//! An agent and its Envoy in two containers: the end of the agent's, however it comes, does not reach Envoy.
+//! The agent and its Envoy run in two containers, so the end of the agent's container must not
+//! affect Envoy.
 //!
-//! What stands for a container is what all of its processes have from the first one, and no other: a variable of their
-//! environment. At the end of a container nothing is left of it, as the kernel and container runtimes see to.
+//! A container is simulated by an environment variable that all its processes inherit from the
+//! first one. When a container ends, the test kills every process with that variable, as the kernel
+//! and container runtimes would.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -23,7 +25,7 @@ fn mark(container: &str) -> String {
     format!("{CONTAINER}={container}-{}", std::process::id())
 }
 
-/// The processes of a container.
+/// Lists the processes in a container.
 fn inside(container: &str) -> Vec<i32> {
     let mark = mark(container);
     let is_inside = |pid: &i32| {
@@ -39,7 +41,7 @@ fn inside(container: &str) -> Vec<i32> {
         .collect()
 }
 
-/// SIGKILL to all of it.
+/// Kills every process in a container with SIGKILL.
 async fn end(container: &str) {
     eventually("nothing of the container is left", SOON, async || {
         let left = inside(container);
@@ -53,7 +55,7 @@ async fn end(container: &str) {
     .await;
 }
 
-/// The container in which Envoys are.
+/// The container that runs the Envoys.
 struct Launcher(Child);
 
 impl Launcher {
@@ -91,7 +93,7 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may already have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -109,7 +111,7 @@ async fn the_end_of_the_agents_container_does_not_reach_envoy() {
         .wrapper(&["env", &mark("agent")])
         .prepare();
     agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
-    // Containers start in any order.
+    // Containers start in any order, so the agent runs before its launcher here.
     agent.restart();
     agent
         .wait_status("the launcher is missed", |status| {
@@ -125,7 +127,7 @@ async fn the_end_of_the_agents_container_does_not_reach_envoy() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 3, 40);
     for number in 1..=rounds {
-        // A signal, then what is left of it is ended.
+        // An orderly stop: SIGTERM to the agent, then SIGKILL to the remaining processes.
         assert!(agent.stop().success(), "{}", agent.log_tail());
         end("agent").await;
         load.pass(50).await;
@@ -136,7 +138,7 @@ async fn the_end_of_the_agents_container_does_not_reach_envoy() {
             &numbered(HOST, 2 * number - 1, backend.address()),
         );
         agent.wait_numbered(HOST, 2 * number - 1).await;
-        // All at once.
+        // A crash: all processes at once.
         end("agent").await;
         agent.kill9();
         load.pass(50).await;
@@ -161,13 +163,13 @@ async fn the_end_of_the_agents_container_does_not_reach_envoy() {
         "the agent's container stopped and killed {rounds} times each"
     ));
 
-    // The next one of a dead Envoy is there as well.
+    // A replacement for a dead Envoy also starts in the launcher's container.
     agent.kill9_envoy();
     agent.wait_numbered(HOST, 2 * rounds).await;
     agent.wait_live().await;
     assert!(inside("envoy").contains(&agent.envoy_pids()[0]));
 
-    // The end of a Pod: both are told, one after the other, and all is drained and ended.
+    // When a Pod ends, both containers get SIGTERM in turn. Everything must drain and exit.
     launcher.signal();
     assert!(agent.stop().success(), "{}", agent.log_tail());
     assert!(launcher.ended().await.success());
@@ -203,7 +205,7 @@ async fn the_end_of_the_launcher_is_the_end_of_its_envoys_and_another_one_takes_
     agent.wait_numbered(HOST, 0).await;
 }
 
-/// Its numbers of processes are not the agent's.
+/// Process IDs in the launcher's namespace mean nothing in the agent's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_launcher_in_another_process_namespace_is_told_so_and_starts_nothing() {
     let backend = Backend::start("a").await;

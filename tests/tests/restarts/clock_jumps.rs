@@ -1,4 +1,5 @@
-//! The wall clock of the agent and its Envoy jumps by years, both ways: everything goes on, only times that are shown jump.
+//! The wall clock of the agent and its Envoy jumps by years in both directions. Only the displayed
+//! timestamps may jump; everything else keeps working.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ const HOST: &str = "clock.test";
 const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 24 * HOUR;
 
-/// Forward by years, back by an hour, to where a machine without a clock of its own starts, and to what it was.
+/// Returns clock offsets in seconds: years ahead, an hour back, shortly after 1970 (a machine
+/// without a battery-backed clock), and the real time again.
 fn jumps() -> [i64; 4] {
     let since_1970 = Timestamp::now().as_second();
     [10 * YEAR, -HOUR, 60 - since_1970, 0]
@@ -35,7 +37,7 @@ fn well(status: &Value) -> bool {
     status["healthy"] == true && status["gateways"][0]["envoy"]["state"] == "Live"
 }
 
-/// Returns whether a time that is shown is of the clock that is so many seconds ahead.
+/// Returns whether a displayed timestamp is from a clock that is `ahead` seconds ahead.
 fn of_clock(shown: &Value, ahead: i64) -> bool {
     let shown: Option<Timestamp> = shown.as_str().and_then(|text| text.parse().ok());
     let off = shown.map(|shown| shown.as_second() - Timestamp::now().as_second() - ahead);
@@ -68,7 +70,7 @@ async fn a_clock_that_jumps_changes_nothing_but_the_times_that_are_shown() {
             .await;
         assert_eq!(status["gateways"][0]["state"], "Serving", "{status:#}");
 
-        // Another Envoy, which lives by this clock from the start; the next agent, which adopts it.
+        // The new Envoy has this clock from its start; the new agent adopts it.
         agent.envoy_is_replaced("hot", "hot restart").await;
         agent.kill9();
         load.pass(20).await;
@@ -85,7 +87,8 @@ async fn a_clock_that_jumps_changes_nothing_but_the_times_that_are_shown() {
     idle(&agent, &clock).await;
 }
 
-/// Behind the changes, in the order in which they were accepted, whatever their times say.
+/// Generations are stored asynchronously, in the order of acceptance regardless of their
+/// timestamps.
 async fn every_generation_is_kept(agent: &AgentUnderTest, newest: usize) {
     let state = agent.state().to_string_lossy().into_owned();
     eventually("every generation is kept", SOON, async || {
@@ -102,7 +105,7 @@ async fn every_generation_is_kept(agent: &AgentUnderTest, newest: usize) {
     .await;
 }
 
-/// Nobody waits for a time that is years away, or asks for it in a circle.
+/// Checks that the agent does not busy-loop on a deadline that is years away.
 async fn idle(agent: &AgentUnderTest, clock: &Clock) {
     let pid = agent.status().expect("a status")["agent"]["pid"]
         .as_u64()
@@ -110,7 +113,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
         .expect("a process");
     for ahead in [YEAR, -YEAR, 0] {
         clock.set(ahead);
-        // It may have something to do at first.
+        // The agent may have pending work at first.
         eventually("it is idle", SOON, async || {
             let before = cpu_seconds(pid);
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -126,7 +129,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
 const NAMESPACE: &str = "sesame-system";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// Writes what a host would write whose clock shows this time, as an agent writes it.
+/// Writes a GatewayAgent and its status as an agent would whose clock shows `heartbeat`.
 async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
     let publication = eventually("the Gateway is published", SOON, async || {
         publication(cluster.admin(), &edge_name()).await
@@ -166,7 +169,8 @@ async fn wait_programmed(cluster: &TestCluster, words: &str) {
         .await;
 }
 
-/// Neither its own clock nor those of the hosts make a controller think that hosts are gone, or that it leads no more.
+/// Clock jumps on the controller or the hosts must not make the controller consider hosts gone or
+/// its own lease lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
     let cluster = deployed(Channel::Standard).await;
@@ -178,7 +182,7 @@ async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
     cluster
         .apply_all(&edge(&[http_listener("http", 80, "")]))
         .await;
-    // Ten years behind the controller's clock; and one that has no right time either.
+    // One host is ten years behind the controller's clock; the other one's clock is wrong as well.
     let mut now = Timestamp::now();
     say(&cluster, "right", now).await;
     say(
@@ -190,7 +194,8 @@ async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
     wait_programmed(&cluster, "programmed on 2 of 2 hosts").await;
     for ahead in [-20 * YEAR, 30 * YEAR, 0] {
         clock.set(ahead);
-        // What is written from now on has the time that the clock shows, and is published and told as before.
+        // The controller stamps new objects with the jumped clock, but still publishes them and
+        // reports their state.
         let listeners = [
             http_listener("http", 80, ""),
             http_listener("more", 8080, &format!("h{}.test", ahead.rem_euclid(7))),
@@ -221,7 +226,7 @@ async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
         wait_programmed(&cluster, "programmed on 2 of 2 hosts").await;
         controller.wait_leads().await;
     }
-    // Another, that sees all of them for the first time.
+    // A restarted controller sees all the hosts for the first time.
     clock.set(10 * YEAR);
     controller.restart();
     controller.wait_ready().await;

@@ -1,4 +1,5 @@
-//! Envoys of two versions replace each other under load, as packages upgrade and go back: not one request may fail.
+//! Two versions of Envoy replace each other under load, as package upgrades and downgrades do. No
+//! request may fail.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ async fn another_version_takes_over_and_goes_back_without_a_failed_request() {
     assert_eq!(seen[..2], seen[2..], "by turns");
 }
 
-/// Returns the version that serves.
+/// Returns the version of the running Envoy.
 fn version(agent: &AgentUnderTest) -> String {
     let status = agent.status().expect("a status");
     let version = status["gateways"][0]["envoy"]["version"].as_str();

@@ -1,6 +1,8 @@
-//! A dead Envoy refuses nobody new: connections wait at a socket of the agent's and are the next Envoy's.
+//! New connections survive the death of Envoy: they queue at a socket of the agent until the next
+//! Envoy accepts them.
 //!
-//! In a network of the test's own, where the kernel moves connections between the sockets of a port.
+//! Runs in a separate network namespace in which the kernel may migrate connections between the
+//! listening sockets of a port.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +19,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const HOST: &str = "parked.test";
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
-/// Envoy's, at each address.
+/// Listening sockets that Envoy opens per address.
 const WORKERS: usize = 2;
 
 fn config(backend: &Backend, ports: &[u16], routes: usize) -> String {
@@ -54,7 +56,7 @@ async fn wait_served(agent: &AgentUnderTest, port: u16) {
     agent.wait_ok(&request).await;
 }
 
-/// Returns the number of sockets that listen at a port.
+/// Returns the number of sockets that listen on a port.
 fn listening(agent: &AgentUnderTest, port: u16) -> usize {
     let local = format!(":{:04X}", agent.address(port).port());
     let table = std::fs::read_to_string("/proc/self/net/tcp").expect("the kernel's table");
@@ -76,14 +78,14 @@ async fn wait_listening(agent: &AgentUnderTest, port: u16, expected: usize) {
     .await;
 }
 
-/// A request on a connection of its own that failed.
+/// A failed request. Each request uses a new connection.
 #[derive(Debug)]
 struct Failed {
     begun: Instant,
     cause: String,
 }
 
-/// Clients that come and go.
+/// Clients that reconnect for each request.
 struct Visitors {
     stop: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
@@ -131,7 +133,7 @@ impl Visitors {
     }
 }
 
-/// SIGKILL to its Envoy; gives back the moments of the kill and of the end of its last thread.
+/// Kills Envoy with SIGKILL; returns the times of the kill and of the end of its last thread.
 async fn kill_envoy(agent: &AgentUnderTest) -> (Instant, Instant) {
     let envoys = agent.envoys();
     let [envoy] = envoys.as_slice() else {
@@ -142,7 +144,7 @@ async fn kill_envoy(agent: &AgentUnderTest) -> (Instant, Instant) {
     let killed = Instant::now();
     agent.kill9_envoy();
     eventually("it is gone", SOON, async || {
-        // Its first thread may be the first to end.
+        // The main thread may exit before the other threads.
         let others = std::fs::read_dir(&threads).map_or(0, Iterator::count);
         match std::fs::read_to_string(&stat) {
             Ok(text) if others > 1 || !text.contains(") Z") => Err(text),
@@ -168,7 +170,7 @@ async fn an_envoy_is_killed_again_and_again_and_no_new_connection_is_refused() {
     let (mut deaths, mut outages) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         wait_listening(&agent, 80, WORKERS + 1).await;
-        // One that dies younger is in a row of deaths, which the next Envoy waits longer after.
+        // Deaths of younger Envoys count as a crash loop, which delays the next start.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         let (killed, dead) = kill_envoy(&agent).await;
         let reply = request.send().await;
@@ -188,7 +190,7 @@ async fn an_envoy_is_killed_again_and_again_and_no_new_connection_is_refused() {
     );
     assert!(served > 0);
     for Failed { begun, cause } in &failed {
-        // Who was there before the end of the last thread may have been taken by it.
+        // Envoy may have accepted any connection opened before its last thread ended.
         let in_flight = deaths.iter().any(|(killed, dead)| {
             *begun <= *dead && killed.saturating_duration_since(*begun) < Duration::from_secs(20)
         });
@@ -212,7 +214,7 @@ async fn what_is_parked_is_in_nobodys_way() {
         wait_listening(&agent, port, WORKERS + 1).await;
     }
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/")]));
-    // A listener that goes refuses connections, and one that comes back has all of them.
+    // A removed listener refuses connections. When it is added again, it gets all of them.
     for _ in 0..3 {
         agent.write("all.yaml", &config(&backend, &[80], 1));
         wait_listening(&agent, 81, 0).await;
@@ -245,7 +247,7 @@ async fn what_is_parked_is_in_nobodys_way() {
     assert_eq!(listening(&agent, 80), 0);
 }
 
-/// Nobody comes back: then clients are told so.
+/// If no Envoy replaces the dead one, clients must get an error instead of waiting forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_ever_and_nobody_where_the_kernel_would_reset_them() {
     if !inside_own("nobody_waits_for_ever_and_nobody_where_the_kernel_would_reset_them") {

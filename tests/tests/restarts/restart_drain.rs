@@ -1,4 +1,5 @@
-//! A host is taken out of service and put back: readiness goes, clients are asked to leave, nobody is refused.
+//! Draining a host and undoing it: the host becomes unready, clients are asked to disconnect, and
+//! no connection is refused.
 
 use std::net::SocketAddr;
 use std::process::Output;
@@ -46,7 +47,7 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
     agent.wait_ok(&request).await;
 
     let load = Load::start(&Plan::new(vec![request]));
-    // Clients that come again and again are served, and hold the drain up.
+    // Clients that keep sending requests are served, and they delay the end of the drain.
     let output = drain(
         &agent,
         &[
@@ -72,7 +73,7 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // An idle client is one that is left, and with none left it is done at once.
+    // An idle connection counts as remaining. Without any connections the drain ends at once.
     let idle = tokio::net::TcpStream::connect(agent.address(80))
         .await
         .expect("connect");
@@ -95,7 +96,7 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
         .expect("an answer");
     assert_eq!(alive.status, 200);
 
-    // A drain ends with the agent that was told to.
+    // Stopping the agent ends its drain.
     let request = agent.get(80, "drain.test", "/");
     let asked_to_go = |reply: &Reply| reply.header("connection").is_some_and(|c| c == "close");
     agent.wait_served(&request, asked_to_go).await;

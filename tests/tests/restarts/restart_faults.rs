@@ -1,5 +1,5 @@
-//! Everything that can go wrong while one Envoy takes over from another: not one request may fail, and the next
-//! restart works.
+//! Faults while one Envoy takes over from another: no request may fail, and the next restart must
+//! work.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn load(agent: &AgentUnderTest) -> Load {
     Load::start(&Plan::new(vec![agent.get(80, "restart.test", "/")]))
 }
 
-/// A hot restart that works.
+/// Does a hot restart that must succeed.
 async fn works(agent: &AgentUnderTest, load: &Load) {
     let output = agent.replace_envoy("hot").await;
     let text = words(&output);
@@ -39,7 +39,7 @@ async fn works(agent: &AgentUnderTest, load: &Load) {
     agent.wait_envoys(1).await;
 }
 
-/// The value of an argument.
+/// Returns the value of a command-line argument.
 fn argument<'a>(process: &'a Process, name: &str) -> Option<&'a str> {
     let mut arguments = process.arguments.iter();
     arguments.find(|argument| *argument == name)?;
@@ -50,16 +50,16 @@ fn shared_memory(agent: &AgentUnderTest) -> String {
     agent::shared_memory(&agent.envoys()[0]).expect("a base id")
 }
 
-/// Fate of the second Envoy.
+/// Outcome for the second Envoy.
 #[derive(Debug, PartialEq, Eq)]
 enum Second {
     NeverCame,
     Killed,
-    /// This test was held up for so long that it has taken over: from then on it is the one that serves.
+    /// The test was too slow: the second Envoy has already taken over and now serves.
     TookOver,
 }
 
-/// Waits for a second Envoy and, if asked, until it has gone so far; then kills it.
+/// Waits for a second Envoy, then kills it when the takeover reaches `stage`.
 async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second {
     let start = std::time::Instant::now();
     let second = loop {
@@ -77,7 +77,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         Stage::Started => {}
         Stage::After(pause) => tokio::time::sleep(pause).await,
         Stage::Attached => {
-            // Then it waits for the first one, and stays where it is.
+            // With the first Envoy stopped, the second one waits for it and gets no further.
             signal(first, Signal::SIGSTOP);
             let memory = shared_memory(agent);
             while flags(Path::new(&memory)) == 0 && listens(first, port) && start.elapsed() < SOON {
@@ -85,7 +85,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
             }
         }
     }
-    // It may have ended by itself.
+    // It may already have exited.
     let _ = kill(Pid::from_raw(second), Signal::SIGSTOP);
     let before = listens(first, port);
     if before {
@@ -94,7 +94,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         let _ = kill(Pid::from_raw(second), Signal::SIGCONT);
     }
     if matches!(stage, Stage::Attached) {
-        // What it was asked by the dead one is still to be answered.
+        // The first Envoy still has to answer the killed one's requests.
         tokio::time::sleep(Duration::from_millis(50)).await;
         signal(first, Signal::SIGCONT);
     }
@@ -105,7 +105,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
     }
 }
 
-/// Returns whether a process takes connections at a port of 127.0.0.1.
+/// Returns whether a process listens on a port of 127.0.0.1.
 fn listens(pid: i32, port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
     let local = format!("0100007F:{port:04X}");
@@ -209,7 +209,8 @@ async fn shared_memory_that_an_interrupted_restart_has_poisoned_is_put_right() {
         .expect("shared memory");
     works(&agent, &load).await;
     assert_eq!(flags(Path::new(&memory)), 0);
-    // Of another layout, or gone: not touched, and handed over.
+    // If the shared memory has an unknown layout or is gone, it is left alone and `auto` does a
+    // handover.
     std::fs::remove_file(&memory).expect("shared memory");
     let output = agent.replace_envoy("hot").await;
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
@@ -219,7 +220,8 @@ async fn shared_memory_that_an_interrupted_restart_has_poisoned_is_put_right() {
     assert!(words(&output).contains("by handover"), "{}", words(&output));
 }
 
-/// Another user could create the shared memory of a base id that a command line names, and Envoy would abort.
+/// With a predictable base id on the command line, another user could create its shared memory
+/// first, which makes Envoy abort.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_lines_hide_base_ids_and_leave_no_memory() {
     let backend = Backend::start("a").await;
@@ -258,7 +260,7 @@ async fn new_lines_hide_base_ids_and_leave_no_memory() {
     let third = shared_memory(&agent);
     assert!(!is_told(&agent) && exists(&third) && !exists(&second));
 
-    // The next agent knows it from the first one's note.
+    // The next agent gets the base id from the state file of the first agent.
     agent.kill9();
     agent.restart();
     agent.wait_live().await;
@@ -270,7 +272,7 @@ async fn new_lines_hide_base_ids_and_leave_no_memory() {
     assert!(!exists(&third));
 }
 
-/// Once it has taken over, the second Envoy is the only one; it ends like any other.
+/// After the takeover only the second Envoy is left, so its death must be handled like any other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another_one() {
     let backend = Backend::start("a").await;
@@ -314,7 +316,7 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     );
     load.pass(50).await;
 
-    // In the middle of it: the second one waits for the first, for as long as it may.
+    // The first Envoy stops during a restart; the second one waits for it until its deadline.
     let output = loop {
         let first = agent.wait_live().await;
         let stop_first = async {
@@ -340,15 +342,15 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     };
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     load.pass(50).await;
-    // An answer to the one that was ended must not come to the next one.
+    // A late answer to the killed Envoy must not reach its successor.
     works(&agent, &load).await;
     load.stop()
         .await
         .clean("first Envoy stopped before and in a restart");
 }
 
-/// The note about the running Envoy says that it is further in its line than it is: a second one of the epoch after
-/// that finds no first.
+/// The state file of the running Envoy has too high an epoch, so the next Envoy finds no
+/// predecessor to take over from.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
     let backend = Backend::start("a").await;
@@ -403,7 +405,7 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
     report.clean("agent killed in restarts");
 }
 
-/// Waits until another Envoy is live, and the one before is gone.
+/// Waits until another Envoy is live and the previous one has exited.
 async fn another(agent: &AgentUnderTest, before: i32) -> i32 {
     let now = eventually("another Envoy is live", SOON, async || {
         let now = agent.wait_live().await;

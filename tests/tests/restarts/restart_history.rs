@@ -1,4 +1,4 @@
-//! Revisions that are held, let through, gone back to and followed again.
+//! Revisions that are held, accepted, rolled back to and resumed.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
@@ -13,7 +13,7 @@ fn gateway() -> String {
     yaml(&edge(&[http_listener("http", 80, "")]))
 }
 
-/// One Service after the other, each with a route of its own: `s-0.test` and so on.
+/// Renders Services, each with a route for its host: `s-0.test` and so on.
 fn services(count: usize, backend: &Backend) -> String {
     let mut objects = Vec::new();
     for index in 0..count {
@@ -64,14 +64,14 @@ async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
     let backend = Backend::start("a").await;
     let mut agent = start(Setup::with_ports(&[80]), SERVICES, &backend);
     wait_answer(&agent, SERVICES - 1, 200).await;
-    // Or the agent that comes later does not know of it.
+    // Without a stored generation the restarted agent would have nothing to compare with.
     wait_generations(&agent, 1).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-11.test", "/")]));
     agent.write("services.yaml", &services(2, &backend));
     let held = |status: &Value| message(status).contains("would remove 10 of 1");
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
-    // Also by an agent that has only just come.
+    // A freshly started agent also holds it.
     agent.restart();
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
@@ -115,7 +115,7 @@ async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
     agent.remove("gateway.yaml");
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
-    // Also by an agent that has only just come.
+    // A freshly started agent also holds it.
     agent.restart();
     agent.wait_status("it is held", held).await;
     agent.write("gateway.yaml", &gateway());
@@ -126,7 +126,7 @@ async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
     agent.wait_status("it is held", held).await;
     accept(&agent).await;
     wait_gone(&agent).await;
-    // And nothing brings it back.
+    // The removal survives a restart.
     agent.restart();
     wait_gone(&agent).await;
     agent.write("gateway.yaml", &gateway());
@@ -156,7 +156,7 @@ async fn a_class_that_is_gone_takes_its_gateways_along_only_when_that_is_accepte
     agent.remove("class.yaml");
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
-    // Also by an agent that has only just come.
+    // A freshly started agent also holds it.
     agent.restart();
     agent.wait_status("it is held", held).await;
     agent.write("class.yaml", &yaml(&classes));
@@ -179,7 +179,7 @@ async fn what_was_let_go_stays_so_when_the_agent_dies_before_its_envoy_has_ended
     );
     wait_answer(&agent, 0, 200).await;
     wait_generations(&agent, 1).await;
-    // Envoy waits for it to end.
+    // The draining Envoy waits for this connection to close.
     let connection = std::net::TcpStream::connect(agent.address(80)).expect("it listens");
     agent.remove("gateway.yaml");
     agent
@@ -225,9 +225,9 @@ async fn wait_nothing_served(agent: &AgentUnderTest) {
 
 async fn wait_gone(agent: &AgentUnderTest) {
     wait_nothing_served(agent).await;
-    // It drains by itself.
+    // Envoy drains and exits without further orders.
     agent.wait_envoys(0).await;
-    // Until then the Gateway would come back with the next agent, to be let go of once more.
+    // With stored state left, the next agent would restore the Gateway and remove it again.
     sesame_tests::wait::eventually("nothing is kept of it", SOON, async || {
         let kept = std::fs::read_dir(agent.state().join("gateways"));
         match kept.map_or(0, Iterator::count) {
@@ -238,7 +238,7 @@ async fn wait_gone(agent: &AgentUnderTest) {
     .await;
 }
 
-/// From the first moment on: what says that it is healthy serves.
+/// An agent must serve from the first moment at which it reports that it is healthy.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_says_it_is_healthy_serves() {
     let backend = Backend::start("a").await;
@@ -278,7 +278,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     assert!(!text.contains("s-0"), "{text}");
     let (code, text) = look(&agent, &["diff", "2", "2"]).await;
     assert_eq!((code, text.as_str()), (Some(0), ""));
-    // The same for scripts.
+    // The same, in the format for scripts.
     let (code, text) = look(&agent, &["diff", "1", "2", "--output", "json"]).await;
     assert_eq!(code, Some(1), "{text}");
     let difference: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -292,7 +292,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     let output = agent.order(&["rollback", "1"]).await;
     assert!(output.status.success());
     wait_answer(&agent, 1, 404).await;
-    // Neither a new revision nor a new agent moves it.
+    // Neither a new revision nor an agent restart ends the rollback.
     agent.write("services.yaml", &services(3, &backend));
     agent.restart();
     let status = agent
@@ -313,7 +313,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     wait_answer(&agent, 2, 200).await;
 }
 
-/// Waits until so many generations are kept: that happens behind the change.
+/// Waits until `count` generations are stored, because the agent stores them asynchronously.
 async fn wait_generations(agent: &AgentUnderTest, count: usize) {
     sesame_tests::wait::eventually("kept generations", SOON, async || {
         let (_, text) = look(agent, &["history"]).await;

@@ -1,5 +1,5 @@
-//! Envoy is replaced under load, every way there is: not one request may fail, and streams live until the end of the
-//! drain.
+//! Every way to replace Envoy under load: no request may fail, and streams live until the drain
+//! ends.
 
 use std::net::{Ipv6Addr, TcpListener};
 use std::time::{Duration, Instant};
@@ -54,14 +54,14 @@ async fn handovers_in_a_row_drop_nothing() {
     traffic.end(&scenario, DRAIN).await;
 }
 
-/// As many new connections as the machine bears, so that some arrive in the very instant in which an Envoy closes its
-/// ports; those are of all addresses.
+/// Opens as many new connections as the machine can handle, so that some arrive at the very moment
+/// at which an Envoy closes its ports. The listeners are bound to all addresses.
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_reset_none_of_a_crowd_of_new_connections() {
     crowd(setup().everywhere(), "").await;
 }
 
-/// Takes the right to have another process's sockets away, as containers do by default.
+/// Denies access to the sockets of other processes, as containers do by default.
 const WITHOUT_OTHERS_SOCKETS: &str = "
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -90,7 +90,7 @@ async fn crowd(setup: Setup, how: &str) {
     let load = Load::start(&Plan {
         keep_alive: 0,
         fresh: 64,
-        // Envoy's own answer: the backend would only slow them down.
+        // Envoy answers these itself, because the backend would only slow them down.
         good: |reply| reply.status == 404,
         ..Plan::new(requests)
     });
@@ -107,7 +107,8 @@ async fn crowd(setup: Setup, how: &str) {
     assert!(!said.contains("tcp_migrate_req"), "{said}");
 }
 
-/// Returns the number of clusters that may each have 16 connections: with fewer, requests wait for the streams of this test.
+/// Returns how many clusters can have 16 connections each. With fewer connections, requests would
+/// wait for this test's streams.
 fn most_clusters() -> usize {
     let (_, files) = getrlimit(Resource::RLIMIT_NOFILE).expect("a process has limits");
     let limits = Limits::new(files, 1 << 30).expect("an Envoy can serve");

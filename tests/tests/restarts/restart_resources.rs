@@ -1,4 +1,5 @@
-//! The host runs out of something: Envoy goes on serving, the agent says so, and goes on by itself when it is over.
+//! The host runs out of a resource: Envoy keeps serving, and the agent reports the problem and
+//! recovers without help.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ async fn start(setup: Setup, backend: &Backend) -> (AgentUnderTest, Load) {
     (agent, load)
 }
 
-/// Writes until nothing more can be written.
+/// Writes a file until the file system is full.
 fn fill(directory: &Path) -> PathBuf {
     let filler = directory.join("filler");
     let written = std::fs::write(&filler, vec![1; 2 << 20]).map_err(|error| error.kind());
@@ -110,7 +111,8 @@ async fn an_agent_out_of_descriptors_goes_on_when_it_has_some_again() {
     load.stop().await.clean("agent out of descriptors");
 }
 
-/// Envoy and the agent have 512 each, the least that they start with: whoever has a connection keeps it, and when others let go new ones are served.
+/// Envoy and the agent have 512 descriptors each, the minimum to start. Existing connections must
+/// survive, and new clients are served as soon as others disconnect.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_envoy_out_of_descriptors_serves_those_who_are_there() {
     let backend = Backend::start("a").await;
@@ -124,7 +126,7 @@ async fn an_envoy_out_of_descriptors_serves_those_who_are_there() {
     load.pass(100).await;
     let mut held = Vec::new();
     for _ in 0..600 {
-        // Those beyond what Envoy takes are closed again, or wait in the kernel.
+        // Envoy closes connections above its limit, or they wait in the kernel.
         let connected = tokio::net::TcpStream::connect(agent.address(80)).await;
         held.push(connected.expect("connect"));
     }

@@ -1,5 +1,5 @@
-//! Long connections and datagrams when Envoy is replaced: they go on until the drain time is over,
-//! and are not cut before.
+//! Long-lived connections and datagrams while Envoy is replaced: nothing is cut before the drain
+//! ends.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ async fn endures(strategy: &str) {
         objects.push(on_listener(route(kind, name, &[], &[rule]), listener));
     }
     let agent = Setup::with_ports(&[5001, 53])
-        // Longer than it takes a busy machine to come back to this test.
+        // Must exceed the longest time for which a busy machine suspends this test.
         .flag("--drain-seconds=5")
         .start(&[("all.yaml", &yaml(&objects))]);
     let (tcp, udp) = (agent.address(5001), agent.address(53));
@@ -52,7 +52,7 @@ async fn endures(strategy: &str) {
         Ok(stream)
     })
     .await;
-    // Datagrams all the while, each from a port of its own; what has no answer in time is lost.
+    // Send datagrams throughout, each from a new port; one without a timely answer counts as lost.
     let asking = tokio::spawn(async move {
         let (mut sent, mut lost) = (0u32, 0u32);
         let start = Instant::now();
@@ -65,7 +65,7 @@ async fn endures(strategy: &str) {
     });
     restart(&agent, strategy).await;
     let start = Instant::now();
-    // Through the first Envoy, which still has it.
+    // The first Envoy still holds this stream.
     ping(&mut stream)
         .await
         .expect("not cut by the restart itself");

@@ -1,5 +1,5 @@
-//! To stop the agent is not to stop the gateway: it is stopped, restarted and upgraded under load, and not one request fails.
-//! Who ends the gateway says so.
+//! Stopping the agent does not stop the gateway: the agent is stopped, restarted and upgraded under
+//! load without a failed request. Only an explicit order ends the gateway.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -30,7 +30,7 @@ async fn the_agent_is_stopped_killed_and_upgraded_and_not_one_request_fails() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 4, 40);
     for number in 1..=rounds {
-        // At once, while it is applied, and when that is over.
+        // Kill it at once, while it applies the change, and afterwards.
         agent.write(
             "all.yaml",
             &numbered(HOST, 3 * number - 2, backend.address()),
@@ -68,7 +68,7 @@ async fn the_agent_is_stopped_killed_and_upgraded_and_not_one_request_fails() {
     ));
 }
 
-/// An Envoy that is about to take over when the agent is stopped has done so when the next one is there.
+/// The agent stops during a takeover. The takeover must be complete when the next agent runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_is_stopped_in_a_restart_of_envoy_and_not_one_request_fails() {
     let backend = Backend::start("a").await;
@@ -102,11 +102,11 @@ async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
     let mut agent = start(Setup::with_ports(&[80]), &backend).await;
     assert!(agent.end().success(), "{}", agent.log_tail());
     assert_eq!(agent.envoy_pids(), [0; 0], "{}", agent.log_tail());
-    // It comes back from what it kept.
+    // The agent restores the Gateway from its stored state.
     agent.restart();
     agent.wait_numbered(HOST, 0).await;
 
-    // One that was left, and one whose agent was killed.
+    // With an Envoy left by a stopped agent, and one left by a killed agent.
     for is_orderly in [true, false] {
         if is_orderly {
             assert!(agent.stop().success(), "{}", agent.log_tail());
@@ -129,7 +129,7 @@ async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
         agent.wait_numbered(HOST, 0).await;
     }
 
-    // One that does not listen is not passed over.
+    // An agent that does not listen on its socket must not be ignored.
     std::fs::remove_file(agent.runtime().join("agent.sock")).expect("its socket");
     let output = agent.drain_stop();
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
@@ -141,7 +141,8 @@ async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
     assert_eq!(agent.envoy_pids().len(), 1);
 }
 
-/// The first process of a container takes all others with it: they are not left without a drain.
+/// If the first process of a container exits, the kernel kills all others, so it must drain Envoy
+/// first.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_process_of_a_container_drains_and_ends_its_envoy_with_itself() {
     let backend = Backend::start("a").await;

@@ -1,6 +1,6 @@
-//! A launcher that takes over from another one, as the new Pod of a roll-out does from the old one on the same node.
+//! A launcher takes over from another one, as in a roll-out that replaces a Pod on the same node.
 //!
-//! A copy of Envoy of its own stands for the file system of a container.
+//! A private copy of Envoy stands in for the file system of each container.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -16,7 +16,7 @@ use sesame_tests::wait::eventually;
 
 const HOST: &str = "succession.test";
 
-/// The launcher of a container, and the container's own Envoy.
+/// The launcher of a container, with that container's copy of Envoy.
 struct Launcher {
     child: Child,
     runtime: PathBuf,
@@ -46,7 +46,7 @@ impl Launcher {
         }
     }
 
-    /// Asks as the probe of its container does; the error is the answer.
+    /// Runs the container's probe; fails with its output.
     fn check(&self) -> Result<(), String> {
         let output = Command::new(agent_binary())
             .args(["launcher", "--check", "--runtime-dir"])
@@ -79,13 +79,13 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may already have exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A copy of Envoy, in a directory of its own.
+/// Copies Envoy into a directory for one container.
 fn envoy_of(directory: &Path, container: &str) -> PathBuf {
     let copy = directory.join(container).join("envoy");
     std::fs::create_dir(copy.parent().expect("a parent")).expect("a directory");
@@ -129,7 +129,8 @@ async fn a_new_launcher_takes_over_and_the_old_one_ends_without_a_lost_request()
     load.stop().await.clean("a launcher took over");
 }
 
-/// After a hot restart the new Envoy asks the old one, and aborts if nobody answers.
+/// After a hot restart the new Envoy sends requests to the old one, and aborts if it gets no
+/// answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_launcher_that_drains_shorter_than_its_agent_leaves_a_replaced_envoy_to_its_successor() {
     let backend = Backend::start("a").await;
@@ -157,7 +158,7 @@ async fn a_launcher_that_drains_shorter_than_its_agent_leaves_a_replaced_envoy_t
         .clean("a launcher ended after a hot restart");
 }
 
-/// Words of all Envoys of the agent.
+/// Returns the logs of all Envoys of the agent.
 fn logs_of_envoys(runtime: &Path) -> String {
     let gateways = std::fs::read_dir(runtime.join("gateways")).expect("directories of Gateways");
     let logs = gateways
@@ -198,7 +199,7 @@ async fn the_old_launcher_serves_on_where_the_new_one_cannot() {
     first.serves_alone().await;
     assert!(runs(&agent, &old));
     load.stop().await.clean("a launcher could not take over");
-    // The first one is there for the next Envoy.
+    // The first launcher is still available to start the next Envoy.
     agent.kill9_envoy();
     agent.wait_live().await;
     agent.wait_numbered(HOST, 0).await;

@@ -1,4 +1,4 @@
-//! A supervised real Envoy: it dies, its agent dies, it is replaced, it is stopped.
+//! Supervision of a real Envoy: it crashes, its agent crashes, it is replaced, and it is stopped.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -58,7 +58,7 @@ async fn a_killed_envoy_is_started_again_and_serves() {
     let after = live_pid(&until_state(&supervisor, State::is_live).await);
     assert_ne!(before, after);
     assert_eq!(get(at, "/").await.unwrap(), (200, "hello".to_owned()));
-    // The transaction goes on with the new one.
+    // The next transaction works with the new Envoy.
     let mut wanted = applier.on_disk().content.clone();
     wanted.endpoints = [endpoints("c", &[backend("other").await])].into();
     let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
@@ -95,7 +95,7 @@ async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
     drop((applier, supervisor));
     load.pass(50).await;
 
-    // Also without the note of the one before.
+    // Adoption must also work without the previous agent's state file.
     for note_is_lost in [false, true] {
         if note_is_lost {
             std::fs::remove_file(host.directory.path().join("run/envoy.pid.json")).unwrap();
@@ -126,14 +126,14 @@ async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
 
     let supervisor = Supervisor::start(host.config()).unwrap();
     until_state(&supervisor, State::is_live).await;
-    // The end of an Envoy that is not our child is noticed as well.
+    // The end of an adopted Envoy, which is not a child process, is detected as well.
     kill(pid);
     until_state(&supervisor, |s| matches!(s, State::Backoff { .. })).await;
     until_state(&supervisor, State::is_live).await;
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// The agent of the test below, in a process of its own.
+/// Runs the agent for the test below in a separate process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "runs until it is killed; started by another test"]
 async fn as_an_agent() {
@@ -198,7 +198,7 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
     let pid = live_pid(&supervisor.state().borrow());
     drop((applier, supervisor));
     let mut config = host.config();
-    // Protobuf concatenation is a merge: the same bootstrap with another node name.
+    // Concatenated Protobuf messages merge: this is the same bootstrap with another node name.
     let mut bootstrap = config.bootstrap.to_vec();
     bootstrap.extend_from_slice(&[0x0a, 3, 0x0a, 1, b'n']);
     config.bootstrap = bootstrap.into();
@@ -235,7 +235,7 @@ async fn a_stop_lets_connections_finish() {
     let mut client = Connection::open(&request).await.unwrap();
     client.send(&request).await.unwrap();
     let stop = tokio::spawn(supervisor.stop(Duration::from_secs(20)));
-    // The open connection holds the stop up, and is asked to close.
+    // The open connection delays the stop, and its client is asked to close it.
     while client.is_open().await {
         assert_eq!(client.send(&request).await.unwrap().status, 200);
     }
@@ -248,7 +248,7 @@ async fn a_stop_lets_connections_finish() {
 #[tokio::test]
 async fn an_envoy_that_cannot_start_says_why_and_backs_off() {
     let host = Host::new();
-    // Without files: Envoy exits.
+    // Without its files Envoy exits.
     let supervisor = Supervisor::start(host.config()).unwrap();
     let state = until_state(&supervisor, |s| {
         matches!(s, State::Backoff { deaths: 2, .. })
@@ -272,7 +272,7 @@ async fn envoy_judges_a_bootstrap_in_its_own_words() {
     let host = Host::new();
     let config = host.config();
     let directory = host.directory.path().join("judge");
-    // The files that a bootstrap names must exist, whatever is in them.
+    // Envoy needs the files named in its bootstrap to exist, but they may be empty.
     for path in [host.layout.cds(), host.layout.lds()] {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, "").unwrap();
@@ -302,7 +302,8 @@ async fn the_binary_says_its_version() {
     assert!(sesame_agent::envoy::locate::version(other).await.is_err());
 }
 
-/// Names of route tables are labels in one of the forms, as far as Envoy finds them.
+/// One of the two formats has route table names as labels, which works only if Envoy's tag
+/// extraction matches them.
 #[tokio::test]
 async fn both_forms_of_statistics_tell_the_same_versions() {
     let host = Host::new();

@@ -1,4 +1,4 @@
-//! SIGKILL at random moments of a change: afterwards `run` serves what was last accepted.
+//! SIGKILL at random moments of a change: afterwards `run` serves the last accepted configuration.
 
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ fn rounds() -> usize {
     count("SESAME_DEATHS", 9, 50)
 }
 
-/// The longest pause between a change and the kill: a change takes less.
+/// The longest pause between a change and the kill, in milliseconds. Changes take less time.
 const LONGEST_PAUSE_MS: u64 = 150;
-/// A restart takes less, unless the machine is busy.
+/// In milliseconds. A restart takes less unless the machine is busy.
 const LONGEST_RESTART_MS: u64 = 900;
 
-/// Returns the configuration of one round, and nothing of the round before: its own Service, route and answer header.
+/// Returns the configuration of one round, which shares nothing with other rounds: it has a
+/// different Service, route and response header.
 fn round(number: usize, backend: &Backend) -> String {
     let name = format!("round-{number}");
     let mut rule = rule_to(&name, &[]);
@@ -62,9 +63,11 @@ async fn wait_round(agent: &AgentUnderTest, number: usize) {
         .await;
 }
 
-/// The first answer after a death is a whole configuration: the new one, or one that was accepted before; then
-/// the new one is served. What is accepted is kept behind the change, so deaths that follow each other closely may
-/// bring back one before the last, however slow the disk is, until the manifests are read again.
+/// Checks that the first response after a crash is from a complete accepted configuration. The new
+/// one must be served in the end.
+///
+/// Accepted configurations are stored asynchronously. With crashes in quick succession on a slow
+/// disk, an older one may be served until the manifests are read again.
 async fn recovers(agent: &AgentUnderTest, number: usize) {
     let request = agent.get(80, "survive.test", "/");
     let first = sesame_tests::wait::eventually("anybody answers", SOON, async || {
@@ -122,7 +125,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
         agent.write("round.yaml", &round(number, &backend));
         tokio::time::sleep(Duration::from_millis(moments.below(LONGEST_PAUSE_MS))).await;
         agent.kill9();
-        // Nobody looks after this Envoy now.
+        // No agent supervises Envoy now.
         load.pass(50).await;
         agent.restart();
         wait_round(&agent, number).await;
@@ -136,7 +139,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
     );
 }
 
-/// In a restart, at any moment of it: the next agent ends what was begun.
+/// The agent crashes at a random moment of a restart; the next agent must complete it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
     let backend = Backend::start("a").await;
@@ -163,7 +166,7 @@ async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
     report.clean(&format!("agent killed {rounds} times in a hot restart"));
 }
 
-/// Another version of the agent is another file, which is started when the one before was stopped, however.
+/// An upgrade replaces the agent's file. The new one must start however the old one stopped.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_agent_goes_on_with_the_envoy_of_the_one_before() {
     let backend = Backend::start("a").await;
@@ -174,7 +177,7 @@ async fn another_agent_goes_on_with_the_envoy_of_the_one_before() {
     let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     for number in 1..=3 {
-        // While the old one runs, whose file is gone then.
+        // Installed while the old agent runs, whose file is deleted by that.
         install(&installed);
         agent.write("round.yaml", &round(2 * number - 1, &backend));
         wait_round(&agent, 2 * number - 1).await;
@@ -183,7 +186,7 @@ async fn another_agent_goes_on_with_the_envoy_of_the_one_before() {
         wait_round(&agent, 2 * number).await;
     }
     assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
-    // Another bootstrap is what such an agent may have: it has a running Envoy replaced.
+    // A new agent version may render another bootstrap, which requires a new Envoy.
     agent.wait_live().await;
     agent.kill9();
     forge_bootstrap(&agent);
@@ -201,7 +204,7 @@ async fn another_agent_goes_on_with_the_envoy_of_the_one_before() {
     report.clean("agent upgraded three times, then another bootstrap");
 }
 
-/// The note about the running Envoy says that it was started with another bootstrap.
+/// Makes the state file of the running Envoy claim that it was started with another bootstrap.
 fn forge_bootstrap(agent: &AgentUnderTest) {
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("a directory");
     for gateway in gateways.flatten() {
@@ -213,7 +216,8 @@ fn forge_bootstrap(agent: &AgentUnderTest) {
     }
 }
 
-/// Envoy itself dies: what is in flight is lost, and what comes until another one listens; nothing else.
+/// When Envoy dies, the only requests that may fail are in flight, or sent before the next Envoy
+/// listens.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_dies_and_only_what_comes_until_it_listens_again_fails() {
     let backend = Backend::start("a").await;
@@ -228,7 +232,7 @@ async fn envoy_dies_and_only_what_comes_until_it_listens_again_fails() {
         let begin = load.elapsed();
         agent.kill9_envoy();
         wait_round(&agent, 0).await;
-        // Who was cut off may say so a moment later.
+        // Interrupted requests may report their failure a moment later.
         load.pass(50).await;
         outages.push((begin, load.elapsed()));
         load.pass(100).await;

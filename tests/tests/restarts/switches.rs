@@ -43,7 +43,7 @@ async fn a_route_switches_its_backend_many_times_without_a_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/")]));
     for switch in 0..switches {
         let to = if switch % 2 == 0 { "b" } else { "a" };
-        // As tools do it, and as editors do it.
+        // Write in place as tools do, or rename a new file as editors do.
         if switch % 5 == 0 {
             agent.write_in_place("route.yaml", &route_to(to));
         } else {
@@ -74,7 +74,7 @@ async fn a_route_switches_to_services_that_come_and_go_without_a_failed_request(
     wait_backend(&agent, "switch.test", "only").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/0")]));
     for change in 1..=50 {
-        // The Service that was used a moment ago is gone with the same change.
+        // The same change deletes the Service that was in use a moment ago.
         let mut objects = served(&format!("service-{change}"), &[backend.address()]);
         let matches = [
             path("PathPrefix", &format!("/{change}")),
@@ -89,7 +89,7 @@ async fn a_route_switches_to_services_that_come_and_go_without_a_failed_request(
     load.stop().await.assert_clean();
 }
 
-/// Clusters by tens, and listeners beside them, come and go while others are used.
+/// Adds and removes ten clusters at a time, together with listeners, while others are in use.
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_and_listeners_come_and_go_without_a_failed_request() {
     let clusters = count("SESAME_CLUSTERS_CHANGED", 60, 300);
@@ -107,7 +107,7 @@ async fn clusters_and_listeners_come_and_go_without_a_failed_request() {
         objects.push(http_route(name, &[&host], &[rule_to(name, &[])]));
         yaml(&objects)
     };
-    // What comes and goes may be more than half.
+    // A change may remove more than half of the configuration.
     let agent = Setup::with_ports(&[80, 81])
         .flag("--max-removal-share=100")
         .start(&[
@@ -118,7 +118,7 @@ async fn clusters_and_listeners_come_and_go_without_a_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "kept.test", "/")]));
     let tens = clusters.div_ceil(10);
     for round in 0..2 * tens {
-        // All are added, ten by ten, then removed in the same order.
+        // Add all clusters in batches of ten, then remove them in the same order.
         let (ten, adds) = (round % tens, round < tens);
         let names: Vec<String> = (0..10).map(|index| format!("more-{ten}-{index}")).collect();
         let file = format!("more-{ten}.yaml");
@@ -178,7 +178,8 @@ async fn endpoints_change(setup: Setup, how: &str) {
     wait_backend(&agent, "churn.test", "backend-0").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "churn.test", "/")]));
     for change in 1..=changes {
-        // A new endpoint comes, serves beside the old one, then alone; the old one ends as a good pod does.
+        // Add a new endpoint next to the old one, then remove the old one, whose backend closes
+        // gracefully.
         let name = format!("backend-{change}");
         let next = Backend::start(&name).await;
         if change % 2 == 0 {
@@ -194,8 +195,8 @@ async fn endpoints_change(setup: Setup, how: &str) {
     report.clean(&format!("{changes} endpoint changes, {how}"));
 }
 
-/// Waits until the old endpoint is out: were it still in, 20 requests in a row to the new one are one chance in a
-/// million.
+/// Waits until the old endpoint is out of rotation. If it were still in, 20 consecutive answers
+/// from the new one would have a chance of one in a million.
 async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
     let request = agent.get(80, "churn.test", "/");
     let mut in_a_row = 0;
