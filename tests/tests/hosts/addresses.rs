@@ -1,4 +1,4 @@
-//! Several Gateways on one host, both families, and ports that are others outside.
+//! Several Gateways on one host, IPv4 and IPv6, and ports that clients see under another number.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use sesame_tests::manifests::{
     gateway, gateway_class, http_listener, http_route, rule_to, served, yaml,
 };
 
-/// A Gateway of the class `edge`, at this address if any.
+/// Returns a Gateway of class `edge` that asks for `address`, if any.
 fn at(name: &str, address: Option<&str>) -> Value {
     let mut gateway = gateway(name, &[http_listener("http", 80, "")]);
     gateway["spec"]["gatewayClassName"] = json!("edge");
@@ -20,7 +20,7 @@ fn at(name: &str, address: Option<&str>) -> Value {
     gateway
 }
 
-/// A route of a Gateway to the Service of the same name, and one that redirects.
+/// Returns a route from a Gateway to the Service of the same name, with a path that redirects.
 fn routes(name: &str) -> Vec<Value> {
     let redirect = json!({
         "matches": [{"path": {"type": "Exact", "value": "/away"}}],
@@ -62,7 +62,7 @@ async fn two_gateways_have_an_envoy_and_an_address_each() {
     serves(&agent, "127.0.0.2", "one").await;
     serves(&agent, "127.0.0.3", "two").await;
     assert_eq!(agent.envoys().len(), 2);
-    // One port, seen from outside as 80, which a redirect does not name.
+    // Clients see this port as 80, so a redirect must not name a port.
     let reply = ask(&agent, "127.0.0.2", "/away")
         .send()
         .await
@@ -90,7 +90,8 @@ async fn both_families_are_listened_to() {
     serves(&agent, "::1", "one").await;
 }
 
-/// In a network of its own: a default route over `eth0`, and what a node with Pods has beside it.
+/// Run in a new network namespace: `eth0` has the default route, and there are interfaces as on a
+/// node with Pods.
 const NODE: &str = r#"
 mount -t sysfs none /sys &&
 ip link set lo up &&

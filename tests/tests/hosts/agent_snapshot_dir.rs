@@ -1,4 +1,5 @@
-//! `run --snapshot-dir`: what somebody copies or mounts is served, whole or not at all.
+//! `run --snapshot-dir`: snapshots that are copied or mounted into the directory are served
+//! completely or not at all.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -20,7 +21,7 @@ use sesame_tests::publications::one;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The Gateway with one route, whose path tells versions apart.
+/// Returns the Gateway with one route. Its path identifies the version.
 fn version(backend: &Backend, prefix: &str) -> ResolvedGateway {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));
@@ -50,7 +51,7 @@ fn is_degraded(status: &Value, word: &str) -> bool {
     gateway["state"] == "Degraded" && message.contains(word)
 }
 
-/// Removes one shard, and gives back its name.
+/// Removes one shard and returns its name.
 fn lose_a_shard(dir: &Path) -> String {
     let manifest = directory::read_manifest(dir).unwrap();
     let name = directory::shard_file(&manifest.config.last().unwrap().name);
@@ -74,7 +75,7 @@ async fn a_directory_is_served_and_replaced_whole_or_not_at_all() {
     directory::write(&dir, &version(&backend, "/two").snapshot).unwrap();
     wait(&agent, "/two").await;
 
-    // Half a revision arrives: the one before it is served.
+    // Half of a new revision arrives: the previous one is still served.
     let next = root.path().join(".next");
     directory::write(&next, &version(&backend, "/three").snapshot).unwrap();
     let lost = lose_a_shard(&next);
@@ -88,7 +89,7 @@ async fn a_directory_is_served_and_replaced_whole_or_not_at_all() {
         })
         .await;
     wait(&agent, "/two").await;
-    // Also if a shard is another than the manifest names.
+    // The same if a shard does not match its digest in the manifest.
     std::fs::write(dir.join(&lost), b"not this one").unwrap();
     agent
         .wait_status("what is wrong is named", |status| {
@@ -96,7 +97,7 @@ async fn a_directory_is_served_and_replaced_whole_or_not_at_all() {
         })
         .await;
     wait(&agent, "/two").await;
-    // And after a restart, when nothing is known but what was accepted.
+    // A restarted agent knows only the last accepted revision.
     agent.wait_stored().await;
     agent.restart();
     agent
@@ -108,7 +109,7 @@ async fn a_directory_is_served_and_replaced_whole_or_not_at_all() {
     wait(&agent, "/three").await;
     agent.wait_healthy().await;
 
-    // A directory that is not there is no order to stop.
+    // A missing directory is not an order to stop serving.
     std::fs::rename(&dir, root.path().join(".gone")).unwrap();
     agent
         .wait_status("held", |status| {
@@ -216,7 +217,7 @@ async fn a_snapshot_sends_nobody_to_the_host_itself() {
     let mut agent = setup.no_local_endpoints().prepare();
     agent.add_flags(&["--snapshot-dir", &root.path().to_string_lossy()]);
     agent.restart();
-    // The rest of the snapshot is served.
+    // The rest of the snapshot is still served.
     let request = agent.get(80, "dir.test", "/one");
     let none = agent
         .wait_served(&request, |reply| reply.status == 503)
@@ -239,7 +240,7 @@ async fn a_pipe_in_the_place_of_a_shard_holds_nothing_up() {
     let agent = start(root.path(), &[80]);
     wait(&agent, "/one").await;
     let name = lose_a_shard(&dir);
-    // Made elsewhere and moved: nothing says of a pipe that its writer has closed it.
+    // Created elsewhere and moved here, because closing a pipe causes no event.
     let pipe = root.path().join("pipe");
     let mut command = std::process::Command::new("mkfifo");
     assert!(command.arg(&pipe).status().unwrap().success());
@@ -288,13 +289,14 @@ fn directories_that_others_may_write_are_refused_with_what_to_do() {
             0o770,
             [&flag, "its group may write it (mode 0770); `chmod g-w"],
         );
-        // Nor is anything followed that was put there before it was closed.
+        // A symbolic link from before the `chmod` is not followed either.
         refused(0o755, ["agent.lock", "is a symbolic link"]);
     }
 }
 
-/// A filter that writes `content-length: 0` makes the body of a request the next request on a connection that others
-/// share. Who publishes snapshots is not trusted to have refused it.
+/// A filter that sets `content-length: 0` would turn a request's body into the next request on a
+/// connection shared with other clients. The agent must not rely on the publisher of a snapshot to
+/// reject it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_cannot_make_a_body_the_next_request() {
     let backend = Backend::start("a").await;
@@ -333,7 +335,7 @@ async fn a_snapshot_cannot_make_a_body_the_next_request() {
         "{}",
         String::from_utf8_lossy(&answer)
     );
-    // Others come after it, over the same connection to the backend.
+    // Send other requests over the same connection to the backend.
     for _ in 0..10 {
         wait(&agent, "/all").await;
     }

@@ -16,14 +16,14 @@ use sesame_tests::envoy_files::{
 
 const TABLE: &str = "http/80";
 
-/// Returns a list by name with one more.
+/// Returns the list with `more` added, sorted by name.
 fn with(list: &[Resource], more: Resource) -> Arc<[Resource]> {
     let mut list = [list, &[more]].concat();
     list.sort_by(|a, b| a.name.cmp(&b.name));
     list.into()
 }
 
-/// One listener that sends everything to one cluster with one endpoint.
+/// Returns one listener whose traffic all goes to one cluster with one endpoint.
 fn to_backend(host: &Host, at: SocketAddr, name: &str, endpoint: SocketAddr) -> Rendered {
     Rendered {
         listeners: [listener(&host.layout, at, TABLE, None)].into(),
@@ -114,7 +114,8 @@ async fn what_a_switch_leaves_unused_goes_with_the_next_one_under_load_without_a
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Killed at each of its waits, whatever the change before has left unused.
+/// The agent dies at each of its await points in turn, with unused resources left from the previous
+/// change.
 #[tokio::test]
 async fn an_agent_that_was_killed_with_something_unused_is_followed_by_one_that_removes_it() {
     let host = Host::new();
@@ -159,7 +160,7 @@ async fn what_is_unchanged_after_a_start_is_confirmed_and_not_written() {
     let (mut applier, supervisor) = host.start(&wanted).await;
     let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
     assert_eq!(report.outcome, Outcome::Unchanged);
-    // As an agent that comes later does.
+    // Open the files as a restarted agent does.
     let (mut applier, opened) = Applier::open(
         host.layout.clone(),
         host.config().log(),
@@ -200,7 +201,7 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
     assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
     assert_eq!(applier.on_disk().content, accepted);
     assert_eq!(get(at, "/").await.unwrap(), (200, "one".to_owned()));
-    // Nothing of the refused set is left in Envoy either, and the next set goes through.
+    // Envoy has kept nothing of the refused set, and the next set is applied.
     let report = apply(&mut applier, &accepted, Some(&envoy)).await;
     assert_eq!(report.outcome, Outcome::Unchanged);
     bad.listeners = good;
@@ -273,7 +274,7 @@ async fn a_certificate_is_rotated_and_proven_and_a_bad_pair_is_refused_twice() {
     let mut bad = rendered.clone();
     bad.secrets = [envoy_files::pair_secret(name, "nonsense", "nonsense")].into();
     for attempt in ["first", "second"] {
-        // Envoy reports the second attempt as a success.
+        // Envoy reports success for the second attempt.
         let report = step(&bad, "4e03").await;
         let Outcome::Refused(refusal) = report.outcome else {
             panic!("{attempt}: {report:?}");
@@ -299,7 +300,7 @@ async fn a_file_that_envoy_does_not_see_is_reported_and_taken_back() {
         unseen: Duration::from_millis(100),
         ..Patience::default()
     });
-    // The watch stays on the old directory.
+    // Envoy's watch stays on the old directory.
     let path = host.layout.eds("one");
     let watched = path.parent().unwrap();
     let aside = watched.with_extension("aside");
@@ -329,7 +330,7 @@ async fn an_agent_that_was_killed_half_way_is_followed_by_one_that_goes_on() {
     let envoy = supervisor.admin();
     let mut wanted = to_backend(&host, at, "two", backend("two").await);
     wanted.listeners = [envoy_files::bad_listener(at)].into();
-    // Dropped at each of its waits in turn, until it runs to its end.
+    // Drop the transaction at each of its await points in turn until it completes.
     for polls in 1.. {
         let done = {
             let transaction = apply(&mut applier, &wanted, Some(&envoy));
@@ -353,7 +354,7 @@ async fn an_agent_that_was_killed_half_way_is_followed_by_one_that_goes_on() {
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Runs a future for that many polls and drops it.
+/// Polls a future at most `polls` times, then drops it.
 async fn limit_polls<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let mut left = polls;

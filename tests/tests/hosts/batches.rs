@@ -1,5 +1,5 @@
-//! Changes that keep coming: they wait for each other, what waits goes by itself, and endpoints go ahead of it. Asked of a real
-//! agent with a real Envoy, under load.
+//! Continuous changes to a real agent with a real Envoy, under load: expensive changes are batched
+//! and applied without a further trigger, and endpoints are updated ahead of them.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
@@ -10,10 +10,10 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Routes of one table, so that a change of it costs Envoy something.
+/// Number of routes in one table, so that changing it costs Envoy measurable time.
 const ROUTES: usize = 1000;
 
-/// A route of the table, which answers with this status.
+/// Returns a route of the table that answers with `status`.
 fn route(number: usize, status: u16) -> Value {
     let mut rule = rule_to("a", &[]);
     if status != 200 {
@@ -60,7 +60,7 @@ async fn endpoints_go_ahead_of_routes_that_wait_and_no_request_fails() {
         agent.write("slices.yaml", &slices(backend));
         agent.wait_backend(&kept, name).await;
         let ahead = status_of(&agent, 0).await != status;
-        // What has waited goes by itself.
+        // The delayed change is applied without a further trigger.
         let request = agent.get(80, "h0.test", "/");
         agent
             .wait_served(&request, |reply| reply.status == status)

@@ -1,4 +1,4 @@
-//! The commands that change nothing: what they print, and their exit codes.
+//! Output and exit codes of read-only commands.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -194,7 +194,7 @@ fn wrong_arguments_are_named() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// An agent that serves a route beside one whose backend is missing.
+/// Starts an agent with one working route and one whose backend is missing.
 async fn running() -> AgentUnderTest {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("web", &["127.0.0.1:9".parse().unwrap()]));
@@ -224,7 +224,7 @@ async fn every_command_that_talks_to_an_agent_takes_the_same_options_before_and_
         "--gateway",
         "default/edge",
     ];
-    // What was accepted is kept behind the change.
+    // Accepted generations are stored asynchronously.
     sesame_tests::wait::eventually("a generation is kept", SOON, async || {
         let listed = agent.command(&[&["history"][..], &options].concat());
         let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
@@ -247,7 +247,7 @@ async fn every_command_that_talks_to_an_agent_takes_the_same_options_before_and_
         ] {
             let output = agent.command_beside(&line).await;
             assert_eq!(output.status.code(), Some(code), "{line:?}: {output:?}");
-            // An answer that comes in pieces is a value a line.
+            // A streamed answer has one JSON value per line.
             let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
             let values: Vec<Value> = values.collect::<Result<_, _>>().expect("JSON");
             assert!(!values.is_empty(), "{line:?}: {output:?}");
@@ -294,7 +294,7 @@ async fn status_says_first_what_is_wrong_then_counts_and_shows_what_is_asked_for
     let (_, every) = status(&["--all"]);
     assert!(every.contains("default    web"), "{every}");
 
-    // Colours are for a terminal, or for who insists.
+    // Output is coloured only on a terminal, or if the user forces it.
     assert!(!all.contains('\u{1b}'));
     let coloured = Command::new(agent_binary())
         .args(["status", "--runtime-dir", &runtime])
@@ -304,7 +304,7 @@ async fn status_says_first_what_is_wrong_then_counts_and_shows_what_is_asked_for
     assert!(text(&coloured).contains("\u{1b}[31m"), "{coloured:?}");
 }
 
-/// A process that ends with this value.
+/// Kills the process when dropped.
 struct Killed(Child);
 impl Drop for Killed {
     fn drop(&mut self) {

@@ -1,4 +1,5 @@
-//! The doctor finds what is wrong with a host and mends what is safe; what is collected for a bug report has no key in it.
+//! The doctor finds problems of a host and fixes the safe ones. A support archive contains no
+//! secrets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -16,7 +17,7 @@ use sesame_tests::manifests::{
     edge, http_listener, http_route, https_listener, rule_to, served, yaml,
 };
 
-/// Writes the settings of a host whose agent does not run.
+/// Writes the settings of a host whose agent is not running.
 fn host(agent: &AgentUnderTest, more: &str) -> String {
     let content = format!(
         "manifests: {}\nruntime-dir: {}\nstate-dir: {}\naddress: [127.0.0.1]\n{more}",
@@ -109,7 +110,7 @@ fn modes_that_let_others_in_are_found_and_mended() {
         3,
         "{examination:#}"
     );
-    // The second time there is nothing to do.
+    // The second run finds nothing to fix.
     let (_, examination) = examine(&agent, &["--config", &config, "--fix"]);
     assert_eq!(examination["fixed"], Value::Null, "{examination:#}");
 }
@@ -153,7 +154,7 @@ async fn a_host_that_serves_has_its_own_ports_and_a_running_agent() {
     assert!(sockets.starts_with("1 sockets"), "{sockets}");
 }
 
-/// A file of an archive.
+/// A file from an archive.
 type File = (String, Vec<u8>);
 
 fn unpack(path: &Path) -> Vec<File> {
@@ -178,7 +179,7 @@ fn holds(files: &[File], needle: &[u8]) -> Option<String> {
     found.map(|(name, _)| name.clone())
 }
 
-/// Keys of APIs where routes, matches and collectors have them.
+/// Returns objects with API keys in every place that allows one: routes, matches and collectors.
 fn with_api_keys() -> Vec<Value> {
     let header = |name: &str, value: &str| json!({"name": name, "value": value});
     let to_app = json!({"name": "app", "port": 80});
@@ -240,7 +241,7 @@ async fn what_is_collected_says_all_and_has_no_key_and_no_token() {
         .await;
     agent.wait_stored().await;
 
-    // Somebody has made Envoy log it.
+    // A user has turned on debug logging, which makes Envoy log the token.
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).unwrap();
     for gateway in gateways {
         let log = gateway.unwrap().path().join("envoy.log");
@@ -291,7 +292,7 @@ async fn what_is_collected_says_all_and_has_no_key_and_no_token() {
         );
     }
     assert!(names[1..].is_sorted(), "{names:?}");
-    // It is a report on this host.
+    // The archive must still describe this host.
     assert!(holds(&files, b"collect.test").is_some());
 
     let key = leaf.key().unwrap();
@@ -309,7 +310,7 @@ async fn what_is_collected_says_all_and_has_no_key_and_no_token() {
         b"-SECRET-".to_vec(),
         token.as_bytes().to_vec(),
     ];
-    // Each line of the PEM.
+    // Search for each line of the PEM body.
     secrets.extend(
         base64
             .as_bytes()

@@ -1,4 +1,5 @@
-//! A bundle of what a cluster publishes, with its private keys encrypted to a host that the cluster does not know.
+//! Exports a cluster's publication as a bundle. Its private keys are encrypted to a host that the
+//! cluster does not know.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -44,7 +45,7 @@ async fn keys_of_a_cluster_are_sealed_to_a_host_and_served_there() {
     objects.push(http_route("app", &["export.test"], &[rule]));
     cluster.apply_all(&objects).await;
 
-    // The host, which has nothing but bundles.
+    // Set up the host, which has only bundles.
     let directory = tempfile::tempdir().unwrap();
     let name = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
     let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
@@ -61,7 +62,7 @@ async fn keys_of_a_cluster_are_sealed_to_a_host_and_served_there() {
     assert!(identity.status.success(), "{}", words(&identity));
     let host = String::from_utf8(identity.stdout).unwrap();
 
-    // An agent's rights are enough.
+    // The agent's RBAC permissions are sufficient.
     let user = User::service_account(NAMESPACE, "sesame-agent");
     let config = cluster.kubeconfig(&user).await;
     let config = config.to_string_lossy();
@@ -88,7 +89,7 @@ async fn keys_of_a_cluster_are_sealed_to_a_host_and_served_there() {
         )
     };
     let recipient = ["--recipient", host.trim()];
-    // The objects do not reach the controller all at once.
+    // The controller may see the objects one after another.
     eventually("all of the Gateway is published", SOON, async || {
         let output = export("edge.bundle", &recipient);
         if !output.status.success() {
@@ -134,7 +135,7 @@ async fn keys_of_a_cluster_are_sealed_to_a_host_and_served_there() {
         words(&refused)
     );
 
-    // Nobody else can read the key.
+    // The keys are encrypted to this host only.
     let bytes = std::fs::read(name("edge.bundle")).unwrap();
     let bundle = BundleFile::read(&bytes).unwrap();
     let keys = bundle.keys().expect("sealed keys");

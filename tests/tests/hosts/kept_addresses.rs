@@ -1,4 +1,4 @@
-//! Gateways that share a host's addresses: one keeps its own, whoever comes and goes.
+//! Gateways that share a host's addresses: each keeps its address when others are added or removed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,14 +11,14 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, gateway, http_listener, http_route, rule_to, served, yaml};
 use sesame_tests::wait::{eventually, holds};
 
-/// A Gateway of the class `edge`.
+/// Returns a Gateway of class `edge`.
 fn another(name: &str) -> String {
     let mut gateway = gateway(name, &[http_listener("http", 80, "")]);
     gateway["spec"]["gatewayClassName"] = json!("edge");
     yaml(&[gateway])
 }
 
-/// Returns the address that each Gateway listens on.
+/// Waits until each Gateway listens on the expected address.
 async fn wait_addresses(agent: &AgentUnderTest, expected: &[(&str, &str)]) {
     let expected: BTreeMap<String, Value> = expected
         .iter()
@@ -45,7 +45,7 @@ async fn a_gateway_keeps_its_address_whoever_comes_and_goes_and_over_a_restart()
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[backend.address()]));
     objects.push(http_route("r", &["here.test"], &[rule_to("a", &[])]));
-    // `edge` is between the others by name.
+    // By name, `edge` sorts between the other two.
     let mut agent = Setup::with_ports(&[80])
         .flag("--address")
         .flag("127.0.0.2")
@@ -71,7 +71,7 @@ async fn a_gateway_keeps_its_address_whoever_comes_and_goes_and_over_a_restart()
     agent.kill9();
     agent.restart();
     wait_addresses(&agent, &three[..2]).await;
-    // It comes back to an address that its Envoy has left.
+    // `z` gets back the address that its Envoy has released.
     agent.write("z.yaml", &another("z"));
     wait_addresses(&agent, &three).await;
     let at: SocketAddr = ([127, 0, 0, 2], agent.address(80).port()).into();
@@ -84,7 +84,7 @@ async fn a_gateway_keeps_its_address_whoever_comes_and_goes_and_over_a_restart()
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // Nothing is left of one that goes, its keys least of all.
+    // A removed Gateway leaves no files behind, and in particular no keys.
     agent.remove("a.yaml");
     agent.remove("z.yaml");
     for directory in [agent.runtime(), agent.state()] {

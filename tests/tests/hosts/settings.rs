@@ -1,5 +1,5 @@
-//! The settings file: what it says counts, a reload changes what can change while Envoy serves, and what is wrong is told with its
-//! line.
+//! The settings file: settings take effect, a reload applies the ones that need no restart, and
+//! errors are reported with their line.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Writes a settings file beside the agent's manifests.
+/// Writes a settings file next to the agent's manifests.
 fn write(agent: &AgentUnderTest, content: &str) -> PathBuf {
     let path = agent.manifests().with_file_name("agent.yaml");
     std::fs::write(&path, content).unwrap();
@@ -53,7 +53,7 @@ async fn a_reload_changes_what_can_change_while_envoy_serves() {
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let reload = ["reload", "--output", "json", "--runtime-dir", &runtime];
 
-    // Nothing has changed yet.
+    // The file is still unchanged.
     let output = agent.command(&reload);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(json(&output)["applied"], Value::Array(Vec::new()));
@@ -104,7 +104,7 @@ async fn a_reload_changes_what_can_change_while_envoy_serves() {
     report.tell("settings are reloaded four times");
     report.assert_clean();
 
-    // After a restart of the agent nothing waits for one.
+    // After a restart no setting is pending.
     agent.restart();
     let new = |status: &Value| status["agent"]["pid"].as_i64() != Some(pid) && !waits(status);
     agent.wait_status("the new agent has them all", new).await;
@@ -165,7 +165,7 @@ fn validate_shows_every_setting_with_the_place_that_it_comes_from() {
     assert_eq!(of("drain-seconds")["values"], serde_json::json!(["3"]));
     assert_eq!(of("drain-seconds")["origin"]["from"], "file");
     assert_eq!(of("drain-seconds")["origin"]["line"], 2);
-    // The tests set these.
+    // The test harness sets these.
     assert_eq!(of("envoy")["origin"]["variable"], "ENVOY");
     assert_eq!(of("lame-duck-seconds")["origin"]["from"], "default");
     assert_eq!(of("log")["live"], true);
@@ -199,14 +199,14 @@ async fn commands_find_the_agent_by_the_file() {
     }
     sesame_tests::wait::eventually("a generation is stored", SOON, async || {
         let output = agent.command(&["history", "--config", &path, "--output", "json"]);
-        // Until the first one there is no answer.
+        // The list is empty until the first generation is stored.
         match serde_json::from_slice::<Vec<Value>>(&output.stdout) {
             Ok(all) if !all.is_empty() => Ok(()),
             _ => Err(format!("{output:?}")),
         }
     })
     .await;
-    // The state directory of the file is read when no agent runs.
+    // Without a running agent, the command reads the state directory named in the file.
     agent.kill9();
     let output = agent.command(&["history", "--config", &path, "--output", "json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

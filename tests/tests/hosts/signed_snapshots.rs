@@ -1,4 +1,5 @@
-//! Signed snapshots, from a controller or `sesame-agent render`: an agent that trusts a key takes nothing else, whoever may write.
+//! Signed snapshots from a controller or `sesame-agent render`: an agent with trusted keys accepts
+//! nothing else, even if the author has write access.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -48,7 +49,7 @@ fn write(path: &Path, text: &str) {
     std::io::Write::write_all(&mut file.unwrap(), text.as_bytes()).unwrap();
 }
 
-/// Returns whether an agent says this of its first Gateway.
+/// Returns whether the agent reports this state and message for its first Gateway.
 fn says(status: &Value, state: &str, words: &[&str]) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -60,7 +61,8 @@ async fn wait(agent: &AgentUnderTest, backend: &Backend) {
     agent.wait_backend(&request, backend.name()).await;
 }
 
-/// Makes a bundle of what is published, with the rights of an agent, and checks that it has what the agents have.
+/// Exports the publication as a bundle with an agent's permissions, and checks the bundle's
+/// signature, Gateway and endpoint.
 fn export(kubeconfig: &Path, signing: &str, dir: &Path, backend: &Backend) {
     let file = dir.join("edge.bundle");
     let output = std::process::Command::new(sesame_tests::agent::beside_test("sesame-controller"))
@@ -82,7 +84,7 @@ fn export(kubeconfig: &Path, signing: &str, dir: &Path, backend: &Backend) {
     assert_eq!(exported.gateway, "Gateway/default/edge");
 }
 
-/// The objects of a Gateway whose one route goes to this backend.
+/// Returns the objects of a Gateway whose only route goes to this backend.
 fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));
@@ -91,7 +93,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Returns an object without the fields that the API server sets, to be written once more.
+/// Strips the fields that the API server sets, so that the object can be written again.
 fn again(mut object: Value) -> Value {
     object["metadata"]
         .as_object_mut()
@@ -143,7 +145,7 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
     let first = admin.get(&shard_path).await.unwrap();
     cluster.apply_all(&objects(&b)).await;
     wait(&agent, &b).await;
-    // From here on nobody mends what others write.
+    // Without a controller, foreign writes are no longer reverted.
     controller.kill9();
     let good = admin.get(&shard_path).await.unwrap();
 
@@ -172,7 +174,7 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
     )
     .await;
     wait(&agent, &b).await;
-    // Nor is one that was true once.
+    // An outdated shard with a valid signature is rejected as well.
     admin.apply_value(&again(first)).await.unwrap();
     told(
         "an old shard is named",
@@ -184,7 +186,7 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
     let well = |status: &Value| says(status, "Serving", &[]);
     agent.wait_status("the true one is taken", well).await;
 
-    // A manifest that says something else, and one that nobody signed.
+    // A modified manifest and an unsigned one are rejected.
     let manifest = admin.get(&manifest_path).await.unwrap();
     let mut other = again(manifest.clone());
     other["data"]["keySecrets"] = json!("1");
@@ -203,7 +205,7 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
     .await;
     wait(&agent, &b).await;
 
-    // The controller mends it, and signs with two keys from now on.
+    // The controller restores the objects, and signs with two keys from now on.
     write(&signing, &[OLD[0], NEW[0]].concat());
     controller.restart();
     agent.wait_status("it is mended", well).await;
@@ -232,7 +234,8 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
     signed_by(1).await;
     cluster.apply_all(&objects(&a)).await;
     wait(&agent, &a).await;
-    // Who knows only the old one believes nothing of it, and serves on.
+    // An agent that trusts only the old key accepts nothing signed by the new one, but keeps
+    // serving.
     write(&trusted, OLD[1]);
     agent.wait_stored().await;
     agent.restart();
@@ -244,7 +247,7 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
     wait(&agent, &a).await;
 }
 
-/// Writes signed snapshots with `sesame-agent render`, as whoever publishes them would.
+/// Publishes signed snapshots with `sesame-agent render`.
 struct Renderer {
     root: tempfile::TempDir,
 }
@@ -270,7 +273,7 @@ impl Renderer {
         self.root.path().join(name).to_string_lossy().into_owned()
     }
 
-    /// Writes a snapshot of a Gateway that sends to this backend, signed unless `key` is empty.
+    /// Writes a snapshot of a Gateway that routes to this backend, signed unless `key` is empty.
     fn render(&self, backend: &Backend, key: &str) {
         let objects = yaml(&objects(backend));
         std::fs::write(self.at("manifests/all.yaml"), objects).unwrap();
@@ -316,7 +319,7 @@ async fn only_directories_that_a_trusted_key_has_signed_are_taken() {
         agent.wait_status(why, degraded).await;
         wait(&agent, &two).await;
     };
-    // Signed by somebody else, not signed at all, and altered after it was signed.
+    // Signed by an untrusted key, unsigned, and modified after signing.
     renderer.render(&three, "theirs");
     refused("none of them is trusted here").await;
     renderer.render(&three, "");
@@ -330,7 +333,7 @@ async fn only_directories_that_a_trusted_key_has_signed_are_taken() {
     let altered = prost::Message::encode_to_vec(&manifest);
     std::fs::write(dir.join(directory::MANIFEST), altered).unwrap();
     refused("is of other content").await;
-    // An older one was true once.
+    // An older snapshot with a valid signature.
     copy(&kept, &dir);
     refused("is older than what was taken before").await;
 

@@ -1,4 +1,4 @@
-//! Bundles that nobody should take: damaged, forged, replayed, foreign.
+//! Bundles that a host must reject: damaged, forged, replayed, or for another Gateway.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -12,23 +12,23 @@ use sesame_proto::signature::SigningKeys;
 
 use super::forge::{Forge, PREAMBLE, Pieces, signatures, signed, whole};
 
-/// A bundle that is refused, and words of the reason.
+/// A rejected bundle and part of the expected reason.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
     pub(crate) reason: &'static str,
 }
 
-/// Everything that the table is made from.
+/// Inputs for the table of cases.
 pub(crate) struct Material<'a> {
-    /// The bundle that is served.
+    /// The bundle in service.
     pub(crate) served: &'a [u8],
-    /// One that was served before it.
+    /// A bundle that was served earlier.
     pub(crate) older: &'a [u8],
-    /// A snapshot that could follow, and one with keys.
+    /// A snapshot that could be next, and one with keys.
     pub(crate) next: &'a Snapshot,
     pub(crate) with_keys: (&'a Snapshot, &'a [KeyPair]),
-    /// Keys that are trusted, and keys that are not.
+    /// Trusted and untrusted keys.
     pub(crate) ours: &'a SigningKeys,
     pub(crate) theirs: &'a SigningKeys,
 }
@@ -60,7 +60,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
         bytes
     };
-    // What somebody can change who cannot sign.
+    // Changes that are possible without a signing key.
     let header = |change: &dyn Fn(&mut BundleHeader)| {
         let mut pieces = good.clone();
         change(&mut pieces.header);

@@ -1,4 +1,4 @@
-//! Makes bundles that are not as they should be.
+//! Creates malformed bundles.
 
 use prost::Message as _;
 use sesame_proto::bundle::{BundleLabel, write};
@@ -7,10 +7,10 @@ use sesame_proto::schema::{BundleHeader, BundlePart, Manifest, Snapshot};
 use sesame_proto::shard::{self, Shard, Sharded};
 use sesame_proto::signature::{SignedPiece, SigningKeys, Statement};
 
-/// The end of the beginning: 14 bytes and the format.
+/// Size of the preamble: 14 bytes of magic and the format version.
 pub(crate) const PREAMBLE: usize = 18;
 
-/// A bundle in pieces that can be changed and put together again.
+/// A bundle split into pieces that can be changed and reassembled.
 #[derive(Clone)]
 pub(crate) struct Pieces {
     pub(crate) header: BundleHeader,
@@ -41,7 +41,7 @@ impl Pieces {
         }
     }
 
-    /// The bytes up to the signatures.
+    /// Returns the signed bytes: everything before the signatures.
     pub(crate) fn signed(&self) -> Vec<u8> {
         signed(&self.header.encode_to_vec())
     }
@@ -50,7 +50,7 @@ impl Pieces {
         whole(self.signed(), &self.signatures, &self.parts)
     }
 
-    /// Makes sizes and digests those of the parts, and signs anew.
+    /// Updates the sizes and digests from the parts, then signs.
     pub(crate) fn sign(mut self, keys: &SigningKeys) -> Vec<u8> {
         for (part, content) in self.header.parts.iter_mut().zip(&self.parts) {
             part.size = content.len() as u64;
@@ -95,7 +95,7 @@ pub(crate) fn raw(hex: &str) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Bundles that are made as ours are, of snapshots that are not as they should be.
+/// Creates well-formed bundles of malformed snapshots.
 pub(crate) struct Forge<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) keys: &'a SigningKeys,
@@ -138,12 +138,12 @@ impl Forge<'_> {
         pieces
     }
 
-    /// A bundle whose shards or manifest were changed by somebody who may sign.
+    /// Returns a bundle whose shards or manifest were changed, with a valid signature.
     pub(crate) fn changed(&self, change: impl FnOnce(&mut Sharded)) -> Vec<u8> {
         self.sharded(change).sign(self.keys)
     }
 
-    /// A bundle whose header was changed by somebody who may sign.
+    /// Returns a bundle whose header was changed, with a valid signature.
     pub(crate) fn headed(&self, change: impl FnOnce(&mut BundleHeader)) -> Vec<u8> {
         let mut pieces = self.good();
         change(&mut pieces.header);

@@ -1,4 +1,5 @@
-//! Bundles with the real binary and Envoy, on a host that has no network: made, carried, applied, refused.
+//! Bundles with the real binary and Envoy on a host without a network: created, transferred,
+//! applied and rejected.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

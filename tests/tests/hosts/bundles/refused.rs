@@ -1,4 +1,4 @@
-//! Whatever is refused, the reason is told and the old goes on serving.
+//! Every rejected bundle is reported with its reason, and the current one stays in service.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -80,7 +80,7 @@ async fn what_is_damaged_forged_replayed_or_foreign_is_refused_with_the_reason()
         .await
         .clean("bundles: none of the bad ones taken");
 
-    // `apply` says so, too, leaves nothing behind, and the next good one is taken.
+    // `apply` reports it as well and leaves nothing behind, and the next good bundle is accepted.
     for case in all
         .iter()
         .filter(|case| ["stranger", "cut-in-shard"].contains(&case.name))
@@ -108,7 +108,7 @@ async fn what_is_damaged_forged_replayed_or_foreign_is_refused_with_the_reason()
     agent.wait_status("nothing is wrong any more", well).await;
 }
 
-/// The state of each file and the reason, by name without its end.
+/// Returns the state of each file and the reason, by file name without the extension.
 fn states(status: &Value) -> BTreeMap<String, (String, String)> {
     let files = status["source"]["bundles"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

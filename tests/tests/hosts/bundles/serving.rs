@@ -1,4 +1,4 @@
-//! From a file to answers, on a host that has no way out of itself.
+//! From a bundle file to responses, on a host without a network.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +17,7 @@ use super::site::{
     Workshop, accepted, apply, command, drop_in, host, printed, routed, stored, wait,
 };
 
-/// Packets and connections that found no way out of this network, since it is there.
+/// Returns how many packets and connections had no route out of this network namespace.
 fn lost() -> u64 {
     let text = fs::read_to_string("/proc/net/snmp").expect("the kernel's counters");
     let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
@@ -29,7 +29,7 @@ fn lost() -> u64 {
     value.unwrap().parse().unwrap()
 }
 
-/// The files below a directory.
+/// Lists the files in a directory and its subdirectories.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -54,7 +54,7 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     if !network::inside_own("serving::a_host_without_a_network_serves_what_bundles_say") {
         return;
     }
-    // The counter counts what it should: this goes nowhere.
+    // First check the counter itself with a connection that has no route.
     let before = lost();
     let outside = std::net::TcpStream::connect_timeout(
         &"198.51.100.1:80".parse().unwrap(),
@@ -98,7 +98,7 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     let create = |name: &str, backend: &Backend| {
         workshop.create(name, &with_tls(backend), &["--recipient", key])
     };
-    // From one file to an answer: nothing was ever served here.
+    // The first bundle of a host that has never served anything.
     let first = create("first", &a);
     agent.restart();
     wait_for_agent(&agent).await;
@@ -112,7 +112,7 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     let reply = secure.send().await.unwrap();
     assert_eq!(reply.status, 200);
 
-    // Three changes: applied twice, copied once.
+    // Three updates: two by `apply`, one copied into the directory.
     let load = Load::start(&Plan::new(vec![
         agent.get(80, "bundle.test", "/"),
         secure.clone(),
@@ -128,7 +128,7 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     load.pass(50).await;
     load.stop().await.clean("bundles: three updates");
 
-    // A file that is being copied is no error, and one that is to become a bundle is none yet.
+    // A file under a temporary name is ignored, and an incomplete bundle is not yet an error.
     let fifth = fs::read(create("fifth", &b)).unwrap();
     fs::write(agent.manifests().join("x.bundle.part"), &fifth[..100]).unwrap();
     fs::write(
@@ -160,7 +160,8 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
 
     stored(&agent, Path::new(&workshop.at("fifth.bundle"))).await;
 
-    // The stick is taken away, and the host starts anew: the last bundle is served, and TLS with it.
+    // The bundle files are gone and the host starts from scratch: the last bundle is still served,
+    // including TLS.
     agent.kill9();
     agent.kill9_envoy();
     for file in files(&agent.manifests()) {
@@ -176,7 +177,7 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     );
     assert_eq!(secure.send().await.unwrap().status, 200);
     wait_for_agent(&agent).await;
-    // An older one that comes back is refused, over the restart.
+    // An older bundle is rejected even after the restart.
     let output = apply(&agent, &first, &[]).await;
     let text = printed(&output);
     assert!(
@@ -185,19 +186,19 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     );
     assert_eq!(output.status.code(), Some(1));
     wait(&agent, &b).await;
-    // Unless somebody wants it, until there is a newer one.
+    // Unless the user allows it; then it is served until a newer one is applied.
     let output = apply(&agent, &first, &["--allow-older"]).await;
     assert!(output.status.success(), "{}", printed(&output));
     wait(&agent, &a).await;
     assert!(agent.log().contains("an older bundle is taken"));
-    // The old Envoy answers at once; the new agent is to be there, too.
+    // The old Envoy answers at once, so wait until the new agent runs.
     agent.restart();
     wait_for_agent(&agent).await;
     wait(&agent, &a).await;
     accepted(&agent, &create("sixth", &c)).await;
     wait(&agent, &c).await;
 
-    // Keys: in plain text only where nobody else can read them.
+    // Private keys are stored in plain text only in files that other users cannot read.
     let secret = leaf.key_pem.lines().nth(1).unwrap();
     for bundle in [&first, &third] {
         assert!(!holds(&fs::read(bundle).unwrap(), secret));
@@ -230,7 +231,8 @@ async fn wait_for_agent(agent: &sesame_tests::agent::AgentUnderTest) {
     agent.wait_status("the agent answers", up).await;
 }
 
-/// Endpoints alone are a new bundle, too, although the revision is the same; keys that are left out stay as they are.
+/// Changed endpoints alone make a new bundle, although the revision stays the same. If it has no
+/// keys, the host keeps its keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
     let [a, b] = ["a", "b"].map(Backend::start);
@@ -252,7 +254,7 @@ async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
     };
     agent.restart();
     wait_for_agent(&agent).await;
-    // Without keys there is nothing to serve with.
+    // On a host without keys, a bundle without keys is rejected.
     let bare = workshop.create("bare", &all(&a), &["--sequence", "1"]);
     let output = apply(&agent, &bare, &[]).await;
     let text = printed(&output);
@@ -271,7 +273,7 @@ async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
     accepted(&agent, &later).await;
     wait(&agent, &b).await;
 
-    // The same input gives the same bytes, and a difference says what differs.
+    // The same input gives the same bytes, and `diff` lists only the changes.
     let fixed = ["--sequence", "3", "--created", "2026-01-01T00:00:00Z"];
     let [one, two] = ["one", "two"].map(|name| workshop.create(name, &all(&b), &fixed));
     assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
@@ -291,13 +293,13 @@ async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
     );
 }
 
-/// The engine waits on a timer when the agent stops.
+/// While the agent stops, the engine waits on a timer.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_without_bundles_stops_without_panic() {
     let workshop = Workshop::new();
     let mut agent = host(&workshop, &[80], &[]);
     agent.restart();
-    // One that is not whole yet is looked at again.
+    // The agent retries an incomplete bundle.
     drop_in(&agent, "broken.bundle", b"not a bundle");
     agent
         .wait_status("an agent that serves nothing", |status| {

@@ -1,4 +1,4 @@
-//! Several signers, and their replacement.
+//! Several signers, and their rotation.
 
 use serde_json::Value;
 use sesame_tests::backend::Backend;
@@ -28,7 +28,7 @@ async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with
         let output = command(&["bundle", "sign", path, "--signing-key", &workshop.at(key)]);
         assert!(output.status.success(), "{}", printed(&output));
     };
-    // The same signer twice is one, and somebody who is not trusted is none.
+    // Two signatures by one signer count once, and one by an untrusted signer does not count.
     sign(&path, "ours");
     sign(&path, "third");
     let output = apply(&agent, &first, &[]).await;
@@ -49,7 +49,7 @@ async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with
     accepted(&agent, &first).await;
     wait(&agent, &a).await;
 
-    // `third` takes the place of `theirs`, while the agent runs.
+    // `third` replaces `theirs` while the agent runs.
     trust(&agent, &["add", &workshop.at("third.pub")]);
     let second = workshop.create("second", &objects(&b), &["--sequence", "2"]);
     let path = second.to_string_lossy().into_owned();
@@ -68,7 +68,7 @@ async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with
     accepted(&agent, &third).await;
     wait(&agent, &c).await;
 
-    // Without anybody to trust nothing is taken, and what is served stays.
+    // Without trusted keys no bundle is accepted, and the current one stays in service.
     for id in trust(&agent, &["list"]).lines() {
         trust(&agent, &["remove", id]);
     }

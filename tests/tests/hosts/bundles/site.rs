@@ -1,4 +1,4 @@
-//! Two places: the one that makes bundles, and a host that takes them.
+//! The workshop that creates bundles, and a host that serves them.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -12,7 +12,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::wait::eventually;
 
-/// The place where bundles are made: key pairs `ours`, `theirs` and `third`, and manifests.
+/// Creates bundles; has the key pairs `ours`, `theirs` and `third`, and manifests.
 pub(crate) struct Workshop {
     root: tempfile::TempDir,
 }
@@ -39,12 +39,12 @@ impl Workshop {
         self.root.path().join(name).to_string_lossy().into_owned()
     }
 
-    /// The private keys in a file.
+    /// Reads the private keys from a file.
     pub(crate) fn signing(&self, name: &str) -> SigningKeys {
         SigningKeys::from_pem(&fs::read(self.at(name)).unwrap()).unwrap()
     }
 
-    /// Makes a bundle of these objects, `NAME.bundle`, and returns its path.
+    /// Creates the bundle `NAME.bundle` from these objects and returns its path.
     pub(crate) fn create(&self, name: &str, objects: &[Value], more: &[&str]) -> PathBuf {
         fs::write(self.at("manifests/all.yaml"), yaml(objects)).unwrap();
         let file = self.at(&format!("{name}.bundle"));
@@ -61,18 +61,18 @@ impl Workshop {
     }
 }
 
-/// Runs `sesame-agent` with these arguments to its end.
+/// Runs `sesame-agent` with these arguments until it exits.
 pub(crate) fn command(arguments: &[&str]) -> Output {
     Command::new(agent_binary())
         .args(arguments)
-        // Backends are on the loopback; commands that do not resolve have no such argument.
+        // Backends listen on loopback. A variable suits every command; some have no flag for it.
         .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
         .stdin(Stdio::null())
         .output()
         .expect("the agent's binary runs")
 }
 
-/// A host that takes bundles which `ours` has signed, with a directory `m` for them.
+/// Prepares a host that accepts bundles signed by `ours` from a directory.
 pub(crate) fn host(workshop: &Workshop, ports: &[u16], flags: &[&str]) -> AgentUnderTest {
     let mut agent = Setup::with_ports(ports).without_manifests().prepare();
     agent.add_flags(&["--bundle-dir", &agent.manifests().to_string_lossy()]);
@@ -81,7 +81,7 @@ pub(crate) fn host(workshop: &Workshop, ports: &[u16], flags: &[&str]) -> AgentU
     agent
 }
 
-/// Runs `sesame-agent trust`, which has to work.
+/// Runs `sesame-agent trust`, which must succeed.
 pub(crate) fn trust(agent: &AgentUnderTest, line: &[&str]) -> String {
     let state = agent.state();
     let state = ["--state-dir", &state.to_string_lossy()];
@@ -90,7 +90,7 @@ pub(crate) fn trust(agent: &AgentUnderTest, line: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs `sesame-agent apply`, while other tasks go on.
+/// Runs `sesame-agent apply` without blocking other tasks.
 pub(crate) async fn apply(agent: &AgentUnderTest, bundle: &Path, more: &[&str]) -> Output {
     let (bundle, runtime) = (bundle.to_string_lossy(), agent.runtime());
     let (runtime, state) = (runtime.to_string_lossy(), agent.state());
@@ -102,7 +102,7 @@ pub(crate) async fn apply(agent: &AgentUnderTest, bundle: &Path, more: &[&str]) 
     agent.command_beside(&line).await
 }
 
-/// The same, for a bundle that has to be accepted.
+/// Applies a bundle that must be accepted.
 pub(crate) async fn accepted(agent: &AgentUnderTest, bundle: &Path) {
     let output = apply(agent, bundle, &[]).await;
     assert!(
@@ -113,20 +113,20 @@ pub(crate) async fn accepted(agent: &AgentUnderTest, bundle: &Path) {
     );
 }
 
-/// Everything that a command has printed.
+/// Returns a command's exit status and output.
 pub(crate) fn printed(output: &Output) -> String {
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     format!("{}: {out}{err}", output.status)
 }
 
-/// The objects of a Gateway whose one route goes to this backend.
+/// Returns the objects of a Gateway whose only route goes to this backend.
 pub(crate) fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(routed(backend));
     objects
 }
 
-/// A route and a Service.
+/// Returns a route and its Service.
 pub(crate) fn routed(backend: &Backend) -> Vec<Value> {
     let mut objects = served("app", &[backend.address()]);
     let rule = rule_to("app", &[path("PathPrefix", "/")]);
@@ -134,7 +134,8 @@ pub(crate) fn routed(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Waits until what a start would serve is this bundle: endpoints alone are stored within a second.
+/// Waits until the agent has stored this bundle for its next start. If only endpoints change, this
+/// takes up to a second.
 pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
     let (bundle, state) = (bundle.to_string_lossy(), agent.state());
     let state = state.to_string_lossy();
@@ -149,7 +150,7 @@ pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
     .await;
 }
 
-/// Waits until a backend answers.
+/// Waits until this backend answers.
 pub(crate) async fn wait(agent: &AgentUnderTest, backend: &Backend) {
     let request = agent.get(80, "bundle.test", "/");
     agent
@@ -159,7 +160,7 @@ pub(crate) async fn wait(agent: &AgentUnderTest, backend: &Backend) {
         .await;
 }
 
-/// Puts a file into the host's directory as a whole.
+/// Puts a file into the host's directory atomically.
 pub(crate) fn drop_in(agent: &AgentUnderTest, name: &str, bytes: &[u8]) {
     let hidden = agent.manifests().join(format!(".{name}"));
     fs::write(&hidden, bytes).unwrap();

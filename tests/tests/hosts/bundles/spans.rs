@@ -1,4 +1,4 @@
-//! Spans of a host that takes bundles.
+//! Spans of a host with bundles.
 
 use sesame_tests::backend::Backend;
 use sesame_tests::collecting::Collecting;
@@ -20,7 +20,7 @@ async fn a_host_with_bundles_has_a_trace_of_a_change() {
         accepted(&agent, &bundle).await;
         wait(&agent, backend).await;
         if backend.name() == a.name() {
-            // Envoy starts with the first one, which changes nothing.
+            // The first bundle starts Envoy and is not a change.
             continue;
         }
         let status = agent.wait_healthy().await;
