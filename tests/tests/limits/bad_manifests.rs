@@ -1,4 +1,5 @@
-//! A broken file among good ones: it is named with its line, and what served before goes on serving.
+//! A broken manifest among good ones: the error names its file and line, and everything that worked
+//! before stays in service.
 
 use std::process::Output;
 
@@ -9,7 +10,7 @@ use sesame_tests::backends::start_served;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, yaml};
 
-/// A broken text, and the lines on which the problem may be said to be.
+/// A broken manifest, and the lines that the error may name.
 struct Broken {
     what: &'static str,
     text: &'static str,
@@ -45,7 +46,8 @@ async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
     agent.wait_backend(&request, backend).await;
 }
 
-/// Returns whether some value in here names this file and one of these lines, apart or as `file:line`.
+/// Returns whether any value here names this file and one of these lines, in separate fields or as
+/// `file:line`.
 fn names(value: &Value, file: &str, lines: &[u64]) -> bool {
     match value {
         Value::String(text) => lines
@@ -139,7 +141,7 @@ async fn a_broken_file_is_named_with_its_line_and_harms_nothing_else() {
             "{what}: lines {lines:?}: {report:#}"
         );
 
-        // The other files are still listened to; the last good text of this one still serves.
+        // Other files are still applied, and the last valid version of this one stays in service.
         let to = if index % 2 == 0 { "b" } else { "a" };
         agent.write("one.yaml", &route("one", to));
         wait_backend(&agent, "one.test", to).await;
@@ -170,7 +172,7 @@ async fn the_last_good_configuration_outlives_agent_and_envoy() {
         .wait_status(what, |status| names(status, "other.yaml", lines))
         .await;
 
-    // The agent alone: not even a request fails.
+    // Restart only the agent: not a single request may fail.
     let load = Load::start(&Plan::new(vec![agent.get(80, "other.test", "/")]));
     agent.restart();
     agent
@@ -179,7 +181,7 @@ async fn the_last_good_configuration_outlives_agent_and_envoy() {
     load.pass(50).await;
     load.stop().await.assert_clean();
 
-    // Both, as in a reboot.
+    // Restart both, as in a reboot.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();

@@ -1,4 +1,4 @@
-//! A port that another process holds costs its listener, and nothing else.
+//! A port in use by another process affects only its listener.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -18,13 +18,13 @@ fn listeners(names: &[(&str, u16)]) -> String {
     yaml(&edge(&listeners))
 }
 
-/// The other process: this one.
+/// Occupies a port from this process, which plays the other process.
 fn hold(agent: &AgentUnderTest, outside: u16) -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(outside).port()))
         .expect("the port is free")
 }
 
-/// `status` and message of a listener's `Programmed`.
+/// Returns the status and message of a listener's `Programmed` condition.
 fn programmed(status: &Value, listener: &str) -> Option<(String, String)> {
     let programmed = listener_condition(status, listener, "Programmed");
     let text = |field: &str| programmed[field].as_str().unwrap_or_default().to_owned();
@@ -87,7 +87,7 @@ async fn a_held_port_is_reported_with_its_holder_and_opened_when_it_is_free() {
     let held = hold(&agent, 81);
     agent.write("gateway.yaml", &listeners(&[("one", 80), ("two", 81)]));
     wait_conflict(&agent, "two").await;
-    // Changes of others go through meanwhile.
+    // Unrelated changes are still applied.
     let mut objects = served("b", &[backend.address()]);
     objects.push(http_route("b", &["b.test"], &[rule_to("b", &[])]));
     agent.write("b.yaml", &yaml(&objects));
@@ -111,7 +111,7 @@ async fn a_port_that_is_held_at_a_cold_start_costs_only_its_listener() {
     serves(&agent, 80).await;
     wait_conflict(&agent, "two").await;
 
-    // All of it dies, as in a reboot.
+    // Kill the agent and Envoy, as in a reboot.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();
@@ -161,7 +161,7 @@ async fn files_that_were_damaged_before_envoy_starts_again_are_put_right() {
     }
 }
 
-/// Spoils every file that Envoy reads; how many there are.
+/// Corrupts every file that Envoy reads; returns their number.
 fn damage(directory: &std::path::Path) -> usize {
     let mut count = 0;
     for entry in std::fs::read_dir(directory).expect("a directory").flatten() {

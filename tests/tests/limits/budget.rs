@@ -1,9 +1,10 @@
-//! More Services than Envoy may watch files: it must neither abort nor miss an endpoint change.
+//! More Services than Envoy can watch files: it must neither abort nor miss an endpoint change.
 //!
-//! Every file that Envoy watches is one inotify instance, and Envoy aborts when the kernel refuses one. The
-//! kernel counts them for the user, against `fs.inotify.max_user_instances` (128 unless raised) and, in a user
-//! namespace, also against that namespace's `user.max_inotify_instances`. So where the first is higher, the agent runs
-//! in a user namespace of its own with the second set; nothing is changed for the rest of the machine.
+//! Each file that Envoy watches takes an inotify instance, and Envoy aborts if the kernel refuses
+//! one. The kernel limits instances per user with `fs.inotify.max_user_instances` (128 by default),
+//! and per user namespace with that namespace's `user.max_inotify_instances`. If this machine's
+//! limit is higher than the default, the agent runs in a new user namespace with the lower limit,
+//! so the rest of the machine is unaffected.
 
 use std::net::SocketAddr;
 
@@ -17,7 +18,7 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, se
 const SERVICES: usize = 300;
 const MORE_SERVICES: usize = 30;
 
-/// The kernel's default.
+/// The kernel's default limit.
 const LIMIT: usize = 128;
 
 fn limited(setup: Setup, limit: usize) -> Setup {
@@ -26,7 +27,7 @@ fn limited(setup: Setup, limit: usize) -> Setup {
     setup.wrapper(&["unshare", "--user", "--map-root-user", "sh", "-c", &script])
 }
 
-/// A limit that cannot be read is taken for too high.
+/// Returns this machine's limit, or the maximum if it cannot be read.
 fn user_limit() -> usize {
     std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances")
         .ok()
@@ -38,12 +39,13 @@ fn name(index: usize) -> String {
     format!("s-{index:03}")
 }
 
-/// A Service with its endpoint.
+/// Renders a Service and its endpoint.
 fn backend(index: usize, endpoint: SocketAddr) -> String {
     yaml(&served(&name(index), &[endpoint]))
 }
 
-/// Routes of at most 16 rules each, as the API demands: `/s-000` to Service `s-000` and so on.
+/// Renders routes to Services `s-000` and so on, with at most 16 rules each because the API allows
+/// no more.
 fn routes(count: usize) -> String {
     let rules: Vec<Value> = (0..count)
         .map(|index| {
@@ -96,7 +98,7 @@ async fn endures(setup: Setup) {
     let requests = [0, SERVICES / 2, SERVICES - 1]
         .map(|index| agent.get(80, "many.test", &format!("/{}", name(index))));
     let load = Load::start(&Plan::new(requests.to_vec()));
-    // Whether watched or not, a Service's change arrives: every seventh, some at a time.
+    // Every seventh Service changes, a few at a time. All changes arrive, watched or not.
     let changed: Vec<usize> = (0..SERVICES).step_by(7).collect();
     for some in changed.chunks(4) {
         for index in some {
@@ -109,7 +111,7 @@ async fn endures(setup: Setup) {
             wait_backend(&agent, *index, &new).await;
         }
     }
-    // More while it runs: this is where Envoy aborts.
+    // Add Services while Envoy runs, which would make it abort without the budget.
     for index in SERVICES..SERVICES + MORE_SERVICES {
         agent.write(
             &format!("{}.yaml", name(index)),
@@ -120,7 +122,7 @@ async fn endures(setup: Setup) {
     for index in SERVICES..SERVICES + MORE_SERVICES {
         wait_backend(&agent, index, &new).await;
     }
-    // Nothing that did not change has moved.
+    // Unchanged Services still have their endpoints.
     wait_backend(&agent, 1, &old).await;
     load.stop().await.clean("inotify instances used up");
     assert_eq!(agent.envoy_pids(), envoy, "Envoy has not died");
@@ -138,13 +140,13 @@ async fn three_hundred_services_fit_into_the_default_limit() {
     .await;
 }
 
-/// Here the limit is not where it usually is.
+/// Here the user namespace's limit applies instead of the usual one.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_services_fit_into_the_limit_of_a_user_namespace() {
     endures(limited(Setup::with_ports(&[80]), 64)).await;
 }
 
-/// Files of endpoints that Envoy's directory holds.
+/// Returns which Services have an endpoints file.
 fn files(agent: &AgentUnderTest, count: usize) -> Vec<usize> {
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("gateways");
     let roots: Vec<_> = gateways
@@ -158,8 +160,8 @@ fn files(agent: &AgentUnderTest, count: usize) -> Vec<usize> {
     (0..count).filter(has_file).collect()
 }
 
-/// The endpoints of what changes again and again come to a file, in the place of what does not; a request that is under way in
-/// either of them ends as it should.
+/// A Service that changes often takes over the endpoints file of one that does not. Requests in
+/// flight to either must succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_keeps_changing_gets_a_file_without_a_failed_request() {
     const FEW: usize = 24;
@@ -215,7 +217,7 @@ async fn a_service_that_keeps_changing_gets_a_file_without_a_failed_request() {
         .filter(|index| !after.contains(index))
         .collect();
     assert_eq!((lost.len(), after.len()), (1, before.len()), "{after:?}");
-    // What has lost its file is served, and changes as before.
+    // The Service that lost its file is still served and updated.
     let file = format!("{}.yaml", name(*lost[0]));
     agent.write(&file, &backend(*lost[0], new.address()));
     wait_backend(&agent, *lost[0], &new).await;
@@ -223,7 +225,7 @@ async fn a_service_that_keeps_changing_gets_a_file_without_a_failed_request() {
         .await
         .clean("a file of endpoints moved to a busier Service");
 
-    // Nor does an agent that starts move anything.
+    // A restarted agent does not move files either.
     agent.kill9();
     agent.restart();
     agent.wait_healthy().await;

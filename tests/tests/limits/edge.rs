@@ -1,5 +1,5 @@
-//! The defaults for clients that nobody knows: what they refuse, that they cut nobody who makes progress, and that each
-//! can be changed for a Gateway.
+//! Defaults for untrusted clients: what they reject, that they never cut off a client that makes
+//! progress, and how to change each of them for a Gateway.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use sesame_tests::wait::{eventually, holds};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Bytes that come one by one.
+/// Number of bytes sent one by one.
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
-/// Shorter than all the drips together, longer than a busy machine forgets about one.
+/// Shorter than all the drips together, but longer than a busy machine may delay a single one.
 const PATIENCE: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
@@ -35,7 +35,8 @@ fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
     }
 }
 
-/// Returns whatever comes back for bytes that no library would send; none if nothing comes before the connection is closed.
+/// Sends bytes that no client library would send and returns the response, which is empty if the
+/// connection is closed without one.
 async fn raw(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream
@@ -109,7 +110,7 @@ async fn paths_and_names_mean_one_thing_unless_the_gateway_says_otherwise() {
     checks.finish();
 }
 
-/// The message of the Gateway's Accepted, if that is true.
+/// Returns the message of the Gateway's `Accepted` condition if it is true.
 fn accepted(status: &Value) -> String {
     let objects = status["objects"].as_array().into_iter().flatten();
     let conditions = objects
@@ -246,7 +247,7 @@ async fn unusual_but_valid_messages_pass() {
             "HTTP/1.0 400",
         ),
     ] {
-        // The answer ends with the connection, or the client would wait.
+        // The server must close the connection after the response, or `raw` would block.
         let answer = raw(agent.address(80), request).await;
         checks.that(answer.starts_with(status), format!("{name}: {answer}"));
     }
@@ -285,7 +286,7 @@ async fn drip(stream: &mut TcpStream) {
     }
 }
 
-/// Sends a body byte by byte, and reads what comes back.
+/// Sends a body byte by byte and returns the response.
 async fn upload(address: SocketAddr) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     let head = format!(
@@ -298,7 +299,8 @@ async fn upload(address: SocketAddr) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Begins a TLS handshake, or says this, and then nothing until it is let go.
+/// Sends these bytes, such as the start of a TLS handshake, then stays silent until the server
+/// disconnects.
 async fn silent(address: SocketAddr, said: &[u8]) {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream.write_all(said).await.expect("it is taken");
@@ -307,7 +309,7 @@ async fn silent(address: SocketAddr, said: &[u8]) {
     assert!(gone.is_ok(), "still there after {said:?}");
 }
 
-/// The first message of a handshake.
+/// Returns the first message of a TLS handshake.
 fn client_hello(trust: &Arc<rustls::RootCertStore>) -> Vec<u8> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -388,7 +390,7 @@ async fn timeouts_let_go_who_is_silent_and_nobody_else() {
     bodies_may_have_an_end(&agent, objects).await;
 }
 
-/// A Gateway of short requests may say so.
+/// A Gateway for short requests can set a deadline for whole requests.
 async fn bodies_may_have_an_end(agent: &AgentUnderTest, mut objects: Vec<Value>) {
     annotated(&mut objects, &[("request-timeout", "1s")]);
     agent.write("all.yaml", &yaml(&objects));

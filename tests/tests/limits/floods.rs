@@ -1,5 +1,5 @@
-//! Whoever floods a listener with connections, datagrams or headers ends no process and takes nothing from other
-//! listeners.
+//! A flood of connections, datagrams or headers on one listener must not kill a process or affect
+//! other listeners.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -20,9 +20,9 @@ use sesame_tests::wait::eventually;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// Number of files that an Envoy may open here.
+/// Limits the number of files that Envoy may open.
 const FILES: &str = "--nofile=640:640";
-/// More than it may: each needs one descriptor for the client and one for the backend.
+/// Exceeds that limit: each connection needs one descriptor for the client and one for the backend.
 const CONNECTIONS: usize = 700;
 const DATAGRAMS: usize = 2_000;
 
@@ -117,14 +117,14 @@ async fn connections_and_datagrams_end_nothing_and_take_nobodys_share() {
     held.abort();
 }
 
-/// Each from a port of its own; slow enough for most to be read.
+/// Sends each datagram from a new port, slowly enough for most of them to be read.
 async fn flood_with_datagrams(address: SocketAddr) {
     for _ in 0..DATAGRAMS / 50 {
         for _ in 0..50 {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
                 .await
                 .expect("a port");
-            // The kernel may have no room for it.
+            // The kernel's buffer may be full.
             let _ = socket.send_to(b"x", address).await;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -148,7 +148,8 @@ async fn too_few_files_are_an_error_at_the_start() {
 }
 
 const HEAP_MIB: u32 = 128;
-/// Envoy's own memory, and what a busy machine decodes between two looks at the heap. Without a limit it is 700.
+/// Allowance for Envoy's baseline memory, and for headers decoded between two checks of the heap on
+/// a busy machine. Without the heap limit, Envoy reaches 700 MiB.
 const BESIDE_MIB: f64 = 250.0;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,7 +161,7 @@ async fn headers_that_repeat_do_not_fill_the_memory() {
     let nobody = silent.local_addr().expect("it is bound");
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("web", &[web.address()]));
-    // Its kernel takes connections, and nobody reads them.
+    // The kernel accepts the connections, but no process reads from them.
     objects.extend(served("silent", &[nobody]));
     objects.push(http_route("web", &["web.test"], &[rule_to("web", &[])]));
     objects.push(http_route(
@@ -176,18 +177,18 @@ async fn headers_that_repeat_do_not_fill_the_memory() {
     agent.wait_ok(&get).await;
     let before = envoy(&agent);
 
-    // A few kilobytes each, which are 26 KiB of headers a hundred times over.
+    // Each request takes a few kilobytes on the wire and repeats 26 KiB of headers a hundred times.
     let address = agent.address(80);
     let mut attack: Vec<Repeater> = Vec::new();
     for _ in 0..15 {
-        // What comes in one go is decoded in one go, whatever the limits.
+        // Bytes that arrive together are decoded together, regardless of the limits.
         let wave = (0..10).map(|_| Repeater::open(address, "held.test", 100, 7));
         attack.extend(join_all(wave).await.into_iter().flatten());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    // All that is not closed was read: it is answered, if only with Envoy's settings.
+    // Envoy has read every connection that is still open, and at least its SETTINGS have arrived.
     join_all(attack.iter_mut().map(Repeater::answered)).await;
-    // The attackers are still there; who says nothing is let go.
+    // The attackers' connections are still open, but Envoy closes silent ones.
     answers(&get).await;
     assert_eq!(envoy(&agent), before, "the same Envoy");
     let (_, most) = memory_mib(before);

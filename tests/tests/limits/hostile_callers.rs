@@ -1,5 +1,5 @@
-//! Whoever can reach the agent's own sockets can say anything there, or nothing for long: others are answered meanwhile,
-//! and what it cost comes back.
+//! Malformed, endless or stalled requests to the agent's own sockets must not block other callers,
+//! and the agent must release their resources.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Memory that nobody must be able to hold: the agent itself takes some 30.
+/// The most memory that callers may make the agent hold. By itself it needs about 30 MiB.
 const MORE_MEMORY_MIB: f64 = 64.0;
 
-/// The agent waits for less.
+/// Exceeds the agent's timeout for silent connections.
 const SILENCE: Duration = Duration::from_secs(8);
 
 /// One of the agent's sockets.
@@ -36,7 +36,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Door {
-    /// A connection, if the kernel has room for one more.
+    /// Connects, unless the kernel has no room for another connection.
     async fn connect(&self) -> Option<Box<dyn Stream>> {
         match self {
             Self::Tcp(address) => match TcpStream::connect(address).await {
@@ -51,14 +51,14 @@ impl Door {
     }
 }
 
-/// Requests that are good until they are cut off.
+/// Valid requests, which the tests cut off.
 const REQUESTS: [&str; 3] = [
     "GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n",
     "GET /status HTTP/1.1\r\nhost: a\r\n\r\n",
     "POST /orders HTTP/1.1\r\nhost: a\r\ncontent-length: 60000\r\n\r\n{\"gateway\": ",
 ];
 
-/// Every request up to each of its bytes, and bytes that are none.
+/// Sends every prefix of every request, then random bytes.
 async fn garbage(door: Door, moments: &mut Moments, rounds: usize) {
     let mut said: Vec<Vec<u8>> = REQUESTS
         .iter()
@@ -71,13 +71,13 @@ async fn garbage(door: Door, moments: &mut Moments, rounds: usize) {
     }
     for bytes in said {
         if let Some(mut stream) = door.connect().await {
-            // It may be closed already.
+            // The agent may already have closed it.
             let _ = stream.write_all(&bytes).await;
         }
     }
 }
 
-/// A line, or a chunk, without an end: nobody keeps it.
+/// Sends an endless line or chunk, which the agent must not buffer.
 async fn endless(door: Door, begin: &str) {
     let Some(mut stream) = door.connect().await else {
         return;
@@ -89,11 +89,11 @@ async fn endless(door: Door, begin: &str) {
             return;
         }
     }
-    // The kernel had room for none of it but what the agent has read.
+    // The kernel's buffers are smaller, so the agent must have read the rest.
     panic!("the agent reads 16 MiB of {begin:?}");
 }
 
-/// Says something, and then nothing until the agent hangs up.
+/// Sends a few bytes, then stays silent until the agent disconnects.
 async fn silent(door: Door, begin: &str, read: bool) {
     let Some(mut stream) = door.connect().await else {
         return;
@@ -102,10 +102,11 @@ async fn silent(door: Door, begin: &str, read: bool) {
     if read {
         let mut answer = Vec::new();
         let hangs_up = stream.read_to_end(&mut answer);
-        // A kernel that had no room for the connection does not say so to who is silent.
+        // If the kernel dropped the connection for a full backlog, a silent client never learns of
+        // it.
         let _ = tokio::time::timeout(SILENCE, hangs_up).await;
     } else {
-        // Nothing more can be written to who has hung up.
+        // Writing fails only after the agent has disconnected.
         let gone = async || match stream.write_all(b" ").await {
             Err(_) => Ok(()),
             Ok(()) => Err("still connected".to_owned()),
@@ -119,7 +120,7 @@ fn descriptors(pid: i32) -> usize {
     listed.count()
 }
 
-/// Asks at both doors until it is told to stop; says how often it was answered.
+/// Sends requests to both sockets until `stop` is set; returns the number of answers.
 async fn asks(agent: &AgentUnderTest, health: SocketAddr, stop: &AtomicBool) -> usize {
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let mut answered = 0;
@@ -140,7 +141,7 @@ async fn asks(agent: &AgentUnderTest, health: SocketAddr, stop: &AtomicBool) -> 
     answered
 }
 
-/// Many at once, of each kind.
+/// Opens `many` connections of all kinds at once.
 async fn besiege(door: &Door, many: usize) {
     let callers = (0..many).map(|number| {
         let door = door.clone();

@@ -1,6 +1,7 @@
-//! Others of the same user take every inotify instance there is: the host serves, says so, and goes on when they let go.
+//! Other processes of the user take all inotify instances: the host keeps serving, reports the
+//! problem, and recovers when instances are released.
 //!
-//! In a user namespace of its own, whose limit is set to nothing: no other test is in it.
+//! Runs in a separate user namespace with a limit of 0, so other tests are not affected.
 
 use std::process::Command;
 
@@ -13,7 +14,7 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, se
 
 const LIMIT: &str = "/proc/sys/user/max_inotify_instances";
 
-/// `/always`, and the path of this round, of `services` Services in turn.
+/// Renders a route with `/always` and a path for this round, for `services` Services.
 fn round(number: usize, services: usize, backend: &Backend) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     for index in 0..services {
@@ -74,7 +75,7 @@ async fn without_inotify() {
     let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
 
-    // While it runs: an Envoy that watches one file more would be gone.
+    // While Envoy runs: watching one more file would make it abort.
     allow(0);
     agent.write("all.yaml", &round(1, 3, &backend));
     let words = ["inotify", "fs.inotify.max_user_instances"];
@@ -83,7 +84,7 @@ async fn without_inotify() {
         .await;
     assert_eq!(status["gateways"][0]["state"], "Degraded", "{status:#}");
     load.pass(100).await;
-    // What needs none goes through.
+    // A change that needs no more instances is applied.
     agent.write("all.yaml", &round(2, 2, &backend));
     wait_round(&agent, 2, 2).await;
     wait_well(&agent).await;
@@ -95,7 +96,7 @@ async fn without_inotify() {
     wait_round(&agent, 3, 3).await;
     wait_well(&agent).await;
 
-    // At its start: there is nothing that tells it of changes, so it looks.
+    // At the agent's start: without notifications of changes it polls.
     agent.kill9();
     allow(0);
     agent.restart();
@@ -116,7 +117,7 @@ async fn without_inotify() {
         .await
         .clean("no inotify instance left, while it runs and at its start");
 
-    // With no Envoy there: it cannot run without.
+    // Without a running Envoy: it cannot start without inotify.
     agent.kill9();
     agent.kill9_envoy();
     allow(0);

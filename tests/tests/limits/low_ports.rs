@@ -1,6 +1,7 @@
-//! Ports below 1024 for an agent that is not root's: with the one capability that is needed, and without it.
+//! Ports below 1024 for an agent without root, with and without the one capability that it needs.
 //!
-//! In a network namespace of its own, where no port is taken and the first that everybody may open is the kernel's default.
+//! Runs in a separate network namespace: all ports are free, and `ip_unprivileged_port_start` has
+//! the kernel's default.
 
 use std::process::Command;
 
@@ -12,11 +13,12 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 
 const HOST: &str = "low.test";
-/// Nobody's, and never root's.
+/// An unassigned user id that is not root.
 const USER: u32 = 61_234;
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// Runs another test of this file in a network of its own, where the kernel moves connections from port to port.
+/// Runs another test of this file in a new network namespace in which the kernel may migrate
+/// connections between listening sockets.
 fn in_a_network(test: &str) {
     let script = format!(
         r#"ip link set lo up && echo 1 > /proc/sys/net/ipv4/tcp_migrate_req && echo 1024 > {FIRST_FREE} && exec "$0" "$@""#
@@ -68,7 +70,7 @@ fn load(agent: &AgentUnderTest, ports: &[u16]) -> Load {
     Load::start(&Plan::new(requests.collect()))
 }
 
-/// The real user, and the effective capabilities as the kernel shows them.
+/// Returns the real user id and the effective capabilities from `/proc`.
 fn rights(pid: i32) -> (String, String) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let field = |name: &str| {
@@ -91,7 +93,7 @@ async fn with_the_capability() {
     wait_round(&agent, &ports, 0).await;
     agent.wait_healthy().await;
     for envoy in agent.envoys() {
-        // CAP_NET_BIND_SERVICE is the tenth, and all that it has.
+        // Bit 10 is CAP_NET_BIND_SERVICE, Envoy's only capability.
         let expected = (USER.to_string(), "0000000000000400".to_owned());
         assert_eq!(rights(envoy.pid), expected);
     }
@@ -123,7 +125,7 @@ async fn with_the_capability() {
         .clean("ports 80 and 443 of an ordinary user: hot restart, handover, another agent");
 }
 
-/// The listener's `Programmed`, if it is as it should be.
+/// Returns whether the listener's `Programmed` condition has the expected error.
 fn refused(status: &Value, listener: &str) -> bool {
     let programmed = listener_condition(status, listener, "Programmed");
     let words = [

@@ -1,4 +1,4 @@
-//! Hostile clients and manifests, and resources that run out.
+//! Hostile clients and manifests, and resource exhaustion.
 
 mod bad_manifests;
 mod bind_conflict;

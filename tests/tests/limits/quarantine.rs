@@ -1,4 +1,4 @@
-//! Quarantine: everything that the real Envoy refuses is found, and nothing else is left out.
+//! Quarantine finds everything that the real Envoy rejects and excludes nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -28,12 +28,12 @@ use sesame_tests::envoy_files::{
 };
 
 const TABLE: &str = "http/80";
-/// Rust takes it, RE2 does not.
+/// Valid for Rust's regex crate, but not for RE2.
 const BAD_REGEX: &str = "(?x)a";
-/// An origin that is literal text to us, and an escape that RE2 does not have.
+/// An origin that Sesame treats as literal text, with an escape that RE2 does not support.
 const BAD_ORIGIN: &str = r"https://\u0041\.test";
 
-/// Good objects, to which poison is added.
+/// Valid objects, to which the tests add poison.
 struct World {
     resolved: ResolvedGateway,
 }
@@ -67,7 +67,8 @@ fn bad_string(name: &str) -> StringMatch {
     }
 }
 
-/// Makes a key whose certificate has a serial number that ends with this number; Envoy refuses a wrong one.
+/// Makes a key whose certificate has a serial number that ends with `number`. Envoy rejects a key
+/// that does not match its certificate.
 fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
     let key = rcgen::KeyPair::generate().unwrap();
     let shown = if wrong_key {
@@ -93,7 +94,7 @@ fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
     (key, pair)
 }
 
-/// Kinds of poison.
+/// Kinds of invalid configuration.
 #[derive(Clone, Copy, Debug)]
 enum Poison {
     PathRegex,
@@ -122,7 +123,7 @@ impl Poison {
 }
 
 impl World {
-    /// So many routes to one endpoint, a listener, and an HTTPS listener with a good key.
+    /// Creates `routes` routes to one endpoint, a listener, and an HTTPS listener with a valid key.
     fn new(routes: usize, endpoint: SocketAddr) -> Self {
         let name = "Service/ns/good/80";
         let mut world = Self {
@@ -179,7 +180,7 @@ impl World {
         &mut self.resolved.snapshot.route_tables[0].virtual_hosts[0].routes
     }
 
-    /// An HTTPS listener with a key of its own.
+    /// Adds an HTTPS listener with a new key.
     fn https(&mut self, name: &str, wrong_key: bool) -> String {
         let host = format!("{name}.example.com");
         let number = u8::try_from(self.resolved.keys.len() + 1).unwrap();
@@ -202,7 +203,7 @@ impl World {
         listener
     }
 
-    /// Puts another version in the place of a key.
+    /// Replaces a key by another version.
     fn rotate(&mut self, name: &str, number: u8, wrong_key: bool) {
         let (key, pair) = key(name, number, wrong_key);
         let (keys, pairs) = (&mut self.resolved.snapshot.keys, &mut self.resolved.keys);
@@ -210,7 +211,7 @@ impl World {
         (keys[place], pairs[place]) = (key, pair);
     }
 
-    /// Adds one; what is to be blamed.
+    /// Adds invalid configuration; returns the piece that must be blamed.
     fn poison(&mut self, poison: Poison, number: usize) -> Piece {
         let name = format!("bad{number}");
         let mut bad = route(&name, "Service/ns/good/80");
@@ -266,7 +267,7 @@ impl World {
                 };
             }
             Poison::ClientKey => {
-                // The backend itself is fine, though it speaks no TLS.
+                // The backend itself is valid although it does not speak TLS.
                 let backend = format!("Service/ns/{name}/80");
                 let serial = u8::try_from(number % 256).unwrap();
                 let (key, pair) = key(&name, serial, true);
@@ -312,7 +313,7 @@ impl World {
                         ..VirtualHost::default()
                     });
                 }
-                // They come in the order of their names, and the first is fine.
+                // The upper-case domain sorts first and is valid; this one repeats it.
                 return Piece::VirtualHost {
                     table: TABLE.to_owned(),
                     domain: format!("{name}.com"),
@@ -325,7 +326,7 @@ impl World {
     }
 }
 
-/// A host that publishes.
+/// A host with Envoy and a quarantine, to which worlds are published.
 struct Publisher {
     host: Host,
     at: SocketAddr,
@@ -337,7 +338,7 @@ struct Publisher {
 }
 
 impl Publisher {
-    /// Starts Envoy with these files, good or bad.
+    /// Starts Envoy with the files of `world`, valid or not.
     async fn start(world: &World) -> Self {
         let host = Host::new();
         let (at, tls) = (free_address(), free_address());
@@ -365,7 +366,7 @@ impl Publisher {
             .start(&sesame_render::render(snapshot, keys, &options))
             .await;
         let applier = applier.with_patience(Patience {
-            // What is refused is waited for so long, several times.
+            // The search waits this long for each rejected certificate, so keep it short.
             serial: Duration::from_millis(500),
             ..Patience::default()
         });
@@ -394,7 +395,7 @@ impl Publisher {
         published.unwrap()
     }
 
-    /// Publishes; what was left out of it.
+    /// Publishes until accepted; returns the excluded pieces.
     async fn accepted(&mut self, world: &World) -> BTreeSet<Piece> {
         let mut published = self.publish(world).await;
         // On a busy machine a search may take several attempts.
@@ -409,7 +410,7 @@ impl Publisher {
         found
     }
 
-    /// Returns the serial numbers of the certificates that Envoy shows.
+    /// Returns the serial numbers of the certificates that Envoy reports.
     async fn serials(&self) -> BTreeSet<String> {
         let serials = self.envoy.certificate_serials().await.unwrap();
         serials.into_iter().collect()
@@ -442,7 +443,7 @@ async fn each_kind_of_poison_is_left_out_alone_and_comes_back_when_it_is_mended(
         eprintln!("{poison:?}: {words}");
         let answered = match poison {
             Poison::CorsRegex | Poison::LongSni | Poison::TrustBundle => 500,
-            // Asked all the same, without the key.
+            // The route stays, but Envoy connects to the backend without the client key.
             Poison::ClientKey => 503,
             _ => 404,
         };
@@ -479,7 +480,7 @@ async fn a_virtual_host_that_is_left_out_answers_500_and_no_wider_one_has_its_re
         table: TABLE.to_owned(),
         domain: "example.com".to_owned(),
     };
-    // As the search would have it, if Envoy refused what it takes.
+    // Simulate the result of a search, because Envoy accepts this virtual host.
     let culprit = Culprit {
         digest: Digest::default(),
         envoy_words: "no".to_owned(),
@@ -527,7 +528,7 @@ async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request
     assert_eq!(publisher.accepted(&bad).await, culprits);
     load.pass(200).await;
 
-    // What changes beside them goes through at once.
+    // An unrelated change is applied at once.
     bad.routes().push(route("new", "Service/ns/good/80"));
     let Published::Accepted { report, reduced } = publisher.publish(&bad).await else {
         panic!("an unrelated change is refused");
@@ -543,7 +544,7 @@ async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request
         |port| port.port,
     );
     assert_eq!(affected.refused.len(), 40);
-    // Keys concern their listeners, if they have any; bundles and backends their routes.
+    // Keys affect their listeners if they have any; bundles and backends affect their routes.
     assert_eq!(affected.listeners.len(), 4);
     let lost = affected
         .routes
@@ -632,7 +633,8 @@ async fn a_refused_key_has_the_accepted_one_in_its_place_until_it_is_mended() {
         assert!(refused.effect.contains("accepted before"), "{refused:?}");
     }
 
-    // What changes beside it goes through, also by an agent that knows only what was accepted before it.
+    // An unrelated change is applied, even by a restarted agent that only knows the last accepted
+    // keys.
     world.routes().push(route("beside", "Service/ns/good/80"));
     let Published::Accepted { reduced, .. } = publisher.publish(&world).await else {
         panic!("an unrelated change is refused");

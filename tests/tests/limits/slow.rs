@@ -1,11 +1,12 @@
-//! Something is slow on a gateway, each time for another cause; the commands of `docs/slow.md` name it. With a real Envoy.
+//! A gateway is slow for a different reason in each test, and the commands of `docs/slow.md` find
+//! the reason. Uses a real Envoy.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, SOON, arguments, words};
 use sesame_tests::slowness::{Cause, SlowGateway, start};
 use sesame_tests::wait::eventually;
 
-/// Runs a command of the agent, and returns its answer.
+/// Runs an agent command and returns its JSON output.
 async fn told(agent: &AgentUnderTest, line: &str) -> Value {
     let runtime = agent.runtime();
     let line = format!("{line} --output json --runtime-dir {}", runtime.display());
@@ -13,7 +14,7 @@ async fn told(agent: &AgentUnderTest, line: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{line}: {}", words(&output)))
 }
 
-/// Looks at the traffic until a row of this name is slow and says what takes the time.
+/// Waits until the row `name` is slow and names this stage as the main cause.
 async fn slow_row(gateway: &SlowGateway, by: &str, name: &str, stage: &str) -> Value {
     let top = format!("top --once --window 10s --by {by}");
     eventually(
@@ -137,7 +138,7 @@ async fn too_little_of_the_processor() {
         let envoy = &report["envoys"][0];
         let percent = envoy["waitingPercent"].as_u64();
         let seconds = envoy["waiting"].as_f64();
-        // As the alert has it.
+        // Same thresholds as the alert.
         (percent >= Some(50) && seconds > Some(0.2))
             .then_some(())
             .ok_or_else(|| report["envoys"].to_string())
