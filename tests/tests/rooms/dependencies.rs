@@ -1,4 +1,5 @@
-//! Pure crates depend on nothing that opens files or sockets, starts processes or threads, or asks a clock.
+//! Pure crates must not depend on crates that open files or sockets, start processes or threads, or
+//! read a clock.
 
 use std::process::Command;
 
@@ -18,11 +19,11 @@ const REFUSED: [&str; 11] = [
     "tokio",
     "tonic",
 ];
-/// Pure crates, each with those of the refused that it has all the same.
+/// Pure crates, each with the IO crates that it may depend on anyway.
 const PURE: [(&str, &[&str]); 3] = [
     ("sesame-proto", &[]),
     ("sesame-gateway-api", &[]),
-    // `envoy-types` brings the gRPC stubs of Envoy's services along; the crate's own `clippy.toml` refuses their use.
+    // `envoy-types` pulls in the gRPC stubs of Envoy's services. `clippy.toml` forbids using them.
     (
         "sesame-render",
         &["hyper", "hyper-util", "mio", "socket2", "tokio", "tonic"],
@@ -41,7 +42,7 @@ fn pure_crates_depend_on_nothing_that_does_io() {
     }
 }
 
-/// Returns the names of all crates that become part of one.
+/// Returns the names of all crates that are compiled into a crate.
 fn dependencies(name: &str) -> Vec<String> {
     let cargo = std::env::var_os("CARGO").expect("cargo runs tests");
     let tree = [

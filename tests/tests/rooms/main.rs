@@ -1,9 +1,11 @@
-//! The rooms of the house: what each may import is in the table of `ARCHITECTURE.md`, and nothing else is imported.
+//! Checks the table of rooms in `ARCHITECTURE.md`: no room may import more than its row allows.
 //!
-//! A room is a crate's own file (`lib.rs`, `main.rs`), a module beside it, or a module with files of its own in
-//! `gateway-api/resolve`. Small modules share a room where a line of the table names several. Test code is in no room.
-//! `SESAME_SET_ROOMS=1` writes the present imports into the table, for review. `shape` checks names of types and lengths of
-//! functions, and `dependencies` the dependencies of the pure crates.
+//! A room is a crate's root (`lib.rs`, `main.rs`), a top-level module, or in `gateway-api/resolve`
+//! a child module that has files. A row that lists several small modules makes them one room. Test
+//! code belongs to no room.
+//!
+//! `SESAME_SET_ROOMS=1` writes the current imports into the table, for review. `shape` checks type
+//! names and function lengths, and `dependencies` the dependencies of pure crates.
 
 mod dependencies;
 mod modules;
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::modules::{ModulePath, Modules};
 use crate::table::Row;
 
-/// Crates by name, without `sesame-`, and where their sources are.
+/// Crate names without `sesame-`, and their source directories.
 const CRATES: [(&str, &str); 9] = [
     ("agent", "agent/src"),
     ("controller", "controller/src"),
@@ -29,10 +31,10 @@ const CRATES: [(&str, &str); 9] = [
     ("render", "agent/render/src"),
     ("spans", "controller/spans/src"),
 ];
-/// Module that is too large for one room: its child modules with files of their own are rooms.
+/// A module that is too large for one room. Its child modules with children are rooms.
 const DIVIDED: [&str; 2] = ["gateway-api", "resolve"];
 
-/// Returns the directory of the workspace.
+/// Returns the workspace directory.
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")
@@ -48,7 +50,7 @@ fn modules() -> Modules {
     modules
 }
 
-/// Returns the names of the rooms that modules are in, by module.
+/// Maps each module to the name of its room.
 fn rooms(modules: &Modules, rows: &BTreeMap<String, Row>) -> BTreeMap<ModulePath, String> {
     let of_path = |path: &ModulePath| {
         let is_divided = path.len() > 2 && path[..2] == DIVIDED;
@@ -64,7 +66,7 @@ fn rooms(modules: &Modules, rows: &BTreeMap<String, Row>) -> BTreeMap<ModulePath
     modules.0.keys().map(of_path).collect()
 }
 
-/// Returns the number of imports from each room to each other room and crate.
+/// Counts the imports from each room to each other room and crate.
 fn arrows(
     modules: &Modules,
     rooms: &BTreeMap<ModulePath, String>,
@@ -73,7 +75,7 @@ fn arrows(
     for (path, module) in &modules.0 {
         let from = rooms[path].clone();
         let found = arrows.entry(from.clone()).or_default();
-        // What a crate or a divided module offers under its own name is in the room that it comes from.
+        // Re-exports of a crate or a divided module belong to the room of the re-exported item.
         let is_door = path.len() == 1 || path[..] == DIVIDED;
         let exports = module.exports.values().filter(|_| !is_door);
         for import in module.imports.iter().chain(exports) {
@@ -93,7 +95,8 @@ fn arrows(
     arrows
 }
 
-/// Returns the arrows inside of crates that have to go so that no circle is left: of each circle the thinnest.
+/// Returns the arrows within crates that must be removed to break all circles: from each circle,
+/// the arrow with the fewest imports.
 fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(String, String)> {
     let mut left: BTreeMap<String, BTreeSet<String>> = arrows
         .iter()
@@ -116,12 +119,12 @@ fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(Stri
     closing
 }
 
-/// Returns the imported rooms of the same crate: between crates Cargo sees to it that there is no circle.
+/// Returns the imported rooms of the same crate. Cargo already rules out circles between crates.
 fn inside(imports: &BTreeMap<String, usize>) -> impl Iterator<Item = &String> {
     imports.keys().filter(|to| !to.starts_with("sesame-"))
 }
 
-/// Returns a room's name as it is in the cells of its crate's rooms.
+/// Returns a room's name as other rows of its crate write it.
 fn short(room: &str) -> &str {
     room.split_once('/').map_or_else(
         || {
@@ -179,7 +182,7 @@ fn rooms_import_what_the_table_allows_and_nothing_goes_in_circles() {
             }
         }
     }
-    // What is marked is known to point the wrong way.
+    // Marked imports are known to point in the wrong direction.
     let marked = |from: &String, to: &str| {
         rows.get(from)
             .is_some_and(|row| row.may_import.get(short(to)) == Some(&true))
@@ -210,7 +213,8 @@ fn rooms_import_what_the_table_allows_and_nothing_goes_in_circles() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Only paths that start at the top of the repository; others are relative to the one before.
+/// Checks only paths that start at the top of the repository, because others are relative to the
+/// preceding path.
 #[test]
 fn paths_of_the_map_exist() {
     let root = workspace();
@@ -219,7 +223,7 @@ fn paths_of_the_map_exist() {
     let is_path = |word: &&str| {
         let top = word.split_once('/').map_or("", |(top, _)| top);
         let rest = word.rsplit('/').next().unwrap_or_default();
-        // Names of rooms look like paths without an end.
+        // Room names look like paths without a file extension.
         root.join(top).is_dir() && !top.is_empty() && (rest.contains('.') || rest.is_empty())
     };
     let missing: Vec<&str> = words

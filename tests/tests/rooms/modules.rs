@@ -1,7 +1,7 @@
-//! Reads the modules of a crate and what each of them imports, from the sources.
+//! Reads the modules of a crate and their imports from its sources.
 //!
-//! Tokens are enough for that: paths look the same in a `use`, in an expression and inside of a macro. Code that is
-//! compiled for tests only is skipped. Nothing is compiled or expanded here.
+//! Tokens are sufficient because paths look the same in `use` items, expressions and macros.
+//! Nothing is compiled or expanded. Code that is compiled only for tests is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Path of a module: the crate without `sesame-`, then the modules down to it.
+/// Path of a module: the crate without `sesame-`, then the nested modules.
 pub(crate) type ModulePath = Vec<String>;
 
-/// Holds what one module imports and offers.
+/// The imports and exports of a module.
 #[derive(Debug, Default)]
 pub(crate) struct Module {
-    /// Paths that the code names, as far as they begin in this workspace.
+    /// Paths in the code that start in this workspace.
     pub(crate) imports: BTreeSet<ModulePath>,
-    /// Paths that a `pub use` offers under a name of this module.
+    /// Paths that `pub use` re-exports, by their name in this module.
     pub(crate) exports: BTreeMap<String, ModulePath>,
     /// Child modules that are compiled outside of tests.
     children: BTreeSet<String>,
 }
 
-/// Holds the modules of all crates.
+/// The modules of all crates.
 #[derive(Debug, Default)]
 pub(crate) struct Modules(pub(crate) BTreeMap<ModulePath, Module>);
 
@@ -38,7 +38,7 @@ impl Modules {
         }
     }
 
-    /// Returns the module that a path leads to, through re-exports; none outside of the workspace.
+    /// Resolves a path to its module through re-exports. Returns `None` outside of the workspace.
     pub(crate) fn target(&self, path: &[String]) -> Option<ModulePath> {
         let mut at = vec![path.first()?.clone()];
         let mut module = self.0.get(&at)?;
@@ -58,7 +58,7 @@ impl Modules {
         Some(at)
     }
 
-    /// Returns whether a module has modules of its own outside of tests.
+    /// Returns whether a module has child modules outside of tests.
     pub(crate) fn has_children(&self, path: &[String]) -> bool {
         self.0.get(path).is_some_and(|m| !m.children.is_empty())
     }
@@ -81,7 +81,7 @@ impl Modules {
     }
 }
 
-/// Returns the tokens of a source file, comments gone and documentation as attributes.
+/// Returns the tokens of a source file. Comments are dropped, and documentation is in attributes.
 pub(crate) fn tokens(file: &Path) -> Vec<TokenTree> {
     let text =
         fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -94,7 +94,7 @@ pub(crate) fn tokens(file: &Path) -> Vec<TokenTree> {
 /// Walks the tokens of one module.
 struct Reader<'a> {
     path: &'a [String],
-    /// Directory of the module's children.
+    /// Directory with the module's children.
     directory: &'a Path,
     modules: &'a mut Modules,
     tokens: &'a [TokenTree],
@@ -102,7 +102,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Notes the children first: paths to them may come before their declaration.
+    /// Records the child modules first because paths may use them before their declaration.
     fn declare(&mut self) {
         let path = self.path.to_vec();
         let children = &mut self.modules.0.entry(path).or_default().children;
@@ -146,7 +146,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Skips an attribute, and what it stands before if that is compiled for tests only.
+    /// Skips an attribute, and the item after it if that is compiled only for tests.
     fn attribute(&mut self) {
         self.at += 1;
         let Some(TokenTree::Group(group)) = self.tokens.get(self.at) else {
@@ -212,7 +212,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes a path in an expression or a type.
+    /// Records a path in an expression or a type.
     fn path(&mut self) {
         let start = self.at;
         let (path, end) = segments(&self.tokens[start..]);
@@ -235,7 +235,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the path from its crate on; none if it begins outside of the workspace.
+    /// Returns the path with its crate, or `None` if it starts outside of the workspace.
     fn absolute(&self, path: &[String]) -> Option<ModulePath> {
         let first = path.first()?.as_str();
         let mut base = self.path.to_vec();
@@ -268,7 +268,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the paths of a `use` tree, each with the name that it gets.
+/// Returns the paths of a `use` tree, each with the name that it introduces.
 fn tree(tokens: &[TokenTree]) -> Vec<(ModulePath, String)> {
     let (prefix, end) = segments(tokens);
     if let Some(TokenTree::Group(group)) = tokens.get(end) {
@@ -296,7 +296,7 @@ fn tree(tokens: &[TokenTree]) -> Vec<(ModulePath, String)> {
     vec![(prefix, name)]
 }
 
-/// Returns the names of a path, and the number of tokens that they and the `::` between them are.
+/// Returns the segments of a path and the number of tokens that it takes, including each `::`.
 fn segments(tokens: &[TokenTree]) -> (ModulePath, usize) {
     let mut path = ModulePath::new();
     let mut at = 0;
@@ -311,7 +311,7 @@ fn segments(tokens: &[TokenTree]) -> (ModulePath, usize) {
     (path, at)
 }
 
-/// Returns whether the last attributes before an item say that it is compiled for tests only.
+/// Returns whether the attributes directly before an item restrict it to tests.
 fn is_test_only(before: &[TokenTree]) -> bool {
     let mut rest = before;
     loop {
@@ -331,7 +331,7 @@ fn is_test_only(before: &[TokenTree]) -> bool {
     }
 }
 
-/// Returns whether an attribute is `cfg(test)`, or a condition that asks for tests.
+/// Returns whether an attribute is `cfg(test)` or another condition that requires tests.
 pub(crate) fn is_cfg_test(attribute: &TokenStream) -> bool {
     let text = attribute.to_string().replace(' ', "");
     text.starts_with("cfg(") && text.contains("test") && !text.contains("not(test)")

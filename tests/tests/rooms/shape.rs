@@ -1,7 +1,7 @@
-//! Shapes that mislead: one name for two types, and functions that nobody sees as a whole.
+//! Forbids misleading shapes: one name for two types, and functions too long to read at a glance.
 //!
-//! `shape.txt` has those that there still are: it may only shrink. `SESAME_SET_SHAPES=1` writes it anew. A function that has to
-//! be long says the reason before it, in a comment that begins with `// Long: `.
+//! `shape.txt` lists the known exceptions and may only shrink. `SESAME_SET_SHAPES=1` updates it. A
+//! function that must be long gives its reason in a comment before it that starts with `// Long: `.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,17 +12,17 @@ use crate::modules::{is_cfg_test, is_mark, tokens};
 use crate::sources::{room, sources};
 use crate::workspace;
 
-/// Largest number of lines of a function.
+/// Maximum length of a function in lines.
 const MAX_LINES: usize = 68;
 const KNOWN: &str = "tests/tests/rooms/shape.txt";
-/// Keywords before the name of a type.
+/// Keywords before a type name.
 const TYPES: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 
 /// Public types and long functions of a file.
 #[derive(Default)]
 struct Shapes {
     types: BTreeSet<String>,
-    /// Names, and the lines on which the functions begin.
+    /// Function names, and the lines on which they start.
     long: Vec<(String, usize)>,
 }
 
@@ -55,7 +55,7 @@ impl Shapes {
         }
     }
 
-    /// Takes the type that is declared behind a `pub`, if it is one.
+    /// Records the item after a `pub` if it is a type.
     fn declared(&mut self, after: &[TokenTree]) {
         let has_scope = matches!(after.first(), Some(TokenTree::Group(_)));
         let after = &after[usize::from(has_scope)..];
@@ -67,14 +67,14 @@ impl Shapes {
     }
 }
 
-/// Returns true for the last token of an item: its braces, or a semicolon.
+/// Returns true for the last token of an item: its body in braces, or a semicolon.
 fn is_end(token: &TokenTree) -> bool {
     let is_brace =
         matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
     is_brace || is_mark(Some(token), ';')
 }
 
-/// Returns true if the comment before a line says why the function is long.
+/// Returns true if a comment before the line gives a reason for the length.
 fn has_reason(lines: &[&str], line: usize) -> bool {
     let before = lines[..line - 1].iter().rev().map(|line| line.trim_start());
     let mut before = before.take_while(|line| line.starts_with("//") || line.starts_with("#["));

@@ -1,11 +1,11 @@
-//! Source files of the workspace, and the rooms they belong to.
+//! Source files of the workspace, and their rooms.
 
 use std::fs;
 use std::path::Path;
 
 use crate::workspace;
 
-/// Returns the room of a file: its crate and the module, or the tests of the crate.
+/// Returns the room of a file: its crate and top-level module, or the crate's tests.
 pub(crate) fn room(file: &str) -> String {
     let (package, inside) = file
         .split_once("/src/")
@@ -20,7 +20,7 @@ pub(crate) fn room(file: &str) -> String {
     format!("{package}/{module}")
 }
 
-/// Returns all Rust sources of the workspace by their paths in it.
+/// Returns the paths of all Rust sources, relative to the workspace.
 pub(crate) fn sources() -> Vec<String> {
     let mut sources = Vec::new();
     for directory in ["agent", "controller", "proto", "tests"] {

@@ -4,28 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 const HEADER: &str = "| room | what it is for | must never | may import |";
-/// Mark behind an import that closes a circle, as long as it is there.
+/// Marks an import that is part of a circle and must be removed some day.
 const CIRCLE: &str = "(circle)";
 
-/// Holds one line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Modules that are this room; its name is the first of them.
+    /// Modules of this room, which is named after the first one.
     pub(crate) modules: Vec<String>,
     pub(crate) purpose: String,
     pub(crate) never: String,
-    /// Rooms of the same crate by their name in it, the crate's own files as `lib`, and other crates as `sesame-…`; true for
-    /// an arrow that closes a circle.
+    /// Allowed imports: rooms of the same crate by short name, the crate root as `lib`, and other
+    /// crates as `sesame-…`. True if the import closes a circle.
     pub(crate) may_import: BTreeMap<String, bool>,
 }
 
-/// Returns the table in a text, or nothing.
+/// Returns the table in a text, or an empty string.
 pub(crate) fn text(text: &str) -> &str {
     let table = text.find(HEADER).map_or("", |start| &text[start..]);
     table.find("\n\n").map_or(table, |end| &table[..=end])
 }
 
-/// Returns the lines of the table by the room's name.
+/// Returns the rows by room name.
 pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
     let mut rows = BTreeMap::new();
     for line in self::text(text).lines().skip(2) {
@@ -48,7 +48,7 @@ pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
     rows
 }
 
-/// Returns the names of a cell, each with whether it is marked.
+/// Returns the names in a cell, each with whether it is marked.
 fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
     let names = cell.split(',').map(str::trim).filter(|name| *name != "–");
     names.map(|name| {
@@ -57,7 +57,7 @@ fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
     })
 }
 
-/// Returns the table with the imports that there are, and the texts of the one that was read.
+/// Renders the table with the current imports and the texts of the rows read before.
 pub(crate) fn write(
     arrows: &BTreeMap<String, BTreeMap<String, bool>>,
     rows: &BTreeMap<String, Row>,
@@ -90,7 +90,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the rooms that can be left by arrows and entered again, each set of them once.
+/// Returns the sets of rooms that import each other in circles.
 pub(crate) fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = arrows
         .keys()
