@@ -1,5 +1,4 @@
-//! Defaults for untrusted clients: what they reject, that they never cut off a client that makes
-//! progress, and how to change each of them for a Gateway.
+//! Limits for untrusted clients never cut off a client that makes progress. A Gateway can set each.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -35,8 +34,7 @@ fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
     }
 }
 
-/// Sends bytes that no client library would send and returns the response, which is empty if the
-/// connection is closed without one.
+/// Sends bytes that no client library would send. The response is empty if there is none.
 async fn raw(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream
@@ -299,8 +297,7 @@ async fn upload(address: SocketAddr) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Sends these bytes, such as the start of a TLS handshake, then stays silent until the server
-/// disconnects.
+/// Sends the start of a handshake or request, then stays silent until the server disconnects.
 async fn silent(address: SocketAddr, said: &[u8]) {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream.write_all(said).await.expect("it is taken");

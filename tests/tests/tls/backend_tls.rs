@@ -1,5 +1,5 @@
-//! `BackendTLSPolicy` and the client certificate of a Gateway: which backends are spoken to, and what they are shown.
-//! Asked of a real agent with a real Envoy.
+//! `BackendTLSPolicy` and the Gateway's client certificate: which backends are trusted, and which
+//! certificate they get. Uses a real agent with a real Envoy.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,14 +16,14 @@ use sesame_tests::manifests::{
     rule_to, served, service, tls_listener, verified_by, yaml,
 };
 
-/// Number of changes of a policy.
+/// Number of policy changes.
 const CHANGES: usize = 40;
 
 fn host(name: &str) -> String {
     format!("{name}.policy.test")
 }
 
-/// A Service of this name at the backend, with a policy and a route of its own.
+/// Returns a Service for the backend, with a policy and a route for it.
 fn behind_policy(name: &str, protocol: &str, backend: &Backend, validation: &Value) -> Vec<Value> {
     let mut objects = vec![
         service(name, protocol),
@@ -42,7 +42,7 @@ fn with_names(mut validation: Value, names: &Value) -> Value {
     validation
 }
 
-/// A Gateway that shows `client` to backends.
+/// Makes the Gateway use `client` as its client certificate for backends.
 fn showing(client: &str, mut objects: Vec<Value>) -> Vec<Value> {
     objects[1]["spec"]["tls"] = json!({"backend": {"clientCertificateRef": {"name": client}}});
     objects
@@ -162,7 +162,7 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
         ("wrong-name", 503),
         ("wrong-uri", 503),
         ("hostname-only", 503),
-        // A wildcard of a certificate stands for one label.
+        // A wildcard in a certificate matches exactly one label.
         ("too-wild", 503),
         ("absent-ca", 500),
     ] {
@@ -173,7 +173,7 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
         Ok(answer) => checks.same(&wss, answer, b"open sesame".to_vec()),
         Err(error) => checks.that(false, format!("{wss} as a websocket: {error:#}")),
     }
-    // Ended here and begun anew, or the client's own all the way.
+    // Envoy terminates TLS and opens its own, or passes the client's through.
     for (server_name, trust, shown, asked) in [
         ("end.test", &theirs, None, "good.test"),
         ("names.test", &theirs, None, "asked.test"),
@@ -231,7 +231,7 @@ async fn verified(agent: &AgentUnderTest, checks: &mut Checks, client: &Leaf) {
     }
 }
 
-/// Services of GRPCRoutes, with the server name that the backend is asked for where a call gets there.
+/// Services of GRPCRoutes, with the server name that the backend sees if the call succeeds.
 const CALLS: [(&str, Option<&str>); 4] = [
     ("good", Some("good.test")),
     ("uri", Some("asked.test")),
@@ -285,7 +285,7 @@ async fn policies_say_so(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// The only ancestor in the status of a policy.
+/// Returns the only ancestor in a policy's status.
 fn policy<'s>(status: &'s Value, name: &str) -> Option<&'s Value> {
     let objects = status["objects"].as_array()?;
     let object = objects
@@ -333,7 +333,7 @@ async fn policies_bundles_and_client_keys_change_without_a_failed_request() {
                 agent.write("client.yaml", &client(&shown));
             }
         }
-        // The new server name means new connections, which show the newest key.
+        // A new server name forces new connections, which use the newest key.
         let name = names[change % 2];
         agent.write("policy.yaml", &policy(name));
         let certificate = STANDARD.encode(&shown.der);
@@ -348,7 +348,7 @@ async fn policies_bundles_and_client_keys_change_without_a_failed_request() {
     }
     load.stop().await.assert_clean();
 
-    // Nobody that the bundle does not hold is spoken to, once there is no connection left from before.
+    // Backends outside of the bundle are rejected as soon as the old connections are gone.
     agent.write("bundle.yaml", &bundle(&[&new]));
     agent.write("policy.yaml", &policy(names[1]));
     agent

@@ -1,4 +1,5 @@
-//! Kinds of certificates and private keys: what Envoy takes is served, and what is not says why.
+//! Kinds of certificates and private keys: pairs that Envoy accepts are served, and others are
+//! reported with the reason.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -18,7 +19,7 @@ use sesame_tests::envoy::envoy_binary;
 use sesame_tests::manifests::{edge, https_listener, yaml};
 use sesame_tests::rendering::options;
 
-/// Makes NAME.crt and NAME.key of every kind.
+/// Shell script that creates NAME.crt and NAME.key for every kind.
 const MAKE: &str = r#"
 key() { name=$1; shift; openssl genpkey "$@" -out "$name.key"; }
 bare() { name=$1; shift; openssl req -x509 -new -key "$name.key" -subj /CN=a.example.com -days 30 -out "$name.crt" "$@"; }
@@ -110,18 +111,18 @@ openssl pkcs12 -export -in rsa-2048.crt -inkey rsa-2048.key -passout pass: -out 
 (printf '\377\376'; sed 's/./&\x00/g' rsa-2048.crt) > utf-16.crt; cp rsa-2048.key utf-16.key
 "#;
 
-/// Fate of a pair.
+/// Expected outcome for a pair.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
-    /// Envoy takes it, and nothing is to be said of it.
+    /// Envoy accepts it, and there is nothing to report.
     Served,
-    /// Envoy takes it, and its owner is told why clients may not, with these words.
+    /// Envoy accepts it, but the message warns with this text that clients may not.
     Advised(&'static str),
-    /// Resolution refuses it, and Envoy would; the reason has these words.
+    /// Resolution rejects it with this text, and Envoy would as well.
     Refused(&'static str),
-    /// Envoy refuses it, with these words; its owner is told beforehand.
+    /// Envoy rejects it with this text, and the message warns of that beforehand.
     Judged(&'static str),
-    /// Resolution mends what Envoy would refuse, and tells it with these words, if there are any.
+    /// Envoy would reject it, so resolution repairs it and reports this text, if any.
     Mended(&'static str),
 }
 
@@ -153,7 +154,7 @@ const KINDS: &[(&str, Expected)] = &[
     ("authority", Judged("certificate chain")),
     ("md5", Served),
     ("nameless", Judged("neither subject CN nor SAN")),
-    // Who has a clock tells it.
+    // Resolution has no clock, so expiry is reported elsewhere.
     ("expired", Advised("no host name or address")),
     ("sec1", Served),
     ("sec1-parameters", Served),
@@ -271,7 +272,7 @@ async fn what_envoy_takes_is_served_and_what_is_not_says_why() {
             Advised(why) => (true, taken && advised(why)),
             Mended(why) => (false, taken && advised(why)),
             Refused(why) => (
-                // A thousand certificates are no more to Envoy than one.
+                // Envoy itself accepts a thousand certificates.
                 *kind == "of-1000",
                 ours.as_ref().is_err_and(|message| message.contains(why)),
             ),
@@ -298,13 +299,13 @@ fn key_of(directory: &Path) -> Vec<u8> {
 
 struct ServedPair {
     snapshot: Snapshot,
-    /// The pair as it is handed on.
+    /// The pair as it is passed on.
     pair: KeyPair,
-    /// All that the listener's ResolvedRefs says beside that references are resolved.
+    /// Additional text in the listener's `ResolvedRefs` message.
     advice: String,
 }
 
-/// A Gateway with this pair, or why it is not served.
+/// Resolves a Gateway with this pair. Fails with the reason if the pair is not served.
 fn resolved(chain: &[u8], key: &[u8]) -> Result<ServedPair, String> {
     let mut objects = edge(&[https_listener("https", 443, "", "cert")]);
     objects.push(serde_json::json!({

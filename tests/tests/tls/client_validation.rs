@@ -1,4 +1,5 @@
-//! Clients that HTTPS listeners let in (`Gateway.spec.tls.frontend`). Asked of a real agent with a real Envoy.
+//! Client certificate validation on HTTPS listeners (`Gateway.spec.tls.frontend`). Uses a real
+//! agent with a real Envoy.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Time for which a certificate that expires is valid: enough for a few connections.
+/// Lifetime of the expiring certificate: enough for a few connections.
 const LIFE: Duration = Duration::from_secs(20);
 
 fn validation(config_map: &str, mode: &str) -> Value {
@@ -52,7 +53,7 @@ async fn clients_are_validated_as_their_port_says() {
             {"port": 446, "tls": validation("absent", "AllowValidOnly")},
         ],
     }});
-    // What a ListenerSet adds is validated like the Gateway's own.
+    // Listeners from a ListenerSet are validated like the Gateway's own.
     objects.push(listener_set(
         "set",
         &[https_listener("set", 447, "", "pair")],
@@ -80,7 +81,7 @@ async fn clients_are_validated_as_their_port_says() {
         (443, false, true, false),
         (444, true, true, true),
         (445, true, true, true),
-        // Nobody can be validated: closed, not open.
+        // Without a usable bundle the listener rejects every client.
         (446, false, false, false),
         (447, false, true, false),
     ] {
@@ -97,7 +98,7 @@ async fn clients_are_validated_as_their_port_says() {
     checks.finish();
 }
 
-/// An agent with one HTTPS listener on port 443, for clients of one authority.
+/// Starts an agent with one HTTPS listener on port 443, for clients of one authority.
 async fn with_clients(
     servers: &Authority,
     clients: &Authority,
@@ -119,7 +120,7 @@ async fn with_clients(
     (agent, backend)
 }
 
-/// A client that keeps the sessions that it gets.
+/// A client that keeps its TLS sessions.
 struct Returning {
     agent: std::net::SocketAddr,
     config: Arc<ClientConfig>,
@@ -145,7 +146,7 @@ impl Returning {
         }
     }
 
-    /// Sends one request over a new connection, and returns the kind of its handshake.
+    /// Sends a request over a new connection and returns the kind of its handshake.
     async fn visit(&self) -> Result<HandshakeKind> {
         let stream = TcpStream::connect(self.agent).await?;
         let name = ServerName::try_from("a.test")?;
@@ -177,7 +178,7 @@ async fn expired_clients_cannot_resume_sessions() {
         }
     }
     for client in &clients {
-        // A resumed session would let it in for days.
+        // Resuming the session would admit the client for days.
         eventually(
             "an expired client is refused",
             3 * LIFE,

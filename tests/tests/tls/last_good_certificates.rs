@@ -1,5 +1,5 @@
-//! A Secret that is broken takes no listener down: its last good certificate goes on being served, over restarts too, until
-//! the Secret is gone.
+//! A broken Secret does not take down its listener: the last good certificate stays in service,
+//! even over restarts, until the Secret is deleted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,7 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::{eventually, holds};
 
-/// The listener's ResolvedRefs, where it says that the last good certificate is served.
+/// Returns whether the listener's `ResolvedRefs` reports that the last good certificate is served.
 fn says_kept(status: &Value) -> bool {
     let listener = &status["listeners"][0]["conditions"];
     let resolved = condition(listener, "ResolvedRefs");
@@ -26,7 +26,7 @@ fn says_kept(status: &Value) -> bool {
             .is_some_and(|message| message.contains("last good certificate, which expires at"))
 }
 
-/// Waits until nobody answers.
+/// Waits until requests fail.
 async fn refused(request: &Request) {
     eventually("nobody answers", SOON, async || {
         match request.send().await {
@@ -48,7 +48,7 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));
-    // No change takes all listeners of an Envoy away.
+    // The agent never removes all listeners of an Envoy, so have a second one.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -81,7 +81,7 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
         assert_eq!(request.send().await.expect("an answer").status, 200);
     }
 
-    // What is changed beside it comes, and neither a restart of the agent nor one of both lets go of it.
+    // Other changes are applied, and the certificate survives a restart of the agent or of both.
     let kept = |number: u8| {
         let mut rule = rule_to("a", &[]);
         rule["filters"] = json!([{
@@ -115,7 +115,7 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
 
     agent.remove("secret.yaml");
     refused(&request).await;
-    // It was withdrawn, and does not come back with a Secret that is broken.
+    // The deleted certificate must not be restored when the Secret returns in a broken state.
     agent.write("secret.yaml", &yaml(&[mismatched]));
     let status = agent
         .wait_status("the Secret is broken", |status| {
@@ -131,7 +131,8 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
     agent.wait_ok(&request).await;
 }
 
-/// Makes a Secret with a key that resolution takes, because it belongs to its certificate, and Envoy finds too short.
+/// Makes a Secret with a key that matches its certificate, so resolution accepts it, but is too
+/// short for Envoy.
 fn weak_secret(name: &str, host: &str) -> Value {
     let directory = tempfile::tempdir().expect("a directory");
     let [certificate, key] = ["crt", "key"].map(|file| directory.path().join(file));
@@ -161,7 +162,7 @@ fn weak_secret(name: &str, host: &str) -> Value {
 async fn a_key_that_only_envoy_refuses_takes_no_listener_down_and_the_mended_one_is_served() {
     let backend = Backend::start("a").await;
     let (before, after) = (Authority::new("before"), Authority::new("after"));
-    // No change takes all listeners of an Envoy away.
+    // The agent never removes all listeners of an Envoy, so have a second one.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -181,7 +182,7 @@ async fn a_key_that_only_envoy_refuses_takes_no_listener_down_and_the_mended_one
     });
     agent.wait_ok(&old).await;
 
-    // One weak key after the other: the good one is not forgotten over those that are refused.
+    // Two rejected keys in a row must not make the agent forget the good one.
     let said = |status: &Value| {
         let gateway = gateway_status(status);
         let listener = &gateway["listeners"][0]["conditions"];
@@ -200,7 +201,7 @@ async fn a_key_that_only_envoy_refuses_takes_no_listener_down_and_the_mended_one
         assert_eq!(status["healthy"], false, "{status:#}");
         assert_eq!(old.send().await.expect("an answer").status, 200);
     }
-    // Nothing is left of the agent's memory, and then nothing of the Envoy either.
+    // First only the agent loses its memory, then Envoy as well.
     for number in 0..2_u8 {
         agent.wait_stored().await;
         agent.kill9();
@@ -220,7 +221,7 @@ async fn a_key_that_only_envoy_refuses_takes_no_listener_down_and_the_mended_one
     );
     agent.wait_ok(&new).await;
     agent.wait_healthy().await;
-    // A Secret that is gone takes the key that stood in its place with it.
+    // Deleting the Secret also removes the last good key that replaced it.
     agent.write("secret.yaml", &yaml(&[weak_secret("pair", "a.test")]));
     agent.wait_status("the weak key is refused", said).await;
     agent.remove("secret.yaml");
@@ -334,7 +335,7 @@ async fn a_broken_secret_in_a_cluster_leaves_published_keys_alone_also_after_a_r
     published("the first is kept", "", Some(&first.certificate_pem)).await;
 
     controller.kill9();
-    // Something that makes another revision, so that what is published is not just what was left.
+    // Force a new revision, because the old publication would pass the check.
     let route = http_route("a", &["a.test"], &[rule_to("none", &[])]);
     cluster.apply_all(&[route]).await;
     controller.restart();

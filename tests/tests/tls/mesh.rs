@@ -1,5 +1,5 @@
-//! A Gateway outside the cluster and the mesh that it sends to verify each other: whoever is not of the other side is refused,
-//! in both directions. Asked of a real agent with a real Envoy, and of a real API server.
+//! A Gateway outside of the cluster and the mesh that it routes to verify each other, and each
+//! rejects peers of other authorities. Uses a real agent with a real Envoy, and a real API server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -28,7 +28,7 @@ fn host(name: &str) -> String {
     format!("{name}.mesh.test")
 }
 
-/// The bundle of the mesh, in a namespace of the mesh's own.
+/// Returns the mesh's trust bundle, which is in the mesh's namespace.
 fn bundle(authorities: &[&Authority]) -> Value {
     let pem: String = authorities.iter().map(|it| it.pem()).collect();
     json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -36,7 +36,7 @@ fn bundle(authorities: &[&Authority]) -> Value {
         "data": {"ca-bundle.crt": pem}})
 }
 
-/// The policy of the Gateway; meshed is what has the label `mesh: one`.
+/// Returns the Gateway's policy, which meshes routes with the label `mesh: one`.
 fn policy(names: &[&str]) -> Value {
     let names: Vec<Value> = names
         .iter()
@@ -54,7 +54,7 @@ fn policy(names: &[&str]) -> Value {
     }})
 }
 
-/// A Gateway that shows this certificate to the mesh.
+/// Returns a Gateway that uses this client certificate for the mesh.
 fn gateway(client: &Leaf) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects[1]["spec"]["tls"] = json!({"backend": {"clientCertificateRef": {"name": "client"}}});
@@ -62,7 +62,7 @@ fn gateway(client: &Leaf) -> Vec<Value> {
     objects
 }
 
-/// A Service of this name at the backend, and a route to it, which is meshed or not.
+/// Returns a Service for the backend and a route to it, meshed or not.
 fn routed(name: &str, backend: &Backend, meshed: bool) -> Vec<Value> {
     let mut route = http_route(name, &[&host(name)], &[rule_to(name, &[])]);
     if meshed {
@@ -73,7 +73,7 @@ fn routed(name: &str, backend: &Backend, meshed: bool) -> Vec<Value> {
     objects
 }
 
-/// Waits until the route is answered with this status.
+/// Waits until the route answers with this status.
 async fn answered(agent: &AgentUnderTest, name: &str, status: u16) {
     let request = agent.get(80, &host(name), "/");
     agent
@@ -92,7 +92,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     let peer = of_mesh.issue_with_uris(&["peer.mesh.test"], &[uri]);
     let client = of_gateway.issue_with_uris(&["gateway.test"], &["spiffe://gateway.test/edge"]);
     let meshed = Backend::start_mutual_tls("meshed", &peer, &of_gateway).await;
-    // Of the right name, but signed by nobody that the mesh knows.
+    // A certificate with the right name from an authority that the bundle does not contain.
     let impostor = stranger.issue_with_uris(&["peer.mesh.test"], &[uri]);
     let false_peer = Backend::start_tls("false", &impostor).await;
     let plain = Backend::start("plain").await;
@@ -102,7 +102,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
         ("false", &false_peer, true),
         ("unencrypted", &plain, true),
         ("plain", &plain, false),
-        // Whoever comes without TLS and a certificate is refused by the mesh.
+        // The mesh rejects connections without TLS and a client certificate.
         ("unmeshed", &meshed, false),
     ] {
         objects.extend(routed(name, backend, is_meshed));
@@ -127,7 +127,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     for (name, status) in [("plain", 200), ("false", 503), ("unencrypted", 503)] {
         checks.status(agent.get(80, &host(name), "/"), status).await;
     }
-    // Whether it is an alert or a closed connection, Envoy hears no answer in HTTP.
+    // Whether the peer sends an alert or closes the connection, Envoy gets no HTTP response.
     let unmeshed = agent.get(80, &host("unmeshed"), "/");
     if let Some(reply) = checks.reply(&unmeshed).await {
         let refused = matches!(reply.status, 502 | 503);
@@ -135,7 +135,8 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     }
     checks.finish();
 
-    // A certificate that the mesh does not know. Other names mean new connections, which show the newest key.
+    // A client certificate that the mesh does not trust. Changed names force new connections, which
+    // use the newest key.
     let unknown = stranger.issue(&["gateway.test"]);
     agent.write("gateway.yaml", &yaml(&gateway(&unknown)));
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
@@ -143,14 +144,14 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     agent.write("gateway.yaml", &yaml(&gateway(&client)));
     answered(&agent, "labelled", 200).await;
 
-    // A peer of the mesh that has none of the names.
+    // A peer of the mesh without any of the allowed names.
     let other = "spiffe://mesh.test/other";
     agent.write("policy.yaml", &yaml(&[policy(&[other])]));
     answered(&agent, "labelled", 503).await;
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
     answered(&agent, "labelled", 200).await;
 
-    // Without a bundle nothing is sent, in plain text least of all.
+    // Without a bundle nothing is sent, and least of all in plain text.
     agent.remove("bundle.yaml");
     answered(&agent, "labelled", 503).await;
     answered(&agent, "unencrypted", 503).await;
@@ -159,7 +160,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     answered(&agent, "labelled", 200).await;
 }
 
-/// Waits until the only backend is published like this.
+/// Waits until the only published backend satisfies `good`.
 async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Backend) -> bool) {
     eventually(what, SOON, async || {
         let found = publication(cluster.admin(), &edge_name()).await?;
@@ -171,7 +172,7 @@ async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Bac
     .await;
 }
 
-/// The condition of the only Gateway in the status of the policy; null if there is none yet.
+/// Returns a condition from the policy's status for its only Gateway, or null if there is none yet.
 fn of_gateway<'p>(policy: &'p Value, type_: &str) -> &'p Value {
     let conditions = policy["status"]["ancestors"][0]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
@@ -233,7 +234,7 @@ async fn a_mesh_in_a_cluster_is_followed_where_the_feature_is_on() {
     cluster
         .until("the Gateway is accepted", GATEWAY, accepted)
         .await;
-    // Nobody follows the policy.
+    // The feature is off, so the controller ignores the policy.
     assert!(cluster.get(POLICY).await["status"].is_null());
 
     cluster.merge(OWN, &own_configuration(true)).await;
@@ -264,7 +265,7 @@ async fn a_mesh_in_a_cluster_is_followed_where_the_feature_is_on() {
     })
     .await;
 
-    // What is no bundle any more refuses at once.
+    // An invalid bundle blocks traffic at once.
     let broken = json!({"data": {"ca-bundle.crt": "no certificate"}});
     cluster.merge(BUNDLE, &broken).await;
     meshed(&cluster, "the Gateway lacks it", GATEWAY, "False").await;

@@ -1,5 +1,5 @@
-//! TLS of listeners, in handshakes: the versions, cipher suites and application protocols that they say, keys of two kinds; and the
-//! list of the certificates that are served.
+//! TLS settings of listeners, verified by handshakes: versions, cipher suites, application
+//! protocols and two kinds of keys. Also the list of served certificates.
 
 use std::process::Command;
 
@@ -22,7 +22,7 @@ fn with_options(mut listener: Value, options: &[(&str, &str)]) -> Value {
     listener
 }
 
-/// The listener's Accepted, as its status and message.
+/// Returns the status and message of the listener's `Accepted` condition.
 fn accepted(status: &Value, listener: &str) -> (String, String) {
     let accepted = listener_condition(status, listener, "Accepted");
     let text = |field: &str| accepted[field].as_str().unwrap_or_default().to_owned();
@@ -116,7 +116,7 @@ async fn versions_suites_and_protocols_are_what_the_listener_says() {
     );
     checks.finish();
 
-    // What is not understood closes the listener, and no other.
+    // An invalid option closes this listener only.
     agent.write("all.yaml", &objects(strict(&[("min-version", "TLSv1.3")])));
     agent
         .wait_status("the listener says why", |status| {
@@ -159,7 +159,7 @@ async fn a_client_is_shown_the_kind_of_key_that_it_knows() {
             client()
                 .tls12()
                 .suites(&[CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256])
-                // Envoy goes by these alone, if a client lists its versions.
+                // If a client lists its versions, Envoy chooses the certificate only by these.
                 .signatures(&[SignatureScheme::RSA_PSS_SHA256]),
             &rsa,
         ),
@@ -194,7 +194,7 @@ async fn a_client_is_shown_the_kind_of_key_that_it_knows() {
     checks.finish();
 }
 
-/// Checks what `certs` says of the two certificates, of a running agent and of its state.
+/// Checks the `certs` output for both certificates, from the running agent and from its state.
 async fn list_is_whole(agent: &AgentUnderTest, checks: &mut Checks) {
     let runtime = format!("--runtime-dir {}", agent.runtime().display());
     let list = |arguments_of: &str| {

@@ -1,4 +1,5 @@
-//! Whatever a host leaves behind is searched for its private keys: they are in files of mode 0600 that Envoy reads, and sealed.
+//! Searches everything that a host leaves behind for its private keys. They may only be in mode
+//! 0600 files for Envoy, and sealed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +15,7 @@ use sesame_tests::processes;
 use super::found::{Traces, files};
 use super::renewed::{Renewal, RenewedPair};
 
-/// An RSA key, as `openssl` makes it.
+/// Returns a leaf with an RSA key made by `openssl`.
 fn rsa(authority: &Authority) -> Leaf {
     let made = std::process::Command::new("openssl")
         .args([
@@ -31,8 +32,8 @@ fn rsa(authority: &Authority) -> Leaf {
     authority.issue_for_key(&["rsa.test"], &pem)
 }
 
-/// Returns everything outside of files that others may read: command lines and environments of processes, the log, and what commands
-/// say.
+/// Returns all output except files: command lines and environments of processes, the log, and the
+/// output of commands.
 async fn outputs(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
     let mut all = vec![("the log".to_owned(), agent.log().into_bytes())];
     for process in processes::below(agent.runtime().parent().expect("a directory")) {
@@ -54,8 +55,8 @@ async fn outputs(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Returns the files below these directories that hold a key although others may read them, or anybody may read them later: all but
-/// files of mode 0600 in the runtime directory.
+/// Returns the files that contain a key without protection. Only mode 0600 files in the runtime
+/// directory may contain one.
 fn open_files(traces: &[Traces], state: &Path, runtime: &Path) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap_or_default();
@@ -110,7 +111,7 @@ async fn keys_of_every_kind_are_nowhere_but_in_files_for_envoy_and_sealed() {
         .zip(["ECDSA", "local", "client", "RSA", "ticket"])
     {
         let found = key.files(&runtime);
-        // A key that no backend is shown is in no file.
+        // No backend gets the client certificate, so its key is in no file.
         assert_eq!(found.is_empty(), name == "client", "{name}: {found:?}");
     }
     assert_eq!(open_files(&traces, &state, &runtime), Vec::<PathBuf>::new());
@@ -121,7 +122,7 @@ async fn keys_of_every_kind_are_nowhere_but_in_files_for_envoy_and_sealed() {
         }
     }
 
-    // The search finds what is there.
+    // Check the search itself with planted keys.
     let planted = state.join("planted");
     fs::write(&planted, yaml(&[in_files.secret("planted")])).expect("written");
     let found = open_files(&traces, &state, &runtime);

@@ -1,4 +1,4 @@
-//! Searches for private keys where none may be.
+//! Searches for private keys in places that must not contain any.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sesame_tests::certs::Leaf;
 
-/// Forms in which the bytes of a private key may be found.
+/// Byte sequences that reveal a private key.
 pub(crate) struct Traces(Vec<Vec<u8>>);
 
 impl Traces {
-    /// Returns the forms of one key: DER, its text in PEM, and that text encoded once more, as Secrets have it.
+    /// Returns the forms of one key: DER, PEM text, and the base64 of that text, as in Secrets.
     pub(crate) fn of(leaf: &Leaf) -> Self {
         let der = leaf.key().expect("a key").secret_der().to_vec();
         // The beginning is the same for all keys of a kind.
@@ -24,7 +24,7 @@ impl Traces {
             .map(|line| line.as_bytes().to_vec())
             .collect();
         for shift in 0..3 {
-            // Wherever the text begins in what is encoded, one of three forms is in it.
+            // Base64 depends on the position of the text modulo 3, so search for all three forms.
             let text = leaf.key_pem.get(90 + shift..140).unwrap_or_default();
             let encoded = STANDARD.encode(&text[..text.len() / 3 * 3]);
             traces.push(encoded.into_bytes());
@@ -33,7 +33,7 @@ impl Traces {
         Self(traces)
     }
 
-    /// Returns the forms of a key that is nothing but bytes: these, and as base64 wherever they begin.
+    /// Returns the forms of a raw key: its bytes, and their base64 at each offset modulo 3.
     pub(crate) fn of_bytes(key: &[u8]) -> Self {
         let mut traces = vec![key.to_vec()];
         for shift in 0..3 {
@@ -43,7 +43,7 @@ impl Traces {
         Self(traces)
     }
 
-    /// Returns the parts of a process's memory that have any of the forms.
+    /// Returns the mappings of a process's memory that contain the key.
     pub(crate) fn in_memory_of(&self, pid: i32) -> Vec<String> {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
         let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("root reads it");
@@ -61,7 +61,7 @@ impl Traces {
         found.map(str::to_owned).collect()
     }
 
-    /// Returns true if the bytes have any of the forms.
+    /// Returns true if the bytes contain the key.
     pub(crate) fn are_in(&self, bytes: &[u8]) -> bool {
         let has = |trace: &Vec<u8>| {
             let first = trace[0];
@@ -77,7 +77,7 @@ impl Traces {
         self.0.iter().any(has)
     }
 
-    /// Returns the files below a directory in which they are.
+    /// Returns the files below a directory that contain the key.
     pub(crate) fn files(&self, root: &Path) -> Vec<PathBuf> {
         let all = files(root).into_iter();
         all.filter(|path| std::fs::read(path).is_ok_and(|bytes| self.are_in(&bytes)))

@@ -1,4 +1,5 @@
-//! Files of the host that stand for Secrets: followed through links, taken as pairs, and never a bad one in the place of a good one.
+//! Files of the host that replace Secrets: watched through symbolic links, loaded as pairs, and a
+//! bad file never replaces a good pair.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,7 +31,8 @@ use super::renewed::{Renewal, RenewedPair, write};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// A Gateway whose Secret is nowhere but in files, and a listener that stays whatever becomes of that.
+/// Returns a Gateway whose Secret exists only in files, and a second listener that does not depend
+/// on it.
 fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
@@ -41,7 +43,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Waits until a handshake shows this certificate.
+/// Waits until a handshake gets this certificate.
 async fn wait_shown(agent: &AgentUnderTest, authority: &Authority, leaf: &Leaf) {
     let handshake = Handshake::with(agent.address(443), "a.test", &authority.trust());
     eventually("the certificate is shown", SOON, async || {
@@ -71,7 +73,7 @@ async fn moved(agent: &AgentUnderTest) -> Vec<(String, u64)> {
     all
 }
 
-/// Waits until Envoy itself says that it has this certificate.
+/// Waits until Envoy itself reports this certificate.
 async fn wait_served(agent: &AgentUnderTest, leaf: &Leaf) {
     let facts = CertificateFacts::of_pem(leaf.certificate_pem.as_bytes());
     let serial = &facts.first().expect("a certificate").serial;
@@ -142,7 +144,7 @@ async fn a_bad_file_never_replaces_a_good_pair_over_restarts_too() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // Half of a renewal: the key is still to come.
+    // Half of a renewal: the new key is still missing.
     fs::write(files.path("tls.crt"), &second.certificate_pem).expect("written");
     let kept =
         |status: &Value| says(status, "does not belong") && says(status, "goes on being served");
@@ -154,19 +156,19 @@ async fn a_bad_file_never_replaces_a_good_pair_over_restarts_too() {
     wait_shown(&agent, &authority, &first).await;
     agent.wait_status("it is told", kept).await;
 
-    // Everybody may read the key.
+    // The key is readable by every user.
     let key = files.path("tls.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("a mode");
     let open = |status: &Value| says(status, "everybody on this host may use it (mode 0644)");
     agent.wait_status("it is told", open).await;
     wait_shown(&agent, &authority, &first).await;
-    // The other half.
+    // The rest of the renewal.
     files.renew(&second);
     wait_shown(&agent, &authority, &second).await;
     agent.wait_healthy().await;
     assert!(!agent.log().contains("PRIVATE"), "{}", agent.log());
 
-    // Without the setting the key is not served any longer: nothing says that it may be.
+    // Only the setting permits the use of the key, so without it the key is no longer served.
     agent.wait_stored().await;
     agent.kill9();
     agent.change_flag(
@@ -216,7 +218,7 @@ async fn a_gateway_shows_backends_the_certificate_in_files_of_its_host() {
         leaf = clients.issue(&["edge.test"]);
         files.renew(&leaf);
         wait_served(&agent, &leaf).await;
-        // Connections that are there go on with the certificate that they have shown.
+        // Existing connections keep the certificate that they were opened with.
         agent.envoy_is_replaced("auto", "hot").await;
     }
 }
@@ -294,7 +296,8 @@ async fn a_host_of_a_cluster_has_the_key_that_the_controller_never_sees() {
     let published = keys(cluster.admin(), &edge_name()).await;
     let names: Vec<&str> = published.iter().map(|pair| pair.name.as_str()).collect();
     assert_eq!(names, ["Secret/default/shared"]);
-    // Nobody in the cluster has the key of the host; whoever searches finds the one that is shared.
+    // The host's key must not be in the cluster. The shared one is, which proves that the search
+    // works.
     let traces = [Traces::of(&first), Traces::of(&shared)];
     let mut found = [false, false];
     for path in [
@@ -315,7 +318,7 @@ async fn a_host_of_a_cluster_has_the_key_that_the_controller_never_sees() {
         assert!(!traces.iter().any(|it| it.are_in(log.as_bytes())), "{log}");
     }
 
-    // With nothing else alive, and files that are gone.
+    // The agent restarts without Envoy or controller, and the key file is missing.
     agent.wait_stored().await;
     let last = authority.issue(&["a.test"]);
     files.renew(&last);

@@ -1,4 +1,4 @@
-//! Core dumps: the agent makes none, and an Envoy's has none of its memory.
+//! Core dumps: the agent makes none, and Envoy's contain none of its memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use sesame_tests::wait::{eventually, holds};
 
 use super::found::{Traces, files};
 
-/// Returns the lines of a file of a process.
+/// Returns the text of a file in `/proc/PID`.
 fn of_process(pid: i32, file: &str) -> String {
     fs::read_to_string(format!("/proc/{pid}/{file}")).expect("the process runs")
 }
@@ -28,7 +28,7 @@ fn core_limit(pid: i32) -> String {
     values.collect::<Vec<_>>().join(" ")
 }
 
-/// Asserts that no dump of this Envoy holds anything of its memory.
+/// Asserts that a core dump of this Envoy would not contain its memory.
 fn assert_nothing_dumped(envoy: i32) {
     assert_eq!(core_limit(envoy), "0 0");
     assert_eq!(of_process(envoy, "coredump_filter").trim(), "00000000");
@@ -50,14 +50,16 @@ async fn no_dump_holds_memory_of_the_agent_or_of_an_envoy_also_after_a_hot_resta
     agent.wait_ok(&agent.get(80, "a.test", "/")).await;
     let pid = agent_pid(&agent).await;
     assert_eq!(core_limit(pid), "0 0");
-    // The files of a process that cannot be dumped are root's, whoever runs it; what it may not be asked shows the rest.
+    // Whether the agent is dumpable cannot be read from outside if root runs it, so check its
+    // filter.
     assert_eq!(of_process(pid, "coredump_filter").trim(), "00000000");
     assert_nothing_dumped(agent.wait_live().await);
     agent.envoy_is_replaced("auto", "hot").await;
     assert_nothing_dumped(agent.wait_live().await);
 }
 
-/// Lifts the limit of a process, as a program that takes dumps has none. Returns false where not even root may.
+/// Removes the core size limit, which does not apply to programs that receive dumps. Returns false
+/// if not even root may do that.
 fn let_dump(pid: i32) -> bool {
     let lifted = Command::new("prlimit")
         .args(["--pid", &pid.to_string(), "--core=unlimited:unlimited"])
@@ -65,7 +67,7 @@ fn let_dump(pid: i32) -> bool {
     lifted.expect("prlimit").success()
 }
 
-/// Returns the dumps of a process, which the kernel writes into its directory.
+/// Returns the dumps that the kernel has written into the process's directory.
 fn dumps(directory: &Path) -> Vec<PathBuf> {
     let all = files(directory).into_iter();
     let is_dump = |path: &PathBuf| {
@@ -75,8 +77,8 @@ fn dumps(directory: &Path) -> Vec<PathBuf> {
     all.filter(is_dump).collect()
 }
 
-/// Ends a process as a failure of its own would, by a signal that asks for a dump. Rust's runtime has a handler for
-/// SIGSEGV that returns the first time, so the agent is sent another.
+/// Crashes a process with a signal that dumps core. Use another one than SIGSEGV for the agent,
+/// because the handler in Rust's runtime returns the first time.
 fn crash(pid: i32, signal: &str) {
     let killed = Command::new("kill")
         .args([signal, &pid.to_string()])
@@ -105,7 +107,7 @@ async fn an_envoy_that_crashes_leaves_no_key_in_a_dump_and_an_agent_leaves_no_du
     let envoy = agent.wait_live().await;
     let directory = fs::read_link(format!("/proc/{envoy}/cwd")).expect("a directory");
     let key = Traces::of(&leaf);
-    // It would be found if the memory were there: a process may be looked at by root.
+    // The search would find the key in a dump, because it finds it in Envoy's memory.
     assert!(!key.in_memory_of(envoy).is_empty(), "Envoy holds the key");
 
     let lifted = let_dump(envoy);

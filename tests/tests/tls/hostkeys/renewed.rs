@@ -1,4 +1,4 @@
-//! Pairs in files that are renewed as tools do it.
+//! Pairs in files, renewed in the way that common tools do it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use sesame_tests::certs::Leaf;
 use tempfile::TempDir;
 
-/// Way in which a tool replaces a pair.
+/// How a tool replaces a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// One link is moved, for both files at once, as in a mounted volume.
+    /// Replaces one link for both files, as in a mounted volume.
     DirectoryMoved,
-    /// A link for each file is moved, one after the other, as certbot does.
+    /// Replaces a link per file, one after the other, as certbot does.
     LinksMoved,
-    /// Both files are written where they are, one after the other.
+    /// Overwrites both files, one after the other.
     InPlace,
 }
 
@@ -67,18 +67,18 @@ impl RenewedPair {
             }
             Renewal::InPlace => return,
         }
-        // The one before is removed, as kubelets do.
+        // Remove the previous version, as kubelets do.
         let _ = fs::remove_dir_all(self.path(&format!("..{}", self.version - 1)));
     }
 
-    /// Makes a link, or moves one that is there.
+    /// Creates or replaces a symbolic link.
     fn link(&self, to: &str, name: &str) {
         let new = self.path("..new");
         symlink(to, &new).expect("a link");
         fs::rename(new, self.path(name)).expect("a move");
     }
 
-    /// Returns the option that has it stand for a Secret of the namespace `default`.
+    /// Returns the flag that uses the pair for a Secret in namespace `default`.
     pub(crate) fn flag(&self, secret: &str) -> String {
         let at = self.root.path().display();
         format!(

@@ -1,5 +1,5 @@
-//! Certificates for keys that an agent makes itself: answered by people, by a command and by a signer of the cluster; renewed under
-//! load; and never with another's key, wherever the agent is killed.
+//! Certificates for keys that the agent generates, issued by people, a command or a cluster signer.
+//! They are renewed under load, and never used with another key even if the agent is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use tokio::net::UnixStream;
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A backend that lets in clients of an authority only, and the objects that lead to it.
+/// A backend that only accepts clients of one authority, and the objects that route to it.
 struct Site {
     clients: Authority,
     _backend: Backend,
@@ -68,7 +68,7 @@ impl Carried {
         Self(agent.state().join("requests/default/client"))
     }
 
-    /// Waits until there is a request other than this one.
+    /// Waits until there is a request other than `before`.
     async fn wait(&self, before: &str) -> String {
         let path = self.0.join("request.pem");
         let mut found = String::new();
@@ -80,7 +80,7 @@ impl Carried {
         found
     }
 
-    /// Puts an answer in place, as `cp` does.
+    /// Writes a certificate in place, as `cp` does.
     fn put(&self, answer: &str) {
         fs::write(self.0.join("certificate.pem"), answer).expect("written");
     }
@@ -98,7 +98,7 @@ fn says(status: &Value, words: &str) -> bool {
         .any(|all| all.to_string().contains(words))
 }
 
-/// Returns the number of requests that wait, as the metrics have it.
+/// Returns the number of pending requests from the metrics.
 async fn waiting(agent: &AgentUnderTest) -> f64 {
     let stream = UnixStream::connect(agent.runtime().join("agent.sock")).await;
     let mut stream = stream.expect("the agent's socket");
@@ -112,7 +112,7 @@ async fn waiting(agent: &AgentUnderTest) -> f64 {
     value.parse().expect("a number")
 }
 
-/// Waits until Envoy itself says that it has this certificate.
+/// Waits until Envoy itself reports this certificate.
 async fn wait_served(agent: &AgentUnderTest, pem: &str) {
     let facts = CertificateFacts::of_pem(pem.as_bytes());
     let serial = &facts.first().expect("a certificate").serial;
@@ -128,13 +128,13 @@ async fn wait_served(agent: &AgentUnderTest, pem: &str) {
     .await;
 }
 
-/// Returns the bytes of a certificate, as base64.
+/// Returns the base64 body of a certificate.
 fn encoded(pem: &str) -> String {
     let lines = pem.lines().filter(|line| !line.starts_with('-'));
     lines.map(str::trim).collect()
 }
 
-/// Waits until the backend is shown this certificate, by an Envoy without connections of before.
+/// Waits until the backend gets this certificate from a new Envoy, which has no old connections.
 async fn wait_shown(agent: &AgentUnderTest, request: &Request, pem: &str) {
     wait_served(agent, pem).await;
     agent.envoy_is_replaced("auto", "hot").await;
@@ -147,7 +147,7 @@ async fn wait_shown(agent: &AgentUnderTest, request: &Request, pem: &str) {
         .await;
 }
 
-/// Returns the files below a directory that hold a private key in clear.
+/// Returns the files below a directory that contain a private key in plain text.
 fn keys_in_clear(directory: &Path) -> Vec<PathBuf> {
     let all = super::found::files(directory).into_iter();
     all.filter(|path| {
@@ -180,7 +180,7 @@ async fn an_operator_answers_and_renewals_under_load_fail_no_request() {
     assert!(!says(&status, "clients refuse it"), "{status:#}");
     assert!(waiting(&agent).await < 0.5);
 
-    // Another life begins with each answer; the next request comes before two thirds of it are over.
+    // Each certificate is due for renewal before two thirds of its lifetime are over.
     agent.wait_stored().await;
     let renewals = count("SESAME_RENEWALS", 2, 40);
     let life = Duration::from_secs(12);
@@ -222,7 +222,7 @@ async fn an_answer_is_for_the_key_that_asked_wherever_the_agent_is_killed() {
     let request = agent.get(80, "a.test", "/");
     let carried = Carried::of(&agent);
     let asked = carried.wait("").await;
-    // Between key and answer; the answer comes while nobody is there.
+    // Killed while the request is pending; the certificate arrives before the restart.
     agent.kill9();
     carried.put(&site.clients.answer(&asked, LONG));
     agent.restart();
@@ -230,7 +230,7 @@ async fn an_answer_is_for_the_key_that_asked_wherever_the_agent_is_killed() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // Another request, and the answer to the one before, which is of another key.
+    // A second request gets the certificate of the first one, which has another key.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();
@@ -243,7 +243,7 @@ async fn an_answer_is_for_the_key_that_asked_wherever_the_agent_is_killed() {
     };
     agent.wait_status("it is not taken", refused).await;
     agent.wait_ok(&request).await;
-    // Killed again and again around the answer, which may be half there.
+    // Restart repeatedly while the certificate arrives, possibly truncated.
     let answer = site.clients.answer(&second, LONG);
     for cut in [0, answer.len() / 2, answer.len()] {
         carried.put(&answer[..cut]);
@@ -283,7 +283,7 @@ async fn a_command_is_given_the_request_and_prints_the_certificate() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // One that fails is told, and what there is serves.
+    // A failing command is reported, and the existing certificate stays in service.
     agent.kill9();
     agent.change_flag(&flag(&rest), &flag(",dnsName=c.test,command=/bin/false"));
     agent.restart();
@@ -292,7 +292,7 @@ async fn a_command_is_given_the_request_and_prints_the_certificate() {
     agent.wait_ok(&request).await;
 }
 
-/// Approves and signs what is asked for, once. Returns the certificate.
+/// Approves and signs the pending request once. Returns the certificate.
 async fn approve_and_sign(cluster: &TestCluster, authority: &Authority) -> String {
     let mut found = Value::Null;
     eventually("there is a request", SOON, async || {
@@ -324,7 +324,7 @@ async fn approve_and_sign(cluster: &TestCluster, authority: &Authority) -> Strin
     answer
 }
 
-/// Returns the objects that the page on certificates of a host grants rights with.
+/// Returns the objects in `docs/host-certificates.md` that grant the required permissions.
 fn rights() -> String {
     let page = workspace().join("docs/host-certificates.md");
     let page = fs::read_to_string(page).expect("the page");
@@ -365,7 +365,7 @@ async fn a_signer_of_the_cluster_signs_for_a_listener_of_a_host() {
     cluster.apply(&rights()).await.expect("the rights");
     let unapproved = |status: &Value| says(status, "kubectl certificate approve sesame-");
     agent.wait_status("nobody has approved", unapproved).await;
-    // Killed while it waits: the next one finds the same object.
+    // The restarted agent finds the same pending request.
     agent.kill9();
     agent.restart();
     agent.wait_status("nobody has approved", unapproved).await;
@@ -389,7 +389,7 @@ async fn a_signer_of_the_cluster_signs_for_a_listener_of_a_host() {
     let all = cluster.get(REQUESTS).await;
     assert_eq!(all["items"].as_array().map(Vec::len), Some(1), "{all:#}");
 
-    // A renewal; the old pair serves until it is there.
+    // During a renewal the old pair stays in service.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();

@@ -1,5 +1,5 @@
-//! The state directory: its keys are sealed, a start with nothing else alive has them, and those that were revoked are in no
-//! generation any more.
+//! The state directory: its keys are sealed, an agent can start from it alone, and revoked keys are
+//! removed from every generation.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use sesame_tests::wait::{eventually, holds};
 
 use super::found::Traces;
 
-/// A Gateway with one certificate and one without.
+/// Renders a Gateway with one listener that has a certificate and one without.
 fn objects(backend: &Backend) -> String {
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
@@ -39,7 +39,7 @@ struct Host {
 }
 
 impl Host {
-    /// Starts an agent with these flags, and waits until what it serves is stored.
+    /// Starts an agent with these flags and waits until its configuration is stored.
     async fn start(flags: &[&str]) -> Self {
         let backend = Backend::start("a").await;
         let authority = Authority::new("servers");
@@ -61,7 +61,7 @@ impl Host {
         host
     }
 
-    /// Waits until what is served is accepted, and that is stored.
+    /// Waits until the wanted configuration is accepted and stored.
     async fn wait_stored(&self) {
         let accepted = |status: &Value| {
             let gateway = &status["gateways"][0];
@@ -83,7 +83,7 @@ impl Host {
         self.agent.get(80, "a.test", "/")
     }
 
-    /// Ends everything, and starts the agent with nothing but its state directory.
+    /// Kills everything, then starts the agent with only its state directory.
     fn start_alone(&mut self) {
         self.agent.kill9();
         self.agent.kill9_envoy();
@@ -101,7 +101,7 @@ impl Host {
         std::fs::rename(manifests.with_extension("away"), manifests).expect("rename");
     }
 
-    /// Waits until a handshake shows this certificate.
+    /// Waits until a handshake gets this certificate.
     async fn wait_shown(&self, leaf: &Leaf) {
         let handshake = Handshake::with(self.agent.address(443), "a.test", &self.authority.trust());
         eventually("the certificate is shown", SOON, async || {
@@ -170,7 +170,7 @@ async fn the_real_systemd_creds_seals_where_it_is() {
     assert_eq!(seal.join("host.key").exists(), !by_systemd);
     let place = keys_at_rest(&status);
     assert_eq!(place.starts_with("systemd-creds"), by_systemd, "{place}");
-    // Where it works for this user, it is used.
+    // The agent must use systemd-creds exactly if it works for this user.
     let tried = std::process::Command::new("systemd-creds")
         .args(["encrypt", "--name=sesame-seal-key", "/dev/null", "-"])
         .stdin(std::process::Stdio::null())
@@ -190,7 +190,7 @@ async fn a_state_whose_key_is_lost_is_told_and_the_source_is_followed() {
         host.agent.wait_ok(&host.in_clear()).await;
         host.wait_stored().await;
     }
-    // A key that was away is as good as before.
+    // A sealing key that was missing for some time still opens the state.
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     std::fs::rename(&away, &seal).expect("rename");
@@ -201,7 +201,7 @@ async fn a_state_whose_key_is_lost_is_told_and_the_source_is_followed() {
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     host.start_alone();
-    // What needs no key is served; the rest waits for its source.
+    // Listeners without keys are served; the others wait for the source.
     host.agent.wait_ok(&host.in_clear()).await;
     let log = host.agent.log();
     assert!(
@@ -215,7 +215,7 @@ async fn a_state_whose_key_is_lost_is_told_and_the_source_is_followed() {
     host.bring_manifests_back();
     host.agent.wait_ok(&host.over_tls()).await;
     host.agent.wait_healthy().await;
-    // The revision is that of before: only its key is new.
+    // The revision is the same as before; only its key is new.
     eventually("the key is stored", SOON, async || {
         let now = host.accepted();
         holds(now > before, || format!("generation {now}"))
@@ -241,12 +241,12 @@ async fn a_state_in_clear_is_sealed_and_can_be_put_in_clear_again() {
         let found = traces.files(&state);
         holds(found.is_empty(), || format!("{found:?}"))
     };
-    // The texts of manifests are written after a change is served.
+    // Manifests are stored after a change is served.
     eventually("nothing is in clear", SOON, nothing).await;
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
 
-    // For an older agent, which knows no sealed keys.
+    // Older agents cannot open sealed keys, so sealing can be turned off.
     host.agent.change_flag("--seal=auto", "--seal=off");
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
@@ -259,7 +259,7 @@ async fn a_state_in_clear_is_sealed_and_can_be_put_in_clear_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_that_were_replaced_or_withdrawn_are_in_no_generation_and_a_rollback_has_the_present_ones()
  {
-    // In clear, so that what is there can be seen.
+    // Stored in plain text, so that the test can search for the keys.
     let mut host = Host::start(&["--seal=off"]).await;
     let first = host.leaf.clone();
     let second = host.authority.issue(&["a.test"]);
@@ -285,7 +285,7 @@ async fn keys_that_were_replaced_or_withdrawn_are_in_no_generation_and_a_rollbac
         .await;
     host.wait_shown(&second).await;
     host.wait_stored().await;
-    // Also by an agent that has nothing else.
+    // The same for an agent with only its state directory.
     host.start_alone();
     host.wait_shown(&second).await;
     host.bring_manifests_back();
@@ -293,7 +293,7 @@ async fn keys_that_were_replaced_or_withdrawn_are_in_no_generation_and_a_rollbac
     assert!(output.status.success(), "{output:?}");
     host.agent.wait_healthy().await;
 
-    // A Secret that is deleted takes its key along, wherever it is kept.
+    // Deleting a Secret removes its key from every generation.
     host.agent.remove("secret.yaml");
     let gone =
         |status: &Value| status["healthy"] == false && status["gateways"][0]["state"] == "Serving";

@@ -10,7 +10,7 @@ use sesame_tests::seeded::count;
 
 use super::site::{Site, admin, unmoved};
 
-/// Names whose certificates are renewed in the same second.
+/// Number of names whose certificates are renewed in the same second.
 const NAMES: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]

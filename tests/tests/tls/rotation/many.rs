@@ -1,4 +1,4 @@
-//! Certificates by the thousand on one port, each in a Secret of its own and on a listener of a ListenerSet.
+//! Thousands of certificates on one port, each in a separate Secret, on listeners of ListenerSets.
 
 use std::time::Instant;
 
@@ -13,14 +13,14 @@ use sesame_tests::manifests::{
 use sesame_tests::seeded::count;
 use sesame_tests::wait::{eventually, holds};
 
-/// Listeners of a set.
+/// Maximum number of listeners of a ListenerSet.
 const OF_A_SET: usize = 64;
 
 fn host(number: usize) -> String {
     format!("h{number}.test")
 }
 
-/// Memory of processes in MiB.
+/// Returns the resident memory of each process in MiB.
 fn memory(pids: &[i32]) -> Vec<usize> {
     let of = |pid: &i32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -46,7 +46,7 @@ fn objects(names: usize, backend: std::net::SocketAddr) -> Vec<Value> {
         parents.push(json!({"kind": "ListenerSet", "name": name}));
     }
     objects.extend(served("app", &[backend]));
-    // A route has up to 32 parents.
+    // A route can have up to 32 parents.
     for (number, parents) in parents.chunks(32).enumerate() {
         let mut route = http_route(&format!("app-{number}"), &[], &[rule_to("app", &[])]);
         route["spec"]["parentRefs"] = json!(parents);
@@ -94,7 +94,7 @@ async fn certificates_by_the_thousand_are_served_on_one_port() {
         let host = host(number);
         let request = agent.get(443, &host, "/").tls(&host, &authority.trust());
         agent.wait_ok(&request).await;
-        // Not a name of its certificate, though another listener has it.
+        // This certificate does not cover `h1.test`, although another listener serves that name.
         let other = agent
             .get(443, "h1.test", "/")
             .tls(&host, &authority.trust());
@@ -102,7 +102,7 @@ async fn certificates_by_the_thousand_are_served_on_one_port() {
         let expected = if number == 1 { 200 } else { 404 };
         assert_eq!(reply.status, expected, "{host}");
     }
-    // One more Secret, of the last set.
+    // Rotate one Secret of the last set.
     let leaf = authority.issue(&[&host(names - 1)]);
     let since = Instant::now();
     let name = format!("pair-{}", names - 1);
@@ -145,7 +145,7 @@ async fn the_listeners_beyond_which_each_knows_fewer_others_are_no_removal() {
     agent.restart();
     let status = |number: usize| {
         let host = host(number);
-        // On a connection of the first listener.
+        // Use a connection to the first listener.
         let request = agent.get(443, &host, "/");
         request.tls("h0.test", &authority.trust())
     };
@@ -154,7 +154,7 @@ async fn the_listeners_beyond_which_each_knows_fewer_others_are_no_removal() {
     assert_eq!(misdirected.status, 421);
 
     agent.write("objects.yaml", &yaml(&objects(130, backend.address())));
-    // It waits for five minutes if it is held.
+    // This fails if the change is held as a removal, because that takes five minutes.
     wait_shown(&agent, &authority, 129, &leaves[129]).await;
     let unknown = |reply: &sesame_tests::client::Reply| reply.status == 404;
     agent.wait_served(&status(127), unknown).await;

@@ -1,4 +1,5 @@
-//! Certificates of servers that change: rotated under load, proven by handshakes, and sessions that are resumed all the while.
+//! Server certificates: rotated under load, verified by handshakes, and sessions resumed
+//! throughout.
 
 mod load;
 mod many;

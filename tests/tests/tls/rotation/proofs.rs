@@ -1,4 +1,5 @@
-//! Handshakes prove what was accepted: with every kind of listener. Where they fail, that is said until it heals.
+//! The agent verifies new certificates with handshakes, for every kind of listener. Failures are
+//! reported until a handshake succeeds.
 
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ async fn a_certificate_that_is_not_shown_is_said_until_it_is() {
             && why.contains("and not the one of Secret/default/pair-0")
             && listener_condition(status, "l0", SHOWN)["status"] == "False"
     };
-    // A handshake may find Envoy all the same; then there is nothing to say, and the next change is proven.
+    // If the agent's handshake happens to reach Envoy, nothing is reported, so try again with
+    // another change.
     let status = eventually("the listener is named", SOON, async || {
         Site::write(&agent, 0, &site.issue(0));
         let waited = agent.wait_status("the listener is named", named);
@@ -54,7 +56,7 @@ async fn a_certificate_that_is_not_shown_is_said_until_it_is() {
     assert_eq!(listener_condition(&status, "l0", SHOWN), &Value::Null);
 }
 
-/// A listener of every kind that there is, by name, each with the Secret of its name.
+/// Returns a listener of every kind, each with a Secret of the same name.
 fn every_kind() -> Vec<Value> {
     let with = |name: &str, options: &Value| {
         let hostname = format!("{name}.test");
@@ -69,7 +71,7 @@ fn every_kind() -> Vec<Value> {
         with("one", &json!({"projectsesame.io/alpn": "h2"})),
         https_listener("wild", 443, "*.wild.test", "wild"),
         https_listener("rest", 443, "", "rest"),
-        // Another port, whose clients show a certificate.
+        // On another port, where clients must have a certificate.
         https_listener("closed", 444, "closed.test", "closed"),
     ]
 }
@@ -119,7 +121,7 @@ async fn every_kind_of_listener_is_asked_for_its_new_certificate() {
     assert_eq!(asked().await, Ok((0, 0, 0)), "nobody has asked yet");
     for round in 1..=3 {
         agent.write("secrets.yaml", &secrets());
-        // One of them gets no further than to be shown the certificate.
+        // The handshake with this listener fails after its certificate is sent.
         let expected = (round * (names.len() as u64 - 1), round, 0);
         eventually("all of them are asked", SOON, async || {
             let found = asked().await?;

@@ -1,5 +1,5 @@
-//! Session tickets whose keys are in a Secret that several hosts share: rotated under load, broken, and taken away. None of that is a
-//! change of a listener.
+//! Session ticket keys in a Secret that several hosts share: rotated under load, broken, and
+//! deleted, all without changing a listener.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,11 +19,11 @@ use sesame_tests::wait::{eventually, holds};
 use super::site::{Site, unmoved};
 use super::tickets::{Resumer, age, assert_all_resume, clients, keys};
 
-/// Keys of session tickets; each is of one byte, repeated.
+/// Session ticket keys; each repeats one byte.
 const ONE: [u8; 80] = [1; 80];
 const TWO: [u8; 80] = [2; 80];
 
-/// A Secret with these keys of session tickets.
+/// Returns a Secret with these session ticket keys.
 fn ticket_secret(keys: &[[u8; 80]]) -> Value {
     json!({
         "apiVersion": "v1",
@@ -38,7 +38,8 @@ fn put(agent: &AgentUnderTest, keys: &[[u8; 80]]) {
     agent.write("tickets.yaml", &yaml(&[ticket_secret(keys)]));
 }
 
-/// Starts a host whose listener names the Secret, which has these keys, or is not there if there are none.
+/// Starts a host whose listener refers to the Secret. The Secret has these keys, or is missing if
+/// there are none.
 async fn host(
     site: &Site,
     mut agent: AgentUnderTest,
@@ -60,7 +61,7 @@ async fn host(
     agent
 }
 
-/// Starts hosts that serve the same, each with an Envoy of its own.
+/// Starts two hosts with the same configuration, each with an Envoy.
 async fn hosts(
     site: &Site,
     backend: SocketAddr,
@@ -73,7 +74,7 @@ async fn hosts(
     [one, other]
 }
 
-/// Returns clients that have got a ticket of this host, which resumes no session of theirs before.
+/// Returns clients with a first ticket from this host.
 async fn with_tickets(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
     let all = clients(agent, site);
     for client in &all {
@@ -99,14 +100,14 @@ async fn hosts_with_the_same_keys_resume_each_others_sessions() {
     assert_resume_at(&all, &other, true, "a ticket of the other host").await;
 }
 
-/// Returns the version of the keys that an Envoy has taken.
+/// Returns the version of the session ticket keys that Envoy uses.
 async fn taken(admin: &Admin) -> String {
     let texts = admin.version_texts().await.expect("Envoy answers");
     let keys = Subscription::new(XdsKind::Secret, "Secret/default/tickets");
     texts.of(&keys, "").unwrap_or_default().to_owned()
 }
 
-/// Waits until it has taken others.
+/// Waits until Envoy uses another version.
 async fn wait_taken(admin: &Admin, before: String) {
     eventually("the keys are taken", SOON, async || {
         let now = taken(admin).await;
@@ -115,7 +116,7 @@ async fn wait_taken(admin: &Admin, before: String) {
     .await;
 }
 
-/// Returns the client of the agent's Envoy, of which nobody says that all is well.
+/// Returns the admin client of the agent's Envoy, even if the agent is not healthy.
 async fn admin(agent: &AgentUnderTest) -> Admin {
     let path = |status: &Value| Some(status["gateways"][0]["envoy"]["admin"].as_str()?.to_owned());
     let status = agent.wait_status("there is an Envoy", |status| path(status).is_some());
@@ -123,7 +124,7 @@ async fn admin(agent: &AgentUnderTest) -> Admin {
     Admin::new(PathBuf::from(path))
 }
 
-/// Changes the Secret of both hosts, and waits until the listeners of both Envoys have taken the change.
+/// Changes the Secret on both hosts and waits until the listeners of both Envoys use it.
 async fn change(hosts: &[AgentUnderTest; 2], change: impl Fn(&AgentUnderTest)) {
     for host in hosts {
         let admin = admin(host).await;
@@ -133,7 +134,7 @@ async fn change(hosts: &[AgentUnderTest; 2], change: impl Fn(&AgentUnderTest)) {
     }
 }
 
-/// Waits until the listener says this of its references.
+/// Waits until the listener's `ResolvedRefs` has this status and message.
 async fn wait_told(agent: &AgentUnderTest, status: &str, words: &str) {
     let told = |state: &Value| {
         let found = listener_condition(state, "l0", "ResolvedRefs");
@@ -195,7 +196,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let shared = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&shared, &hosts[1], true, "the Secret is there").await;
 
-    // The last good keys, while the Secret is there and broken.
+    // With a broken Secret, the last good keys stay in use.
     for host in &hosts {
         let mut broken = ticket_secret(&[TWO]);
         broken["data"]["session-ticket-keys"] = json!(STANDARD.encode([3; 81]));
@@ -207,13 +208,13 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let kept = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&kept, &hosts[1], true, "the Secret is broken").await;
 
-    // Keys of each host, when it is deleted.
+    // With the Secret deleted, each host uses its local keys.
     change(&hosts, |host| host.remove("tickets.yaml")).await;
     let own = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&own, &hosts[1], false, "the Secret is gone").await;
     assert_eq!(unmoved(&admin(&hosts[0]).await).await, before);
 
-    // They are rotated as all keys of the host are.
+    // The local keys are rotated as usual.
     let own = with_tickets(&hosts[0], &site).await;
     hosts[0].wait_stored().await;
     let (admin, keys_before) = (admin(&hosts[0]).await, keys(&hosts[0]));

@@ -1,4 +1,5 @@
-//! A Gateway with many HTTPS listeners, each with a certificate of its own, and what its Envoy has counted.
+//! A Gateway with many HTTPS listeners, each with a separate certificate, and the statistics of its
+//! Envoy.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,10 +14,10 @@ use sesame_tests::handshakes::Handshake;
 use sesame_tests::manifests::{edge, http_route, https_listener, rule_to, served, yaml};
 use sesame_tests::wait::{eventually, holds};
 
-/// The statistics that move when a listener changes or a connection is drained.
+/// Statistics that increase when a listener changes or a connection is drained.
 const MOVED: &str = r"^listener_manager\.(listener_(added|modified|removed|in_place_updated|create_success)|lds\.update_attempt)$|downstream_cx_drain_close$";
 
-/// The authority and the names of a site; name `n` is `h<n>.test`, and its Secret `pair-<n>`.
+/// The authority and the names of a site. Name `n` is `h<n>.test`, and its Secret `pair-<n>`.
 pub(crate) struct Site {
     pub(crate) authority: Authority,
     pub(crate) names: usize,
@@ -34,7 +35,8 @@ impl Site {
         format!("h{number}.test")
     }
 
-    /// The Gateway with a listener for each name, and one route for all of them. `change` may change a listener.
+    /// Renders the Gateway with a listener per name and one route for all. `change` may modify a
+    /// listener.
     pub(crate) fn objects(
         &self,
         backend: std::net::SocketAddr,
@@ -86,7 +88,7 @@ impl Site {
             .tls(&host, &self.authority.trust())
     }
 
-    /// Returns the certificate that a new connection is shown.
+    /// Returns the certificate that a new connection gets.
     pub(crate) async fn shown(
         &self,
         agent: &AgentUnderTest,
@@ -100,7 +102,7 @@ impl Site {
             .map_err(|error| format!("{error:#}"))
     }
 
-    /// Waits until a new connection is shown this certificate.
+    /// Waits until a new connection gets this certificate.
     pub(crate) async fn wait_shown(&self, agent: &AgentUnderTest, number: usize, leaf: &Leaf) {
         let what = format!("{} shows its new certificate", Self::host(number));
         eventually(&what, sesame_tests::agent::SOON, async || {
@@ -111,14 +113,14 @@ impl Site {
     }
 }
 
-/// Returns the client of the agent's Envoy.
+/// Returns the admin client of the agent's Envoy.
 pub(crate) async fn admin(agent: &AgentUnderTest) -> Admin {
     let status = agent.wait_healthy().await;
     let path = status["gateways"][0]["envoy"]["admin"].as_str();
     Admin::new(PathBuf::from(path.expect("an admin socket")))
 }
 
-/// Returns the statistics that a rotation must not move, by name.
+/// Returns the statistics that a rotation must not change, by name.
 pub(crate) async fn unmoved(admin: &Admin) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
     for (name, value) in admin.counters(MOVED).await.expect("Envoy answers") {

@@ -1,4 +1,5 @@
-//! OCSP staples: shown with their certificate for as long as they are valid, and never in its way.
+//! OCSP staples: sent with their certificate while they are valid; an invalid one never blocks the
+//! certificate.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -21,7 +22,7 @@ impl Site {
         response(&self.authority, leaf, Vouched::Good, end)
     }
 
-    /// Handshakes of TLS 1.2 and 1.3 with the first name.
+    /// Does handshakes with TLS 1.2 and 1.3 for the first name.
     async fn agreed(&self, agent: &AgentUnderTest) -> Result<Vec<Agreed>, String> {
         let (host, trust) = (Self::host(0), self.authority.trust());
         let client = Handshake::with(agent.address(443), &host, &trust);
@@ -33,7 +34,7 @@ impl Site {
         Ok(agreed)
     }
 
-    /// Waits until new connections are shown this certificate with this staple; none is an empty one.
+    /// Waits until new connections get this certificate with this staple; empty means no staple.
     async fn wait_stapled(&self, agent: &AgentUnderTest, what: &str, leaf: &Leaf, staple: &[u8]) {
         eventually(what, SOON, async || {
             for agreed in self.agreed(agent).await? {
@@ -53,7 +54,7 @@ fn write(agent: &AgentUnderTest, leaf: &Leaf, staple: &[u8]) {
     agent.write("pair-0.yaml", &yaml(&[secret]));
 }
 
-/// Waits until the listener's ResolvedRefs has this status and these words.
+/// Waits until the listener's `ResolvedRefs` has this status and message.
 async fn wait_refs(agent: &AgentUnderTest, status: &str, words: &str) {
     let good = |answer: &Value| {
         let refs = listener_condition(answer, "l0", "ResolvedRefs");
@@ -83,7 +84,7 @@ async fn a_staple_is_shown_replaced_and_no_longer_shown_when_it_has_expired() {
         .await;
     assert_eq!(unmoved(&admin(&agent).await).await, before);
 
-    // It is valid for long enough to be seen by both versions of TLS.
+    // Valid for long enough to be seen with both versions of TLS.
     let short = site.staple(&leaf, after(10));
     write(&agent, &leaf, &short);
     site.wait_stapled(&agent, "the short one", &leaf, &short)
@@ -98,7 +99,7 @@ async fn a_staple_is_shown_replaced_and_no_longer_shown_when_it_has_expired() {
     agent.wait_status("it is said", told).await;
     agent.wait_stored().await;
 
-    // Nor does an expired one stand in the way of a start.
+    // An expired staple does not prevent a start either.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();

@@ -1,4 +1,5 @@
-//! Sessions of TLS are resumed: after a rotation of certificates, of the keys of the tickets themselves, and a hot restart.
+//! TLS sessions are resumed after a rotation of certificates, a rotation of the session ticket
+//! keys, and a hot restart.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::site::Site;
 
-/// A client that keeps the tickets that it gets.
+/// A client that keeps its session tickets.
 pub(crate) struct Resumer {
     address: SocketAddr,
     host: String,
@@ -42,7 +43,7 @@ impl Resumer {
         }
     }
 
-    /// Sends one request over a new connection, and returns whether its handshake resumed a session.
+    /// Sends a request over a new connection and returns whether its handshake resumed a session.
     pub(crate) async fn resumes(&self) -> Result<bool> {
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from(self.host.clone())?;
@@ -53,7 +54,7 @@ impl Resumer {
             self.host
         );
         stream.write_all(request.as_bytes()).await?;
-        // Tickets of TLS 1.3 come before the answer.
+        // TLS 1.3 tickets arrive before the response.
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
         anyhow::ensure!(answer.starts_with(b"HTTP/1.1 200"), "no answer");
@@ -61,12 +62,12 @@ impl Resumer {
         Ok(kind == HandshakeKind::Resumed)
     }
 
-    /// Panics unless the next connection resumes, and gets another ticket.
+    /// Panics unless the next connection resumes a session and gets another ticket.
     async fn assert_resumes(&self, after: &str) {
         assert!(self.resumes().await.expect("a request"), "after {after}");
     }
 
-    /// The same client, with its tickets, at another address.
+    /// Returns the same client, with its tickets, for another address.
     pub(crate) fn at(&self, address: SocketAddr) -> Self {
         Self {
             address,
@@ -76,7 +77,7 @@ impl Resumer {
     }
 }
 
-/// The versions of TLS, whose tickets are of different kinds.
+/// TLS versions, which have different kinds of tickets.
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS12, &version::TLS13];
 
 pub(crate) fn clients(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
@@ -91,7 +92,7 @@ pub(crate) async fn assert_all_resume(clients: &[Resumer], after: &str) {
     }
 }
 
-/// Makes the keys of the tickets older than they may be.
+/// Makes the session ticket keys look older than allowed.
 pub(crate) fn age(agent: &AgentUnderTest) {
     let path = agent.runtime().join("session-ticket-keys");
     let mut bytes = std::fs::read(&path).expect("keys");
@@ -122,7 +123,7 @@ async fn sessions_are_resumed_after_rotations_and_a_hot_restart() {
     site.wait_shown(&agent, 0, &leaf).await;
     assert_all_resume(&all, "the certificate was rotated").await;
 
-    // Two rotations of the keys: tickets of the keys before are taken, and those before them.
+    // Tickets still work after each of two rotations of their keys.
     for round in 1..=2 {
         let before = keys(&agent);
         agent.wait_stored().await;

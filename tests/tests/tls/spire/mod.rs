@@ -1,5 +1,6 @@
-//! SPIRE renews the files of a host every few seconds, under load: its SVID is what the Gateway shows to backends, its bundle is whom the
-//! Gateway trusts, and another authority begins to sign meanwhile. `make test-spire` builds SPIRE first.
+//! SPIRE renews the files of a host every few seconds, under load. The Gateway uses its SVID as
+//! client certificate and trusts its bundle, and SPIRE switches to another authority in the middle.
+//! `make test-spire` builds SPIRE first.
 
 mod server;
 

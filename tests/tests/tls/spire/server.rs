@@ -1,4 +1,5 @@
-//! SPIRE for a test: a server, an agent, and the helper that writes files as the page on certificates of a host says.
+//! Runs SPIRE for a test: a server, an agent, and the helper that writes files as described in
+//! `docs/host-certificates.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,21 +19,21 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 
-/// Seconds that an SVID lives: SPIRE renews it after half of them.
+/// Lifetime of an SVID in seconds. SPIRE renews it after half of that.
 const LIFE: &str = "14";
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may already have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// SPIRE's server and agent, and its helper; they end with this value.
+/// SPIRE's server, agent and helper, killed when dropped.
 pub(crate) struct Spire {
     tools: PathBuf,
     running: Vec<Running>,
@@ -84,12 +85,13 @@ impl Spire {
         spire
     }
 
-    /// Returns the path of a file of theirs.
+    /// Returns the path of a file in SPIRE's directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
-    /// Has SPIRE make another authority, which everybody trusts from now on and nobody uses yet, and returns its name.
+    /// Makes SPIRE prepare another authority, which is trusted but does not sign yet. Returns its
+    /// name.
     pub(crate) async fn prepare_authority(&self) -> String {
         let count = || {
             let bundle = fs::read(self.path("files/svid_bundle.pem")).unwrap_or_default();
@@ -103,13 +105,14 @@ impl Spire {
         name.expect("an authority").to_owned()
     }
 
-    /// Has this authority sign from now on.
+    /// Makes SPIRE sign with this authority from now on.
     pub(crate) fn activate_authority(&self, name: &str) {
         let done = self.ask(&["localauthority", "x509", "activate", "-authorityID", name]);
         done.expect("another authority");
     }
 
-    /// Returns what a server needs that has a certificate of SPIRE and demands one of SPIRE.
+    /// Returns a TLS acceptor with a certificate from SPIRE that requires a client certificate from
+    /// SPIRE.
     pub(crate) fn acceptor(&self, name: &str) -> TlsAcceptor {
         let directory = self.path("backend").display().to_string();
         let id = format!("spiffe://site.test/{name}");
@@ -137,7 +140,8 @@ impl Spire {
         TlsAcceptor::from(Arc::new(config))
     }
 
-    /// Waits until SPIRE has written another certificate than that of this serial number, and returns the new one's.
+    /// Waits until SPIRE has replaced the certificate with serial number `before`; returns the new
+    /// number.
     pub(crate) async fn renewed(&self, before: &str) -> String {
         let mut next = String::new();
         let now = || self.serial();
@@ -149,7 +153,7 @@ impl Spire {
         next
     }
 
-    /// Returns the serial number of the host's certificate, nothing in the middle of a renewal.
+    /// Returns the serial number of the host's certificate, or nothing in the middle of a renewal.
     pub(crate) fn serial(&self) -> String {
         let pem = fs::read(self.path("files/svid.pem")).unwrap_or_default();
         let leaf = CertificateFacts::of_pem(&pem).into_iter().next();
@@ -181,7 +185,7 @@ impl Spire {
             .join("\n--- \n")
     }
 
-    /// Asks the server; none if it does not answer.
+    /// Runs a command of the server. Returns `None` if it fails.
     fn ask(&self, arguments: &[&str]) -> Option<String> {
         let output = Command::new(self.tools.join("spire-server"))
             .args(arguments)
@@ -212,7 +216,7 @@ fn certificates(path: &Path) -> Vec<CertificateDer<'static>> {
     all.collect::<Result<_, _>>().expect("certificates")
 }
 
-/// Returns the settings of the helper that the page has.
+/// Returns the helper's settings from `docs/host-certificates.md`.
 fn helper() -> String {
     let page = fs::read_to_string(workspace().join("docs/host-certificates.md")).expect("the page");
     let block = page.split("```hcl\n").nth(1);

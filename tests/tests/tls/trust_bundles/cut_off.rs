@@ -1,5 +1,5 @@
-//! Those whose trust is withdrawn are cut off while others are served: by a revocation list and a restart, and by a grant that is
-//! deleted, on the side of clients and on that of backends.
+//! Peers that lose trust are cut off while others are served, by a revocation list and a restart,
+//! or by deleting a ReferenceGrant. Covers clients and backends.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{bundles, objects, wait_refused, wait_untrusted, with_lists};
 
-/// A client that shows a certificate, and comes back with the tickets that it got.
+/// A client with a certificate that reconnects with its session tickets.
 struct Returning(Arc<ClientConfig>);
 
 impl Returning {
@@ -35,7 +35,7 @@ impl Returning {
         Self(Arc::new(config))
     }
 
-    /// Sends one request over a new connection, and returns whether its handshake resumed a session.
+    /// Sends a request over a new connection and returns whether its handshake resumed a session.
     async fn comes(&self, agent: &AgentUnderTest) -> Result<bool> {
         let stream = TcpStream::connect(agent.address(443)).await?;
         let connector = TlsConnector::from(Arc::clone(&self.0));
@@ -63,7 +63,7 @@ async fn who_is_revoked_does_not_come_back_with_a_ticket_and_a_restart_ends_what
     let good_backend = Backend::start_tls("first", &backends.issue(&["backend.test"])).await;
     let bad_backend = Backend::start_tls("second", &bad_leaf).await;
     let mut all = objects(&servers);
-    // Envoy has no connection to the third one that would go on.
+    // Envoy has no open connection to the third Service, which would survive the revocation.
     for (name, backend) in [
         ("first", &good_backend),
         ("second", &bad_backend),
@@ -114,7 +114,7 @@ async fn who_is_revoked_does_not_come_back_with_a_ticket_and_a_restart_ends_what
         assert!(came.is_err(), "a ticket lets in who is revoked: {came:?}");
     }
     load.pass(50).await;
-    // What was agreed on before goes on until Envoy is replaced.
+    // Open connections survive until Envoy is replaced.
     let reply = established.send(&by_bad).await.expect("an answer");
     assert_eq!(reply.status, 200);
     let replaced = agent.order(&["restart"]).await;
@@ -132,7 +132,7 @@ async fn who_is_revoked_does_not_come_back_with_a_ticket_and_a_restart_ends_what
     load.stop().await.clean("others, while some are revoked");
 }
 
-/// Permits the Gateway to refer to objects of this kind in the namespace `trust`.
+/// Allows the Gateway to refer to objects of this kind in namespace `trust`.
 fn grant(kind: &str) -> String {
     yaml(&[
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
@@ -149,7 +149,8 @@ fn in_trust(mut object: Value) -> Value {
     object
 }
 
-/// Objects of which the Gateway refers to two of another namespace: for its clients, and to show to its backends.
+/// Returns objects in which the Gateway refers to another namespace twice: for its clients, and for
+/// its client certificate.
 fn across_namespaces(servers: &Authority, clients: &Authority, shown: &Authority) -> Vec<Value> {
     let mut all = objects(servers);
     let gateway = edge(&[http_listener("plain", 81, "")]).remove(1);
@@ -210,7 +211,7 @@ async fn a_grant_that_is_deleted_cuts_off_what_it_permitted_and_nobody_else() {
     agent.wait_ok(&by_client).await;
 
     agent.remove("secrets.yaml");
-    // The backend refuses who shows nothing.
+    // The backend rejects clients without a certificate.
     agent
         .wait_served(&by_anybody, |reply| matches!(reply.status, 500 | 503))
         .await;

@@ -1,5 +1,5 @@
-//! Trust bundles that are exchanged while they are used: rotation with overlap, and revocation. Asked of a real agent with a
-//! real Envoy.
+//! Trust bundles that change while they are in use: rotation with overlap, and revocation. Uses a
+//! real agent with a real Envoy.
 
 mod cut_off;
 mod namesakes;
@@ -19,9 +19,9 @@ use sesame_tests::wait::eventually;
 const OVERLAP: &str = "--bundle-overlap-seconds=3600";
 const SHORT: &str = "--bundle-overlap-seconds=1";
 
-/// A Gateway whose clients and backends are verified by a ConfigMap each.
+/// Returns a Gateway that verifies its clients and its backends with a ConfigMap each.
 fn objects(servers: &Authority) -> Vec<Value> {
-    // No change takes all listeners of an Envoy away.
+    // The agent never removes all listeners of an Envoy, so have a second one.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -47,7 +47,7 @@ fn objects(servers: &Authority) -> Vec<Value> {
     objects
 }
 
-/// The bundles for clients and for backends.
+/// Renders the bundles for clients and for backends.
 fn bundles(clients: &[&Authority], backends: &[&Authority]) -> String {
     yaml(&[
         Authority::config_map("clients", clients),
@@ -55,7 +55,7 @@ fn bundles(clients: &[&Authority], backends: &[&Authority]) -> String {
     ])
 }
 
-/// Waits until a client is not let in any more.
+/// Waits until a client is rejected.
 async fn wait_refused(agent: &AgentUnderTest, request: &Request) {
     eventually("the client is refused", SOON, async || {
         match request.send().await {
@@ -72,14 +72,16 @@ fn applied(status: &Value) -> String {
     applied.unwrap_or_default().to_owned()
 }
 
-/// Checks that a backend is not trusted. Envoy must have no connection to it: that would go on.
+/// Waits until a backend is rejected. Envoy must not have an open connection to it, which would
+/// survive.
 async fn wait_untrusted(agent: &AgentUnderTest, request: &Request) {
     agent
         .wait_served(request, |reply| reply.status == 503)
         .await;
 }
 
-/// Returns the certificates that are trusted beside what is declared, each as its bundle, subject and end.
+/// Returns the certificates that are trusted in addition to the declared ones, each as its bundle,
+/// subject and end.
 fn retained(status: &Value) -> Vec<String> {
     let all = status["gateways"][0]["retained"].as_array();
     let all = all.into_iter().flatten();
@@ -108,7 +110,8 @@ async fn an_authority_is_exchanged_under_load_and_the_old_one_has_its_end_over_a
     let mut all = objects(&servers);
     all.extend(endpoint_slices("first", &[first.address()]));
     all.extend(endpoint_slices("second", &[second.address()]));
-    // As the first one, but Envoy has no connection to it that would go on.
+    // The same backend as the first one, but Envoy has no open connection to it, which would
+    // survive.
     all.extend(endpoint_slices("third", &[first.address()]));
     let mut agent = Setup::with_ports(&[443, 80]).flag(OVERLAP).start(&[
         ("all.yaml", &yaml(&all)),
@@ -147,7 +150,7 @@ async fn an_authority_is_exchanged_under_load_and_the_old_one_has_its_end_over_a
     old_load.pass(50).await;
     agent.wait_stored().await;
     agent.restart();
-    // The ends are those of before, and nobody notices.
+    // The overlaps still end at the same time, and no request fails.
     assert_eq!(wait_retained(&agent, 2).await, before);
     old_load.pass(50).await;
     old_load
@@ -155,7 +158,7 @@ async fn an_authority_is_exchanged_under_load_and_the_old_one_has_its_end_over_a
         .await
         .clean("the old authority, in rotation");
 
-    // One overlap after the change is over; here it is short.
+    // An overlap is counted from the change, and it is short here.
     agent.wait_stored().await;
     agent.change_flag(OVERLAP, SHORT);
     agent.restart();
@@ -195,7 +198,7 @@ async fn what_is_only_removed_is_cut_off_at_once_and_so_is_all_without_an_overla
     agent.wait_ok(&by_one).await;
     wait_retained(&agent, 0).await;
 
-    // The host says that nothing overlaps, from its next start on.
+    // The host turns overlaps off from its next start.
     agent.write("bundles.yaml", &bundles(&[&third], &[&servers]));
     agent.wait_ok(&by_third).await;
     agent.wait_ok(&by_one).await;
@@ -211,7 +214,7 @@ async fn what_is_only_removed_is_cut_off_at_once_and_so_is_all_without_an_overla
     wait_retained(&agent, 0).await;
 }
 
-/// The ConfigMap of authorities with what they have revoked.
+/// Returns the ConfigMap of authorities, with their revocation lists.
 fn with_lists(name: &str, authorities: &[&Authority], lists: &str) -> Value {
     let mut map = Authority::config_map(name, authorities);
     map["data"]["ca.crl"] = json!(lists);
@@ -262,11 +265,12 @@ async fn who_is_revoked_is_refused_from_the_next_handshake_on() {
     wait_refused(&agent, &by_bad).await;
     agent.wait_ok(&by_good).await;
     agent.wait_ok(&by_other).await;
-    // Nobody ends what was agreed on before.
+    // Open connections are not closed.
     let reply = established.send(&by_bad).await.expect("an answer");
     assert_eq!(reply.status, 200);
 
-    // An authority without a list, where another one has one, is not trusted: Envoy asks for one.
+    // If one authority has a revocation list, one without a list is not trusted, because Envoy then
+    // requires a list.
     clients(&of_ours);
     wait_refused(&agent, &by_other).await;
     agent.wait_ok(&by_good).await;
@@ -278,7 +282,7 @@ async fn who_is_revoked_is_refused_from_the_next_handshake_on() {
         "{told}"
     );
 
-    // A list that has expired says nothing any more about anybody.
+    // An expired list makes all certificates of its authority invalid.
     clients(&format!(
         "{}{of_others}",
         ours.revocation_list(&[&bad], false)
@@ -297,7 +301,7 @@ async fn who_is_revoked_is_refused_from_the_next_handshake_on() {
         })
         .await;
 
-    // What cannot be read protects nobody, and lets nobody in.
+    // A malformed list blocks all clients.
     clients("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
     wait_refused(&agent, &by_other).await;
     agent
@@ -327,7 +331,7 @@ async fn who_is_revoked_is_refused_from_the_next_handshake_on() {
             now != before && status["gateways"][0]["wanted"] == now.as_str()
         })
         .await;
-    // Envoy has no connection to this one that would go on.
+    // Envoy has no open connection to this Service, which would survive.
     let other_backend = agent.get(443, "a.test", "/second");
     let other_backend = other_backend.tls("a.test", &servers.trust());
     wait_untrusted(&agent, &other_backend.showing(&good)).await;

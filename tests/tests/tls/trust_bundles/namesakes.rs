@@ -1,4 +1,4 @@
-//! Authorities that have the same subject and the same serial number, and differ in their keys alone.
+//! Authorities with the same subject and serial number that differ only in their keys.
 
 use serde_json::json;
 use sesame_tests::agent::{Setup, listener_condition};
@@ -51,7 +51,8 @@ async fn two_authorities_of_one_subject_and_serial_are_both_trusted_and_a_third_
         checks.same(path, status.map(|reply| reply.status), None);
     }
     wait_untrusted(&agent, &request("/third", &by_first)).await;
-    // Without the identifier there is the name alone, and Envoy tries the key of the first one only: that is said of both sides.
+    // Without a key identifier, Envoy matches by name and tries only the first authority's key.
+    // Both sides report that.
     for (authority, status) in [(first, Some(200)), (second, None)] {
         let client = authority.issue(&["client.test"]);
         let reply = request("/first", &client).send().await.ok();
