@@ -1,5 +1,5 @@
-//! Rewrites of one backend of several, asked of a real agent with a real Envoy: each request is what its backend asks for, and each
-//! backend gets its share.
+//! Rewrites for one of several backends, with a real agent and a real Envoy: each backend gets its
+//! share of requests, rewritten only if it asks for that.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! External authorization of HTTPRoutes and of listeners, asked of a real agent with a real Envoy: who is asked, with what, and that
-//! nothing passes unasked.
+//! External authorization of HTTPRoutes and listeners, with a real agent and a real Envoy: which
+//! service is asked with which request, and that no request bypasses it.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -14,7 +14,7 @@ use sesame_tests::manifests::{
 
 mod of_listeners;
 
-/// Bytes of a body, more than a connection buffers otherwise.
+/// Size of a body that exceeds the default buffer of a connection.
 const LARGE: usize = 90_000;
 
 fn asking(protocol: &str, service: &str, fields: &Value) -> Value {
@@ -26,7 +26,7 @@ fn asking(protocol: &str, service: &str, fields: &Value) -> Value {
     json!({"type": "ExternalAuth", "externalAuth": auth})
 }
 
-/// A route of one rule, for everything on `host`, to `main`, about which somebody is asked.
+/// Returns a route to `main` with one rule for all requests to `host`, with these filters.
 fn asked(host: &str, filters: &[Value]) -> Value {
     let rule = json!({"filters": filters, "backendRefs": [backend_ref("main")]});
     http_route(&host.replace('.', "-"), &[host], &[rule])
@@ -45,7 +45,7 @@ async fn routes_ask_about_each_request_and_nothing_passes_unasked() {
     objects.extend(served("main", &[main.address()]));
     objects.extend(served(auth.name(), &[auth.address()]));
     objects.extend(served("closed", &[closed.address()]));
-    // Nobody listens there any more.
+    // Close the port, so that nothing listens there.
     drop(closed);
     objects.push(service("nobody", ""));
     let http = json!({"http": {"path": "/check/", "allowedHeaders": ["X-Token"],
@@ -137,7 +137,7 @@ async fn over_http(agent: &AgentUnderTest, auth: &Authorizing, checks: &mut Chec
     let request = agent
         .get(80, "http.test", "/a/b?c=d")
         .header("x-user", "mallory")
-        // The service does not set it.
+        // The authorization service does not set this header.
         .header("x-role", "admin")
         .header("x-token", "t")
         .header("x-mine", "m");
@@ -294,12 +294,12 @@ async fn listeners_ask_in_order_before_a_route_is_chosen() {
                 request
             }
         };
-        // Also of what has no route, and where there is no host.
+        // Requests without a route or virtual host need authorization as well.
         for path in ["/plain", "/gold", "/everywhere", "/nowhere"] {
             checks.status(get(path), 401).await;
         }
         checks.same(format!("questions of {host}"), counts(), [4, 0, 0]);
-        // The second one does not let in whom the first does.
+        // The second service denies a user whom the first one allows.
         checks
             .status(as_user(get("/everywhere"), "first"), 401)
             .await;
@@ -325,7 +325,7 @@ async fn listeners_ask_in_order_before_a_route_is_chosen() {
             vec![Some("0")],
         );
         counts();
-        // What listeners write decides on the route, and that is the one whose filters count.
+        // Headers set by listener filters affect the choice of the route, whose filters then apply.
         let gold = as_user(get("/gold"), "everybody");
         checks.backend(gold, "gold").await;
         let third = services[2].take();
@@ -340,7 +340,8 @@ async fn listeners_ask_in_order_before_a_route_is_chosen() {
     checks.finish();
 }
 
-/// A wider listener and a wider route serve everything that nothing narrower has.
+/// A wider listener and a wider route exist, which would serve any request without a narrower
+/// match.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_protected_as_its_author_asked_is_refused_and_not_served_by_something_wider()
 {

@@ -1,5 +1,5 @@
-//! Listeners and routes that may protect something and cannot be served, on a real Envoy beside wider ones that are: their
-//! requests are refused, and the wider ones never have them.
+//! Invalid listeners and routes that may be security-relevant, with wider valid ones on a real
+//! Envoy: their requests are rejected and never reach the wider ones.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -11,7 +11,7 @@ use sesame_tests::manifests::{
     served, yaml,
 };
 
-/// A rule with these matches about which somebody is asked.
+/// Returns a rule with these matches that requires external authorization.
 fn asked(matches: &Value) -> Value {
     let auth = json!({"protocol": "HTTP", "backendRef": backend_ref("main"), "http": {}});
     let filter = json!({"type": "ExternalAuth", "externalAuth": auth});
@@ -68,10 +68,10 @@ async fn a_listener_that_cannot_be_served_gives_its_hostname_to_no_wider_one() {
         checks.status(agent.get(80, host, "/"), 500).await;
     }
     for host in ["absent.test", "version.test", "pair.test"] {
-        // No certificate is shown at all.
+        // The handshake fails before any certificate is sent.
         let reply = get(host, host).send().await;
         checks.that(reply.is_err(), format_args!("{host}: {reply:?}"));
-        // A client that has a connection already is sent to another one.
+        // Over an existing connection, 421 makes the client open another one.
         checks.status(get("wide.test", host), 421).await;
         checks.status(get("wide.test", host).http2(), 421).await;
     }
@@ -134,7 +134,7 @@ async fn a_route_that_asks_and_is_not_valid_gives_its_requests_to_no_wider_one()
         checks.status(agent.get(80, host, path), 500).await;
     }
     checks.same("requests that passed", main.count() - before, 0);
-    // What it cannot match is still another's.
+    // Requests outside of the invalid matches are still served by other routes.
     let elsewhere = agent.get(80, "shared.test", "/elsewhere");
     checks.backend(elsewhere, "main").await;
     let of_others = agent.get(80, "matches.test", "/any/thing");
@@ -144,7 +144,8 @@ async fn a_route_that_asks_and_is_not_valid_gives_its_requests_to_no_wider_one()
     checks.finish();
 }
 
-/// Routes of `shared.test`, of which the last one asks, and has no room for its expression beside those of the others.
+/// Returns routes of `shared.test`. The last one requires authorization, but the others'
+/// expressions leave no room for its expression.
 fn expressions() -> Vec<Value> {
     let costs = |prefix: &str| {
         let value = format!("/{prefix}/[ab]*a?[ab]{{0,300}}c");
@@ -187,7 +188,8 @@ async fn a_gateway_that_is_refused_gives_its_hostnames_to_none_of_the_same_envoy
     objects.extend(served("main", &[main.address()]));
     let mut agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     let mut checks = Checks::default();
-    // What refuses is not taken for what was served before: neither by the next resolution nor after a restart.
+    // The rejecting configuration must not count as the last good one, neither in the next
+    // resolution nor after a restart.
     for number in 0..3 {
         agent
             .wait_backend(&agent.get(80, "free.test", &format!("/{number}")), "main")

@@ -1,5 +1,5 @@
-//! `GRPCRoute`s: which call goes where, and what a client reads when it goes nowhere. Asked of a real agent
-//! with a real Envoy.
+//! `GRPCRoute`: which backend gets a call, and the status of calls without a backend. Uses a real
+//! agent with a real Envoy.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn method(service: &str, method: &str) -> Value {
     json!({"method": {"service": service, "method": method}})
 }
 
-/// The backend and the protocol it was reached with, or the status.
+/// Returns the backend and the protocol of its connection, or the status.
 async fn outcome(checks: &mut Checks, request: &Request) -> String {
     let Some(reply) = checks.reply(request).await else {
         return "no answer".to_owned();
@@ -68,10 +68,12 @@ async fn calls_go_where_routes_say_and_clients_read_why_not() {
         ("none.test", "shop.Cart/Add", UNIMPLEMENTED),
         ("missing.test", "shop.Cart/Add", UNAVAILABLE),
         ("every.test", "any.Thing/Goes", "one over HTTP/2.0"),
-        // The oldest first, then the name: `both` is an HTTPRoute, `both-grpc` takes its calls all the same.
+        // `both` is an HTTPRoute that precedes `both-grpc` by name, but `both-grpc` still gets its
+        // calls.
         ("both.test", "shop.Cart/Add", "two over HTTP/2.0"),
         ("both.test", "other.Service/Add", "one over HTTP/1.1"),
-        // On this listener both routes have the same hostname: their own decide, before their names and their matches.
+        // For this listener both routes match the same hostname. Precedence depends on their
+        // declared hostnames before their names and matches.
         ("same.test", "shop.Cart/Add", "one over HTTP/2.0"),
         ("same.test", "any.Thing/Goes", "two over HTTP/2.0"),
     ] {
@@ -90,7 +92,7 @@ async fn calls_go_where_routes_say_and_clients_read_why_not() {
         "one over HTTP/2.0",
     )
     .await;
-    // What is no call is no business of a GRPCRoute.
+    // A GRPCRoute does not match requests that are not gRPC calls.
     checks
         .status(agent.get(80, "every.test", "/any.Thing/Goes"), 404)
         .await;
@@ -160,7 +162,7 @@ fn routes() -> Vec<Value> {
             ),
             "same",
         ),
-        // One Service is spoken to in two ways.
+        // Both routes share a hostname, with different protocols to their backends.
         http_route("both", &["both.test"], &[to("one")]),
         route(
             "GRPCRoute",
@@ -193,7 +195,7 @@ async fn headers(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// An invalid backend's share is UNAVAILABLE, the other's is served.
+/// Calls for an invalid backend's share get UNAVAILABLE; the rest is served.
 async fn shares(agent: &AgentUnderTest, checks: &mut Checks) {
     let request = grpc::call(agent.address(80), "shares.test", "shop.Cart/Add");
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Backends of an `HTTPRoute`'s rule: weights, missing ones, timeouts, protocols. Asked of a
-//! real agent with a real Envoy.
+//! Backends of an `HTTPRoute` rule: weights, missing backends, timeouts and protocols. Uses a real
+//! agent with a real Envoy.
 
 use std::collections::BTreeMap;
 
@@ -111,7 +111,7 @@ async fn timeouts(agent: &AgentUnderTest, checks: &mut Checks) {
         .await;
 }
 
-/// Returns the number of requests, of 300, by the backend or status that answered.
+/// Sends 300 requests and counts them by the backend or status that answered.
 async fn shares(
     agent: &AgentUnderTest,
     checks: &mut Checks,

@@ -1,4 +1,4 @@
-//! Every filter of an `HTTPRoute`, asked of a real agent with a real Envoy.
+//! Every filter of an `HTTPRoute`, with a real agent and a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -7,7 +7,8 @@ use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
 use sesame_tests::manifests::{backend_ref, edge, http_listener, http_route, path, served, yaml};
 
-/// The table of the specification for `ReplacePrefixMatch`: matched prefix, replacement, request, result.
+/// The specification's table for `ReplacePrefixMatch`: matched prefix, replacement, request,
+/// result.
 const PREFIX_TABLE: [(&str, &str, &str, &str); 14] = [
     ("/foo", "/xyz", "/foo/bar", "/xyz/bar"),
     ("/foo", "/xyz/", "/foo/bar", "/xyz/bar"),
@@ -20,13 +21,13 @@ const PREFIX_TABLE: [(&str, &str, &str, &str); 14] = [
     ("/foo", "", "/foo", "/"),
     ("/foo", "/", "/foo/", "/"),
     ("/foo", "/", "/foo", "/"),
-    // What follows from it.
+    // Further cases that follow from the table.
     ("/foo", "/", "/foo/bar", "/bar"),
     ("/foo", "/xyz", "/foo/bar/", "/xyz/bar/"),
     ("/", "/xyz", "/bar", "/xyz/bar"),
 ];
 
-/// Values that mean something to Envoy's formatter and must arrive as they are.
+/// Values with a special meaning to Envoy's formatter, which must arrive unchanged.
 const PERCENTS: [(&str, &str); 4] = [
     ("x-percent", "100%"),
     ("x-twice", "50%%"),
@@ -34,7 +35,7 @@ const PERCENTS: [(&str, &str); 4] = [
     ("x-unknown-command", "%NOT_A_COMMAND%"),
 ];
 
-/// Headers of answers to other origins.
+/// CORS response headers.
 const ORIGIN: &str = "access-control-allow-origin";
 const CREDENTIALS: &str = "access-control-allow-credentials";
 const METHODS: &str = "access-control-allow-methods";
@@ -98,7 +99,7 @@ async fn start() -> (AgentUnderTest, Backends) {
     (agent, backends)
 }
 
-/// A route of one rule, for everything on `host`, to `main`.
+/// Returns a route to `main` with one rule for all requests to `host`, with these filters.
 fn filtered(host: &str, filters: &Value) -> Value {
     let rule = json!({"filters": filters, "backendRefs": [backend_ref("main")]});
     http_route(&host.replace('.', "-"), &[host], &[rule])
@@ -472,7 +473,7 @@ fn mirror_routes() -> Vec<Value> {
     ]
 }
 
-/// Sends so many requests to `host`, and counts what each mirror gets of them.
+/// Sends `requests` requests to `host` and counts how many of them each mirror gets.
 async fn mirrored(
     agent: &AgentUnderTest,
     backends: &Backends,
@@ -493,7 +494,7 @@ async fn mirrored(
         (now.0 - before.0, now.1 - before.1)
     };
     if let Some(expected) = expected {
-        // Copies are not waited for by Envoy; here they are.
+        // Envoy does not wait for mirrored requests, so the test has to.
         sesame_tests::wait::eventually(host, sesame_tests::agent::SOON, async || {
             if so_far() == expected {
                 Ok(())
@@ -509,11 +510,11 @@ async fn mirrored(
 async fn mirrors(agent: &AgentUnderTest, backends: &Backends, checks: &mut Checks) {
     mirrored(agent, backends, checks, "one.mirror.test", 5, Some((5, 0))).await;
     mirrored(agent, backends, checks, "two.mirror.test", 5, Some((5, 5))).await;
-    // The copies of these are seen by the next expectation at the latest, which is exact.
+    // Any mirrored request would break the next expectation, which is exact.
     let none = mirrored(agent, backends, checks, "none.mirror.test", 20, None).await;
     checks.same("0 percent", none, (0, 0));
     mirrored(agent, backends, checks, "one.mirror.test", 1, Some((1, 0))).await;
-    // For a fair coin the chance to be outside is below one in a million.
+    // For a fair coin the probability of a value outside is below one in a million.
     let (half, _) = mirrored(agent, backends, checks, "half.mirror.test", 300, None).await;
     checks.that(
         (100..=200).contains(&half),
@@ -556,7 +557,8 @@ fn cors_routes() -> Vec<Value> {
     ]
 }
 
-/// Routes with CORS whose answers are the proxy's own: a redirect, and 500 for want of a backend.
+/// Returns CORS routes that Envoy answers itself: a redirect, and one without a backend, which gets
+/// 500.
 fn cors_routes_without_backend() -> Vec<Value> {
     let cors = json!({"type": "CORS", "cors": {
         "allowOrigins": ["https://app.test", "https://*.wild.test"],
@@ -621,7 +623,7 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
                 checks.same(format!("{simple}: {name}"), reply.header(name), expected);
             }
         }
-        // Neither a preflight nor from anywhere.
+        // Neither a preflight request nor a cross-origin request.
         checks.status(request("PUT", ""), status).await;
         checks
             .status(agent.get(80, host, "/").method("PUT"), status)
@@ -631,7 +633,7 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.status(options, 302).await;
 }
 
-/// The elements of a header that is a list, in lower case.
+/// Returns the elements of a list header in lower case.
 fn list(value: Option<&str>) -> Vec<String> {
     let mut elements: Vec<String> = value
         .unwrap_or_default()
@@ -711,7 +713,7 @@ async fn cors_preflight(agent: &AgentUnderTest, backends: &Backends, checks: &mu
         .reply(&preflight("open-with-credentials.cors.test", origin))
         .await
     {
-        // With credentials a browser takes no star.
+        // With credentials, browsers do not accept `*`.
         for (name, expected) in [
             (ORIGIN, origin),
             (CREDENTIALS, "true"),

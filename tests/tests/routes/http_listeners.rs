@@ -1,4 +1,4 @@
-//! Listeners: the one that a connection or request belongs to, by hostname and SNI, and 421 for misdirected requests.
+//! Listeners: selected by hostname and SNI, with 421 for misdirected requests.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -153,7 +153,7 @@ async fn the_server_name_chooses_the_listener_and_its_certificate() {
         "a server name that no listener has is refused",
     );
 
-    // Another listener would serve that host: the client must open a connection to it.
+    // A different listener would serve that host, so the client must open another connection.
     for (sni, host) in [
         ("a.tls.test", "b.tls.test"),
         ("b.tls.test", "a.tls.test"),
@@ -168,7 +168,7 @@ async fn the_server_name_chooses_the_listener_and_its_certificate() {
         checks.status(request.clone(), 421).await;
         checks.status(request.http2(), 421).await;
     }
-    // The same listener serves that host, or none does.
+    // The same listener serves that host, or no listener does.
     for (port, sni, host, status) in [
         (443, "b.tls.test", "c.tls.test", 200),
         (443, "other.test", "unknown.test", 404),
@@ -196,7 +196,8 @@ async fn a_request_for_a_host_that_the_port_passes_through_is_misdirected() {
     for backend in [&ended, &passed] {
         objects.extend(served(backend.name(), &[backend.address()]));
     }
-    // Its wildcard covers the host that is passed through, and it names that host too.
+    // The HTTPS listener's wildcard covers the passthrough host, and this route names that host
+    // too.
     let hostnames = ["*.tls.test", "pass.tls.test"];
     objects.push(on_listener(
         http_route("all", &hostnames, &[rule_to("ended", &[])]),

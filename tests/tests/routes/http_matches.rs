@@ -1,4 +1,4 @@
-//! Every way in which an `HTTPRoute` matches, asked of a real agent with a real Envoy.
+//! Every kind of match of an `HTTPRoute`, with a real agent and a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -10,7 +10,7 @@ use sesame_tests::manifests::{
     backend_ref, edge, http_listener, http_route, on_listener, path, rule_to, yaml,
 };
 
-/// Backends, one for each rule of a route: the one that answers tells the rule that matched.
+/// One backend per rule of a route, so that the answering backend identifies the rule.
 const BACKENDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,7 +35,7 @@ async fn start() -> (AgentUnderTest, Vec<Backend>) {
         http_listener("http", 80, ""),
         http_listener("same", 80, "same.test"),
     ]);
-    // A route asks for such a name.
+    // One route matches a header name with an underscore.
     objects[1]["metadata"]["annotations"] = json!({"projectsesame.io/header-underscores": "allow"});
     let backends = start_served(&BACKENDS, &mut objects).await;
     objects.extend(path_routes());
@@ -51,7 +51,7 @@ async fn start() -> (AgentUnderTest, Vec<Backend>) {
     (agent, backends)
 }
 
-/// A route with one match.
+/// Returns a route with one match.
 fn one(name: &str, hostname: &str, backend: &str, of: Value) -> Value {
     http_route(name, &[hostname], &[rule_to(backend, &[of])])
 }
@@ -113,7 +113,7 @@ async fn paths(agent: &AgentUnderTest, checks: &mut Checks) {
     for path in ["/p", "/p/", "/p/x", "/p/x/", "/p?x=y", "/p/?x=y"] {
         checks.backend(get("prefix.test", path), "a").await;
     }
-    // A trailing slash in the prefix counts for nothing.
+    // A trailing slash in the prefix makes no difference.
     for path in ["/q", "/q/", "/q/x", "/q?x=y"] {
         checks.backend(get("prefix.test", path), "b").await;
     }
@@ -123,7 +123,7 @@ async fn paths(agent: &AgentUnderTest, checks: &mut Checks) {
     for path in ["/", "/x", "/x/y?z=1"] {
         checks.backend(get("everything.test", path), "a").await;
     }
-    // As the proxy compares them: RFC 3986 6.2.2.
+    // Compared after normalization as in RFC 3986, 6.2.2.
     for (path, backend) in [
         ("/~alice", "a"),
         ("/%7Ealice", "a"),
@@ -344,7 +344,8 @@ async fn hostnames(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(get("x.tame.wild.test"), "a").await;
     checks.backend(get("one-name.test"), "d").await;
     checks.backend(get("other-name.test"), "d").await;
-    // Names are case-insensitive and a port in Host is ignored, but the backend gets Host as it was sent.
+    // Names are case-insensitive and a port in Host is ignored, but the backend gets Host as it was
+    // sent.
     checks.backend(get("TAME.wild.TEST"), "c").await;
     for host in ["tame.wild.test:80", "tame.wild.test:12345"] {
         checks.backend(get(host), "c").await;
@@ -360,7 +361,7 @@ async fn hostnames(agent: &AgentUnderTest, checks: &mut Checks) {
 
 fn precedence_routes() -> Vec<Value> {
     vec![
-        // Listed from the least to the most specific.
+        // Ordered from the least to the most specific.
         http_route(
             "longest",
             &["longest.test"],
@@ -457,7 +458,7 @@ fn competing_routes() -> Vec<Value> {
         ),
         http_route("name-2", &["name.test"], &all("b")),
         http_route("name-1", &["name.test"], &all("a")),
-        // The more specific match wins, in whichever route it is.
+        // The more specific match wins, regardless of its route.
         created(
             http_route("old-and-short", &["mixed.test"], &all("a")),
             "2020-01-01T00:00:00Z",
@@ -532,7 +533,8 @@ async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(h2, "b").await;
 }
 
-/// On this listener both have the same hostname: their own decide, before their names and their matches.
+/// For this listener both routes match the same hostname. Precedence depends on their declared
+/// hostnames before their names and matches.
 fn same_intersection_routes() -> Vec<Value> {
     let wide = ["/cart/new", "/else"].map(|at| path("Exact", at));
     let wide = http_route("a-wide", &["*.test"], &[rule_to("a", &wide)]);
@@ -543,7 +545,7 @@ fn same_intersection_routes() -> Vec<Value> {
 async fn same_intersection(agent: &AgentUnderTest, checks: &mut Checks) {
     let get = |path: &str| agent.get(80, "same.test", path);
     checks.backend(get("/cart/new"), "b").await;
-    // Of what the exact one does not match the wide one decides.
+    // The wide route serves requests that the exact one does not match.
     checks.backend(get("/else"), "a").await;
     checks.status(get("/nothing"), 404).await;
 }

@@ -1,5 +1,5 @@
-//! `TLSRoute`, `TCPRoute` and `UDPRoute`: which connection or datagram goes where, and what is refused. Asked of a
-//! real agent with a real Envoy.
+//! `TLSRoute`, `TCPRoute` and `UDPRoute`: which backend gets a connection or datagram, and which
+//! ones are refused. Uses a real agent with a real Envoy.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Number of times that a route changes its backend.
+/// Number of backend changes of a route.
 const SWITCHES: usize = 40;
 
-/// Enough that no share is missed by chance.
+/// High enough that every backend is chosen at least once.
 const TRIES: u32 = 120;
 
 fn to(backends: &[(&str, u32)]) -> Value {
@@ -44,7 +44,7 @@ fn on(
     on_listener(route(kind, name, hostnames, &[to(backends)]), listener)
 }
 
-/// Returns the number of requests, each on a connection of its own, by the backend that answered.
+/// Sends requests over new connections and counts them by the backend that answered.
 async fn tally(request: &Request) -> BTreeMap<String, u32> {
     let mut seen = BTreeMap::new();
     for _ in 0..TRIES {
@@ -62,7 +62,8 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
     let (ours, theirs) = (Authority::new("gateway"), Authority::new("backends"));
     let mut objects = edge(&[
         tls_listener("pass", 443, "*.pass.test", None),
-        // Has no route: nobody else's takes its connections.
+        // Without a route, so its connections are refused rather than served by other listeners'
+        // routes.
         tls_listener("own", 443, "own.pass.test", None),
         tls_listener("same", 443, "same.test", None),
         tls_listener("end", 443, "end.test", Some("cert")),
@@ -91,7 +92,8 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
             &["a.pass.test", "own.pass.test"],
             &[("exact", 1)],
         ),
-        // On this listener both have the same hostname: their own decide, before their names.
+        // For this listener both routes match the same hostname. Precedence depends on their
+        // declared hostnames before their names.
         on("TLSRoute", "a-wide", "same", &["*.test"], &[("wild", 1)]),
         on(
             "TLSRoute",
@@ -100,7 +102,7 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
             &["same.test"],
             &[("exact", 1)],
         ),
-        // The name is taken by a route that comes before.
+        // An earlier route already has this name.
         on("TLSRoute", "late", "pass", &["a.pass.test"], &[("wild", 1)]),
         on(
             "TLSRoute",
@@ -118,7 +120,7 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
     agent.wait_ok(&through("a.pass.test")).await;
 
     let mut checks = Checks::default();
-    // The certificate is the backend's own, so nothing was terminated on the way.
+    // The certificate is the backend's, so TLS was not terminated on the way.
     checks.backend(through("a.pass.test"), "exact").await;
     checks
         .backend(through("a.pass.test").http2(), "exact")

@@ -1,5 +1,5 @@
-//! `ListenerSet`: listeners that are added to a Gateway, who wins, and who is disturbed. Asked of a real agent with a
-//! real Envoy.
+//! `ListenerSet`: listeners added to a Gateway, which of them win conflicts, and that changes do
+//! not disturb others. Uses a real agent with a real Envoy.
 
 #[path = "../../../controller/gateway-api/src/resolve/tests/tls_override_rows.rs"]
 mod tls_override_rows;
@@ -21,10 +21,10 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::{eventually, holds};
 
-/// Number of times that a set comes and goes.
+/// Number of times that a set is added or removed.
 const CHANGES: usize = 20;
 
-/// The class and Gateway, which lets ListenerSets of its own namespace add to it.
+/// Returns the class and a Gateway that accepts ListenerSets from its namespace.
 fn open_edge(listeners: &[Value]) -> Vec<Value> {
     let mut objects = edge(listeners);
     objects[1]["spec"]["allowedListeners"] = json!({"namespaces": {"from": "Same"}});
@@ -36,7 +36,7 @@ fn created(mut object: Value, year: u32) -> Value {
     object
 }
 
-/// The status of one object.
+/// Returns the status of an object.
 fn object<'s>(status: &'s Value, kind: &str, name: &str) -> &'s Value {
     status["objects"]
         .as_array()
@@ -46,7 +46,7 @@ fn object<'s>(status: &'s Value, kind: &str, name: &str) -> &'s Value {
         .map_or(&Value::Null, |object| &object["status"])
 }
 
-/// `True` or `False` with the reason, of one condition of the object itself.
+/// Returns the status of a condition of the object itself, with its reason.
 fn said(status: &Value, kind: &str, name: &str, type_: &str) -> String {
     object(status, kind, name)["conditions"]
         .as_array()
@@ -85,7 +85,7 @@ async fn listeners_of_sets_are_served_beside_those_of_the_gateway() {
             "older",
             &[
                 http_listener("same", 80, "older.test"),
-                // Lost to the Gateway.
+                // Conflicts with the Gateway's listener, which wins.
                 http_listener("lost", 80, "gateway.test"),
                 https_listener("https", 443, "older.test", "pair"),
                 http_listener("alone", 8080, ""),
@@ -98,7 +98,7 @@ async fn listeners_of_sets_are_served_beside_those_of_the_gateway() {
             "younger",
             &[
                 https_listener("https", 443, "younger.test", "pair"),
-                // Lost to the older set.
+                // Conflicts with the older set, which wins.
                 http_listener("same", 80, "older.test"),
                 l4_listener("tcp", 8080, "TCP"),
             ],
@@ -109,7 +109,7 @@ async fn listeners_of_sets_are_served_beside_those_of_the_gateway() {
         "refused",
         &[http_listener("only", 80, "gateway.test")],
     ));
-    // Only ListenerSets count that name the Gateway: a route to the Gateway is not for them.
+    // A route attaches to a ListenerSet only if it names it; routes to the Gateway do not.
     objects.push(on_listener_set(
         route(
             "TCPRoute",
@@ -193,7 +193,7 @@ async fn sets_come_and_go_without_a_failed_request_to_others() {
         https_listener("https", 443, "gateway.test", "pair"),
     ]);
     for name in ["gateway", "set", "waiting"] {
-        // Each ends with the test's runtime.
+        // Leaked on purpose; it ends with the test's runtime.
         let backend = Box::leak(Box::new(Backend::start(name).await));
         objects.extend(served(name, &[backend.address()]));
     }
@@ -213,7 +213,7 @@ async fn sets_come_and_go_without_a_failed_request_to_others() {
             on_listener_set(http_route(name, &[], &[rule_to(name, &[])]), name),
         ]
     };
-    // Takes over whenever the older set is away.
+    // Takes over whenever the older set is absent.
     objects.extend(set("waiting", 2025));
     let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&objects))]);
     let plain = |host: &str| agent.get(80, host, "/");
@@ -229,7 +229,7 @@ async fn sets_come_and_go_without_a_failed_request_to_others() {
         plain("gateway.test"),
         secure("gateway.test"),
         secure("gateway.test").http2(),
-        // Whoever has the hostname: somebody always has.
+        // One of the sets has this hostname at any time.
         plain("set.test"),
     ]));
     for change in 0..CHANGES {
@@ -288,7 +288,8 @@ async fn a_port_that_is_held_is_told_to_the_set_that_wants_it() {
 }
 
 impl tls_override_rows::Override {
-    /// The class, the Gateway and the set. The row's number is the Gateway's generation, which its status tells back.
+    /// Returns the class, the Gateway and the set. The row's number is the Gateway's generation, so
+    /// that its status identifies the row.
     fn objects(&self, generation: usize) -> Vec<Value> {
         let mut listeners = vec![http_listener("http", 80, "")];
         if self.gateway {
@@ -352,7 +353,7 @@ async fn ports_of_sets_leave_half_of_the_connections() {
     let added: Vec<Value> = added
         .map(|port| http_listener(&format!("p{port}"), *port, ""))
         .collect();
-    // 312 of these are for connections of clients.
+    // With 1024 descriptors, 312 connections are left for clients.
     let setup = Setup::with_ports(&ports).wrapper(&["prlimit", "--nofile=1024:1024"]);
     let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
     agent.wait_ok(&agent.get(80, "a.test", "/")).await;

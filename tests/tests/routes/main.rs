@@ -1,4 +1,5 @@
-//! Routes and listeners on a real agent with a real Envoy: which request goes where, and what becomes of it on the way.
+//! Routes and listeners with a real agent and a real Envoy: which requests go where, and how they
+//! change on the way.
 
 mod backend_rewrites;
 mod explain;

@@ -1,4 +1,5 @@
-//! Regular expressions: what is taken, Envoy takes; what is refused for RE2's sake, RE2 refuses.
+//! Regular expressions: Envoy accepts every expression that Sesame accepts, and RE2 rejects every
+//! expression that Sesame rejects because of RE2.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -22,9 +23,9 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, ya
 use sesame_tests::rendering::options;
 use sesame_tests::seeded::Moments;
 
-/// Taken by us, so Envoy must take them.
+/// Accepted by Sesame, so Envoy must accept them.
 const TAKEN: &[&str] = &[
-    // Envoy refuses it unless it is told to allow programs of more than 100 instructions.
+    // Needs more than 100 instructions, which is Envoy's default limit.
     "/(?:a|b|c){100}/[0-9a-f]{300}",
     "(?i)a",
     "(?U)a+",
@@ -59,7 +60,7 @@ const TAKEN: &[&str] = &[
     "é(?:ü)+",
 ];
 
-/// Known to Rust or a careless author, but refused by RE2.
+/// Valid for Rust, or likely mistakes, but rejected by RE2.
 const REFUSED: &[&str] = &[
     "(?x)a b",
     "(?u)a",
@@ -98,7 +99,7 @@ const REFUSED: &[&str] = &[
     "[[:foo:]]",
 ];
 
-/// RE2 takes them, but not as they are meant or read by us.
+/// RE2 accepts them, but with another meaning than intended or than Sesame assumes.
 const MISREAD: &[&str] = &[
     "[a&&b]",
     "[a~~b]",
@@ -132,7 +133,7 @@ async fn what_is_taken_envoy_takes_and_what_is_refused_re2_refuses() {
     checks.finish();
 }
 
-/// Returns whether a route with this expression is accepted.
+/// Returns for each expression whether a route with it is accepted.
 fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     for (i, pattern) in patterns.iter().enumerate() {
@@ -165,7 +166,8 @@ fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
         .collect()
 }
 
-/// Returns whether Envoy takes a route table with this expression. What we would leave out is put in afterwards.
+/// Returns whether Envoy accepts a route table with this expression. It replaces a placeholder in
+/// the rendered table, because rendering could leave it out.
 async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     let placeholder = "q".repeat(pattern.len());
     let route = Route {
@@ -219,7 +221,7 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     }
 }
 
-/// `RegexMatcher.regex`: field 2, a string.
+/// Encodes `RegexMatcher.regex`: field 2, a string.
 fn encoded(pattern: &str) -> Vec<u8> {
     let mut field = vec![2 << 3 | 2];
     encode_varint(pattern.len() as u64, &mut field);
@@ -227,8 +229,8 @@ fn encoded(pattern: &str) -> Vec<u8> {
     field
 }
 
-/// Our count is what bounds the work of a worker, so it must not be less than what RE2 itself counts; nor so much more
-/// that ordinary expressions are refused.
+/// Sesame's count limits the work of an Envoy worker, so it must not be below RE2's own count. It
+/// also must not be so high that ordinary expressions are rejected.
 #[tokio::test]
 async fn no_program_has_more_instructions_than_we_count() {
     let mut patterns: Vec<String> = TAKEN.iter().map(|pattern| (*pattern).to_owned()).collect();
@@ -262,7 +264,7 @@ async fn no_program_has_more_instructions_than_we_count() {
     checks.finish();
 }
 
-/// Expressions as people write them.
+/// Typical expressions of real configurations.
 const ORDINARY: &[&str] = &[
     "/api/v[0-9]+/users/[^/]+/(orders|items)(/.*)?",
     "/foo(/|$)(.*)",
@@ -272,7 +274,7 @@ const ORDINARY: &[&str] = &[
     "(?i)mozilla/5.0 .*(iphone|android).*",
 ];
 
-/// An expression at random.
+/// Generates a random expression.
 fn made_up(moments: &mut Moments, depth: u64) -> String {
     const LEAVES: &[&str] = &[
         "a",
@@ -333,7 +335,7 @@ fn made_up(moments: &mut Moments, depth: u64) -> String {
     }
 }
 
-/// Returns the size that RE2 counts, as Envoy warns of it.
+/// Returns the program sizes that Envoy reports in its warnings.
 async fn program_sizes(patterns: &[String]) -> Vec<u64> {
     let routes: Vec<_> = patterns
         .iter()

@@ -1,5 +1,5 @@
-//! Retries and session persistence of rules (experimental channel), and routes that name a port. Asked of a real agent
-//! with a real Envoy.
+//! Retries and session persistence of rules (experimental channel), and routes that name a port.
+//! Uses a real agent with a real Envoy.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -92,14 +92,14 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
         ("codes.test", 503, 4),
         ("codes.test", 500, 4),
         ("codes.test", 501, 1),
-        // One retry, where nothing is said of their number.
+        // One retry if the rule does not set a number.
         ("once-more.test", 503, 2),
         ("other-codes.test", 503, 1),
         ("no-codes.test", 503, 1),
         ("never.test", 503, 1),
     ] {
         let before = seen();
-        // What the last try said is what the client gets.
+        // The client gets the response of the last attempt.
         let request = agent.get(80, host, &format!("/status/{status}"));
         checks.status(request.clone(), status).await;
         checks.same(format!("tries of {request}"), seen() - before, tries);
@@ -115,7 +115,7 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
     checks.finish();
 }
 
-/// A connection that cannot be made is retried as often as the rule says: once, or not at all.
+/// Failed connection attempts are retried as the rule says: once, or not at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_fails_is_made_again_unless_retries_are_off() {
     let (there, gone) = (Backend::start("there").await, Backend::start("gone").await);
@@ -138,7 +138,7 @@ async fn a_connection_that_fails_is_made_again_unless_retries_are_off() {
         seen.extend(reply.map(|reply| reply.status));
     }
     checks.same("statuses without retries", seen, BTreeSet::from([200, 503]));
-    // Envoy keeps no body of this length, and still sends it to the other endpoint.
+    // Envoy does not buffer a body of this size, but can still send it to the other endpoint.
     let upload = agent.get(80, "plain.test", "/").method("POST");
     let upload = upload.body(vec![b'x'; 4 << 20]);
     for request in [upload.clone(), upload.http2()] {
@@ -180,7 +180,8 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             checks.that(restricted, format!("{request}: {said}"));
         }
         let session = said.split(';').next().unwrap_or_default();
-        // A client without the session gets both: were it one, 40 in a row are one chance in a billion.
+        // Without a session both endpoints answer: 40 answers in a row from one have a probability
+        // of one in a billion.
         for (request, endpoints) in [
             (request.clone().header(back, session), 1),
             (request.clone(), 2),
@@ -198,14 +199,15 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// The two ways to carry a session: the host that uses it, the header that tells it, and the one that brings it back.
+/// The two ways to carry a session: the host, the response header that sets it, and the request
+/// header that returns it.
 const CARRIERS: [(&str, &str, &str); 2] = [
     ("cookie.test", "set-cookie", "cookie"),
     ("header.test", "x-sid", "x-sid"),
 ];
 
-/// Waits until nobody is at an address, and Envoy has no connection there. A request on one that is just being closed may have been
-/// seen, so that it is not repeated.
+/// Waits until a backend has stopped and Envoy has no connection to it. A request over a connection
+/// that is just closing may have reached the backend, so Envoy does not retry it.
 async fn wait_closed(agent: &AgentUnderTest, address: SocketAddr) {
     let runtime = agent.runtime().display().to_string();
     let line = ["endpoints", "--output", "json", "--runtime-dir", &runtime];
@@ -302,7 +304,7 @@ async fn a_session_stays_while_endpoints_come_and_go_and_shows_none_of_them() {
     agent.wait_served(&plain, is_three).await;
     stay(&mut checks).await;
 
-    // An endpoint that is dead and still listed costs no request; the session goes elsewhere.
+    // An endpoint that is down but still listed fails no request; the session moves to another one.
     let (request, told, backend) = held.remove(0);
     let dead = backends
         .iter()
@@ -320,7 +322,7 @@ async fn a_session_stays_while_endpoints_come_and_go_and_shows_none_of_them() {
             format!("{request}: no new session"),
         );
     }
-    // So does one whose endpoint is no longer listed.
+    // The session also moves if its endpoint is no longer listed.
     let (request, told, _) = held.remove(0);
     agent.write("endpoints.yaml", &endpoints(&addresses[2..]));
     let moved = |reply: &Reply| is_three(reply) && reply.header(told).is_some();
@@ -328,7 +330,7 @@ async fn a_session_stays_while_endpoints_come_and_go_and_shows_none_of_them() {
     checks.finish();
 }
 
-/// Checks that clients are given a digest in which no address can be found.
+/// Checks that the session is a digest that does not reveal an address.
 fn opaque(checks: &mut Checks, session: &str) {
     let digits = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
     let is_digest = session.len() == 32 && session.bytes().all(digits);
@@ -346,7 +348,7 @@ fn opaque(checks: &mut Checks, session: &str) {
     }
 }
 
-/// Whatever a client makes up counts for nothing: it gets a session as if it had none.
+/// Invalid sessions are ignored: the client gets a new one.
 async fn forged(
     checks: &mut Checks,
     agent: &AgentUnderTest,

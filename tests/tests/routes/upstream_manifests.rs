@@ -1,8 +1,8 @@
-//! Every manifest of upstream's conformance suite and examples decodes, and no field of it is unknown. Nor is any field of the
-//! definitions.
+//! Decodes every manifest of the upstream conformance suite and examples without unknown fields.
+//! Every field of the CRDs is known as well.
 //!
-//! The modules are pinned in `tests/conformance/go.mod` and come from the Go module cache (`go mod download`); nothing of
-//! them is copied into this tree.
+//! The modules are pinned in `tests/conformance/go.mod` and come from the Go module cache (`go mod
+//! download`); nothing is copied into this repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,13 +16,14 @@ use sesame_tests::pinned;
 
 const PINS: &str = include_str!("../../conformance/go.mod");
 
-/// Directories of the conformance module whose YAML is no Kubernetes object, and what it is.
+/// Directories of the conformance module whose YAML files are not Kubernetes objects, and their
+/// content.
 const NO_OBJECTS: &[(&str, &str)] = &[
     ("data", "options of the suite itself"),
     ("reports", "reports of implementations"),
 ];
 
-/// The directory of each pinned module.
+/// Returns the directory of each pinned module.
 fn modules() -> Vec<PathBuf> {
     let upstream = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
     let output = Command::new("go")
@@ -55,7 +56,7 @@ fn modules() -> Vec<PathBuf> {
         .collect()
 }
 
-/// All YAML files below `dir`, sorted.
+/// Collects all YAML files below `dir`, sorted.
 fn manifests(dir: &Path, found: &mut Vec<PathBuf>) {
     let entries =
         std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
@@ -135,12 +136,13 @@ fn every_upstream_manifest_of_a_kind_we_read_decodes_without_unknown_fields() {
         faults.join("\n")
     );
 
-    // What is ignored is ignored for its kind, never for a version of a kind that we read; v1alpha2 is decided not to be.
+    // An object may be ignored for its kind, but not for its version if its kind is supported. The
+    // exception is v1alpha2, which is ignored on purpose.
     for reason in ignored.keys() {
         let is_older = reason.contains("Route of \"gateway.networking.k8s.io/v1alpha2\"");
         assert!(reason.starts_with("kind ") || is_older, "{reason}");
     }
-    // The manifests were really there: each Gateway API kind occurs.
+    // Check that the manifests were found: each Gateway API kind occurs.
     for kind in Kind::ALL.iter().filter(|kind| kind.is_gateway_api()) {
         assert!(
             decoded.contains_key(kind),
@@ -151,7 +153,7 @@ fn every_upstream_manifest_of_a_kind_we_read_decodes_without_unknown_fields() {
     assert!(decoded.values().sum::<usize>() > 500, "{decoded:?}");
 }
 
-/// Returns a value that the schema allows, with every field that it has.
+/// Returns a value that the schema allows, with every field set.
 fn filled(schema: &Value) -> Value {
     if let Some(value) = schema["enum"].as_array().and_then(|values| values.first()) {
         return value.clone();
@@ -186,7 +188,7 @@ fn every_field_of_the_definitions_is_known() {
     let mut faults = Vec::new();
     for file in crd_files(Channel::Experimental) {
         let text = std::fs::read_to_string(&file).expect("readable");
-        // A policy of admission has its binding beside it; neither has versions.
+        // Admission policies and their bindings share a file with each other; neither has versions.
         let objects: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
         let specs = objects.iter().map(|object| &object["spec"]);
         let versions = specs.flat_map(|spec| {

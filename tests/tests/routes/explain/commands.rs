@@ -1,4 +1,4 @@
-//! The command line, against manifests and against a running agent.
+//! The command line, with manifests and with a running agent.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
@@ -18,7 +18,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     );
     older["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
     objects.push(older);
-    // Nothing reaches it: `older` has the same match.
+    // Never reached, because `older` has the same match.
     let mut younger = http_route(
         "younger",
         &["a.test"],
@@ -34,7 +34,8 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Starts an agent, and waits until what it serves is stored, which is what is explained.
+/// Starts an agent and waits until its configuration is stored, because that is what `explain`
+/// reads.
 async fn started(backend: &Backend) -> AgentUnderTest {
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects(backend)))]);
     agent.wait_ok(&agent.get(80, "a.test", "/b")).await;
@@ -47,7 +48,7 @@ async fn started(backend: &Backend) -> AgentUnderTest {
     agent
 }
 
-/// Returns the exit code and the answer as JSON.
+/// Returns the exit code and the output as JSON.
 fn explained(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, Value) {
     answered(agent, &[&["explain"], arguments].concat())
 }
@@ -86,7 +87,7 @@ async fn a_request_is_explained_on_manifests_and_on_a_running_host() {
         "{remark}"
     );
     assert_eq!(explanations[1], explanations[0]);
-    // What was accepted has no match that no request reaches.
+    // The stored configuration omits unreachable matches, so it has no note about them.
     let mut without = explanations[0].clone();
     without.1["notes"] = serde_json::json!([]);
     assert_eq!(explanations[2], without);
@@ -184,7 +185,7 @@ async fn other_manifests_say_which_matches_they_answer_differently() {
     };
     let old = objects(&backend);
     let mut new = old.clone();
-    // It takes from `older` what is below it.
+    // The new route takes a more specific path away from `older`.
     new.push(http_route(
         "taker",
         &["a.test"],

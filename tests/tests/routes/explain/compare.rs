@@ -1,11 +1,11 @@
-//! Compares an explanation with what a client got.
+//! Compares an explanation with the response that a client got.
 
 use sesame_gateway_api::explain::{ExplainedOutcome, Explanation};
 use sesame_tests::client::Reply;
 
 use super::world::MARKER;
 
-/// Checks that the answer is the explained one; the error says what differs.
+/// Checks that the response matches the explanation. Fails with the difference.
 pub(crate) fn compare(
     explanation: &Explanation,
     http2: bool,
@@ -14,7 +14,7 @@ pub(crate) fn compare(
     let reply = match (&explanation.outcome, reply) {
         (ExplainedOutcome::Refused { .. }, Err(_)) => return Ok(()),
         (ExplainedOutcome::Refused { .. }, Ok(_)) => return Err("there is an answer".to_owned()),
-        // A stream of HTTP/2 is reset where HTTP/1.1 gets this.
+        // Over HTTP/2, Envoy resets the stream instead of sending 400.
         (ExplainedOutcome::Answered { status: 400, .. }, Err(_)) if http2 => return Ok(()),
         (_, Err(_)) => return Err("there is no answer".to_owned()),
         (_, Ok(reply)) => reply,
@@ -30,8 +30,9 @@ pub(crate) fn compare(
             grpc_status,
             ..
         } => {
-            // Not every answer of the proxy has the headers of its route, but none has those of another. The filter that refuses
-            // malformed authorities answers with those of a route that the explanation does not look for.
+            // Envoy's own responses may lack the marker of their route, but never have another
+            // route's. The exception is the filter that rejects malformed authorities: its response
+            // has the headers of a route that `explain` does not determine.
             let is_refused = route.is_none() && *status == 400;
             if marker.is_some() && !is_refused && marker != route.as_deref() {
                 return Err(format!("the route is {marker:?}, not {route:?}"));
@@ -79,7 +80,7 @@ pub(crate) fn compare(
             if backends.iter().all(|backend| backend.endpoints.is_empty()) {
                 return Ok(());
             }
-            // Answers to gRPC are frames, not an echo.
+            // gRPC responses are frames, not an echo.
             let Ok(echo) = serde_json::from_slice::<sesame_tests::echo::Echo>(&reply.body) else {
                 let is_grpc = explanation.request.headers.iter();
                 let mut is_grpc = is_grpc.filter(|it| it.name == "content-type");

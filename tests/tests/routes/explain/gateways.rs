@@ -1,4 +1,4 @@
-//! Gateways of generated worlds, alone or merged, with settings made at random.
+//! Gateways of generated worlds, separate or merged, with random settings.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,9 @@ use sesame_tests::seeded::Moments;
 
 use super::world::{one, rarely};
 
-/// Name of the second Gateway of a world that has one.
+/// Name of the second Gateway, if a world has one.
 pub(crate) const SECOND: &str = "second";
-/// Listeners, and whether they are the second Gateway's where two are served together.
+/// Listeners, and whether they belong to the second Gateway of a merged world.
 pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("http", false),
     ("wide", false),
@@ -21,22 +21,22 @@ pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("tls-narrow", true),
 ];
 
-/// A setting of all Gateways of a world.
+/// A setting for all Gateways of a world.
 pub(crate) struct Setting {
-    /// Field of `spec.edge` of a configuration.
+    /// Field in `spec.edge` of a configuration.
     field: &'static str,
-    /// Annotation of a Gateway that says the same.
+    /// Equivalent annotation of a Gateway.
     annotation: &'static str,
-    /// Value in the configuration; that of the annotation is in small letters.
+    /// Value in the configuration. The annotation has it in lower case.
     value: &'static str,
 }
 
-/// Gateways of a world.
+/// Number of Gateways of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GatewayCount {
     /// One.
     One,
-    /// Two of a class that serves its Gateways together; one of them has the listeners for single hostnames.
+    /// Two, merged by their class. The second one has the listeners for single hostnames.
     Merged,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn gateways(count: GatewayCount, settings: &[Setting]) -> Vec<Value> 
     }
 }
 
-/// Returns an XBackend and the Pod that it selects, which is the same backend.
+/// Returns an XBackend and the Pod that it selects, at the backend's address.
 pub(crate) fn pods(backend: SocketAddr) -> [Value; 2] {
     let (ip, port) = (backend.ip(), backend.port());
     [
@@ -89,7 +89,7 @@ pub(crate) fn pods(backend: SocketAddr) -> [Value; 2] {
     ]
 }
 
-/// Returns settings for paths and headers; mostly the defaults.
+/// Returns random settings for paths and headers, mostly the defaults.
 pub(crate) fn any_settings(moments: &mut Moments) -> Vec<Setting> {
     let mut settings = Vec::new();
     for (field, annotation, values) in [

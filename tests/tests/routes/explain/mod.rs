@@ -1,5 +1,6 @@
-//! `explain` names the route that the real Envoy takes: worlds and requests are made at random from `$SESAME_SEED`, and each
-//! answer is compared with the explanation. `$SESAME_EXPLAIN` says how many requests are sent.
+//! `explain` names the route that the real Envoy takes. Worlds and requests are generated from
+//! `$SESAME_SEED`, and each response is compared with the explanation. `$SESAME_EXPLAIN` is the
+//! number of requests.
 
 mod commands;
 mod compare;
@@ -22,9 +23,9 @@ use self::gateways::GatewayCount;
 use self::requests::Asked;
 use self::world::GeneratedWorld;
 
-/// Requests that are sent to each world.
+/// Number of requests per world.
 const OF_A_WORLD: usize = 100;
-/// Differences that are told, each with its explanation.
+/// Number of differences to report, each with its explanation.
 const TOLD: usize = 5;
 /// Ports of every world's Gateway, as clients see them.
 const PORTS: [u16; 3] = [80, 8080, 443];
@@ -37,7 +38,8 @@ async fn explanations_are_what_envoy_does() {
     let authority = Authority::new("explain");
     let trust = authority.trust();
     let leaf = authority.issue(&["*.w.test", "s.w.test", "*.a.w.test", "other.test"]);
-    // One for worlds of each kind: it goes on from one world to the next, and their Gateways have the same names.
+    // One agent per kind of world. It is reconfigured for each new world, whose Gateways have the
+    // same names.
     let mut agents: Vec<AgentUnderTest> = Vec::new();
     let (mut sent, mut routed) = (0, 0);
     let mut differences = Vec::new();
@@ -85,7 +87,7 @@ async fn explanations_are_what_envoy_does() {
     );
 }
 
-/// Starts an agent with these objects, beside the first one if there is one.
+/// Starts an agent with these objects, on the same host as the first one, if any.
 fn started(first: Option<&AgentUnderTest>, yaml: &str) -> AgentUnderTest {
     let setup = Setup::with_ports(&PORTS);
     let Some(first) = first else {
@@ -109,7 +111,7 @@ fn answer(reply: Result<&Reply, &anyhow::Error>) -> String {
     }
 }
 
-/// Waits until every table of the world is served.
+/// Waits until every route table of the world is served.
 async fn wait_for(agent: &AgentUnderTest, world: &GeneratedWorld, trust: &Arc<RootCertStore>) {
     let marker = world.marker();
     let places = [

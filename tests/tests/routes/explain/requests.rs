@@ -1,4 +1,4 @@
-//! Requests, made at random, for a client as for `explain`.
+//! Random requests, for a client and for `explain`.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const PATHS: [&str; 17] = [
     "/a-b/c",
     "/%C3%a9/x",
 ];
-/// Paths that are not canonical.
+/// Paths that are not in canonical form.
 const CROOKED: [&str; 22] = [
     "//",
     "/a//b",
@@ -66,7 +66,7 @@ const QUERIES: [&str; 9] = [
     "?q=a/../b//c",
 ];
 
-/// One request.
+/// A generated request.
 pub(crate) struct Asked {
     pub(crate) explained: ExplainRequest,
     headers: Vec<(String, String)>,
@@ -74,7 +74,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Makes a request to one of the Gateway's ports.
+    /// Generates a request to one of the Gateway's ports.
     pub(crate) fn new(moments: &mut Moments) -> Self {
         let port = super::PORTS[index(moments, 3)];
         let host = one(moments, &HOSTS);
@@ -152,7 +152,7 @@ impl Asked {
         }
     }
 
-    /// Returns the request for the client.
+    /// Returns the request in the client's form.
     pub(crate) fn request(&self, agent: &AgentUnderTest, trust: &Arc<RootCertStore>) -> Request {
         let ExplainRequest {
             method,

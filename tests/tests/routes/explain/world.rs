@@ -1,4 +1,4 @@
-//! Gateways and routes, made at random. Each rule writes its name into the header [`MARKER`] of its answers.
+//! Random Gateways and routes. Each rule writes its name into the response header [`MARKER`].
 
 use std::net::SocketAddr;
 
@@ -13,9 +13,9 @@ use sesame_tests::seeded::Moments;
 
 use super::gateways::{GatewayCount, LISTENERS, SECOND, any_settings, gateways, pods};
 
-/// Header of every answer of a rule: its route and rule.
+/// Response header with the route and rule.
 pub(crate) const MARKER: &str = "x-rule";
-/// Path of the route that tells which world is served.
+/// Path of the route that identifies the world in service.
 pub(crate) const READY: &str = "/ready-check";
 
 pub(crate) const HOSTS: [&str; 6] = [
@@ -50,7 +50,7 @@ const EXPRESSIONS: [&str; 6] = [
 const VALUES: [&str; 3] = ["1", "2", "one"];
 pub(crate) const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "OPTIONS"];
 
-/// A world by its number, as objects.
+/// A numbered world and its objects.
 pub(crate) struct GeneratedWorld {
     number: usize,
     objects: Vec<Value>,
@@ -65,13 +65,13 @@ pub(crate) fn index(moments: &mut Moments, bound: usize) -> usize {
     usize::try_from(moments.below(bound as u64)).expect("below a usize")
 }
 
-/// Returns true once in so many times.
+/// Returns true once in `times` calls on average.
 pub(crate) fn rarely(moments: &mut Moments, times: u64) -> bool {
     moments.below(times) == 0
 }
 
 impl GeneratedWorld {
-    /// Makes a world whose routes lead to one backend.
+    /// Generates a world whose routes all lead to one backend.
     pub(crate) fn new(
         number: usize,
         count: GatewayCount,
@@ -115,13 +115,13 @@ impl GeneratedWorld {
         yaml(&self.objects)
     }
 
-    /// Returns the marker of the route that tells that this world is served.
+    /// Returns the marker of the route that identifies this world.
     pub(crate) fn marker(&self) -> String {
         format!("ready/{}", self.number)
     }
 }
 
-/// Returns the snapshot of a manifest, resolved as the agent does it.
+/// Resolves a manifest to a snapshot as the agent does.
 pub(crate) fn resolved(yaml: &str) -> Snapshot {
     let mut world = World::default();
     for document in decode::split(yaml) {
@@ -192,7 +192,7 @@ fn any_rule(marker: &str, grpc: bool, moments: &mut Moments) -> Value {
         5 => json!([{"name": "shop", "port": 80, "filters": [changed_header("x-two", moments)]}]),
         _ => json!([{"name": "shop", "port": 80}]),
     };
-    // What a filter does to headers decides no match, and a copy that is sent elsewhere no answer.
+    // Changed headers must not affect matching, and mirrored requests must not affect the response.
     if rarely(moments, 5) {
         filters.push(changed_header("x-one", moments));
     }

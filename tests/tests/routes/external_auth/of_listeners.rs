@@ -1,4 +1,5 @@
-//! Filters of listeners: what clients cannot do about them, and whom a change of them disturbs.
+//! Filters of listeners: clients cannot forge their headers, and changing them does not affect
+//! others.
 
 use serde_json::{Value, json};
 use sesame_agent::envoy::Admin;
@@ -65,7 +66,7 @@ async fn clients_cannot_choose_routes_by_headers_of_services() {
     checks.finish();
 }
 
-/// Another tenant of the port keeps its connection, and Envoy its listener.
+/// Other tenants of the port keep their connections, and Envoy keeps its listener.
 #[tokio::test(flavor = "multi_thread")]
 async fn filters_of_a_listener_leave_the_port_alone() {
     let (main, auth) = (
@@ -117,7 +118,7 @@ async fn filters_of_a_listener_leave_the_port_alone() {
     checks.finish();
 }
 
-/// Sends a request on a connection that was open before, and returns whether it stays open.
+/// Sends a request over an existing connection and returns whether it stays open.
 async fn kept_alive(stream: &mut TcpStream) -> bool {
     let request = b"GET / HTTP/1.1\r\nhost: victim.test\r\n\r\n";
     if stream.write_all(request).await.is_err() {
