@@ -1,5 +1,5 @@
-//! Spans of changes: a real controller and a real agent with a real Envoy tell a collector what the time of a change goes into, and no
-//! change waits for that collector.
+//! Spans of changes: a real controller and a real agent with a real Envoy export how long each step
+//! of a change takes. No change waits for the collector.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -28,7 +28,8 @@ fn endpoint(collecting: &Collecting) -> String {
     format!("--spans-endpoint=http://{}", collecting.address())
 }
 
-/// Waits for a trace of which all of these spans are there, for a change of this object alone to a revision that begins so.
+/// Waits for a trace with all these spans for a change of only this object, to a revision that
+/// starts with `revision`.
 async fn trace_of(
     collecting: &Collecting,
     object: &str,
@@ -59,7 +60,8 @@ fn named<'s>(spans: &'s [Span], name: &str) -> &'s Span {
     }
 }
 
-/// Checks that each begins no earlier than the one before, that none ends before it begins, and that all have a parent that is there.
+/// Checks that each span starts no earlier than the previous one and ends after its start, and that
+/// its parent exists.
 fn check_order(checks: &mut Checks, spans: &[Span], names: &[&str]) {
     let mut before = named(spans, names[0]);
     for name in names {
@@ -122,7 +124,7 @@ async fn one_trace_has_a_change_from_the_watch_of_the_controller_to_the_report_o
     ];
     let spans = trace_of(&collecting, ROUTE, &revision, &steps).await;
     let mut checks = Checks::default();
-    // The host may see the manifest before the API server has told the controller that it is written.
+    // The host may see the manifest before the API server confirms the write to the controller.
     check_order(&mut checks, &spans, &steps[..5]);
     check_order(&mut checks, &spans, &steps[5..]);
     let parts = named(&spans, "write parts");
@@ -148,7 +150,8 @@ async fn one_trace_has_a_change_from_the_watch_of_the_controller_to_the_report_o
     checks.finish();
 }
 
-/// Checks that each phase of a transaction is written before it is verified, inside of the transaction.
+/// Checks that each phase of a transaction is written before it is verified, within the
+/// transaction.
 fn check_steps(checks: &mut Checks, spans: &[Span], apply: &Span) {
     let steps: Vec<&Span> = spans
         .iter()
@@ -241,7 +244,7 @@ async fn a_host_with_snapshots_has_a_trace_of_each_revision() {
     checks.finish();
 }
 
-/// Starts a host whose spans go to a collector over TLS, with trust in this authority.
+/// Starts a host that exports spans over TLS to a collector and trusts this authority.
 fn over_tls(collecting: &Collecting, directory: &Path, authority: &Authority) -> AgentUnderTest {
     let ca = directory.join("ca.pem");
     std::fs::write(&ca, authority.pem()).expect("written");
@@ -317,7 +320,7 @@ async fn no_change_and_no_request_waits_for_a_collector_that_is_away_or_silent()
         with_route(&agent, &prefix);
         agent.wait_ok(&agent.get(80, "app.test", &prefix)).await;
     }
-    // Takes connections, and never answers.
+    // Accepts connections, but never answers.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, address.port()));
     let silent = silent.expect("the port is free again");
     for number in 0..10 {

@@ -1,5 +1,6 @@
-//! Access logs in text, with fields that were chosen, and over the network: a real Envoy sends them to a receiver in this process. No
-//! client breaks a line, forges a field or has others' lines lost, and a receiver that is away costs no request.
+//! Access logs as text, with selected fields, and over the network from a real Envoy to a receiver
+//! in this process. Clients cannot break a line, forge a field or make other requests' lines
+//! disappear, and an unavailable receiver fails no request.
 
 use std::net::TcpListener;
 
@@ -19,12 +20,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 const HOST: &str = "web.test";
-/// A user agent that would be more fields of an object.
+/// A user agent that looks like additional fields of a JSON object.
 const FORGED: &str = "x\",\"status\":999,\"forged\":\"yes\tend";
-/// Bytes that are no UTF-8, which receivers refuse with all that comes with them.
+/// Bytes that are not UTF-8. Receivers reject a whole batch that contains them.
 const BYTES: &[u8] = b"a\xff\xc3\x28";
 
-/// Objects that serve `HOST` on port 80, and what is TCP on port 5001, with these access logs.
+/// Returns objects that serve `HOST` on port 80, and TCP on port 5001, with these access logs.
 fn objects(backend: &Backend, access_log: &Value) -> Vec<Value> {
     let spec = json!({"accessLog": access_log});
     let mut objects: Vec<Value> = class_with_parameters("edge", "settings", &spec).into();
@@ -48,11 +49,11 @@ fn start(objects: &[Value]) -> AgentUnderTest {
         .start(&[("all.yaml", &yaml(objects))])
 }
 
-/// Sends bytes as one request of HTTP/1.1, and waits for the end of what comes back.
+/// Sends bytes as an HTTP/1.1 request and waits for the end of the response.
 async fn send(agent: &AgentUnderTest, request: &[u8]) {
     let stream = TcpStream::connect(agent.address(80)).await;
     let mut stream = stream.expect("a connection");
-    // Envoy may close before it has read all.
+    // Envoy may close the connection before it has read everything.
     let _ = stream.write_all(request).await;
     let _ = stream.read_to_end(&mut Vec::new()).await;
 }
@@ -134,7 +135,7 @@ async fn receivers_get_what_was_asked_for_and_no_client_forges_it() {
             ("host", Some(HOST)),
             ("tenant", Some("shop")),
             ("share", Some("100%PROTOCOL%")),
-            // It was not chosen.
+            // Not among the selected fields.
             ("method", None),
         ] {
             checks.same(name, asked.attribute(name), value);
@@ -146,7 +147,7 @@ async fn receivers_get_what_was_asked_for_and_no_client_forges_it() {
         checks.same("forged", forged.attribute("forged"), None);
         checks.same("tenant", forged.attribute("tenant"), Some("a\",\"b"));
         checks.same("agent", forged.attribute("user_agent"), Some(FORGED));
-        // It has no text to be found by.
+        // Its path, user agent and tenant are not valid text, so find it by host.
         let bytes = collecting.record(path, "host", "bytes.test").await;
         for (name, value) in [
             ("status", Some("404")),
@@ -164,7 +165,7 @@ async fn receivers_get_what_was_asked_for_and_no_client_forges_it() {
     let of_otlp = all.iter().filter(|it| !it.service.starts_with("Gateway/"));
     let of_otlp = format!("{:?}", of_otlp.collect::<Vec<_>>());
     checks.that(!of_otlp.contains("hunter"), &of_otlp);
-    // Envoy's own service gets the query, to which the configuration has agreed, and no other secret.
+    // Envoy's own service gets the query, because the configuration allows it, but no other secret.
     let stream = "/StreamAccessLogs";
     let asked = collecting
         .record(stream, "path", "/asked?token=hunter1")
@@ -270,7 +271,7 @@ async fn no_client_breaks_a_line_of_text_or_moves_a_column() {
         checks.that(columns.iter().all(|it| it.iter().all(plain)), &*shown);
         of_clients += usize::from(columns[5] == b"400" || columns[5] == b"200");
     }
-    // Those that Envoy refuses before it has a request have a line for all that.
+    // Requests that Envoy rejects early have a line as well.
     checks.that(of_clients > nasty.len(), format!("{of_clients} lines"));
 
     let runtime = agent.runtime();
@@ -296,7 +297,7 @@ async fn no_client_breaks_a_line_of_text_or_moves_a_column() {
 async fn no_request_fails_when_receivers_go_away_or_take_nothing() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
-    // Connections to it are made, and nobody reads what comes.
+    // Accepts connections, but never reads from them.
     let stalled = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let sink = |name: &str| json!({"backendRef": {"name": name, "port": 80}});
     let als = |name: &str| json!({"backendRef": {"name": name, "port": 80}, "protocol": "EnvoyALS", "queries": "Included"});

@@ -1,4 +1,4 @@
-//! The metrics of an agent, as Prometheus reads them, beside the traffic that they count.
+//! An agent's metrics in Prometheus format, compared with the traffic that they count.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Sends `GET /metrics` and returns the head and the body of the answer.
+/// Sends `GET /metrics`; returns the head and the body of the response.
 async fn scrape(address: SocketAddr, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.expect("the address");
     let request = format!(
@@ -58,7 +58,7 @@ async fn what_clients_get_is_counted_by_port_and_envoys_that_die_are_counted_too
     agent
         .wait_served(&unknown, |reply| reply.status == 404)
         .await;
-    // A start has no steps; this change has one.
+    // The initial configuration has no steps, but this change has one.
     let other = http_route("other", &["other.test"], &[rule_to("a", &[])]);
     agent.write("other.yaml", &yaml(&[other]));
     agent.wait_ok(&unknown).await;
@@ -66,7 +66,7 @@ async fn what_clients_get_is_counted_by_port_and_envoys_that_die_are_counted_too
         format!("sesame_{name}{{gateway_namespace=\"default\",gateway=\"edge\"{more}}}")
     };
     let port = ",port=\"80\",protocol=\"http\"";
-    // Envoy puts durations together every five seconds.
+    // Envoy merges its histograms every five seconds.
     let least = [
         (
             of("gateway_requests_total", &format!("{port},code=\"2xx\"")),
@@ -146,13 +146,13 @@ async fn what_clients_get_is_counted_by_port_and_envoys_that_die_are_counted_too
     .await;
 }
 
-/// Number of routes, each with a path of its own, and of backends that they send to.
+/// Number of routes with distinct paths, and number of their backends.
 const ROUTES: u32 = 5_000;
 const BACKENDS: u32 = 2_000;
-/// Largest number of series that an agent has for a Gateway by default.
+/// The agent's default limit of series per Gateway.
 const MOST_SERIES: usize = 1_000;
 
-/// Reads the counts of requests by backend.
+/// Returns the request counts by backend.
 fn requests_by_backend(text: &str) -> BTreeMap<String, f64> {
     let mut all: BTreeMap<String, f64> = BTreeMap::new();
     for (series, value) in values(text) {
@@ -187,7 +187,7 @@ async fn five_thousand_routes_and_two_thousand_backends_are_few_series() {
     let before = scrape(address, "*/*").await.1;
     assert!(values(&before).len() <= MOST_SERIES, "{before}");
     for number in 0..BACKENDS {
-        // The first of them stand out.
+        // The first ten backends get more requests than the others.
         let times = if number < 10 { 5 } else { 1 };
         for _ in 0..times {
             let request = agent.get(80, "a.test", &format!("/{number}"));
@@ -274,7 +274,7 @@ async fn a_guarded_address_asks_for_a_certificate_and_a_token_and_reads_its_file
         status(plain.clone().header("authorization", &token)).await,
         None
     );
-    // What is damaged or gone opens nothing, and closes nothing.
+    // Damaged or missing files neither admit nor lock out clients.
     files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
     files.remove("token");
     assert_eq!(status(with(&files.servers, NEXT_TOKEN)).await, Some(401));
@@ -314,7 +314,7 @@ async fn requests_of_a_route_are_counted_where_a_configuration_asks_for_it() {
     let answered = format!("sesame_gateway_route_requests_total{{{labels},code=\"2xx\"}}");
     let failed = format!("sesame_gateway_route_requests_total{{{labels},code=\"5xx\"}}");
     let durations = format!("sesame_gateway_route_backend_duration_seconds_count{{{labels}}}");
-    // Both virtual hosts together. Envoy puts durations together every five seconds.
+    // The sum of both virtual hosts. Envoy merges its histograms every five seconds.
     eventually("the route is counted, and no other", SOON, async || {
         let (_, text) = scrape(address, "*/*").await;
         let values = values(&text);

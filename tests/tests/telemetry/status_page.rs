@@ -1,5 +1,5 @@
-//! The status page of an agent: who gets it, what it says, and that nothing in it is markup but its own. Asked of a real agent, and
-//! shown by a real browser.
+//! The status page of an agent: access to it, its content, and that values are never interpreted as
+//! markup. Uses a real agent and a real browser.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ async fn ask(address: SocketAddr, path: &str, more: &str) -> (String, String) {
     (head.to_ascii_lowercase(), body.to_owned())
 }
 
-/// Starts an agent that serves two names, and has a page.
+/// Starts an agent with a status page that serves two hostnames.
 async fn started(flags: &[&str]) -> (AgentUnderTest, SocketAddr, Vec<Backend>) {
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -55,7 +55,7 @@ async fn started(flags: &[&str]) -> (AgentUnderTest, SocketAddr, Vec<Backend>) {
     (agent, address, backends)
 }
 
-/// Waits until the page has all of these.
+/// Waits until the page contains all of these.
 async fn wait_page(address: SocketAddr, parts: &[&str]) -> (String, String) {
     eventually("the page says it", SOON, async || {
         let (head, body) = ask(address, "/status", "").await;

@@ -1,5 +1,5 @@
-//! Traces: a real agent with a real Envoy sends spans to a collector, as policies and configurations say. A collector that is away
-//! costs no request.
+//! Traces: a real agent with a real Envoy exports spans to a collector, as configured by policies
+//! and configurations. An unavailable collector fails no request.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -38,7 +38,7 @@ fn collector(collecting: &Collecting, app_protocol: &str) -> Vec<Value> {
     objects
 }
 
-/// A trace of a caller, by a number, and whether the caller records it.
+/// Returns the trace ID and `traceparent` of a numbered caller that records the trace or not.
 fn caller(number: u32, recorded: bool) -> (String, String) {
     let trace = format!("{number:08x}{}", &TRACE[8..]);
     let flags = u8::from(recorded);
@@ -117,7 +117,7 @@ async fn spans_are_of_the_callers_trace_and_say_what_was_asked_for() {
     checks.same("tenant", server.header("x-tenant"), Some("shop"));
     let all = format!("{spans:?}");
     checks.that(!all.contains("secret"), &all);
-    // What the caller does not record, and what begins here at a rate of 0, would have been sent before or with these.
+    // Spans of unsampled traces would have arrived before these.
     let traces: Vec<String> = collecting.spans().into_iter().map(|it| it.trace).collect();
     checks.that(traces.iter().all(|it| *it == trace), format!("{traces:?}"));
     checks.finish();
@@ -151,7 +151,7 @@ async fn a_configuration_traces_over_http_and_a_policy_takes_precedence() {
 
     objects.push(policy("none", &json!({"mode": "Disabled"})));
     agent.write("all.yaml", &yaml(&objects));
-    // Nothing is written into requests any more.
+    // Envoy no longer adds trace headers to requests.
     let request = agent.get(80, "app.test", "/");
     agent
         .wait_served(&request, |reply| {

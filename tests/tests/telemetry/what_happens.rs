@@ -1,5 +1,5 @@
-//! The traffic and the past of an agent, as it tells them: `top`, the choice of lines of `logs`, and `events`. Asked of a real agent
-//! with a real Envoy.
+//! An agent's traffic and history through its commands: `top`, `logs` with filters, and `events`.
+//! Uses a real agent with a real Envoy.
 
 use std::process::Output;
 
@@ -14,7 +14,7 @@ fn runtime(agent: &AgentUnderTest) -> String {
     agent.runtime().to_string_lossy().into_owned()
 }
 
-/// Runs a command of the agent with an answer in JSON, of one value or one a line.
+/// Runs an agent command with JSON output: a single value, or one value per line.
 async fn told(agent: &AgentUnderTest, line: &str) -> Vec<Value> {
     let line = format!("{line} --output json --runtime-dir {}", runtime(agent));
     let output = agent.command_beside(&arguments(&line)).await;
@@ -27,7 +27,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("UTF-8")
 }
 
-/// Starts an agent that serves `shop.test`, of which `/slow` goes to another backend.
+/// Starts an agent that serves `shop.test`, with another backend for `/stock`.
 async fn serving(setup: Setup) -> (AgentUnderTest, Vec<sesame_tests::backend::Backend>, String) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let backends = start_served(&["cart", "stock"], &mut objects).await;
@@ -64,7 +64,7 @@ async fn top_and_logs_lead_from_an_error_to_its_backend_and_from_a_delay_to_its_
         let report = told(&agent, top).await.remove(0);
         let rows = report["rows"]["route"].as_array().into_iter().flatten();
         let all: u64 = rows.filter_map(|row| row["requests"].as_u64()).sum();
-        // The first one may have been asked more than once.
+        // The first request may have been repeated.
         (all >= 6)
             .then_some(report.clone())
             .ok_or(report.to_string())
@@ -139,7 +139,7 @@ async fn without_logs_in_files_top_takes_the_metrics() {
     .await;
 }
 
-/// Waits until the events, in their order, are these and perhaps more between them.
+/// Waits until the events contain these in their order, perhaps with others in between.
 async fn wait_events(agent: &AgentUnderTest, wanted: &[&str]) -> Vec<Value> {
     let what = format!("events {wanted:?}");
     eventually(&what, SOON, async || {
@@ -183,7 +183,7 @@ async fn what_has_happened_is_told_and_outlives_the_agent() {
 
     agent.wait_stored().await;
     agent.kill9();
-    // The next agent sees what happens while none runs.
+    // The next agent detects changes from before its start.
     let other = manifests.replace("shop.test", "other.test");
     agent.write("all.yaml", &other);
     agent.kill9_envoy();
@@ -206,7 +206,7 @@ async fn what_has_happened_is_told_and_outlives_the_agent() {
             .all(|event| event["gateway"] == "default/edge")
     );
 
-    // Nobody has to run for it.
+    // The command also works without a running agent.
     agent.wait_stored().await;
     agent.kill9();
     let state = agent.state().to_string_lossy().into_owned();

@@ -1,4 +1,5 @@
-//! Content of lines: provenance, and nothing that a client could have them say.
+//! Content of access log lines: where requests went, and no line or field that a client could
+//! forge.
 
 use std::time::Duration;
 
@@ -133,12 +134,12 @@ async fn no_client_forges_a_field_or_a_line() {
         let head = format!("GET /{name} HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\n");
         let forged = "x-envoy-original-path: /forged\r\nauthorization: hunter2\r\nuser-agent: ";
         let request = [head.as_bytes(), forged.as_bytes(), agent_name, b"\r\n\r\n"].concat();
-        // Envoy may close before it has read all.
+        // Envoy may close the connection before it has read everything.
         let _ = stream.write_all(&request).await;
         let _ = stream.read_to_end(&mut Vec::new()).await;
     }
     let mut checks = Checks::default();
-    // The fields of every line are known ones, or this would fail.
+    // `line` panics on unknown fields, so forged ones would fail here.
     let quotes = line(&agent, "path", &json!("/quotes")).await;
     checks.same(
         "quotes",
@@ -157,7 +158,7 @@ async fn no_client_forges_a_field_or_a_line() {
         long["user_agent"].as_str().map(str::len),
         Some(256),
     );
-    // Refused before it was read as a whole.
+    // Rejected before Envoy had read the whole request.
     for status in [400, 431] {
         let refused = line(&agent, "status", &json!(status)).await;
         checks.same("route", refused.get("route"), None);
@@ -236,7 +237,7 @@ async fn connections_and_sessions_have_a_line_when_they_end() {
         ] {
             checks.same(field, line.get(field), Some(&expected));
         }
-        // A digest may follow, of what else its connections have in common.
+        // A digest of the connection's other properties may follow.
         let backend = line
             .get("backend")
             .and_then(Value::as_str)

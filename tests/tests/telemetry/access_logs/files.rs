@@ -1,4 +1,4 @@
-//! The places that lines are in, and their bounds.
+//! Where access logs are written, and how they are limited.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ async fn files_follow_each_other_without_losing_a_request_or_a_line() {
     agent.envoy_is_replaced("hot", "hot restart").await;
     rotated(&agent, 2).await;
     agent.kill9();
-    // As if it had been killed just after it began the next file.
+    // Simulate a kill just after the next file was started.
     let current = files(&agent).pop().expect("the current file");
     fs::rename(&current, current.with_extension("log.90")).expect("an older file");
     let before = files(&agent).len();
@@ -62,7 +62,7 @@ async fn files_follow_each_other_without_losing_a_request_or_a_line() {
     .await;
 }
 
-/// As a logrotate of the whole host does it, and an operator who needs room.
+/// Simulates logrotate, and an operator who deletes the current file to free space.
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_survive_rename_and_deletion_by_others() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -119,7 +119,7 @@ async fn logs_have_a_bounded_part_of_the_disk_and_leave_a_full_one_alone() {
     let load = tokio::spawn({
         let ended = Arc::clone(&ended);
         async move {
-            // Slow enough that the disk is not full before anybody looks.
+            // Slow enough to observe the files before the disk is full.
             while !ended.load(Ordering::Relaxed) {
                 let reply = request.send().await.expect("an answer");
                 assert_eq!(reply.status, 200);
@@ -140,7 +140,7 @@ async fn logs_have_a_bounded_part_of_the_disk_and_leave_a_full_one_alone() {
     })
     .await;
     let fill = agent.state().join("fill");
-    // As much as there is room for; then the disk is full.
+    // `dd` fills the disk and then fails.
     agent.beside(&[
         "dd",
         "if=/dev/zero",
@@ -182,7 +182,7 @@ async fn lines_are_on_standard_output_where_that_is_asked_for() {
     assert_eq!(files(&agent), [] as [PathBuf; 0]);
 }
 
-/// Launcher with a standard output of its own; it ends with this value.
+/// A launcher with a separate standard output, killed when dropped.
 struct Launcher(Child);
 
 impl Launcher {
@@ -202,7 +202,7 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may already have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -234,7 +234,7 @@ async fn envoys_of_a_launcher_write_to_its_standard_output_or_to_files() {
     agent.kill9();
     agent.change_flag("--access-log=stdout", "--access-log=file");
     agent.restart();
-    // The Envoy of before has other listeners by then.
+    // The previous Envoy may answer at first, so send requests until a line is in a file.
     eventually("a line in a file", SOON, async || {
         agent.wait_ok(&agent.get(80, HOST, "/file")).await;
         let lines = lines(&agent);

@@ -1,4 +1,4 @@
-//! The lines of an agent's access logs.
+//! Reads the lines of an agent's access logs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, SOON};
 use sesame_tests::wait::eventually;
 
-/// Everything that a line may say.
+/// All known fields of a line.
 const FIELDS: [&str; 39] = [
     "attempts",
     "authorization_us",
@@ -51,7 +51,7 @@ const FIELDS: [&str; 39] = [
     "user_agent",
 ];
 
-/// Returns the files of all logs of an agent, oldest first.
+/// Returns the access log files of all Gateways of an agent, oldest first.
 pub(crate) fn files(agent: &AgentUnderTest) -> Vec<PathBuf> {
     let logs = agent.visible(&agent.state().join("access-logs"));
     let directories = fs::read_dir(logs).into_iter().flatten().flatten();
@@ -67,7 +67,7 @@ pub(crate) fn files(agent: &AgentUnderTest) -> Vec<PathBuf> {
     files
 }
 
-/// Returns all that is in the logs of an agent; a file that was removed meanwhile is left out.
+/// Returns the text of all access logs of an agent, except files that are removed during the call.
 pub(crate) fn text(agent: &AgentUnderTest) -> String {
     let texts = files(agent).into_iter().map(fs::read);
     let texts = texts.map(Result::unwrap_or_default);
@@ -76,10 +76,10 @@ pub(crate) fn text(agent: &AgentUnderTest) -> String {
         .collect()
 }
 
-/// Returns the lines of the logs, each of which has to be an object of known fields.
+/// Returns the lines of the logs. Panics unless each is an object with known fields only.
 pub(crate) fn lines(agent: &AgentUnderTest) -> Vec<Value> {
     let text = text(agent);
-    // The last one may not be written as a whole.
+    // The last line may be incomplete.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let known = BTreeSet::from(FIELDS);
     let parse = |line: &str| {
@@ -93,7 +93,7 @@ pub(crate) fn lines(agent: &AgentUnderTest) -> Vec<Value> {
     whole.lines().map(parse).collect()
 }
 
-/// Waits for the line of which one field is this.
+/// Waits for a line with this value in `field`.
 pub(crate) async fn line(agent: &AgentUnderTest, field: &str, value: &Value) -> Value {
     eventually("a line", SOON, async || {
         let lines = lines(agent);

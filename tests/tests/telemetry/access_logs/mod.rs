@@ -1,5 +1,5 @@
-//! Access logs: what a line says, what nobody can have it say, and the files that it is in. Asked of a real agent with a real
-//! Envoy.
+//! Access logs: the content of lines, protection against forged lines, and the files. Uses a real
+//! agent with a real Envoy.
 
 mod content;
 mod files;

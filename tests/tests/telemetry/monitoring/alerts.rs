@@ -1,14 +1,14 @@
-//! The alerts: an expression that always has a value, and the condition on it.
+//! The alerts. Each has an expression that always returns a value, and a condition on it.
 
 pub(crate) struct Alert {
     pub(crate) name: &'static str,
     pub(crate) value: &'static str,
     pub(crate) condition: &'static str,
-    /// Time for which the condition has to hold.
+    /// How long the condition must hold.
     pub(crate) lasts: &'static str,
     pub(crate) severity: &'static str,
     pub(crate) summary: &'static str,
-    /// Advice on what to do.
+    /// Instructions for the operator.
     pub(crate) description: &'static str,
 }
 
@@ -93,7 +93,7 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameEnvoyWaitsForProcessor", "warning", "10m"),
         (
             "rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) / (rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) + rate(sesame_gateway_envoy_cpu_seconds_total[5m]))",
-            // A share of next to nothing means nothing.
+            // A ratio of tiny values is meaningless.
             "> 0.5 and rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) > 0.2",
         ),
         "GATEWAY waits {{ $value | humanizePercentage }} of the time for a processor",

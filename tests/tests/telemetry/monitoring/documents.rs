@@ -1,11 +1,11 @@
-//! The tables as Grafana and Prometheus read them.
+//! Renders the tables in the formats of Grafana and Prometheus.
 
 use serde_json::{Value, json};
 
 use super::alerts::{ALERTS, worded};
 use super::panels::{DASHBOARDS, Dashboard, Panel};
 
-/// Panels side by side, and the size of one; a dashboard is 24 wide.
+/// Panels per row and the size of a panel. A dashboard is 24 units wide.
 const ABREAST: usize = 3;
 const WIDTH: usize = 8;
 const HEIGHT: usize = 7;
@@ -21,7 +21,8 @@ pub(crate) fn files() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns an expression of a dashboard with its selection, by these values or by Grafana's variables.
+/// Returns a dashboard's expression with its label selection, using these values or Grafana's
+/// variables.
 pub(crate) fn selected(
     expression: &str,
     dashboard: &Dashboard,

@@ -1,5 +1,6 @@
-//! Dashboards and alerts: the files in `controller/deploy/monitoring` are what the tables say, and a running system exports
-//! everything that they ask for. With `PROMETHEUS_TOOLS`, a real Prometheus evaluates every expression.
+//! Dashboards and alerts: the files in `controller/deploy/monitoring` match the tables, and a
+//! running system exports every metric and label that they use. With `PROMETHEUS_TOOLS`, a real
+//! Prometheus evaluates every expression.
 
 mod alerts;
 mod documents;
@@ -34,7 +35,8 @@ fn directory() -> PathBuf {
     workspace().join("controller/deploy/monitoring")
 }
 
-/// `SESAME_SET_MONITORING=1 cargo test --workspace --test telemetry monitoring::` writes the files anew.
+/// `SESAME_SET_MONITORING=1 cargo test --workspace --test telemetry monitoring::` updates the
+/// files.
 #[test]
 fn the_files_are_what_the_tables_say() {
     for (name, wanted) in files() {
@@ -81,7 +83,7 @@ fn the_page_of_alerts_says_what_the_tables_say() {
     assert_eq!(rows.len(), ALERTS.len(), "alerts on the page");
 }
 
-/// Returns every expression, as it is asked when everything is selected.
+/// Returns every expression, with everything selected.
 fn expressions() -> Vec<String> {
     let of_panels = DASHBOARDS.iter().flat_map(|dashboard| {
         let panels = dashboard.rows.iter().flat_map(|row| row.panels);
@@ -97,7 +99,7 @@ fn expressions() -> Vec<String> {
     of_panels.chain(of_alerts).collect()
 }
 
-/// Returns the words of an expression that begin like ours, and those in `by (…)` and before `=`.
+/// Returns the `sesame_` metrics of an expression, and the labels in `by (…)` and before `=`.
 fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let metrics = expression
@@ -118,7 +120,7 @@ fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (metrics, labels.collect())
 }
 
-/// Returns the labels that there are, by metric.
+/// Returns the exported labels by metric.
 fn exported(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -133,13 +135,13 @@ fn exported(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// Returns what expressions name and nobody exports.
+/// Returns the metrics and labels of expressions that are not exported.
 fn missing(exported: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut missing = Vec::new();
     for expression in expressions() {
         let (metrics, labels) = named(&expression);
         assert!(!metrics.is_empty(), "{expression}");
-        // Prometheus itself adds where a series comes from.
+        // Prometheus adds this label itself.
         let mut known = BTreeSet::from(["instance".to_owned()]);
         for metric in metrics {
             match exported.get(&metric) {
@@ -153,7 +155,7 @@ fn missing(exported: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     missing
 }
 
-/// Starts an agent with a bit of everything.
+/// Starts an agent that uses many features.
 fn agent(backend: &Backend, authority: &Authority, metrics: SocketAddr) -> AgentUnderTest {
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -199,7 +201,7 @@ async fn a_running_system_exports_what_dashboards_and_alerts_ask_for() {
     cluster.apply_all(&objects).await;
     let good = agent.get(80, "a.test", "/");
     agent.wait_ok(&good).await;
-    // Not TLS: a connection that gets no answer.
+    // Without TLS the connection gets no response.
     let refused = agent.get(443, "a.test", "/").send().await;
     assert!(refused.is_err(), "{refused:?}");
     let controller_address = controller.address();

@@ -4,10 +4,10 @@ use super::traffic::{BACKENDS, TRAFFIC};
 
 /// A dashboard.
 pub(crate) struct Dashboard {
-    /// Name of the file without its ending, and identity in Grafana.
+    /// File name without extension, and unique ID in Grafana.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Labels that can be selected, with a metric that has them.
+    /// Selectable labels, each with a metric that has it.
     pub(crate) selection: &'static [(&'static str, &'static str)],
     pub(crate) rows: &'static [Row],
 }
@@ -20,7 +20,7 @@ pub(crate) struct Row {
 pub(crate) struct Panel {
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
-    /// Expressions with the legends of their series.
+    /// Expressions, each with the legend of its series.
     pub(crate) series: &'static [(&'static str, &'static str)],
 }
 

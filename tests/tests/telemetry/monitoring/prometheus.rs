@@ -1,4 +1,4 @@
-//! A real Prometheus that reads a running system, and promtool.
+//! Runs a real Prometheus against a running system, and promtool.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use sesame_tests::client::Request;
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
 
-/// Directory of the programs, if they are there: `make test-dashboards` says where.
+/// Returns the directory of the programs if `make test-dashboards` has set it.
 pub(crate) fn tools() -> Option<PathBuf> {
     std::env::var_os("PROMETHEUS_TOOLS").map(PathBuf::from)
 }
 
-/// Has promtool check a file of rules.
+/// Checks a rule file with promtool.
 pub(crate) fn check_rules(tools: &Path, rules: &Path) {
     let output = Command::new(tools.join("promtool"))
         .args(["check", "rules", "--lint-fatal"])
@@ -75,7 +75,7 @@ impl Prometheus {
         serde_json::from_slice(&reply.body).map_err(|error| format!("{path}: {error}"))
     }
 
-    /// Waits until an expression has a value that is a number.
+    /// Waits until an expression returns a number.
     pub(crate) async fn wait_value(&self, expression: &str) {
         let encoded = expression
             .bytes()
@@ -95,7 +95,7 @@ impl Prometheus {
         .await;
     }
 
-    /// Waits until every rule was evaluated, and returns the errors that there were.
+    /// Waits until every rule has been evaluated and returns the errors.
     pub(crate) async fn rule_errors(&self) -> Vec<String> {
         eventually("rules are evaluated", SOON, async || {
             let answer = self.ask("/api/v1/rules").await?;
