@@ -1,8 +1,8 @@
 //! Checks the table of rooms in `ARCHITECTURE.md`: no room may import more than its row allows.
 //!
 //! A room is a crate's root (`lib.rs`, `main.rs`), a top-level module, or in `gateway-api/resolve`
-//! a child module that has files. A row that lists several small modules makes them one room. Test
-//! code belongs to no room.
+//! a child module that has child modules. A row that lists several small modules makes them one
+//! room. Test code belongs to no room.
 //!
 //! `SESAME_SET_ROOMS=1` writes the current imports into the table, for review. `shape` checks type
 //! names and function lengths, and `dependencies` the dependencies of pure crates.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 const HEADER: &str = "| room | what it is for | must never | may import |";
-/// Marks an import that is part of a circle and must be removed some day.
+/// Marks an import that closes a circle, for as long as the import exists.
 const CIRCLE: &str = "(circle)";
 
 /// One row of the table.

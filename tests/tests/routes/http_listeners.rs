@@ -39,7 +39,7 @@ async fn a_request_belongs_to_the_most_specific_listener_only() {
                 .await;
         }
     }
-    // A wildcard spans labels, but never none.
+    // A wildcard matches one or more labels.
     for (host, path, status) in [
         ("a.b.example.com", "/wild", 200),
         ("example.com", "/empty", 200),

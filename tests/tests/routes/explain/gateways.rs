@@ -34,9 +34,8 @@ pub(crate) struct Setting {
 /// Number of Gateways of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GatewayCount {
-    /// One.
     One,
-    /// Two, merged by their class. The second one has the listeners for single hostnames.
+    /// Two Gateways, merged by their class. The second one has the listeners for single hostnames.
     Merged,
 }
 

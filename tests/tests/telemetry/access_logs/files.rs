@@ -127,7 +127,7 @@ async fn logs_have_a_bounded_part_of_the_disk_and_leave_a_full_one_alone() {
             }
         }
     });
-    // A quarter of the disk is for two files, so the fourth is begun when three had 128 KiB.
+    // The two files may use a quarter of the disk, so the fourth starts after three of 128 KiB.
     eventually("the fourth file", SOON, async || {
         let found = files(&agent);
         let numbers = found

@@ -50,8 +50,7 @@ async fn no_dump_holds_memory_of_the_agent_or_of_an_envoy_also_after_a_hot_resta
     agent.wait_ok(&agent.get(80, "a.test", "/")).await;
     let pid = agent_pid(&agent).await;
     assert_eq!(core_limit(pid), "0 0");
-    // Whether the agent is dumpable cannot be read from outside if root runs it, so check its
-    // filter.
+    // If root runs the agent, `/proc` does not show whether it is dumpable, so check its filter.
     assert_eq!(of_process(pid, "coredump_filter").trim(), "00000000");
     assert_nothing_dumped(agent.wait_live().await);
     agent.envoy_is_replaced("auto", "hot").await;
@@ -77,8 +76,8 @@ fn dumps(directory: &Path) -> Vec<PathBuf> {
     all.filter(is_dump).collect()
 }
 
-/// Crashes a process with a signal that dumps core. Use another one than SIGSEGV for the agent,
-/// because the handler in Rust's runtime returns the first time.
+/// Crashes a process with a signal that dumps core. Do not use SIGSEGV for the agent, because the
+/// handler in Rust's runtime returns the first time.
 fn crash(pid: i32, signal: &str) {
     let killed = Command::new("kill")
         .args([signal, &pid.to_string()])

@@ -1,4 +1,5 @@
-//! A thousand rotations under load: no request fails, no connection is drained, no listener is touched.
+//! A thousand rotations under load: no request fails, and Envoy neither drains a connection nor
+//! changes a listener.
 
 use std::time::Instant;
 
@@ -42,7 +43,7 @@ async fn a_thousand_rotations_drain_nothing_and_fail_nothing() {
     let rounds = rotations.div_ceil(NAMES);
     let mut longest = std::time::Duration::ZERO;
     for round in 0..rounds {
-        // Every second round one by one, the others all at once.
+        // Odd rounds rotate one certificate after the other, even rounds all at once.
         let leaves: Vec<_> = (0..NAMES).map(|number| site.issue(number)).collect();
         let since = Instant::now();
         for (number, leaf) in leaves.iter().enumerate() {
