@@ -1,4 +1,4 @@
-//! The state that Envoy accepted last, stored for a start with nothing else alive: snapshots and keys of every Gateway.
+//! State that Envoy accepted last, stored for a cold start: snapshots and keys of every Gateway.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -24,12 +24,13 @@ use crate::seal::SealingKeys;
 
 /// File in the state of a withdrawn Gateway that holds its name.
 const WITHDRAWN: &str = "withdrawn";
-/// Number of bytes that a stored snapshot may take once decompressed.
+/// Size limit of a stored snapshot once decompressed.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
-/// Number of bytes that its values may take in memory; usually they take about seven times what they take encoded.
+/// Size limit of its values in memory, which usually take about seven times their encoded size.
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
-/// Stores `wanted` for the next cold start, and returns where. `config` is the digest of all but its endpoints.
+/// Stores `wanted` for the next cold start, and returns where. `config` is the digest of everything
+/// but its endpoints.
 pub(super) fn save(
     directory: &Path,
     wanted: &Target,
@@ -53,13 +54,13 @@ pub(super) fn save(
     Ok(state)
 }
 
-/// Removes the keys from older generations that `wanted`, which is stored, does not have.
+/// Removes keys from older generations that the stored `wanted` does not have.
 pub(super) fn revoke_others(state: &StateDir, wanted: &Target) -> anyhow::Result<()> {
     kept_keys::revoke_others(state, &wanted.encoded.without_route_tables().keys)
         .context("keys that were withdrawn or replaced cannot be removed from older generations")
 }
 
-/// Seals the keys of all Gateways as they are to be sealed now.
+/// Reseals the keys of all Gateways with the current sealing keys.
 pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
     for directory in directories.gateway_states() {
         let sealed = StateDir::open(&directory, StateDir::KEEP)
@@ -70,8 +71,8 @@ pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
     }
 }
 
-/// Returns the accepted state of every Gateway, and the addresses where it was served. Gateways whose state cannot be read are
-/// logged and left out; withdrawn ones are left out.
+/// Returns the accepted state of every Gateway, and the addresses it was served on. Logs and skips
+/// Gateways whose state cannot be read; skips withdrawn ones.
 pub(super) fn load_all(
     directories: &Directories,
     sealing: &SealingKeys,
@@ -107,7 +108,8 @@ pub(super) fn load_all(
     (gateways, addresses)
 }
 
-/// Notes on disk that a Gateway is withdrawn: no start brings it back, even if the agent dies before the Envoy has ended.
+/// Marks a Gateway as withdrawn on disk, so that no start brings it back even if the agent dies
+/// before its Envoy has ended.
 pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     let noted = create_directory(&directory)
@@ -117,7 +119,7 @@ pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Removes that note from a Gateway that is back, if [`forget`] could not.
+/// Removes that mark from a Gateway that exists again, if [`forget`] could not.
 pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     let note = directories.gateway(gateway).state.join(WITHDRAWN);
     if let Err(error) = remove_if_there(&note) {
@@ -125,7 +127,8 @@ pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Returns the Gateways that were withdrawn and whose Envoys had not ended when the agent before died, with their addresses.
+/// Returns the withdrawn Gateways whose Envoys were still running when the previous agent died,
+/// with their addresses.
 pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, Vec<IpAddr>> {
     let states = directories.gateway_states().into_iter();
     let named = states.filter_map(|directory| {
@@ -138,7 +141,7 @@ pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, V
         .collect()
 }
 
-/// Returns the Gateway of a directory, if it was withdrawn.
+/// Returns the Gateway that a directory belongs to, if it was withdrawn.
 fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<NamespacedName> {
     let text = open::read_text(&directory.join(WITHDRAWN), Rule::Own, 1024).ok()?;
     let (namespace, name) = text.split_once('/')?;
@@ -149,7 +152,8 @@ fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<Name
 /// Removes the state of a withdrawn Gateway whose Envoy has ended.
 pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
-    // All of it at once: half of it may be an older generation. An agent that died over it has left the rest.
+    // Rename first: a half-removed directory might end with an older generation. An agent that died
+    // in between has left the rest behind.
     let withdrawn = directories.withdrawn();
     let removed = remove_directory_if_there(&withdrawn)
         .and_then(|()| std::fs::rename(&directory, &withdrawn))
@@ -194,7 +198,7 @@ fn generation(directory: &Path) -> anyhow::Result<Option<Generation>> {
     Ok(loaded.generation)
 }
 
-/// Decodes a generation with its keys. One that there is no more, or that cannot be read, is left out, and logged.
+/// Decodes a generation with its keys. Logs and skips keys that are missing or cannot be read.
 pub(super) fn read(
     state: &StateDir,
     generation: &Generation,
@@ -276,19 +280,19 @@ mod tests {
 
         withdraw(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
-        // What Envoy had just accepted is kept while it drains.
+        // The state that Envoy had just accepted is kept while it drains.
         accept(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
         let left = BTreeMap::from([(gone.clone(), vec![IpAddr::from([127, 0, 0, 9])])]);
         assert_eq!(withdrawn(&directories), left);
-        // An agent died while it removed the state of another one.
+        // An agent died while removing the state of another Gateway.
         std::fs::create_dir_all(directories.withdrawn().join("generations")).unwrap();
         forget(&directories, &gone);
         assert_eq!(withdrawn(&directories), BTreeMap::new());
         assert!(!directories.gateway(&gone).state.exists());
         assert!(!directories.withdrawn().exists());
 
-        // One that had nothing accepted, and one whose state could not be removed.
+        // A Gateway without an accepted state, and one whose state could not be removed.
         withdraw(&directories, &gone);
         assert_eq!(withdrawn(&directories).get(&gone), Some(&Vec::new()));
         take_back(&directories, &gone);

@@ -1,5 +1,5 @@
-//! The agent: starts the source, the services and the instances, keeps these in line with what the source wants, and
-//! stops everything in order.
+//! The agent: starts the source, the services and the instances, keeps the instances in line with
+//! the source, and stops everything in order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -42,12 +42,12 @@ use crate::seal::SealingKeys;
 use crate::source::local::LocalFiles;
 use crate::tickets::{TicketRotator, Tickets, TicketsError};
 
-/// Runs until a signal or a request says to stop.
+/// Runs until a signal or a request stops it.
 pub(super) async fn run(
     reading: SettingsReading,
     reader: Arc<dyn ReadSettings>,
 ) -> anyhow::Result<()> {
-    // From here on it is no reason to end.
+    // Registered first: from here on SIGHUP no longer ends the process.
     let hangups = signal(SignalKind::hangup())?;
     let live = watch::Sender::new(LiveSettings::new(&reading));
     let (started, options) = (reading.settings, Arc::new(reading.options));
@@ -112,7 +112,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Tells the service manager, the log and those who ask for readiness that the agent ends, and what becomes of Envoy.
+/// Announces to the service manager and the log that the agent stops, and whether Envoy keeps
+/// serving. If Envoy is drained, the agent is no longer ready.
 fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     match ending {
         Ending::Leave => {
@@ -127,7 +128,7 @@ fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     }
 }
 
-/// Starts what sends spans, if there is a collector.
+/// Starts the exporter of spans, if a collector is configured.
 fn spans(options: &RunOptions) -> Result<Spans, CollectorError> {
     let in_cluster = options.source.report().cluster.map(|cluster| cluster.host);
     let host = in_cluster.unwrap_or_else(|| {
@@ -142,7 +143,7 @@ fn spans(options: &RunOptions) -> Result<Spans, CollectorError> {
     Spans::start(options.spans.clone(), reporting)
 }
 
-/// Keeps other agents away from both directories.
+/// Locks both directories against other agents.
 fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
     Ok([
         Lock::acquire(directories.state())?,
@@ -150,7 +151,8 @@ fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
     ])
 }
 
-/// Returns the keys that private keys on disk are sealed with from now on; says which, and what is wrong about that.
+/// Returns the keys that seal private keys on disk from now on, and reseals stored keys with them.
+/// Logs which they are, and any problem with them.
 async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc<SealingKeys> {
     let sealing = SealingKeys::prepare(&options.seal).await;
     match sealing.place() {
@@ -164,7 +166,7 @@ async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc
     Arc::new(sealing)
 }
 
-/// Follows the files of this host that stand for objects.
+/// Watches the files of this host that stand for objects.
 fn local_files(
     options: &RunOptions,
     accepted: &[ResolvedGateway],
@@ -174,7 +176,7 @@ fn local_files(
         .context("cannot follow local files")
 }
 
-/// Returns what is the same for all instances; fails if there is no Envoy to run.
+/// Returns the settings that all instances share; fails if no Envoy binary is found.
 async fn instance_settings(
     options: &Arc<RunOptions>,
     directories: &Directories,
@@ -200,7 +202,8 @@ async fn instance_settings(
     })
 }
 
-/// Has the keys of session tickets rotated for as long as the agent runs; none if they are left to Envoy.
+/// Starts rotating the keys of session tickets for the life of the agent. Returns `None` if they
+/// are left to Envoy.
 fn tickets(
     options: &RunOptions,
     directories: &Directories,
@@ -214,7 +217,8 @@ fn tickets(
     Ok(Some(tickets))
 }
 
-/// Keeps the instances in line with what the source wants, and the service manager informed, until the agent is `told` to end.
+/// Keeps the instances in line with the source, and the service manager informed, until the agent
+/// is asked to stop.
 async fn serve(
     gateways: &mut Gateways,
     mut known: watch::Receiver<SourceState>,
@@ -225,7 +229,7 @@ async fn serve(
     loop {
         let targets = known.borrow_and_update().gateways.clone();
         gateways.reconcile(&targets);
-        // Nothing that is no longer served is held while nothing happens.
+        // Do not hold targets that are no longer served while waiting.
         drop(targets);
         tokio::select! {
             changed = known.changed() => {
@@ -243,7 +247,8 @@ async fn serve(
     }
 }
 
-/// Returns what the host decides for all of its Gateways; `held` are the addresses where each was served before.
+/// Returns the host's settings for all of its Gateways; `held` are the addresses where each was
+/// served before.
 fn host_settings(
     options: &RunOptions,
     directories: &Directories,
@@ -284,8 +289,9 @@ fn host_settings(
     })
 }
 
-/// Returns what each Envoy may use: the open files that its launcher may have, and the heap of the options, else what the
-/// memory of its launcher allows. Without another launcher that is this process.
+/// Returns the limits of each Envoy: the open files of its launcher, and the configured heap or
+/// else one that fits the launcher's memory. Without a separate launcher, the limits of this
+/// process apply.
 fn envoy_limits(
     options: &RunOptions,
     directories: &Directories,

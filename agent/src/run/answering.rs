@@ -1,5 +1,6 @@
-//! Certificate requests that need nobody to carry files: each is given to a command or to a signer of the cluster, and what
-//! comes back is put where an operator would put it. Whether it is taken is judged there. Must never be given a key.
+//! Answers certificate requests without an operator who carries files: gives each to a command or
+//! to a signer of the cluster, and writes the answer to the file that an operator would write. The
+//! reader of that file decides whether to accept it. Must never be given a key.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,16 +13,16 @@ use super::cluster::{self, Clients};
 use crate::host::durable::replace_file;
 use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, Troubles};
 
-/// Time that a command has.
+/// Time limit for a command.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time in which an answer is looked at; after it the request is given again.
+/// Time within which an answer should be accepted; the request is sent again after it.
 const LOOKED_AT: Duration = Duration::from_secs(5);
-/// Pause after the first failure, and the longest.
+/// Pause after the first failure, and the longest pause.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
-/// Bytes of an answer at most.
+/// Size limit of an answer in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Follows the requests for as long as the agent runs.
+/// Answers the requests for as long as the agent runs.
 pub(super) fn start(
     entries: &[LocalFile],
     local: &LocalFiles,
@@ -50,7 +51,7 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Gives one request to whoever answers it.
+/// Gets one request answered.
 struct Asker {
     object: String,
     request: CertificateRequest,
@@ -115,7 +116,8 @@ impl Asker {
     }
 }
 
-/// Runs a program without a shell: the request is its standard input, the certificate its standard output.
+/// Runs a program without a shell, with the request on standard input and the certificate on
+/// standard output.
 async fn command(words: &[String], pem: &str) -> Result<String, String> {
     let [program, arguments @ ..] = words else {
         return Err("no program is named".to_owned());
@@ -131,7 +133,7 @@ async fn command(words: &[String], pem: &str) -> Result<String, String> {
     let mut stdin = child.stdin.take();
     let answer = async {
         if let Some(mut stdin) = stdin.take() {
-            // One that does not read to the end has said why.
+            // A program that stops reading early gives its reason on standard error.
             let _ = stdin.write_all(pem.as_bytes()).await;
         }
         child.wait_with_output().await

@@ -1,4 +1,5 @@
-//! The thread of a source of bundles: looks at the directory when it changes, and when whom to trust changes.
+//! The engine thread of a bundle source: scans the directory when it changes, and when the trusted
+//! keys change.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
         host,
         known,
         accepted,
-        // Snapshots are resolved already, and a bundle that is taken away takes no Gateway away.
+        // Snapshots are already resolved, and removing a bundle does not withdraw its Gateway.
         resolve: _,
         sealing,
         withdrawal: _,
@@ -65,7 +66,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
                 again: after,
             } = directory.scan();
             again = after.map(|after| Instant::now() + after);
-            // First the targets: whoever reads that a bundle is taken finds what it wants.
+            // Targets first: a reader that sees a bundle as accepted must find its target.
             engine.take(update, seen);
             publish(&engine.known, files);
             note_polling(&engine.known, &watch);
@@ -73,7 +74,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
     })
 }
 
-/// Publishes the reports on all files; logs those that are too old and were not known.
+/// Publishes the reports on all files; logs newly found files that are too old.
 fn publish(known: &watch::Sender<SourceState>, files: Vec<BundleReport>) {
     let before = Arc::clone(&known.borrow().bundles);
     if *before == files {

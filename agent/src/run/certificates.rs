@@ -1,4 +1,5 @@
-//! Certificates and trust bundles that Envoys serve with: what they say, where they are from, and what they are used for.
+//! Certificates and trust bundles that Envoys serve with: their contents, their sources and their
+//! uses.
 //!
 //! Must never show anything of a private key.
 
@@ -21,7 +22,7 @@ use crate::envoy::admin::{Admin, serial};
 
 /// Path on the agent's socket.
 pub(crate) const CERTIFICATES_PATH: &str = "/certificates";
-/// Time that an Envoy has to say what it serves.
+/// Time limit for an Envoy to list the certificates it serves.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One certificate of one Gateway.
@@ -30,9 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) struct CertificateReport {
     /// The Gateway, as `namespace/name`.
     pub(crate) gateway: String,
-    /// The object that it is from: `Secret/namespace/name`, or ConfigMaps with `+` between them.
+    /// The source object: `Secret/namespace/name`, or ConfigMaps with `+` between them.
     pub(crate) object: String,
-    /// Files of the object, where the source is manifests or they are files of this host.
+    /// Files of the object, if the source is manifests or the object is a local file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
     pub(crate) role: CertificateRole,
@@ -46,29 +47,31 @@ pub(crate) struct CertificateReport {
     pub(crate) key: String,
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
-    /// End of the trust in an authority that its bundle has lost in a rotation; none of one that is declared.
+    /// End of the trust in an authority that its bundle lost in a rotation; `None` for a declared
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trusted_until: Option<Timestamp>,
     /// Listeners and backends, by their names in the snapshot.
     pub(crate) used_by: Vec<String>,
-    /// True if Envoy serves it; none where Envoy was not asked or does not tell.
+    /// True if Envoy serves it; `None` if Envoy was not asked, did not answer or does not list such
+    /// certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) served: Option<bool>,
 }
 
-/// Part that a certificate has.
+/// Role of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CertificateRole {
-    /// Shown to clients, or to backends.
+    /// Presented to clients or to backends.
     Leaf,
-    /// Shown behind a leaf.
+    /// Presented after a leaf.
     Chain,
-    /// Trusted: clients or backends have to show one that it has signed.
+    /// Trusted: clients or backends must present a certificate that it signed.
     Authority,
 }
 
-/// The newest values that reports of certificates are made of.
+/// The newest values that certificate reports are made of.
 #[derive(Clone)]
 pub(super) struct CertificatesSource {
     known: watch::Receiver<SourceState>,
@@ -86,10 +89,11 @@ impl CertificatesSource {
         }
     }
 
-    /// Reports those of every Gateway, the earliest to expire first; asks each Envoy what it serves.
+    /// Reports the certificates of every Gateway, the earliest to expire first. Asks each Envoy for
+    /// the certificates it serves.
     pub(super) async fn report(&self) -> Vec<CertificateReport> {
         let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
-        // All at once: several that hang take no longer than one.
+        // All at once, so that several hanging Envoys take no longer than one.
         let served = futures::future::join_all(observed.values().map(serials)).await;
         self.list(&observed, served)
     }
@@ -131,7 +135,8 @@ impl CertificatesSource {
     }
 }
 
-/// Returns the serial numbers that the Envoy of a Gateway serves with; none if it does not answer.
+/// Returns the serial numbers of the certificates that a Gateway's Envoy serves, or `None` if it
+/// does not answer.
 async fn serials(observed: &Observed) -> Option<Vec<String>> {
     if !observed.live {
         return None;
@@ -140,7 +145,7 @@ async fn serials(observed: &Observed) -> Option<Vec<String>> {
     admin.certificate_serials().await.ok()
 }
 
-/// Reports those of Gateways that were accepted, without an agent to ask.
+/// Reports the certificates of accepted Gateways without asking an agent.
 pub(crate) fn of_accepted(accepted: &[InspectedGateway]) -> Vec<CertificateReport> {
     let reports = accepted.iter().flat_map(|it| {
         of_gateway(&ReportInputs {
@@ -164,7 +169,7 @@ fn sorted(mut found: Vec<CertificateReport>) -> Vec<CertificateReport> {
     found
 }
 
-/// Everything that the report of one Gateway is made of.
+/// Inputs of the report on one Gateway.
 struct ReportInputs<'a> {
     gateway: String,
     snapshot: &'a Snapshot,
@@ -231,7 +236,7 @@ fn one(
     let of_envoy = |all: &[String]| all.contains(&serial(&number));
     let served = inputs.served.map(of_envoy);
     let time = |seconds| Timestamp::from_second(seconds).ok();
-    // Several ConfigMaps make one bundle, each in a file of its own.
+    // Several ConfigMaps form one bundle, each with its own file.
     let files = object.split('+').filter_map(|part| inputs.files.get(part));
     let files: Vec<&str> = files.map(String::as_str).collect();
     Some(CertificateReport {
@@ -247,7 +252,7 @@ fn one(
         not_after: time(not_after)?,
         trusted_until: None,
         used_by: used_by.get(object).cloned().unwrap_or_default(),
-        // Envoy tells the leaves only.
+        // Envoy lists leaves only.
         served: served.filter(|_| role == CertificateRole::Leaf),
         serial: number,
     })

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::envoy::restart::Strategy;
 
-/// Body of a request: a command for the Envoy of one Gateway, or for those of all.
+/// Body of a request: a command for the Envoy of one Gateway or for all Envoys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommandRequest {
@@ -25,7 +25,7 @@ pub struct CommandRequest {
 pub enum InstanceCommand {
     /// Replace the Envoy without dropping a request.
     Restart {
-        /// Way in which it is replaced.
+        /// How to replace it.
         #[serde(default)]
         strategy: Strategy,
     },
@@ -50,7 +50,7 @@ pub enum InstanceCommand {
 pub struct DrainLimits {
     /// Time that the drain may take.
     pub timeout_seconds: u64,
-    /// Time between the loss of readiness and the request to clients to leave.
+    /// Time between the loss of readiness and asking clients to leave.
     pub lame_duck_seconds: u64,
     /// Number of connections at which the host counts as drained.
     pub until_connections: u64,
@@ -62,7 +62,7 @@ pub struct DrainLimits {
 pub struct Reply {
     /// Gateway that the line is about.
     pub gateway: String,
-    /// Progress or outcome, in words.
+    /// Progress or outcome, as text.
     pub message: String,
     /// On the last line: whether the command was carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,7 @@ pub(super) struct QueuedCommand {
     pub(super) replies: ReplySink,
 }
 
-/// The sending end of the replies to one command. Nobody may be left to receive them.
+/// The sending end of the replies to one command. The receiver may already be dropped.
 #[derive(Clone, Debug)]
 pub(super) struct ReplySink {
     pub(super) gateway: String,

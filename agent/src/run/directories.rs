@@ -1,4 +1,4 @@
-//! The directories of a running agent. Names of objects become hashes before they become paths.
+//! The directories of a running agent. Names of objects are hashed before they become paths.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,7 +38,7 @@ pub enum DirectoriesError {
     Io {
         /// Path of the directory.
         path: PathBuf,
-        /// Option that names another.
+        /// Option that sets another one.
         flag: &'static str,
         /// Error of the system.
         source: io::Error,
@@ -46,12 +46,12 @@ pub enum DirectoriesError {
     /// Other users may write to it.
     #[error("{flag} {source}; or name another with {flag}")]
     Untrusted {
-        /// Option that names another.
+        /// Option that sets another one.
         flag: &'static str,
         /// Fault of the directory.
         source: OpenError,
     },
-    /// Sockets would not fit.
+    /// The paths of sockets would be too long.
     #[error(
         "{path} is too long: the paths of Unix sockets in it would have {length} characters, and may have {MAX_SOCKET_PATH}; name a shorter one with --runtime-dir"
     )]
@@ -67,11 +67,11 @@ impl Directories {
     /// Creates both directories, for this user only.
     pub(super) fn create(state: &Path, runtime: &Path) -> Result<Self, DirectoriesError> {
         for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
-            // A link that somebody made on purpose may lead to a directory.
+            // A symbolic link to a directory is fine: an operator made it on purpose.
             if !path.is_dir() {
                 create_directory(path).map_err(at(path, flag))?;
             }
-            // Whoever may write to it could put links, pipes and forged generations into it.
+            // Another user with write access could plant links, pipes and forged generations.
             open::check_directory(path, Rule::Named)
                 .map_err(|source| DirectoriesError::Untrusted { flag, source })?;
         }
@@ -118,17 +118,19 @@ impl Directories {
         Self::states_below(&self.state)
     }
 
-    /// Returns the state directories of all Gateways below a state directory that an agent may be using.
+    /// Returns the state directories of all Gateways below a state directory that an agent may be
+    /// using.
     pub(super) fn states_below(state: &Path) -> Vec<PathBuf> {
         entries(&state.join("gateways")).unwrap_or_default()
     }
 
-    /// Returns the process ids of the Envoys that an earlier agent left, as far as it noted them.
+    /// Returns the process ids of the Envoys that an earlier agent left running, by its pid files.
     pub(super) fn envoy_pids(&self) -> Vec<u32> {
         Self::envoys_below(&self.runtime, None)
     }
 
-    /// Returns the process ids of the Envoys of all Gateways, or of one, below a runtime directory that an agent may be using.
+    /// Returns the process ids of the Envoys of all Gateways, or of one, below a runtime directory
+    /// that an agent may be using.
     pub(super) fn envoys_below(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
         let runtimes = Self::runtimes_below(runtime, gateway);
         let identities = runtimes
@@ -137,7 +139,8 @@ impl Directories {
         identities.map(|identity| identity.pid).collect()
     }
 
-    /// Removes the files that the Envoy of a withdrawn Gateway watched, keys included. That Envoy has ended.
+    /// Removes the files that the Envoy of a withdrawn Gateway watched, including keys. That Envoy
+    /// has ended.
     pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
         let directory = self.gateway(gateway).runtime;
         if let Err(error) = remove_directory_if_there(&directory) {
@@ -153,7 +156,8 @@ impl Directories {
         }
     }
 
-    /// Returns the runtime directories of all Gateways, or of one, below a runtime directory that an agent may be using.
+    /// Returns the runtime directories of all Gateways, or of one, below a runtime directory that
+    /// an agent may be using.
     pub(super) fn runtimes_below(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<PathBuf> {
         let all = runtime.join("gateways");
         match gateway {
@@ -162,7 +166,8 @@ impl Directories {
         }
     }
 
-    /// Returns the state directory of one Gateway below a state directory that an agent may be using.
+    /// Returns the state directory of one Gateway below a state directory that an agent may be
+    /// using.
     pub(super) fn state_of(state: &Path, gateway: &NamespacedName) -> PathBuf {
         state.join("gateways").join(short_name(gateway))
     }
@@ -196,7 +201,7 @@ impl GatewayDirectories {
         name.to_string_lossy().into_owned()
     }
 
-    /// Returns the names of the files of endpoints that there are.
+    /// Returns the names of the existing endpoint files.
     pub(super) fn endpoint_files(&self) -> BTreeSet<String> {
         let all = entries(&self.layout().root().join("eds")).unwrap_or_default();
         let with_file = all.iter().filter(|path| path.join("eds.pb").is_file());

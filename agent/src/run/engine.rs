@@ -1,9 +1,10 @@
-//! The engine of manifests: turns manifests into the configuration of each Gateway. One thread, all of whose work is
-//! CPU-bound.
+//! The engine of manifests: turns manifests into the configuration of each Gateway. It has one
+//! thread, because all of its work is CPU-bound.
 //!
-//! It first hands over the configurations that were accepted before, so that Envoys start at once, then those of the
-//! manifests, then every change. A few routes or endpoints that change are resolved by themselves, with the outcome of a whole
-//! resolution. It must never wait for an Envoy.
+//! It first publishes the configurations that were accepted earlier, so that Envoys start at once,
+//! then the configurations of the manifests, then every change. If only a few routes or endpoints
+//! change, it resolves just these, with the outcome of a full resolution. It must never wait for an
+//! Envoy.
 
 mod classless;
 mod incremental;
@@ -35,31 +36,32 @@ use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
-/// The newest state of the source, for everybody who shows or serves it.
+/// The newest state of the source, for everything that shows or serves it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceState {
     /// The configuration of each Gateway.
     pub(super) gateways: Targets,
-    /// The objects that were resolved last; `None` until the manifests were read once. Statuses are resolved
-    /// again when somebody asks: they take more memory than everything else, and are rarely asked for.
+    /// The objects that were resolved last; `None` until the manifests were read once. Statuses are
+    /// resolved again on request, because they are rarely needed and take more memory than
+    /// everything else.
     pub(super) world: Option<World>,
     /// Number of worlds before this one.
     pub(super) worlds: u64,
-    /// The time since when each condition has its status.
+    /// Since when each condition has had its status.
     pub(super) transitions: Arc<Transitions>,
     /// Everything wrong in the source.
     pub(super) problems: Arc<Vec<SourceProblem>>,
     /// True if the source could be read the last time.
     pub(super) available: bool,
-    /// The reason for which accepted configurations are served instead of those that the source says now.
+    /// Why accepted configurations are served instead of the source's current ones.
     pub(super) held: Option<String>,
-    /// The Gateways that this applies to; none if it applies to all.
+    /// The Gateways that `held` applies to; `None` means all.
     pub(super) held_gateways: Option<Arc<BTreeSet<NamespacedName>>>,
-    /// The reason for which the source is polled instead of watched.
+    /// Why the source is polled instead of watched.
     pub(super) polling: Option<String>,
-    /// True if the source holds none of the served Gateways any more, which waits for somebody to accept it.
+    /// True if served Gateways vanished from the source, and their withdrawal is not confirmed yet.
     pub(super) withdrawn: bool,
-    /// Newer revisions of which something is missing; only of sources that have revisions.
+    /// Newer revisions that are incomplete; only of sources that have revisions.
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
     /// The files of the Secrets and ConfigMaps among manifests, by `Kind/namespace/name`.
     pub(super) key_files: Arc<BTreeMap<String, String>>,
@@ -67,12 +69,12 @@ pub(super) struct SourceState {
     pub(super) local: Arc<LocalMaterial>,
     /// The files in a directory of bundles.
     pub(super) bundles: Arc<Vec<BundleReport>>,
-    /// Time since when the engine works on one change; none while it waits for the next.
+    /// Since when the engine has been working on one change; `None` while it waits.
     pub(super) busy_since: Option<Instant>,
 }
 
 impl SourceState {
-    /// Returns the reason for which the accepted configuration of this Gateway is served.
+    /// Returns why the accepted configuration of this Gateway is served, if it is held.
     pub(super) fn held(&self, gateway: &NamespacedName) -> Option<&String> {
         let all_or_this = match &self.held_gateways {
             Some(some) => some.contains(gateway),
@@ -91,11 +93,11 @@ pub(super) struct Engine {
     pub(super) known: watch::Sender<SourceState>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// The problems of the last resolution, and the last places of their objects.
+    /// The problems of the last resolution, and the last known places of their objects.
     pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
-    /// The rules for a source that holds no Gateway any more.
+    /// Decides when Gateways that vanished from the source are withdrawn.
     pub(super) withdrawal: Withdrawal,
-    /// Times of the change that is worked on.
+    /// Times of the current change.
     pub(super) times: EngineTimes,
 }
 
@@ -103,12 +105,12 @@ pub(super) struct Engine {
 enum ResolvedStatuses {
     /// The statuses and problems of all objects.
     Whole(Box<Statuses>, Vec<Problem>),
-    /// The statuses of routes that have changed; nothing else has.
+    /// The statuses of changed routes; no other status has changed.
     Routes(Vec<RouteStatusChange>),
 }
 
 impl Engine {
-    /// Runs until the watch ends, and waits on this runtime. The first change is everything.
+    /// Runs until the watch ends, and blocks on this runtime. The first change covers everything.
     pub(super) fn run(mut self, mut watch: Watch, runtime: &Runtime) {
         self.restore();
         while let Some(change) = self.next(&mut watch, runtime) {
@@ -130,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// Waits for the next change of the source, of what the host has itself, or of the decision on a withdrawal.
+    /// Waits for the next change of the source or of the host, or for the decision on a withdrawal.
     fn next(&mut self, watch: &mut Watch, runtime: &Runtime) -> Option<Change> {
         let Self {
             withdrawal, host, ..
@@ -144,7 +146,7 @@ impl Engine {
         })
     }
 
-    /// Serves the configurations that were accepted before, until the manifests are read.
+    /// Serves the configurations that were accepted earlier until the manifests are read.
     fn restore(&mut self) {
         let accepted = std::mem::take(&mut self.accepted);
         if accepted.is_empty() {
@@ -179,7 +181,7 @@ impl Engine {
             return;
         }
         let serves = !self.known.borrow().gateways.is_empty();
-        // A directory that is not mounted yet looks just like this: no time makes it meant.
+        // An unmounted directory looks just like this, so waiting does not confirm it.
         if self.manifests.file_count() == 0 && serves && !self.withdrawal.begin(None) {
             self.hold(scan, "the manifests hold no object at all; what was accepted last is served until one appears, or `sesame-agent accept` lets it go");
             self.known.send_modify(|known| known.withdrawn = true);
@@ -231,13 +233,13 @@ impl Engine {
             known.held = held;
             known.held_gateways = held_gateways;
         });
-        // From here on nothing is in the way of a change.
+        // The targets are published, so the work below does not delay them.
         drop((before, offers));
         self.note(statuses, now);
         self.publish_problems(scan);
     }
 
-    /// Resolves everything. A Gateway whose parameters are wrong is offered as it is `served`.
+    /// Resolves everything. A Gateway with invalid parameters is offered as it is `served`.
     fn resolve(&mut self, served: &Targets) -> (Vec<GatewayRevision>, ResolvedStatuses) {
         let Resolution {
             gateways,
@@ -246,10 +248,10 @@ impl Engine {
             problems,
             last_good,
             served_together,
-            // Each is served by what is offered, or not at all.
+            // The offers serve these, or they are not served at all.
             unserved: _,
             merged: _,
-            // Only a controller keeps Services, fleets and ConfigMaps.
+            // Only a controller maintains Services, fleets and ConfigMaps.
             settings: _,
             services: _,
             ocg_bundles: _,
@@ -288,7 +290,7 @@ impl Engine {
         }
     }
 
-    /// Publishes the files that keys and trust bundles come from, for those who list certificates.
+    /// Publishes the files that keys and trust bundles come from, for reports on certificates.
     fn publish_key_files(&self) {
         let world = self.manifests.world();
         let secrets = world.secrets.iter().map(|it| (Kind::Secret, &it.metadata));
@@ -309,9 +311,10 @@ impl Engine {
             .send_modify(|known| known.key_files = Arc::new(files));
     }
 
-    /// Publishes the present problems; logs those that are new.
+    /// Publishes the current problems; logs new ones.
     fn publish_problems(&mut self, scan: &ScanReport) {
-        // A comment above moves an object; one that is gone, with what is held, stays where it was.
+        // Edits above an object move it. A held object that is no longer declared keeps its last
+        // place.
         for (problem, place) in &mut self.found {
             if let Some((file, line)) = self.manifests.location(&problem.object) {
                 *place = Some((file.to_owned(), line));
@@ -352,7 +355,7 @@ impl Engine {
     }
 }
 
-/// Publishes the reason for which the source is polled, if it is.
+/// Publishes why the source is polled, if it is.
 pub(super) fn note_polling(known: &watch::Sender<SourceState>, watch: &Watch) {
     known.send_if_modified(|known| {
         let now = watch.polling();
@@ -362,7 +365,7 @@ pub(super) fn note_polling(known: &watch::Sender<SourceState>, watch: &Watch) {
     });
 }
 
-/// Publishes since when the engine works on one change, without waking anybody.
+/// Publishes since when the engine has been busy, without waking receivers.
 pub(super) fn note_busy(known: &watch::Sender<SourceState>, busy: bool) {
     known.send_if_modified(|known| {
         known.busy_since = busy.then(Instant::now);
@@ -397,7 +400,7 @@ pub(super) fn report_changes(before: &Targets, after: &Targets) {
     }
 }
 
-/// Offers Gateways as they were, if they were served.
+/// Offers the Gateways as they were served; skips the others.
 fn as_before<'a>(
     gateways: impl IntoIterator<Item = &'a NamespacedName>,
     before: &'a Targets,

@@ -1,4 +1,5 @@
-//! Explains requests to what was accepted last, for the commands `explain` and for callers that cannot read the state directory.
+//! Explains requests by the configuration accepted last, for the command `explain` and for callers
+//! that cannot read the state directory.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub(crate) struct ExplainOrder {
     pub(crate) request: ExplainRequest,
 }
 
-/// Explains a request to what Envoys accepted last, as a state directory has it.
+/// Explains a request by the accepted configurations in a state directory.
 pub(crate) fn explain_accepted(
     state_dir: &Path,
     order: &ExplainOrder,
@@ -51,7 +52,7 @@ pub(crate) fn explain_one(
     Ok(explain::explain_any(&snapshots, request)?)
 }
 
-/// Returns the places where an object is served, by what Envoys accepted last.
+/// Returns where an object is served, by the configurations accepted last.
 pub(crate) fn served_accepted(state_dir: &Path, object: &str) -> Vec<ServedPlace> {
     let accepted = inspect::accepted(state_dir);
     let places = accepted.iter();
@@ -60,7 +61,7 @@ pub(crate) fn served_accepted(state_dir: &Path, object: &str) -> Vec<ServedPlace
         .collect()
 }
 
-/// Answers `GET /served/KIND/NAMESPACE/NAME`. Returns none for any other path.
+/// Answers `GET /served/KIND/NAMESPACE/NAME`. Returns `None` for any other path.
 pub(super) fn answer(state_dir: &Path, path: &str) -> Option<anyhow::Result<Vec<u8>>> {
     let object = path.strip_prefix("/served/")?;
     let places = served_accepted(state_dir, object);

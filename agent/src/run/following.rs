@@ -1,13 +1,14 @@
-//! Following of all instances by one task: those that there are now, and what each of them has told since it was looked at.
+//! Lets one task follow all instances: which ones exist, and what each has reported since the last
+//! look.
 //!
-//! It must never hold on to an instance that has ended.
+//! Must never keep an instance alive that has ended.
 
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
 
 use super::observed::{AllObserved, Observed};
 
-/// The instances, with receivers of a task's own, which remember what was looked at.
+/// The instances, each with a receiver that remembers what this task has seen.
 pub(super) struct FollowedInstances {
     all: watch::Receiver<AllObserved>,
     followed: AllObserved,
@@ -21,7 +22,7 @@ impl FollowedInstances {
         }
     }
 
-    /// Follows the instances that there are now. What a new one has told was not looked at.
+    /// Follows the current instances. Reports of a new one count as unseen.
     pub(super) fn follow(&mut self) {
         let all = self.all.borrow_and_update();
         self.followed.retain(|name, followed| {
@@ -35,7 +36,7 @@ impl FollowedInstances {
         }
     }
 
-    /// Waits until there are other instances, or one of those that are followed has told something new.
+    /// Waits until instances are added or removed, or a followed one reports something new.
     pub(super) async fn changed(&mut self) {
         let observed = self.followed.values_mut().map(|observed| {
             Box::pin(async {
@@ -58,7 +59,7 @@ impl FollowedInstances {
         }
     }
 
-    /// Returns what an instance that is followed has told last.
+    /// Returns the last report of a followed instance.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "only reports to a cluster look")
@@ -67,7 +68,7 @@ impl FollowedInstances {
         self.followed.get(name).map(watch::Receiver::borrow)
     }
 
-    /// Returns what each instance has told last, and remembers that it was looked at.
+    /// Returns the last report of each instance, and marks it as seen.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "only reports to a cluster look")

@@ -1,4 +1,4 @@
-//! The instances of this host's Gateways: carries out what `lifecycle` plans.
+//! The instances of this host's Gateways: carries out the plans of `lifecycle`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,7 +24,8 @@ use super::shutdown::Ending;
 use super::target::{Target, Targets};
 use crate::envoy::{Supervisor, SupervisorConfig};
 
-/// Time that an instance has to end what it is doing when the agent leaves; a restart of Envoy can take a minute.
+/// Time limit for an instance to finish its work when the agent leaves; a restart of Envoy can take
+/// a minute.
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// Every Gateway that has an Envoy on this host.
@@ -32,16 +33,16 @@ pub(super) struct Gateways {
     settings: Arc<InstanceSettings>,
     directories: Directories,
     known: watch::Receiver<SourceState>,
-    /// Instances that there are, for who observes them.
+    /// Observations of the running instances.
     observed: watch::Sender<AllObserved>,
-    /// Command queues of these.
+    /// Command queues of the running instances.
     queues: watch::Sender<CommandQueues>,
     running: BTreeMap<NamespacedName, RunningGateway>,
-    /// Gateways that were withdrawn and whose Envoys have not ended, with the addresses where those listen.
+    /// Withdrawn Gateways whose Envoys have not ended, with the addresses they listen on.
     draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// The drains of these. Each ends with the name, and with whether it is certain that the Envoy has ended.
+    /// The drains of these. Each returns the name, and whether the Envoy has certainly ended.
     drains: JoinSet<(NamespacedName, bool)>,
-    /// Gateways that waited when they were planned last, each with one that it waits for.
+    /// Gateways that waited at the last plan, each with one that it waits for.
     waiting: BTreeMap<NamespacedName, NamespacedName>,
 }
 
@@ -51,12 +52,13 @@ struct RunningGateway {
     commands: mpsc::Sender<QueuedCommand>,
     stop: watch::Sender<Option<Ending>>,
     task: JoinHandle<()>,
-    /// Addresses where it listens.
+    /// Addresses it listens on.
     addresses: Vec<IpAddr>,
 }
 
 impl Gateways {
-    /// Starts with the Gateways that an earlier agent had withdrawn and whose Envoys it had not ended: they are drained.
+    /// Starts to drain the Gateways that an earlier agent withdrew and whose Envoys it had not
+    /// ended.
     pub(super) fn new(
         settings: InstanceSettings,
         directories: Directories,
@@ -85,17 +87,18 @@ impl Gateways {
         }
     }
 
-    /// Returns what each instance observes, as instances come and go.
+    /// Returns the observations of each instance; updated as instances start and end.
     pub(super) fn observed(&self) -> watch::Receiver<AllObserved> {
         self.observed.subscribe()
     }
 
-    /// Returns where each instance takes its commands, as instances come and go.
+    /// Returns the command queue of each instance; updated as instances start and end.
     pub(super) fn queues(&self) -> watch::Receiver<CommandQueues> {
         self.queues.subscribe()
     }
 
-    /// Starts and withdraws Gateways until there is an instance of each target, and tells who is to know of them.
+    /// Starts and withdraws Gateways so that each target has an instance, and publishes the
+    /// instances.
     pub(super) fn reconcile(&mut self, targets: &Targets) {
         let wanted = targets.iter();
         let running = self.running.iter();
@@ -148,7 +151,7 @@ impl Gateways {
             observed: sender,
         };
         let (known, first) = (self.known.clone(), Arc::clone(target));
-        // An error's span, so that no filter takes the Gateway from the events in it.
+        // A span of level error, so that no filter drops the Gateway from the events in it.
         let span = tracing::error_span!("instance", gateway = %name);
         let instance = instance.run(known, first, queue, stopped);
         RunningGateway {
@@ -183,8 +186,8 @@ impl Gateways {
         self.queues.send_replace(queues.collect());
     }
 
-    /// Waits until the Envoy of a withdrawn Gateway has ended, and removes what that has left; for ever while none
-    /// drains. May be cancelled.
+    /// Waits until the Envoy of a withdrawn Gateway has ended, and removes its files. Pending
+    /// forever while no Envoy drains. Cancel-safe.
     pub(super) async fn drained(&mut self) {
         let Some(Ok((name, ended))) = self.drains.join_next().await else {
             return std::future::pending().await;
@@ -196,13 +199,13 @@ impl Gateways {
         }
     }
 
-    /// Ends every instance; withdrawn Gateways are waited for, unless Envoys are left serving.
+    /// Ends every instance. Waits for withdrawn Gateways, unless Envoys are left running.
     pub(super) async fn stop(mut self, ending: Ending) {
         let stops = self.running.into_iter().map(|(name, running)| async move {
             running.stop(&name, ending).await;
         });
         futures::future::join_all(stops).await;
-        // With Ending::Leave the next agent goes on with these drains.
+        // With `Ending::Leave` the next agent continues these drains.
         while ending != Ending::Leave
             && let Some(ended) = self.drains.join_next().await
         {
@@ -214,14 +217,15 @@ impl Gateways {
 }
 
 impl RunningGateway {
-    /// Waits until the Envoy has ended, or was left to itself. Returns false if that is not certain.
+    /// Waits until the Envoy has ended, or was left running. Returns false if that is not certain.
     async fn stop(mut self, name: &NamespacedName, ending: Ending) -> bool {
         self.stop.send_replace(Some(ending));
         let ended = match ending {
             Ending::Drain(_) => (&mut self.task).await,
             Ending::Leave => {
                 let Ok(ended) = timeout(LEAVING, &mut self.task).await else {
-                    // Whatever it is doing, the next agent goes on with it, as after any other death of this one.
+                    // Whatever it is doing, the next agent continues it, as after any other death
+                    // of this one.
                     self.task.abort();
                     return false;
                 };
@@ -236,7 +240,7 @@ impl RunningGateway {
     }
 }
 
-/// Ends the Envoy of a withdrawn Gateway that an earlier agent had not ended yet.
+/// Ends the Envoy of a withdrawn Gateway that an earlier agent left running.
 async fn end_leftover(
     name: NamespacedName,
     config: SupervisorConfig,

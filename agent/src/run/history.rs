@@ -1,6 +1,7 @@
-//! The accepted generations of a Gateway: their list, the difference of two, and the rollback to one.
+//! The accepted generations of a Gateway: lists them, compares two, and rolls back to one.
 //!
-//! A Gateway that was rolled back stays where it is, even over restarts of the agent, until it is told to resume.
+//! A Gateway that was rolled back stays there, even across restarts of the agent, until it is
+//! resumed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,7 +32,7 @@ pub(super) fn pinned(directory: &Path) -> Option<u64> {
     text.strip_suffix('\n')?.parse().ok()
 }
 
-/// Stores the generation that a Gateway is rolled back to; none after the rollback was undone.
+/// Stores the generation that a Gateway is rolled back to; `None` undoes the rollback.
 pub(super) fn pin(directory: &Path, generation: Option<u64>) -> io::Result<()> {
     let path = directory.join(PINNED);
     match generation {
@@ -106,9 +107,11 @@ impl History {
     }
 }
 
-/// Answers `history` and `diff` for callers that cannot read the state directory. Returns none for any other path.
+/// Answers `history` and `diff` for callers that cannot read the state directory. Returns `None`
+/// for any other path.
 ///
-/// The paths are `/history` and `/diff/FROM/TO`; `/NAMESPACE/NAME` behind them names the Gateway.
+/// The paths are `/history` and `/diff/FROM/TO`, with an optional `/NAMESPACE/NAME` that names the
+/// Gateway.
 pub(super) fn answer(state_dir: &Path, path: &str) -> Option<anyhow::Result<Vec<u8>>> {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let open = |gateway: &[&str]| match gateway {
@@ -154,7 +157,7 @@ pub struct AcceptedGeneration {
     pub rolled_back_to: bool,
 }
 
-/// Loads a generation from a Gateway's own directory, with the present keys of its Secrets.
+/// Loads a generation from a Gateway's own directory, with the current keys of its Secrets.
 pub(super) fn load(
     directory: &Path,
     number: u64,

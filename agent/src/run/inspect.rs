@@ -1,5 +1,5 @@
-//! Looks at the directories of an agent that may be running, or may not: what was accepted, and which Envoys there are.
-//! Changes nothing.
+//! Inspects the directories of an agent, whether it runs or not: accepted configurations, access
+//! logs and Envoys. Changes nothing.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,11 +22,11 @@ use crate::apply::state::StateDir;
 #[derive(Clone, Debug)]
 pub(crate) struct InspectedGateway {
     pub(crate) gateway: NamespacedName,
-    /// Ports as clients see them, each with the one to open.
+    /// Ports as clients see them, each with the port to open.
     pub(crate) ports: BTreeMap<(Transport, u32), u32>,
-    /// Addresses where it was served.
+    /// Addresses it was served on.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Number of files that Envoy would watch if the host did not limit it.
+    /// Number of files that Envoy would watch without the host's limits.
     pub(crate) files: usize,
     pub(crate) expiries: Vec<Expiry>,
     pub(crate) accepted_at: Option<Timestamp>,
@@ -42,7 +42,8 @@ impl InspectedGateway {
             gateway: resolved.gateway.clone(),
             ports: encoded.ports().clone(),
             addresses: Vec::new(),
-            // Listeners and clusters, then a table or a secret for each listener and key, and the endpoints of each backend.
+            // The listeners and clusters, a table or a secret for each listener and key, and the
+            // endpoints of each backend.
             files: 2
                 + counts.listeners
                 + resolved.keys.len()
@@ -62,12 +63,13 @@ pub(crate) fn access_logs(runtime: &Path, gateway: Option<&NamespacedName>) -> V
         .collect()
 }
 
-/// Returns the process numbers of the Envoys of all Gateways, or of one, as their agent noted them.
+/// Returns the process ids of the Envoys of all Gateways, or of one, by their pid files.
 pub(crate) fn envoys(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
     Directories::envoys_below(runtime, gateway)
 }
 
-/// Returns what was accepted last of every Gateway, by name. What cannot be read is left out, and logged.
+/// Returns the last accepted configuration of every Gateway, by name. Logs and skips those that
+/// cannot be read.
 pub(crate) fn accepted(state: &Path) -> Vec<InspectedGateway> {
     let mut found: Vec<InspectedGateway> = Directories::states_below(state)
         .iter()

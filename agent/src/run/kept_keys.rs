@@ -1,7 +1,9 @@
-//! The private keys of accepted generations: sealed on disk, and gone from it when the source has withdrawn or replaced them.
+//! The private keys of accepted generations: sealed on disk, and removed once the source has
+//! withdrawn or replaced them.
 //!
-//! Only the accepted generation and the one before it hold keys, and of these only such as were served last. Any other one that
-//! is gone back to has the present key of each Secret. Must never keep a key that is revoked for the sake of a rollback.
+//! Only the accepted generation and the previous one hold keys, and only keys that were served
+//! last. A rollback to any other generation uses the present key of each Secret. Must never keep a
+//! revoked key to make a rollback possible.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +15,8 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 use crate::apply::state::{StateDir, StateError};
 use crate::seal::{SealingError, SealingKeys};
 
-/// Returns the pairs that are `named` as they are to be stored. One that could not be read, and so is not among `pairs`, stays as
-/// it is stored now: it may be read again when the host has its sealing key back.
+/// Returns the `named` pairs as they are to be stored. A pair that could not be read, and so is not
+/// in `pairs`, stays as it is stored: the host may get its sealing key back.
 pub(super) fn encode(
     pairs: &[KeyPair],
     named: &[KeyRef],
@@ -35,8 +37,9 @@ pub(super) fn encode(
     Ok(at_rest::encode(stored))
 }
 
-/// Returns the pairs that a snapshot names, in its order: its own, or else the present ones of the same names, to which its
-/// references are changed. Those that there are no more, or cannot be read, are left out, and the second list says why.
+/// Returns the pairs that a snapshot names, in its order: its own, or else the present ones of the
+/// same names, to which its references are changed. Leaves out missing and unreadable pairs; the
+/// second list gives the reasons.
 pub(super) fn find(
     snapshot: &mut Snapshot,
     own: &[u8],
@@ -68,7 +71,7 @@ pub(super) fn find(
     Ok((pairs, problems))
 }
 
-/// Returns the certificates of stored pairs, without their keys.
+/// Returns the certificates of stored pairs, without their private keys.
 pub(super) fn public(stored: &[u8]) -> anyhow::Result<Vec<KeyPair>> {
     let stored = at_rest::decode(stored)?.into_iter();
     let public = |pair: StoredPair| KeyPair {
@@ -78,7 +81,7 @@ pub(super) fn public(stored: &[u8]) -> anyhow::Result<Vec<KeyPair>> {
     Ok(stored.map(public).collect())
 }
 
-/// Puts these pairs in the place of those of the same names, and changes the references to them.
+/// Replaces pairs by the present ones of the same names, and changes the references to them.
 pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present: &[KeyPair]) {
     for key in &mut snapshot.keys {
         let Some(new) = present.iter().find(|pair| pair.name == key.name) else {
@@ -92,7 +95,7 @@ pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present
     }
 }
 
-/// Has a reference name this pair.
+/// Makes a reference name this pair.
 pub(super) fn refer_to(key: &mut KeyRef, pair: &KeyPair) {
     let digest = pair.digest();
     if key.digest == digest {
@@ -116,8 +119,7 @@ fn all(state: &StateDir) -> Vec<StoredPair> {
     pairs.flatten().collect()
 }
 
-/// Removes every key from the generations that is not among `live`, and all keys of those that are older than the one before the
-/// accepted one.
+/// Removes every key that is not in `live`. Generations older than the previous one lose all keys.
 pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), StateError> {
     let live: BTreeSet<(&str, &str)> = live
         .iter()
@@ -130,8 +132,8 @@ pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), Sta
     })
 }
 
-/// Seals what is in clear or was sealed with another key than the present one, and the other way round where nothing is to be sealed.
-/// Pairs that cannot be read stay as they are.
+/// Seals keys that are in clear or sealed with an older key; stores them in clear if sealing is
+/// off. Pairs that cannot be read stay as they are.
 pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), StateError> {
     rewrite(state, |pairs| {
         let mut changed = false;
@@ -146,7 +148,8 @@ pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), S
     })
 }
 
-/// Changes the keys of the accepted generation and the one before; `change` says whether it did. The others lose theirs.
+/// Changes the keys of the accepted generation and the previous one; `change` returns whether it
+/// did. All other generations lose theirs.
 fn rewrite(
     state: &StateDir,
     change: impl Fn(&mut Vec<StoredPair>) -> bool,
@@ -160,7 +163,7 @@ fn rewrite(
     for number in &numbers {
         let stays = Some(*number) == accepted || Some(number) == before;
         state.settle_keys(*number)?;
-        // A damaged one is told when it is read.
+        // Reading the generation reports damaged keys.
         let pairs = state.load_keys(*number).ok();
         let Some(mut pairs) = pairs.and_then(|keys| at_rest::decode(&keys).ok()) else {
             continue;

@@ -1,9 +1,10 @@
-//! Decides which Gateways get an Envoy now, which wait, and which lose theirs. Pure: facts in, plan out.
+//! Decides which Gateways get an Envoy now, which wait, and which lose theirs. Pure: facts in, plan
+//! out.
 //!
-//! Every Gateway that the source wants has an instance; one that it no longer wants is withdrawn, and its Envoy drains
-//! beside the others. Two Envoys at one address would share its connections out between them, so a Gateway waits
-//! while an Envoy that drains has one of its addresses, or is its own from before. That holds for one that is withdrawn in the
-//! same change, too.
+//! Every Gateway that the source wants has an instance. A Gateway that it no longer wants is
+//! withdrawn, and its Envoy drains while the others serve. Two Envoys at one address would share
+//! its connections, so a Gateway waits while a draining Envoy has one of its addresses, or is its
+//! own previous one. That includes an Envoy that is withdrawn in the same change.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,20 +18,20 @@ use super::addresses::overlap;
 pub(super) struct LifecycleFacts<'a> {
     /// Addresses of each Gateway that the source wants.
     pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Gateways that have an instance, with the addresses where it listens.
+    /// Gateways that have an instance, with the addresses it listens on.
     pub(super) running: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Gateways that were withdrawn and whose Envoys have not ended, with the addresses where those listen.
+    /// Withdrawn Gateways whose Envoys have not ended, with the addresses they listen on.
     pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
 }
 
-/// Changes that bring the instances in line with what is wanted. What is in neither list stays as it is.
+/// Changes that bring the instances in line with the source. All other instances stay as they are.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LifecyclePlan {
     /// Gateways to start, in the order of their names.
     pub(super) start: Vec<NamespacedName>,
     /// Gateways to withdraw, in the order of their names.
     pub(super) withdraw: Vec<NamespacedName>,
-    /// Gateways that wait, each with one of those that it waits for.
+    /// Gateways that wait, each with one that it waits for.
     pub(super) wait: BTreeMap<NamespacedName, NamespacedName>,
 }
 
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(plan.wait, BTreeMap::from([(name("new"), name("old"))]));
         let elsewhere = planned(&[("new", &["10.0.0.2"])], &[], draining);
         assert_eq!(elsewhere.start, names(&["new"]));
-        // All addresses are everybody's.
+        // An unspecified address overlaps with every address.
         let all = planned(&[("new", &["0.0.0.0"])], &[], draining);
         assert_eq!(all.start, []);
         assert_eq!(

@@ -1,18 +1,22 @@
 //! A running agent: from a source of configuration to Envoys that serve it.
 //!
-//! Values go one way, through channels that keep only the newest:
+//! Values flow one way, through channels that keep only the newest:
 //!
-//! - `source` starts an engine in a thread: `engine` for manifests, `snapshot_engine` for snapshots that were resolved elsewhere,
-//!   fed by `bundles` where they are files.
-//!   An engine makes the `target` of each Gateway, and `withdrawal` holds Gateways that may have gone by mistake.
-//! - `agent` is the loop: `lifecycle` plans which Gateways start, wait and go, and `gateways` carries that out.
-//! - `instance` is the task of one Gateway: it brings an Envoy to its target. Its observations are `observed`.
-//! - `services` answer and report: `server` on the agent's socket, `cluster` in the cluster, both from a `report`.
-//! - `spans` tell a collector what the time of a change goes into.
-//! - `events` writes down what has happened.
-//! - `reload` reads the settings again while the agent runs.
-//! - `unit` tells a service manager whether the agent is ready and alive.
-//! - `accepted` with its `kept_keys`, `history` and `directories` are what is on disk; `shutdown` is the end.
+//! - `source` starts an engine in a thread: `engine` for manifests, or `snapshot_engine` for
+//!   snapshots that were resolved elsewhere, fed by `bundles` if they are files. An engine makes
+//!   the `target` of each Gateway. `withdrawal` holds Gateways that may have vanished by mistake.
+//! - `agent` is the main loop: `lifecycle` plans which Gateways start, wait and end, and `gateways`
+//!   carries that out.
+//! - `instance` is the task of one Gateway: it brings an Envoy to its target. Its observations are
+//!   `observed`.
+//! - `services` answer and report: `server` on the agent's socket, `cluster` in the cluster, both
+//!   from a `report`.
+//! - `spans` export how the time of a change is spent.
+//! - `events` record the history of the host.
+//! - `reload` rereads the settings while the agent runs.
+//! - `unit` reports to a service manager whether the agent is ready and alive.
+//! - `accepted` with its `kept_keys`, `history` and `directories` are the state on disk; `shutdown`
+//!   is the end.
 
 mod accepted;
 mod addresses;
@@ -97,7 +101,8 @@ pub struct RunOptions {
     pub port_map: BTreeMap<u32, u32>,
     /// Addresses to listen on; all if empty.
     pub addresses: Vec<IpAddr>,
-    /// Addresses where clients reach the host, for Gateways that listen on all addresses; found on the host if empty.
+    /// Addresses where clients reach the host, for Gateways that listen on all addresses; found on
+    /// the host if empty.
     pub report_addresses: Vec<IpAddr>,
     /// Time between two reports to a cluster while nothing changes.
     pub report_every: Duration,
@@ -113,7 +118,7 @@ pub struct RunOptions {
     pub seal: SealSettings,
     /// Runtime directory, with the sockets and Envoy's files.
     pub runtime_dir: PathBuf,
-    /// Envoy to run; the one on the PATH if none.
+    /// Envoy to run; `None` means the one on the PATH.
     pub envoy: Option<PathBuf>,
     /// Number of Envoy's worker threads.
     pub concurrency: Option<u32>,
@@ -121,15 +126,18 @@ pub struct RunOptions {
     pub subscription_budget: Option<usize>,
     /// Heap limit of each Envoy, in bytes.
     pub heap: Option<u64>,
-    /// Time that connections have where Envoys are ended.
+    /// Time that connections get when Envoys are ended.
     pub drain: Duration,
-    /// Percentage of its time that an Envoy's main thread spends on changes that keep coming; 100 has none wait.
+    /// Percentage of its time that an Envoy's main thread spends on changes that keep coming; 100
+    /// delays none of them.
     pub apply_share: u8,
-    /// Percentage of what is served that a revision may remove without being held; 100 holds nothing.
+    /// Percentage of the served configuration that a revision may remove without being held; 100
+    /// holds nothing.
     pub most_removed: u8,
     /// Time for which such a revision is held, if the source still wants it.
     pub hold: Duration,
-    /// Time for which a certificate is trusted that a trust bundle has lost in a rotation; none if the configuration decides.
+    /// Time for which a certificate stays trusted after its bundle has lost it in a rotation;
+    /// `None` if the configuration decides.
     pub bundle_overlap: Option<Duration>,
     /// Time between the loss of readiness and the drain that `on_stop` asks for.
     pub lame_duck: Duration,
@@ -137,7 +145,7 @@ pub struct RunOptions {
     pub launcher: bool,
     /// Fate of Envoys at a signal to stop.
     pub on_stop: OnStop,
-    /// Time between two rotations of the keys of session tickets; none leaves them to Envoy.
+    /// Time between two rotations of the keys of session tickets; `None` leaves them to Envoy.
     pub session_tickets: Option<Duration>,
     /// Address that answers `/livez` and `/readyz` over TCP.
     pub health_address: Option<SocketAddr>,
@@ -154,14 +162,14 @@ pub struct RunOptions {
 pub struct MetricsOptions {
     /// Address that answers over TCP.
     pub address: Option<SocketAddr>,
-    /// Files that say who may ask there.
+    /// Files that restrict access to it.
     pub guard: GuardFiles,
-    /// Number of backends of each Gateway that have metrics of their own; all others have them together.
+    /// Most backends of each Gateway with their own metrics; all others share theirs.
     pub most_backends: usize,
 }
 
-/// Serves until it is told to stop. Envoys keep serving, unless they are to be drained and ended. Settings are read again by
-/// `reader`.
+/// Runs the agent until it is stopped. Envoys keep serving, unless they are to be drained and
+/// ended. `reader` rereads the settings.
 pub fn run(reading: SettingsReading, reader: Arc<dyn ReadSettings>) -> anyhow::Result<()> {
     core_dumps::prevent();
     let runtime = tokio::runtime::Builder::new_multi_thread()

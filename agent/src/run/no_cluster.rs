@@ -1,4 +1,5 @@
-//! Stands in for `cluster` in an agent that is built without it: there are no values of these types, so nothing here runs.
+//! Stands in for `cluster` in an agent that is built without it. Its types have no values, so
+//! nothing here runs.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::source::local::RequestedUsage;
 /// No cluster.
 pub(super) use std::convert::Infallible as ClusterSettings;
 
-/// No way to a cluster.
+/// No client of a cluster.
 pub(super) type Clients = ClusterSettings;
 
 /// Request to a signer.
@@ -44,7 +45,7 @@ pub(super) async fn sign(
     match *clients {}
 }
 
-/// Nobody who reports to a cluster.
+/// A reporter without a cluster.
 pub(super) struct Reporter(ClusterSettings);
 
 pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {

@@ -1,4 +1,5 @@
-//! The observations of an instance, newest only: what Envoy serves, what is left out of it, and why.
+//! The newest observations of an instance: the configuration that Envoy serves, the parts that are
+//! left out, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,13 +20,13 @@ use crate::quarantine::Affected;
 
 /// Envoy's state after an orderly end.
 pub(super) const STOPPED: &str = "Stopped";
-/// Progress of a drain that an orderly end is.
+/// Progress of the drain before an orderly end.
 pub(super) const STOPPING: &str = "Envoy is being ended";
 
-/// The instances that there are, by Gateway.
+/// The running instances, by Gateway.
 pub(super) type AllObserved = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
 
-/// Returns what each instance has observed last.
+/// Returns the newest observations of each instance.
 pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedName, Observed> {
     let all = all.borrow();
     let newest = all
@@ -37,53 +38,55 @@ pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedN
 /// The newest observations of one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// Time since when the instance works on one thing; none while it waits for the next.
+    /// Since when the instance has been busy; `None` while it waits.
     pub(super) busy_since: Option<Instant>,
     /// True if Envoy serves.
     pub(super) live: bool,
-    /// True if the agent has left Envoy to itself.
+    /// True if the agent has left Envoy running.
     pub(super) left: bool,
     /// True if Envoy has taken listeners and clusters; otherwise it serves nothing.
     pub(super) loaded: bool,
     /// Revision that is stored for the next start; empty before the first.
     pub(super) stored: String,
-    /// Reason for which the accepted state could not be stored for the next start.
+    /// Why the accepted state could not be stored for the next start.
     pub(super) unkept: Option<String>,
-    /// Reason for which nothing is logged, although it should be.
+    /// Why access logs are missing, although they should be written.
     pub(super) unlogged: Option<String>,
-    /// Reason for which an Envoy that was to be replaced still runs.
+    /// Why an Envoy that should be replaced still runs.
     pub(super) outdated: Option<String>,
-    /// Reason for which the target of the source is not even tried.
+    /// Why the target of the source is not even tried.
     pub(super) held: Option<String>,
     /// Progress of a drain, if there is one.
     pub(super) draining: Option<String>,
-    /// Envoy itself; whether it serves is reported from the rest.
+    /// Envoy itself, without `serves`, which follows from the other fields.
     pub(super) envoy: EnvoyReport,
     /// Target that Envoy accepted last, as a whole or reduced.
     pub(super) applied: Option<Arc<Target>>,
-    /// Target that the accepted one is the whole of, or the rest of.
+    /// Target that `applied` is, or is the reduced form of.
     pub(super) applied_for: Option<Arc<Target>>,
     /// Time at which it was accepted.
     pub(super) applied_at: Option<Timestamp>,
-    /// Parts of it that Envoy refuses, and the objects that this concerns.
+    /// Parts of it that Envoy refuses, and the affected objects.
     pub(super) affected: Arc<Affected>,
-    /// Listeners that do not show one of their certificates, though it was accepted, and what handshakes with them showed.
+    /// Listeners that do not present one of their accepted certificates, and the outcome of
+    /// handshakes with them.
     pub(super) unshown: BTreeMap<String, String>,
-    /// Listeners that lack certificates here, because those are in files of hosts, and which.
+    /// Listeners that lack certificates here because these are in files of hosts, and which.
     pub(super) without_files: BTreeMap<String, String>,
-    /// Listeners among them that have no other certificate either, so that they are not open.
+    /// Listeners among these without any other certificate, which are therefore closed.
     pub(super) without_certificate: BTreeSet<String>,
     /// Envoy's reasons for refusing the current target as a whole.
     pub(super) refusal: Vec<String>,
-    /// Reason other than a refusal for which the target is not served.
+    /// Why the target is not served, if it was not refused.
     pub(super) trouble: Option<String>,
-    /// Descriptions of what is left out of what is served.
+    /// Notes on the served target: problems of addresses and rendering, scarce resources, warming
+    /// clusters.
     pub(super) notes: Vec<String>,
-    /// Addresses where Envoy listens.
+    /// Addresses that Envoy listens on.
     pub(super) addresses: Vec<IpAddr>,
-    /// ApplyCounts for the metrics.
+    /// Counts for the metrics.
     pub(super) counts: ApplyCounts,
-    /// Addresses that were asked for and that this host does not have, with the reason.
+    /// Requested addresses that this host does not have, with the reason.
     pub(super) unusable_addresses: BTreeMap<String, String>,
 }
 
@@ -93,21 +96,22 @@ impl Observed {
         self.applied.as_ref().map_or("", |wanted| wanted.revision())
     }
 
-    /// Returns the revision of the target that is served, as far as Envoy accepts it; empty if there is none.
+    /// Returns the revision of the served target, whole or reduced; empty if there is none.
     pub(super) fn answered_revision(&self) -> &str {
         self.applied_for
             .as_ref()
             .map_or("", |wanted| wanted.revision())
     }
 
-    /// Returns the listeners that do not show one of their certificates, and why.
+    /// Returns the listeners that do not present one of their certificates, and why.
     pub(super) fn all_unshown(&self) -> BTreeMap<String, String> {
         let mut all = self.unshown.clone();
         all.extend(self.without_files.clone());
         all
     }
 
-    /// Returns the listeners that are not open here, because Envoy refuses them or because there is no certificate for them, and why.
+    /// Returns the listeners that are closed here, because Envoy refuses them or they have no
+    /// certificate, and why.
     pub(super) fn all_refused(&self) -> BTreeMap<String, String> {
         let mut all = self.without_files.clone();
         all.retain(|listener, _| self.without_certificate.contains(listener));
@@ -115,13 +119,14 @@ impl Observed {
         all
     }
 
-    /// Returns whether some part of the target cannot be expressed for Envoy at all, or nobody can reach it.
+    /// Returns whether a part of the target cannot be expressed for Envoy, or no address could be
+    /// assigned.
     pub(super) fn leaves_out(&self) -> bool {
         let problems = |wanted: &Arc<Target>| !wanted.rendered.problems.is_empty();
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)
     }
 
-    /// Returns why there is no Envoy, where nothing is wrong.
+    /// Returns why no Envoy runs when nothing has failed.
     pub(super) fn why_not_running(&self) -> &'static str {
         if self.envoy.state == STOPPED {
             "the agent was stopped"
@@ -130,7 +135,7 @@ impl Observed {
         }
     }
 
-    /// Returns whether the newest target is refused, or something else is in its way.
+    /// Returns whether the newest target is refused, or cannot be applied for another reason.
     pub(super) fn is_in_trouble(&self) -> bool {
         !self.refusal.is_empty() || self.trouble.is_some()
     }
@@ -140,7 +145,7 @@ impl Observed {
         self.trouble.clone().unwrap_or_else(|| otherwise.to_owned())
     }
 
-    /// Takes note of Envoy's state.
+    /// Records Envoy's state.
     pub(super) fn note_state(&mut self, state: &State) {
         self.live = state.is_live();
         self.loaded = matches!(state, State::Live { loaded: true, .. });
@@ -159,7 +164,7 @@ impl Observed {
         self.envoy.pid = pid;
     }
 
-    /// Takes note that Envoy accepted `served`, which is `wanted` or what is left of it.
+    /// Records that Envoy accepted `served`, which is `wanted` or its reduced form.
     pub(super) fn note_accepted(
         &mut self,
         wanted: &Arc<Target>,
@@ -202,8 +207,8 @@ impl Observed {
     }
 }
 
-/// Returns the listeners that lack certificates here, because those are in files of hosts, and which files are missing; and those
-/// among them that have no other certificate.
+/// Returns the listeners that lack certificates here because these are in files of hosts, and which
+/// files are missing; and the listeners among these without any other certificate.
 fn without_files(encoded: &EncodedSnapshot) -> (BTreeMap<String, String>, BTreeSet<String>) {
     let (mut described, mut bare) = (BTreeMap::new(), BTreeSet::new());
     let missing = encoded.missing_on_host();

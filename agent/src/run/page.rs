@@ -1,6 +1,7 @@
 //! The status page: the agent's report for a browser. Pure.
 //!
-//! It shows what `status`, `certs` and `events` tell, changes nothing, and holds nothing of a key but the name of its Secret.
+//! It shows the values of `status`, `certs` and `events`, changes nothing, and holds nothing of a
+//! key but the name of its Secret.
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::{AgentState, conditions_of};
@@ -10,14 +11,14 @@ use super::certificates::{CertificateReport, CertificateRole};
 use super::events::HostEvent;
 use super::report::{GatewayReport, ObjectReport, Report, health};
 
-/// Paths that are answered with the page.
+/// Paths of the page.
 pub(super) const PAGE_PATHS: [&str; 2] = ["/", "/status"];
-/// Seconds after which a browser asks again.
+/// Seconds between two refreshes by the browser.
 pub(super) const REFRESH_SECONDS: u32 = 10;
 
-/// Number of events that are shown, the newest first.
+/// Most events shown, the newest first.
 const MOST_EVENTS: usize = 30;
-/// Seconds before its end from which on the expiry of a certificate is marked.
+/// Seconds before its expiry from which on a certificate is highlighted.
 const SOON: i64 = 14 * 86_400;
 
 /// Everything that the page shows.
@@ -153,7 +154,7 @@ fn gateway(gateway: &GatewayReport) -> [Cell; 7] {
     ]
 }
 
-/// Returns a row for each condition; what says that something is wrong is marked.
+/// Returns a row for each condition; faults are highlighted.
 fn conditions(object: &ObjectReport) -> Vec<[Cell; 5]> {
     let parts = [object.kind.as_str(), &object.namespace, &object.name];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();

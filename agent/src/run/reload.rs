@@ -1,7 +1,7 @@
-//! Settings that are read again while the agent runs, on SIGHUP or `POST /reload`.
+//! Rereads settings while the agent runs, on SIGHUP or `POST /reload`.
 //!
-//! A few take effect at once. The others wait for a restart of the agent, during which Envoy serves on; which ones they are is
-//! in the answer, in the log and in `status`. Settings that are not valid change nothing.
+//! A few take effect at once. The others need a restart of the agent, during which Envoy keeps
+//! serving; the answer, the log and `status` list them. Invalid settings change nothing.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ pub const LIVE: [&str; 9] = [
     "report-seconds",
 ];
 
-/// Place that the value of a setting comes from.
+/// Where the value of a setting comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "from")]
 pub enum SettingOrigin {
@@ -47,7 +47,7 @@ pub enum SettingOrigin {
         /// Line of the key, from 1.
         line: u64,
     },
-    /// Nobody has set it.
+    /// The default; the setting is unset.
     Default,
 }
 
@@ -57,26 +57,27 @@ pub enum SettingOrigin {
 pub struct Setting {
     /// Name of the option, without its dashes.
     pub key: String,
-    /// Values; none if it is not set and has no default.
+    /// Values; empty if it is unset and has no default.
     pub values: Vec<String>,
-    /// Place that they come from.
+    /// Where they come from.
     pub origin: SettingOrigin,
 }
 
 /// All settings as they were read at one moment.
 #[derive(Clone, Debug)]
 pub struct SettingsReading {
-    /// Options that they make.
+    /// Options that follow from the settings.
     pub options: RunOptions,
     /// Settings by name.
     pub settings: Vec<Setting>,
 }
 
-/// Reads the settings as they are now, and changes the log. What reads them knows the command line, which this room does not.
+/// Reads the current settings, and changes the log. The implementation knows the command line,
+/// which this module does not.
 pub trait ReadSettings: Send + Sync {
-    /// Reads the settings; the error says everything that is wrong with them.
+    /// Reads the settings; the error lists everything that is wrong with them.
     fn read(&self) -> Result<SettingsReading, String>;
-    /// Changes what is logged.
+    /// Changes the filter of the log.
     fn set_log(&self, filter: &str) -> Result<(), String>;
 }
 
@@ -90,7 +91,7 @@ pub struct Reloaded {
     pub needs_restart: Vec<String>,
 }
 
-/// Settings that are in effect, and what is known of those that are not.
+/// Settings that are in effect, and the state of the others.
 #[derive(Clone, Debug)]
 pub(super) struct LiveSettings {
     /// Fate of Envoys at a signal to stop.
@@ -99,11 +100,12 @@ pub(super) struct LiveSettings {
     pub(super) lame_duck: Duration,
     /// Percentage of its time that an Envoy's main thread spends on changes that keep coming.
     pub(super) apply_share: u8,
-    /// Percentage of what is served that a revision may remove without being held.
+    /// Percentage of the served configuration that a revision may remove without being held.
     pub(super) most_removed: u8,
     /// Time for which such a revision is held.
     pub(super) hold: Duration,
-    /// Time for which a certificate is trusted that a trust bundle has lost in a rotation; none if the configuration decides.
+    /// Time for which a certificate stays trusted after its bundle has lost it in a rotation;
+    /// `None` if the configuration decides.
     pub(super) bundle_overlap: Option<Duration>,
     /// Addresses where clients reach the host.
     pub(super) report_addresses: Vec<IpAddr>,
@@ -113,11 +115,11 @@ pub(super) struct LiveSettings {
         expect(dead_code, reason = "reports are for clusters")
     )]
     pub(super) report_every: Duration,
-    /// All settings as they were valid last.
+    /// All settings of the last valid reading.
     pub(super) settings: Arc<Vec<Setting>>,
     /// Settings that take effect when the agent is restarted.
     pub(super) needs_restart: Vec<String>,
-    /// Reason for which the settings were not taken the last time.
+    /// Why the last reload was refused.
     pub(super) refused: Option<String>,
 }
 
@@ -139,19 +141,19 @@ impl LiveSettings {
         }
     }
 
-    /// Returns the time for which a withdrawal is held; none if nothing is.
+    /// Returns the time for which a withdrawal is held; `None` if withdrawals are not held.
     pub(super) fn patience(&self) -> Option<Duration> {
         (self.most_removed < 100).then_some(self.hold)
     }
 
-    /// Returns sentences on what waits for a restart.
+    /// Returns hints on settings that need a restart.
     pub(super) fn hints(&self) -> Vec<String> {
         let keys = &self.needs_restart;
         let waits = (!keys.is_empty()).then(|| waits_for_restart(keys));
         waits.into_iter().collect()
     }
 
-    /// Returns sentences on faults that show when the agent starts the next time.
+    /// Returns warnings of faults that the next start of the agent would show.
     pub(super) fn warnings(&self) -> Vec<String> {
         let refused = self.refused.iter();
         refused
@@ -174,13 +176,14 @@ fn waits_for_restart(keys: &[String]) -> String {
 /// A caller that waits for the outcome of a reload.
 pub(super) type ReloadRequest = oneshot::Sender<Result<Reloaded, String>>;
 
-/// The task that reads settings again.
+/// The task that rereads settings.
 pub(super) struct Reloader {
     pub(super) reader: Arc<dyn ReadSettings>,
     /// Settings that the agent was started with.
     pub(super) started: Vec<Setting>,
     pub(super) live: watch::Sender<LiveSettings>,
-    /// True once the service manager takes the agent for started. Before that a reload must not tell it so.
+    /// True once the service manager considers the agent started. A reload must not be reported to
+    /// it before that.
     pub(super) ready: watch::Receiver<bool>,
 }
 
@@ -237,7 +240,7 @@ impl Reloader {
     }
 }
 
-/// Puts into effect what can be.
+/// Applies the settings that can change while the agent runs.
 fn take(
     reader: &dyn ReadSettings,
     started: &[Setting],
@@ -258,8 +261,8 @@ fn take(
     Ok(reloaded)
 }
 
-/// Returns what differs from the settings `before` and takes effect at once, and what differs from those with which the agent
-/// `started` and does not. Pure.
+/// Returns the settings that differ from `before` and take effect at once, and the settings that
+/// differ from `started`, with which the agent was started, and do not. Pure.
 fn compare(started: &[Setting], before: &[Setting], now: &[Setting]) -> Reloaded {
     let is_live = |key: &&str| LIVE.contains(key);
     let (applied, _) = differences(before, now)
@@ -314,7 +317,7 @@ mod tests {
         let reloaded = compare(&started, &started, &first);
         assert_eq!(reloaded.applied, ["log"]);
         assert_eq!(reloaded.needs_restart, ["port-map"]);
-        // Nothing new, but the restart is still to come.
+        // Nothing new, but the restart is still pending.
         let again = compare(&started, &first, &first);
         assert_eq!(again.applied, [""; 0]);
         assert_eq!(again.needs_restart, ["port-map"]);

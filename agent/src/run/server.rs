@@ -1,7 +1,7 @@
-//! The agent's own socket: answers questions and takes commands.
+//! The agent's own socket: answers queries and takes commands.
 //!
-//! A Unix socket of mode 0660 in the runtime directory. A slow or hostile caller costs one connection, never the
-//! agent.
+//! A Unix socket of mode 0660 in the runtime directory. A slow or hostile caller costs one
+//! connection, never the agent.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ use crate::host::remove_if_there;
 
 const MAX_COMMAND: usize = 64 << 10;
 
-/// Listens on `path`, replacing a socket that a dead agent left.
+/// Listens on `path`, replacing the socket of a dead agent.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     remove_if_there(path)?;
     let listener = UnixListener::bind(path)?;
@@ -42,14 +42,20 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
-/// (which are many), and `GET /history` and `GET /diff` from the state directory, until the task is dropped.
-/// Commands (`POST /orders`) go to the `queues` of their Gateways; the answer is one JSON object a line, as things happen.
-/// `GET /metrics` is for Prometheus, `GET /certificates` lists what Envoys serve with, `POST /explain` explains a
-/// request to what was accepted last, and `GET /served` tells where an object is served.
-/// `GET /events` lists what has happened.
-/// `POST /stop` goes to `stops`: the agent ends, and its Envoys with it. `POST /reload` goes to `reloads`: the settings are read
-/// again, and `GET /settings` shows them.
+/// Serves these paths until the task is dropped:
+///
+/// - `GET /status` returns the report, and `GET /gateways` the same without the objects, which are
+///   many.
+/// - `GET /livez` and `GET /readyz` are probes.
+/// - `GET /history`, `GET /diff`, `GET /events` and `GET /served` (the places of an object) read
+///   the state directory.
+/// - `GET /certificates` lists the certificates that Envoys serve with, and `GET /metrics` is for
+///   Prometheus.
+/// - `POST /explain` explains a request by the configuration accepted last.
+/// - `POST /orders` sends a command to the queues of its Gateways; the answer is one JSON object
+///   per line, as things happen.
+/// - `POST /stop` ends the agent and its Envoys.
+/// - `POST /reload` rereads the settings, and `GET /settings` shows them.
 pub(super) async fn serve(
     listener: UnixListener,
     report: ReportSource,
@@ -93,7 +99,7 @@ pub(super) async fn serve(
     sesame_http_server::serve(listener, answer).await;
 }
 
-/// The ways from a caller to the tasks of the agent.
+/// The channels from a caller to the tasks of the agent.
 #[derive(Clone)]
 pub(super) struct Doors {
     pub(super) queues: watch::Receiver<CommandQueues>,
@@ -126,7 +132,7 @@ fn refuse(status: StatusCode, why: &str) -> Response<Body> {
 async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Response<Body> {
     match read(request).await {
         Ok(StopRequest { grace_seconds }) => {
-            // An agent that is stopping already needs no second request.
+            // An agent that is already stopping needs no second request.
             let _ = stops.try_send(Duration::from_secs(grace_seconds));
             json(StatusCode::ACCEPTED, b"{}".to_vec())
         }
@@ -224,7 +230,7 @@ async fn commands(
     drop(sender);
     let lines = futures::stream::unfold(answers, |mut answers| async move {
         let reply = answers.recv().await?;
-        // Text and a flag; were it not to be had, an empty line says nothing.
+        // Plain data always serializes; if not, the line stays empty.
         let mut line = serde_json::to_vec(&reply).unwrap_or_default();
         line.push(b'\n');
         Some((Ok(Frame::data(Bytes::from(line))), answers))

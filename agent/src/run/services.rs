@@ -1,5 +1,5 @@
-//! Services that run beside the instances for as long as the agent does: the servers, the log of certificates that expire, and the
-//! reports to a cluster.
+//! Services that run next to the instances for the life of the agent: the servers, the log of
+//! expiring certificates, the recorder of events, and the reports to a cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -39,22 +39,22 @@ pub(super) struct ServiceInputs {
     pub(super) known: watch::Receiver<SourceState>,
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
-    /// True once the agent was told to stop.
+    /// True once the agent stops together with its Envoys.
     pub(super) stopping: Arc<AtomicBool>,
-    /// Takes requests to end the agent together with its Envoys, with the time that connections have.
+    /// Receives requests to end the agent and its Envoys, with the time that connections get.
     pub(super) stops: mpsc::Sender<Duration>,
-    /// Takes requests to read the settings again.
+    /// Receives requests to reread the settings.
     pub(super) reloads: mpsc::Sender<ReloadRequest>,
     pub(super) live: watch::Receiver<LiveSettings>,
-    /// Keys that private keys on disk are sealed with.
+    /// Keys that seal private keys on disk.
     pub(super) sealing: Arc<SealingKeys>,
-    /// Ways to the API server, where the source is a cluster.
+    /// The client of the API server, if the source is a cluster.
     pub(super) clients: Option<Clients>,
-    /// Way of spans to the collector.
+    /// Exporter of spans.
     pub(super) spans: Spans,
 }
 
-/// Services that have been started.
+/// The running services.
 pub(super) struct Services {
     tasks: JoinSet<()>,
     report: ReportSource,
@@ -62,7 +62,7 @@ pub(super) struct Services {
     reporter: Option<Reporter>,
 }
 
-/// Opens the address that answers `/metrics`, once its guard is there.
+/// Opens the address of `/metrics`, once its guard is ready.
 async fn guarded(
     address: SocketAddr,
     options: &MetricsOptions,
@@ -75,7 +75,7 @@ async fn guarded(
     Ok((listener, guard))
 }
 
-/// Opens the socket that answers commands.
+/// Opens the socket for commands.
 fn bound(directories: &Directories) -> anyhow::Result<(PathBuf, UnixListener)> {
     let socket = directories.runtime().join(AGENT_SOCKET);
     let listener =
@@ -83,14 +83,14 @@ fn bound(directories: &Directories) -> anyhow::Result<(PathBuf, UnixListener)> {
     Ok((socket, listener))
 }
 
-/// Opens the address that answers probes.
+/// Opens the address for probes.
 async fn unguarded(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
     listener.with_context(|| format!("--health-address {address}: cannot listen"))
 }
 
 impl Services {
-    /// Starts all of them; fails if an address or the socket cannot be listened on.
+    /// Starts all services; fails if an address or the socket cannot be opened.
     pub(super) async fn start(
         options: &RunOptions,
         directories: &Directories,
@@ -165,18 +165,18 @@ impl Services {
         (self.report)(false)
     }
 
-    /// Ends all of them, after a last report to the cluster.
+    /// Stops all services, after a last report to the cluster.
     pub(super) async fn stop(mut self) {
         if let Some(reporter) = self.reporter {
             reporter.finish().await;
         }
         self.tasks.abort_all();
-        // A socket that nobody answers only misleads.
+        // A socket without a listener only misleads.
         let _ = std::fs::remove_file(self.socket);
     }
 }
 
-/// Returns what writes down the events of this host.
+/// Returns the recorder of this host's events.
 fn recorder(
     directories: &Directories,
     report: &ReportSource,
@@ -191,7 +191,7 @@ fn recorder(
     )
 }
 
-/// Returns a function that makes the status page of the newest values.
+/// Returns a function that makes the status page from the newest values.
 fn pages(
     directories: &Directories,
     report: &ReportSource,
@@ -204,14 +204,14 @@ fn pages(
         page::page(&PageFacts {
             report: &report(true),
             certificates: &certificates.unasked(),
-            // The log says already that they cannot be read.
+            // A read error is already in the log.
             events: &events::list(&state_dir).unwrap_or_default(),
             now: Timestamp::now(),
         })
     })
 }
 
-/// Says so where the runtime directory is not in memory.
+/// Returns a hint if the runtime directory is not in memory.
 fn hint_on_disk(directories: &Directories) -> Vec<String> {
     let runtime = directories.runtime();
     let hint = (!is_in_memory(runtime)).then(|| {
@@ -223,7 +223,8 @@ fn hint_on_disk(directories: &Directories) -> Vec<String> {
     hint.into_iter().collect()
 }
 
-/// Returns a function that makes a report of the newest values, with the statuses of all objects if it is told so.
+/// Returns a function that makes a report from the newest values, with the statuses of all objects
+/// if its argument is true.
 fn reports(
     options: &RunOptions,
     known: watch::Receiver<SourceState>,
@@ -251,7 +252,7 @@ fn reports(
     Arc::new(move |with_objects| {
         let live = live.borrow().clone();
         let changed = (live.report_addresses != told).then(|| reported(&live.report_addresses));
-        // Copied out, so that a slow caller holds nothing up.
+        // Cloned, so that a slow caller does not block the sender.
         let known = known.borrow().clone();
         let observed: BTreeMap<_, _> = newest(&observed);
         compose::report(

@@ -1,7 +1,8 @@
 //! The end of an agent, and the fate of its Envoys.
 //!
-//! Stopping the agent does not stop the gateway: an agent that is restarted or replaced leaves its Envoys serving, and the
-//! next one adopts them. Only `drain --stop` and `--on-stop drain` have them drained and ended as well.
+//! Stopping the agent does not stop the gateway: an agent that is restarted or replaced leaves its
+//! Envoys serving, and the next one adopts them. Only `drain --stop` and `--on-stop drain` drain
+//! and end them as well.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,9 +25,10 @@ use crate::host::entries;
 use crate::host::lock::{Lock, LockError};
 use crate::host::processes;
 
-/// Time that an agent has to end once its Envoys have ended.
+/// Time limit for an agent to end after its Envoys.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// Time between the starts of agent and launcher, and between the signals to them at the end of a Pod.
+/// Longest time between the starts of agent and launcher, and between their signals at the end of a
+/// Pod.
 const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -58,7 +60,8 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
-/// Gives a launcher that starts at the same time, as in one Pod, a moment to answer: what its Envoys may use is asked only once.
+/// Gives a launcher that starts at the same time, as in one Pod, a moment to answer, because the
+/// limits of its Envoys are read only once.
 pub(super) async fn await_launcher(launcher: &Launcher) {
     if let Launcher::Socket(socket) = launcher {
         let begun = tokio::time::Instant::now();
@@ -68,8 +71,8 @@ pub(super) async fn await_launcher(launcher: &Launcher) {
     }
 }
 
-/// Waits until the agent is told to end. Returns the time that connections have if it is a request to end the Envoys as well,
-/// and none if it is a signal.
+/// Waits until the agent is asked to end. Returns the time that connections get if a request ends
+/// the Envoys as well, or `None` for a signal.
 pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<Option<Duration>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -80,15 +83,16 @@ pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<O
     }
 }
 
-/// Returns the ending that a signal to stop asks for. Where Envoys are to be ended, it first waits until the loss of readiness
-/// has got around.
+/// Returns the ending for a signal to stop. If it ends the Envoys, waits first until the loss of
+/// readiness has spread.
 pub(super) async fn signalled(
     drain: Duration,
     settings: &watch::Receiver<LiveSettings>,
     launcher: &Launcher,
     stopping: &AtomicBool,
 ) -> Ending {
-    // The kernel ends every process of a namespace with its first one: better with a drain than without.
+    // When the first process of a PID namespace ends, the kernel kills all others, so a drain is
+    // better.
     let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
     let (on_stop, lame_duck) = {
         let live = settings.borrow();
@@ -106,8 +110,8 @@ pub(super) async fn signalled(
     Ending::Drain(drain)
 }
 
-/// Returns whether the launcher is about to end its Envoys: at the end of a Pod it is told to stop at about the time that the
-/// agent is.
+/// Returns whether the launcher is about to end its Envoys: at the end of a Pod it gets its signal
+/// at about the same time as the agent.
 async fn ends_them(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;
@@ -126,17 +130,17 @@ async fn ends_them(launcher: &Launcher) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StopRequest {
-    /// Time that connections have.
+    /// Time that connections get.
     pub grace_seconds: u64,
 }
 
 /// Error of an attempt to end Envoys.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// The agent was told to stop, and has not.
+    /// The agent was asked to stop, and has not.
     #[error("{0}; it was told to stop and has not done so within {1:?}")]
     Lives(LockError, Duration),
-    /// It is not known whether there is an agent.
+    /// It is unknown whether there is an agent.
     #[error(transparent)]
     Lock(LockError),
     /// An Envoy cannot be found or ended.
@@ -149,10 +153,10 @@ pub enum EndError {
     },
 }
 
-/// Waits until no agent uses the runtime directory, then drains and ends every Envoy that is left in it, because its agent is
-/// gone or could not end it. Returns their number.
+/// Waits until no agent uses the runtime directory, then drains and ends every Envoy that is left
+/// in it because its agent is gone or could not end it. Returns their number.
 ///
-/// `told` is the time that an agent needs which was told to stop; none if there must not be an agent.
+/// `told` is the time that a stopping agent needs; `None` if there must not be an agent.
 pub async fn end_left(
     runtime: &Path,
     grace: Duration,
@@ -192,7 +196,8 @@ pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError>
     .await
 }
 
-/// Ends the Envoys of the runtime directory that run this program, as their launcher ends. Returns their number.
+/// Ends the Envoys of the runtime directory that run this program, because their launcher ends.
+/// Returns their number.
 pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
         Supervisor::end_own(&config, own, grace).await
@@ -200,7 +205,7 @@ pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Resul
     .await
 }
 
-/// Ends Envoys in every directory at a time, and adds up their numbers.
+/// Ends the Envoys of all directories concurrently, and adds up their numbers.
 async fn end_each(
     runtime: &Path,
     end: impl AsyncFn(SupervisorConfig) -> io::Result<usize>,
@@ -213,7 +218,7 @@ async fn end_each(
     let end = &end;
     let ends = directories.into_iter().map(|directory| async move {
         let socket = directory.join("admin.sock");
-        // Only the place where it runs matters.
+        // Only the location matters.
         let config = SupervisorConfig::new("envoy", &directory, socket, Bytes::new());
         let ended = end(config).await;
         ended.map_err(|error| failed(&directory, error))

@@ -1,7 +1,8 @@
-//! The engine of snapshots: updates of a source in, targets out. It has one thread, as the engine of manifests has.
+//! The engine of snapshots: updates of a source in, targets out. Like the engine of manifests, it
+//! has one thread.
 //!
-//! A Gateway is never withdrawn because a source says nothing: only a source that lists all Gateways, and does
-//! not list this one, withdraws it.
+//! A Gateway is never withdrawn because its source is silent. Only a source that lists all Gateways
+//! withdraws the Gateways that it does not list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,12 +22,12 @@ use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, 
 pub(super) struct SnapshotEngine {
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
-    /// Times of the change that is worked on.
+    /// Times of the current change.
     pub(super) times: EngineTimes,
 }
 
 impl SnapshotEngine {
-    /// Targets what was accepted before, until the source says something else.
+    /// Serves the configurations that were accepted earlier until the source provides others.
     pub(super) fn restore(&self, accepted: Vec<ResolvedGateway>) {
         let offers: Vec<GatewayRevision> =
             accepted.into_iter().map(GatewayRevision::from).collect();
@@ -41,17 +42,18 @@ impl SnapshotEngine {
         });
     }
 
-    /// Waits until local files, or the host's keys of session tickets, have changed.
+    /// Waits until local files, the host's session ticket keys or its addresses have changed.
     pub(super) async fn local_changed(&mut self) {
         self.host.changed().await;
     }
 
-    /// Targets what is wanted now with the newest content of local files and the host's newest keys of session tickets.
+    /// Renders the current targets with the newest local files, session ticket keys and addresses
+    /// of the host.
     pub(super) fn take_local(&self) {
         take_local(&self.known, &self.host);
     }
 
-    /// Targets what the source says, which was seen to have changed at a time.
+    /// Takes an update of the source; `seen` is when its change was noticed.
     pub(super) fn take(&mut self, update: SourceUpdate, seen: SystemTime) {
         let SourceUpdate {
             away,
@@ -86,7 +88,7 @@ impl SnapshotEngine {
         note_busy(&self.known, false);
     }
 
-    /// Logs what is new.
+    /// Logs new problems.
     fn report(
         &self,
         incomplete: &BTreeMap<NamespacedName, IncompleteRevision>,
@@ -104,7 +106,7 @@ impl SnapshotEngine {
     }
 }
 
-/// Returns what it means that the source is away.
+/// Returns the message for an unavailable source.
 fn held(why: &str, targets: &Targets) -> String {
     if targets.is_empty() {
         format!("{why}; nothing has been accepted yet")
@@ -113,18 +115,18 @@ fn held(why: &str, targets: &Targets) -> String {
     }
 }
 
-/// The revisions that are to be served after an update.
+/// The revisions to serve after an update.
 struct Merged {
     /// One revision for each Gateway, in the order of names.
     revisions: Vec<GatewayRevision>,
-    /// Gateways whose revision is the one of before.
+    /// Gateways that keep their previous revision.
     kept: BTreeSet<NamespacedName>,
-    /// Newer revisions of which something is missing.
+    /// Newer revisions that are incomplete.
     incomplete: BTreeMap<NamespacedName, IncompleteRevision>,
 }
 
-/// Merges an update with what is served: a Gateway without a complete revision keeps the one of before, and so does one that
-/// is not in the update, unless that lists all Gateways.
+/// Merges an update with the served targets. A Gateway without a complete revision keeps its
+/// previous one. So does a Gateway that is not in the update, unless the update lists all Gateways.
 fn merge(
     updates: BTreeMap<NamespacedName, GatewayUpdate>,
     lists_all: bool,

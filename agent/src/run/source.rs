@@ -25,7 +25,7 @@ use crate::source::snapshots::{self, SnapshotDirs};
 use crate::source::update::Trusted;
 use crate::source::watch::{Timing, Watch};
 
-/// The place where configuration comes from.
+/// Where configuration comes from.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A directory of Gateway API manifests.
@@ -38,7 +38,7 @@ pub enum Source {
     Cluster(cluster::ClusterSettings),
 }
 
-/// Everything that an engine is started with.
+/// Inputs of an engine.
 pub(super) struct EngineInputs {
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     /// Limits of a directory of manifests.
@@ -47,16 +47,16 @@ pub(super) struct EngineInputs {
     pub(super) known: watch::Sender<SourceState>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// Keys that manifests on disk are sealed with.
+    /// Keys that seal manifests on disk.
     pub(super) sealing: Arc<SealingKeys>,
-    /// Decision on Gateways that may have gone by mistake.
+    /// Decides on Gateways that may have vanished by mistake.
     pub(super) withdrawal: Withdrawal,
-    /// Way of spans to the collector.
+    /// Exporter of spans.
     pub(super) spans: Spans,
 }
 
 impl Source {
-    /// Returns what `status` says of the source that never changes.
+    /// Returns the constant part of `status` about the source.
     pub(super) fn report(&self) -> SourceReport {
         let nothing = SourceReport::default();
         match self {
@@ -83,7 +83,8 @@ impl Source {
         }
     }
 
-    /// Starts the engine in a thread of its own. Returns the ways to the API server, if the source is a cluster.
+    /// Starts the engine in its own thread. Returns the client of the API server, if the source is
+    /// a cluster.
     pub(super) fn start(&self, inputs: EngineInputs) -> anyhow::Result<Option<Clients>> {
         match self {
             Self::Manifests(dir) => start_manifests(dir, inputs).map(|()| None),
@@ -128,7 +129,7 @@ fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
 }
 
 fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow::Result<()> {
-    // Snapshots are resolved already, and a source that lists none of them takes none away.
+    // Snapshots are already resolved, and a source without them does not withdraw Gateways.
     let EngineInputs {
         limits,
         host,
@@ -164,7 +165,8 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
     })
 }
 
-/// Starts the engine's thread with a separate runtime: the agent's runtime ends first, and timers of an ended runtime panic.
+/// Starts the engine's thread with a separate runtime: the agent's runtime ends first, and timers
+/// of an ended runtime panic.
 pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Result<()> {
     let (started, outcome) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new()

@@ -1,7 +1,8 @@
-//! Spans of changes on this host: of what the engine does until there is a target, and of what the instance and the reporter do with
-//! it. Without a collector nothing is noted.
+//! Spans of changes on this host: of the engine until a target exists, then of the instance and the
+//! reporter. Without a collector nothing is recorded.
 //!
-//! They are below the trace that a controller began; where none publishes, a trace begins here. Must never hold up a change.
+//! They continue the trace that a controller began; without a controller, the trace begins here.
+//! Must never delay a change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,17 +17,17 @@ use super::target::{Target, Targets};
 use crate::apply::{ApplyReport, StepReport};
 use crate::source::update::Receipt;
 
-/// Number of objects of one change that are named.
+/// Most objects of one change that are named.
 const MAX_NAMED: usize = 32;
 
-/// Times of a change until its target was there.
+/// Times of a change until its target existed.
 #[derive(Clone, Debug)]
 pub(super) struct TargetTimes {
     gateway: NamespacedName,
     host: String,
-    /// Version of its manifest in the cluster; none where the trace begins here.
+    /// Version of its manifest in the cluster; `None` if the trace begins here.
     version: Option<u64>,
-    /// Objects that have changed, as far as they are named, and their number.
+    /// Names of the first changed objects, and the number of all.
     objects: (Vec<String>, usize),
     seen: SystemTime,
     taken: SystemTime,
@@ -34,7 +35,7 @@ pub(super) struct TargetTimes {
     rendered: SystemTime,
 }
 
-/// The times of the change that an engine works on.
+/// The times of the engine's current change.
 #[derive(Debug)]
 pub(super) struct EngineTimes {
     spans: Spans,
@@ -44,7 +45,7 @@ pub(super) struct EngineTimes {
 }
 
 impl EngineTimes {
-    /// Notes times if there is a collector.
+    /// Records times if there is a collector.
     pub(super) fn new(spans: Spans) -> Self {
         Self {
             spans,
@@ -54,29 +55,30 @@ impl EngineTimes {
         }
     }
 
-    /// Notes that a change is taken now that was seen at a time.
+    /// Records that processing starts now, of a change that was noticed at `seen`.
     pub(super) fn take(&mut self, seen: SystemTime) {
         self.seen = seen;
         self.taken = SystemTime::now();
         self.resolved = None;
     }
 
-    /// Notes that the change has been read from files.
+    /// Records that the change was read from files.
     pub(super) fn read(&mut self) {
         self.taken = SystemTime::now();
     }
 
-    /// Notes that the change is resolved.
+    /// Records that the change was resolved.
     pub(super) fn resolved(&mut self) {
         self.resolved = Some(SystemTime::now());
     }
 
-    /// As [`EngineTimes::rendered`], where no manifest has come from a cluster.
+    /// Like [`EngineTimes::rendered`], for manifests that did not come from a cluster.
     pub(super) fn rendered_here(&self, before: &Targets, now: &Targets, objects: &[ObjectKey]) {
         self.rendered(before, now, &BTreeMap::new(), objects);
     }
 
-    /// Gives each target that was not there `before` the times of its change, now that all of them are rendered.
+    /// Gives each target that is new since `before` the times of its change, now that all targets
+    /// are rendered.
     pub(super) fn rendered(
         &self,
         before: &Targets,
@@ -134,7 +136,7 @@ impl TargetTimes {
         ChangeTrace::new(id, &self.host, &gateway, revision)
     }
 
-    /// Returns the span that those of this host are below.
+    /// Returns the parent of this host's spans.
     fn parent(&self, trace: &ChangeTrace) -> SpanId {
         match self.version {
             Some(_) => trace.span_id("host", self.seen),
@@ -143,37 +145,38 @@ impl TargetTimes {
     }
 }
 
-/// One try to bring Envoy to a target.
+/// One attempt to bring Envoy to a target.
 pub(super) struct ApplyTry<'a> {
     pub(super) began: SystemTime,
     pub(super) outcome: ApplyOutcome,
     /// Report of the transaction that Envoy accepted.
     pub(super) report: Option<&'a ApplyReport>,
-    /// Reason for which it was not accepted.
+    /// Why it was not accepted.
     pub(super) failure: Option<String>,
-    /// True if nothing more is tried with this target.
+    /// True if this target is not tried again.
     pub(super) is_last: bool,
 }
 
-/// Sends the spans of one instance.
+/// Exports the spans of one instance.
 pub(super) struct InstanceSpans {
     spans: Spans,
-    /// Change that was told last: an Envoy that is started anew gets the same target without a change.
+    /// Change that was exported last: a restarted Envoy gets the same target without a change.
     told: Option<TraceId>,
 }
 
 impl InstanceSpans {
-    /// Sends spans if there is a collector.
+    /// Exports spans if there is a collector.
     pub(super) fn new(spans: Spans) -> Self {
         Self { spans, told: None }
     }
 
-    /// Takes note that a target is no change: Envoy had accepted it before this agent was started.
+    /// Records that a target is not a change: Envoy had accepted it before this agent started.
     pub(super) fn skip(&mut self, target: &Target) {
         self.told = target.times().map(TargetTimes::id);
     }
 
-    /// Tells of a try. All of the host's part is told with the try that ends it.
+    /// Exports a span for an attempt. The last attempt also exports all earlier parts of the
+    /// change.
     pub(super) fn tell(&mut self, target: &Target, tried: &ApplyTry<'_>) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;
@@ -223,7 +226,7 @@ impl InstanceSpans {
             .send(trace.span(&verify, parent, (renamed, accepted)));
     }
 
-    /// Tells what was before the try, and the whole.
+    /// Exports the parts before the attempt, and the whole change.
     fn begin(
         &self,
         times: &TargetTimes,
@@ -269,7 +272,7 @@ impl InstanceSpans {
     }
 }
 
-/// Sends the spans of reports to a cluster.
+/// Exports the spans of reports to a cluster.
 #[cfg(feature = "cluster")]
 pub(super) struct ReportSpans {
     spans: Spans,
@@ -278,7 +281,7 @@ pub(super) struct ReportSpans {
 
 #[cfg(feature = "cluster")]
 impl ReportSpans {
-    /// Sends spans if there is a collector.
+    /// Exports spans if there is a collector.
     pub(super) fn new(spans: Spans) -> Self {
         Self {
             spans,
@@ -286,7 +289,7 @@ impl ReportSpans {
         }
     }
 
-    /// Tells that the cluster knows now of a target that Envoy had accepted at a time.
+    /// Exports a span for the report of a target that Envoy accepted at `accepted`.
     pub(super) fn tell(&mut self, target: &Target, accepted: SystemTime) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;
@@ -303,7 +306,7 @@ impl ReportSpans {
     }
 }
 
-/// Returns the time of the clock on the wall at a moment.
+/// Returns the wall-clock time of a moment.
 fn wall_time(moment: Instant) -> SystemTime {
     let now = SystemTime::now();
     now.checked_sub(moment.elapsed()).unwrap_or(now)

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The PEM files of distributions. The first is used where there is none of them.
+/// PEM files of distributions. The first is used if none of them exists.
 const USUAL: [&str; 5] = [
     // Debian, Ubuntu, Arch, the distroless images.
     "/etc/ssl/certs/ca-certificates.crt",
@@ -15,7 +15,7 @@ const USUAL: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Returns the host's bundle, or the path where Debian would have it.
+/// Returns the host's bundle, or Debian's path if there is none.
 pub(crate) fn find() -> PathBuf {
     first_that(Path::is_file)
 }

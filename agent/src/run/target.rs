@@ -1,4 +1,5 @@
-//! The target of each Gateway: the pure step from resolved revisions to Envoy's resources on this host.
+//! The target of each Gateway: the pure step from resolved revisions to Envoy's resources on this
+//! host.
 
 mod endpoint_files;
 mod host_settings;
@@ -32,14 +33,14 @@ use crate::xds::parse_listener_name;
 use sesame_proto::encoded::{EncodedSnapshot, UnchangedParts};
 use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
 
-/// One revision of a Gateway, rendered for this host: what its Envoy is brought to.
+/// One revision of a Gateway, rendered for this host. Its Envoy is brought to this state.
 #[derive(Debug)]
 pub(super) struct Target {
     /// The Gateway, its snapshot and its keys.
     pub(super) encoded: Arc<EncodedSnapshot>,
     /// Options that it was rendered with.
     pub(super) options: sesame_render::RenderOptions,
-    /// Addresses where it listens, and those that it could not have.
+    /// Addresses it listens on, and why it could not have others.
     pub(super) assignment: Assignment,
     /// Resources for Envoy.
     pub(super) rendered: Rendered,
@@ -49,20 +50,20 @@ pub(super) struct Target {
     pub(super) restored: bool,
     /// Cause of the change, for the history.
     pub(super) cause: String,
-    /// Revision that its manifest names, where there is a manifest.
+    /// Revision that its manifest names, if there is a manifest.
     pub(super) manifest_revision: Option<String>,
-    /// Certificates that are trusted beside what the snapshot says.
+    /// Certificates that are trusted in addition to the snapshot's.
     pub(super) retained: Vec<RetainedCertificate>,
-    /// Choice of the endpoint sets that have files, which the next target of the source follows from.
+    /// Choice of the endpoint sets with files; the next target of the source starts from it.
     files: Arc<EndpointFiles>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
-    /// Times of its change, where somebody wants to know.
+    /// Times of its change, if they are recorded.
     times: OnceLock<Arc<TargetTimes>>,
 }
 
 impl Target {
-    /// Returns the addresses where its listeners are bound.
+    /// Returns the addresses that its listeners bind.
     pub(super) fn addresses(&self) -> &[IpAddr] {
         &self.assignment.addresses
     }
@@ -82,7 +83,7 @@ impl Target {
         ports.collect()
     }
 
-    /// Returns what is left of it where Envoy accepts no more than `reduced`.
+    /// Returns this target reduced to the parts that Envoy accepts.
     pub(super) fn reduced_to(&self, reduced: Reduced) -> Self {
         let Reduced { encoded, rendered } = reduced;
         Self {
@@ -124,24 +125,24 @@ impl Target {
         }
     }
 
-    /// Returns the hex SHA-256 of the snapshot with its endpoints and the digests of its keys. Computed when it is first asked
-    /// for: nothing on the way to Envoy needs it.
+    /// Returns the hex SHA-256 of the snapshot with its endpoints and the digests of its keys.
+    /// Computed on first use, because Envoy does not need it.
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| self.encoded.digest())
     }
 
-    /// Returns the revision that people know it by: that of its manifest, where there is one.
+    /// Returns the revision that users know: the manifest's, if there is a manifest.
     pub(super) fn told_revision(&self) -> &str {
         let of_manifest = self.manifest_revision.as_deref();
         of_manifest.unwrap_or_else(|| self.revision())
     }
 
-    /// Notes the times of its change. The first ones count.
+    /// Records the times of its change. Later calls change nothing.
     pub(super) fn note_times(&self, times: TargetTimes) {
         let _ = self.times.set(Arc::new(times));
     }
 
-    /// Returns the times of its change, where they were noted.
+    /// Returns the times of its change, if they were recorded.
     pub(super) fn times(&self) -> Option<&TargetTimes> {
         self.times.get().map(|times| &**times)
     }
@@ -155,8 +156,8 @@ impl Target {
         }
     }
 
-    /// Returns the times for which its certificates, and the authorities that it trusts, are valid. Read when first asked for,
-    /// as the revision is.
+    /// Returns the validity of its certificates and of the authorities that it trusts. Read on
+    /// first use, like the revision.
     pub(super) fn expiries(&self) -> &[Expiry] {
         let read = || {
             let bundles = self.encoded.trust_bundles();
@@ -180,7 +181,8 @@ pub(super) enum Origin<'a> {
 /// The newest target of each Gateway.
 pub(super) type Targets = BTreeMap<NamespacedName, Arc<Target>>;
 
-/// Renders every Gateway that differs from `before`, at the time `now`. Targets of Gateways that do not are taken over as they are.
+/// Renders every Gateway that differs from `before`, at the time `now`. The other targets are
+/// reused.
 pub(super) fn render_all(
     gateways: &[GatewayRevision],
     host: &HostSettings,
@@ -238,8 +240,8 @@ pub(super) fn render_all(
         .collect()
 }
 
-/// Takes over the targets of these Gateways as they were `before`, where their addresses are the same: what was accepted before the
-/// agent started is nothing newer.
+/// Reuses the targets of these Gateways from `before` if their addresses are the same, because a
+/// configuration accepted before the agent started is not a change.
 pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, targets: &mut Targets) {
     for name in gateways {
         if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))
@@ -310,12 +312,12 @@ fn render_one(
     }
 }
 
-/// Returns the host's keys of session tickets, if they stand for some that a listener names.
+/// Returns the host's session ticket keys, if they stand in for keys that a listener names.
 fn stand_in_tickets(encoded: &EncodedSnapshot, host: &HostSettings) -> Option<StandInTickets> {
     encoded.lacks_ticket_keys().then(|| host.tickets.stand_in())
 }
 
-/// Renders only the difference, where that is possible. Returns none otherwise.
+/// Renders only the difference. Returns `None` if that is not possible.
 fn render_difference(
     before: &Target,
     offer: &GatewayRevision,

@@ -1,8 +1,10 @@
-//! The agent as a unit of a service manager: says when it is ready, what it serves, and that its loops go on.
+//! The agent as a unit of a service manager: reports when it is ready, its status, and that its
+//! loops are alive.
 //!
-//! Started is a host that is ready, as `/readyz` says, with the newest configuration. One that has nothing to serve yet, or
-//! cannot reach its source, is a unit all the same: after a while it counts as started, and its status says what is missing. The watchdog is fed by the agent's own loop, and
-//! only while the engine and every instance either wait for something or have not worked on one thing for too long.
+//! A host counts as started when it is ready, as defined by `/readyz`, with the newest
+//! configuration. A host with nothing to serve, or without its source, counts as started after a
+//! while, and its status gives the reason. The agent's main loop feeds the watchdog, but only while
+//! the engine and every instance either wait or have not worked on one thing for too long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,30 +22,30 @@ use sesame_gateway_api::status::AgentState;
 
 /// Time after which a host that is not ready counts as started.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time between two looks: until it is ready, and later.
+/// Interval between two checks: before it is ready, and afterwards.
 const SOON: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
 /// Time that the engine may work on one change. The largest worlds take seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
-/// Time that an instance may work on one thing, besides drains. A search for what Envoy refuses among thousands of objects
-/// takes minutes.
+/// Time that an instance may work on one thing, besides drains. The search for refused parts among
+/// thousands of objects takes minutes.
 const LONGEST_WORK: Duration = Duration::from_secs(900);
-/// Number of characters of a status, which is one line on a screen.
+/// Most characters of a status, which is one line on a screen.
 const STATUS_CHARS: usize = 200;
 
-/// State that the service manager was told.
+/// State reported to the service manager.
 pub(super) struct Unit {
     started: Instant,
-    /// True once the manager was told that the agent is ready.
+    /// True once the manager knows that the agent is ready.
     ready: watch::Sender<bool>,
     status: String,
     looks: Interval,
-    /// Time that connections have when Envoys are ended.
+    /// Time that connections get when Envoys are ended.
     drain: Duration,
 }
 
 impl Unit {
-    /// Returns the unit of an agent that starts now, and needs so long to drain its Envoys.
+    /// Creates the unit of an agent that starts now; `drain` is the time to drain its Envoys.
     pub(super) fn new(drain: Duration) -> Self {
         Self {
             started: Instant::now(),
@@ -54,12 +56,12 @@ impl Unit {
         }
     }
 
-    /// Returns whether the manager was told that the agent is ready, as it changes.
+    /// Returns whether the manager knows that the agent is ready; updated as it changes.
     pub(super) fn readiness(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    /// Waits until it is time to look; for ever where there is no service manager. May be cancelled.
+    /// Waits until the next check; pending forever without a service manager. Cancel-safe.
     pub(super) async fn due(&mut self) {
         if !service_manager::is_there() {
             std::future::pending::<()>().await;
@@ -67,7 +69,7 @@ impl Unit {
         self.looks.tick().await;
     }
 
-    /// Tells the manager what has changed.
+    /// Reports changes to the manager, and a sign of life unless a loop is stuck.
     pub(super) fn tell(
         &mut self,
         report: &Report,
@@ -104,7 +106,8 @@ fn is_started(report: &Report, since: Duration) -> bool {
     since >= PATIENCE || serves || has_no_bundle(report)
 }
 
-/// Returns true if the directory of bundles was read and nothing of it can be taken. The first bundle may come in a year.
+/// Returns true if the directory of bundles was read and none of them can be used. The first usable
+/// one may arrive much later.
 fn has_no_bundle(report: &Report) -> bool {
     let SourceReport {
         bundle_dir, reason, ..
@@ -136,7 +139,7 @@ fn stuck(
     })
 }
 
-/// Returns one line on what is served, or on why the host is not ready, and on faults that are to come.
+/// Returns one line on the served Gateways, or on why the host is not ready, and on future faults.
 fn status(report: &Report) -> String {
     let reasons = unready(report);
     let mut text = if !reasons.is_empty() {
@@ -158,7 +161,7 @@ fn status(report: &Report) -> String {
         });
         gateways.collect::<Vec<_>>().join("; ")
     };
-    // Settings that were refused at a reload, too.
+    // These include settings that a reload refused.
     for warning in &report.warnings {
         text = format!("{text}; {warning}");
     }

@@ -1,7 +1,7 @@
-//! Decides whether Gateways that nobody has deleted one by one are withdrawn. A Gateway that is deleted by itself always is.
-//! Manifests that held Gateways and suddenly hold none may just as well have lost them, and a
-//! GatewayClass that is gone would take all of its Gateways with it: both wait until somebody accepts it, or
-//! until the manifests have not changed their mind for a while.
+//! Decides whether Gateways that were not deleted one by one are withdrawn. A Gateway that is
+//! deleted by itself always is. Manifests that suddenly hold no Gateway may have lost them by
+//! accident, and a missing GatewayClass would withdraw all of its Gateways. Both wait until an
+//! operator accepts the withdrawal, or until the manifests have stayed the same for a while.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use crate::host::until;
 
 /// A withdrawal that may be held.
 pub(super) struct Withdrawal {
-    /// Returns the time for which a withdrawal is held; none if nothing is ever held.
+    /// Returns the time for which a withdrawal is held; `None` if withdrawals are not held.
     pause: Box<dyn Fn() -> Option<Duration> + Send>,
-    /// Counts how often somebody has accepted a withdrawal.
+    /// Counts how often an operator has accepted a withdrawal.
     accepted: watch::Receiver<u64>,
     waits: Option<Waits>,
 }
 
-/// A withdrawal that is held, and the time at which it is let through; never if there is none.
+/// A held withdrawal, and when it is released; `None` means only on acceptance.
 #[derive(Debug)]
 struct Waits {
     until: Option<Instant>,
@@ -36,11 +36,12 @@ impl Withdrawal {
         }
     }
 
-    /// Holds the withdrawal, with `until` as its time if it is not held yet. Returns whether it is let through by now.
+    /// Holds the withdrawal until `until`, unless it is already held. Returns whether it is
+    /// released by now.
     pub(super) fn begin(&mut self, until: Option<Instant>) -> bool {
         match &mut self.waits {
             None => {
-                // Earlier acceptances were about something else.
+                // Earlier acceptances were for something else.
                 self.accepted.mark_unchanged();
                 self.waits = Some(Waits { until });
             }
@@ -55,13 +56,14 @@ impl Withdrawal {
         over || self.accepted.has_changed().unwrap_or(false)
     }
 
-    /// Returns why nothing is withdrawn, unless `lost`, what has happened to the manifests, is let through by now.
+    /// Returns why nothing is withdrawn, unless the withdrawal is released by now; `lost` describes
+    /// the loss.
     pub(super) fn holds(&mut self, lost: Option<&str>) -> Option<String> {
         let (Some(pause), Some(lost)) = ((self.pause)(), lost) else {
             self.waits = None;
             return None;
         };
-        // There is some object: a withdrawal that waited because there was none gets a time.
+        // There are objects again, so a withdrawal that waited without a time gets one.
         self.waits.take_if(|waits| {
             waits.until.is_none() && !self.accepted.has_changed().unwrap_or(false)
         });
@@ -75,7 +77,7 @@ impl Withdrawal {
         ))
     }
 
-    /// Waits until a withdrawal that is held may be let through.
+    /// Waits until a held withdrawal may be released.
     pub(super) async fn decided(&mut self) {
         let Some(waits) = &self.waits else {
             return std::future::pending().await;
@@ -84,7 +86,7 @@ impl Withdrawal {
             () = until(waits.until) => {}
             said = async { self.accepted.clone().changed().await } => {
                 if said.is_err() {
-                    // Nobody is left who could accept it.
+                    // Without a sender, it can no longer be accepted.
                     std::future::pending::<()>().await;
                 }
             }

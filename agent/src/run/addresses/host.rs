@@ -7,10 +7,10 @@ use sesame_gateway_api::api::Network;
 
 use super::interfaces::Interfaces;
 
-/// Number of addresses of a network that are used at most.
+/// Limit on the addresses taken from networks.
 const MAX_POOL: usize = 256;
 
-/// Returns the addresses that stand for all: that of IPv4, and that of IPv6 where the host has it.
+/// Returns the unspecified addresses: IPv4, and IPv6 if the host supports it.
 pub(in crate::run) fn all() -> Vec<IpAddr> {
     let mut all = vec![IpAddr::from(Ipv4Addr::UNSPECIFIED)];
     if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
@@ -19,7 +19,8 @@ pub(in crate::run) fn all() -> Vec<IpAddr> {
     all
 }
 
-/// Returns the addresses of this host that are in one of the networks, in order; as many as a host can have Gateways.
+/// Returns this host's addresses in any of the networks, sorted, up to the number of Gateways that
+/// a host can have.
 pub(crate) fn in_networks(networks: &[Network]) -> Vec<IpAddr> {
     let held = |ip: &IpAddr| networks.iter().any(|network| network.holds(*ip));
     let found: BTreeSet<IpAddr> = by_interface().map(|(_, ip)| ip).filter(held).collect();
@@ -42,8 +43,8 @@ fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
     })
 }
 
-/// Returns the addresses where clients reach this host: those that are `told`, else those of interfaces that lead to other hosts,
-/// else loopback.
+/// Returns the addresses where clients reach this host: the configured ones, else addresses of
+/// interfaces that lead to other hosts, else any global address, else loopback.
 pub(in crate::run) fn usable(told: &[IpAddr]) -> Vec<IpAddr> {
     if !told.is_empty() {
         return told.to_vec();

@@ -1,13 +1,14 @@
 //! Finds the interfaces of this host that lead to other hosts.
 //!
-//! A node has more addresses than clients can reach: bridges of container networks, their Pods' ends, tunnels. An interface
-//! leads outside if it is hardware (a virtual machine's too), stands on hardware (a bond, a VLAN, a bridge that holds a
-//! network card), or has a default route. Addresses on `lo` that are not loopback were put there for clients.
+//! A node has more addresses than clients can reach: container bridges, the ends of Pods' links,
+//! tunnels. An interface leads outside if it is hardware (including a virtual machine's), is
+//! stacked on hardware (a bond, a VLAN, a bridge with a network card), or has a default route.
+//! Non-loopback addresses on `lo` were put there for clients.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Number of interfaces that may be stacked on each other.
+/// Most interfaces that may be stacked on each other.
 const MAX_DEPTH: usize = 4;
 /// `RTF_UP`.
 const UP: u32 = 1;
@@ -30,7 +31,7 @@ impl Interfaces {
         }
     }
 
-    /// Returns whether clients can come in by the interface of this name.
+    /// Returns whether clients can connect through the interface of this name.
     pub(super) fn lead_outside(&self, name: &str) -> bool {
         name == "lo" || self.default.contains(name) || stands_on_hardware(&self.sys.join(name), 0)
     }
@@ -104,7 +105,7 @@ mod tests {
             )
             .unwrap();
         }
-        // Whatever the kernel says, it ends.
+        // The search ends even if the kernel reports a cycle.
         symlink(sys.join("veth1"), sys.join("veth1/lower_veth1")).unwrap();
         let interfaces = Interfaces {
             sys: sys.to_owned(),

@@ -1,9 +1,10 @@
 //! Assigns addresses to Gateways. Pure.
 //!
-//! A Gateway that asks for addresses gets those that the host offers. A single Gateway gets the whole
-//! pool. Several share it: one address each while they last, else the same addresses as long as no port is
-//! wanted twice. A Gateway that has an address of its own keeps it as others come and go, over restarts of the agent,
-//! too: names and clients point there. An address that cannot be had is reported, never silently dropped.
+//! A Gateway gets the addresses it requests, if the host offers them. Otherwise it gets addresses
+//! of the host's pool: a single Gateway gets the whole pool, several get one address each if there
+//! are enough, or else share the pool as long as their ports differ. A Gateway keeps its address
+//! when other Gateways are added or removed and when the agent restarts, because names and clients
+//! point to it. An address that cannot be assigned is reported, never silently dropped.
 
 pub(super) mod host;
 mod interfaces;
@@ -18,29 +19,29 @@ use sesame_proto::schema::Transport;
 pub use self::own::HostEndpoints;
 pub(super) use self::own::OwnAddresses;
 
-/// The needs of one Gateway.
+/// Addresses and ports that one Gateway needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AddressRequest {
     /// The Gateway.
     pub gateway: NamespacedName,
     /// Addresses it asks for; empty leaves the choice to the host.
     pub requested: Vec<IpAddr>,
-    /// Addresses where it is already served.
+    /// Addresses it is already served on.
     pub held: Vec<IpAddr>,
-    /// The ports it binds, after the port map. TCP and UDP have ports of their own.
+    /// The ports it binds, after the port map. TCP and UDP ports do not conflict.
     pub ports: BTreeSet<(Transport, u32)>,
 }
 
 /// The outcome for one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Assignment {
-    /// Addresses to listen on; empty if it could have none.
+    /// Addresses to listen on; empty if none could be assigned.
     pub addresses: Vec<IpAddr>,
-    /// Reasons for which addresses were not assigned.
+    /// Reasons why addresses were not assigned.
     pub problems: Vec<String>,
 }
 
-/// Shares `pool` among the Gateways, which come in order of precedence.
+/// Assigns addresses of `pool` to the Gateways, which are in order of precedence.
 pub(super) fn assign(
     needs: &[AddressRequest],
     pool: &[IpAddr],
@@ -68,7 +69,7 @@ pub(super) fn assign(
         } else if one_each {
             own.remove(&need.gateway).into_iter().collect()
         } else {
-            // The address that it had before stays first, in case it shares again.
+            // Its earlier addresses stay first, in case it has to share again.
             let mut all = pool.to_vec();
             all.sort_by_key(|ip| {
                 need.held
@@ -100,7 +101,8 @@ pub(super) fn assign(
     result
 }
 
-/// Returns one address for each Gateway that asks for none: the one that it has, else one that nobody has or asks for.
+/// Returns one address for each Gateway that requests none: the one it holds, else a free one that
+/// no Gateway requests, else any free one.
 fn own_addresses(needs: &[AddressRequest], pool: &[IpAddr]) -> BTreeMap<NamespacedName, IpAddr> {
     let offered: BTreeSet<IpAddr> = specific(pool).collect();
     let requested: BTreeSet<IpAddr> = needs.iter().flat_map(|n| n.requested.clone()).collect();
@@ -140,7 +142,8 @@ fn offers(pool: &[IpAddr], wanted: IpAddr) -> bool {
         .any(|ip| *ip == wanted || (ip.is_unspecified() && ip.is_ipv4() == wanted.is_ipv4()))
 }
 
-/// Returns whether the two lists have an address in common; an unspecified address stands for all of its family.
+/// Returns whether the two lists have an address in common; an unspecified address stands for all
+/// of its family.
 pub(super) fn overlap(a: &[IpAddr], b: &[IpAddr]) -> bool {
     a.iter().any(|a| b.iter().any(|b| same(*a, *b)))
 }
@@ -210,12 +213,12 @@ mod tests {
             held: held.iter().map(|ip| ip.parse().unwrap()).collect(),
             ..need(name, &[], &[80])
         };
-        // A Gateway before it comes, and one before it goes.
+        // A Gateway with higher precedence is added; later one is removed.
         let more = [need("a", &[], &[80]), holds("b", &["10.0.0.1"])];
         assert_eq!(addresses(&more, &pool), [["10.0.0.2"], ["10.0.0.1"]]);
         let fewer = [holds("b", &["10.0.0.2"]), holds("c", &["10.0.0.3"])];
         assert_eq!(addresses(&fewer, &pool), [["10.0.0.2"], ["10.0.0.3"]]);
-        // Also one that was alone for a while.
+        // A Gateway that was alone for a while keeps its address, too.
         let alone = addresses(&fewer[..1], &pool);
         assert_eq!(
             alone[0],
@@ -224,7 +227,8 @@ mod tests {
         let held: Vec<&str> = alone[0].iter().map(String::as_str).collect();
         let again = [need("a", &[], &[80]), holds("b", &held)];
         assert_eq!(addresses(&again, &pool), [["10.0.0.1"], ["10.0.0.2"]]);
-        // Not one that the host no longer offers, that two have, or that somebody asks for.
+        // Not if the host no longer offers it, two Gateways hold it, or another Gateway requests
+        // it.
         let others = [
             holds("a", &["10.0.0.9"]),
             holds("b", &["10.0.0.2"]),

@@ -1,4 +1,4 @@
-//! The addresses that this host has, followed as they change.
+//! The addresses of this host, followed as they change.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use sesame_proto::addresses;
 use tokio::time::sleep_until;
 
-/// Interval at which they are read.
+/// Interval between two reads.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// Rule for endpoints that have an address of this host, other than loopback.
@@ -24,7 +24,8 @@ pub enum HostEndpoints {
 }
 
 impl HostEndpoints {
-    /// Returns true if they are refused. Within a cluster, Pods on the host's network legitimately have its addresses.
+    /// Returns true if they are refused. Within a cluster, Pods on the host's network legitimately
+    /// have its addresses.
     pub fn refused(self, in_pod: bool) -> bool {
         match self {
             Self::Auto => !in_pod,
@@ -43,7 +44,7 @@ pub(in crate::run) struct OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Reads them for the first time.
+    /// Starts with a first read.
     pub(in crate::run) fn new(read: fn() -> Vec<IpAddr>) -> Self {
         Self {
             read,
@@ -52,12 +53,13 @@ impl OwnAddresses {
         }
     }
 
-    /// Returns those that are known, except addresses that no endpoint may have anyway: every Pod adds and removes some.
+    /// Returns the known addresses, except those that endpoints may never have anyway: every Pod
+    /// adds and removes some.
     pub(in crate::run) fn known(&self) -> &BTreeSet<IpAddr> {
         &self.known
     }
 
-    /// Waits until they have changed, however often this is cancelled.
+    /// Waits until the addresses have changed. Cancel-safe.
     pub(in crate::run) async fn changed(&mut self) {
         loop {
             sleep_until(self.due.into()).await;

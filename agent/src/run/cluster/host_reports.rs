@@ -1,4 +1,4 @@
-//! Makes the reports of this host to the cluster from the observations of its instances, as they are now.
+//! Reports this host to the cluster, from the current observations of its instances.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::run::report::compose::gateway_report;
 use crate::run::spans::ReportSpans;
 use crate::source::cluster::ClusterSettings;
 
-/// Starts to report what this host serves.
+/// Starts the reporter of this host.
 pub(in crate::run) fn start_reporter(
     settings: &ClusterSettings,
     mut live: watch::Receiver<LiveSettings>,
@@ -46,14 +46,14 @@ pub(in crate::run) fn start_reporter(
     ReportWriter::start(settings, clients, reports)
 }
 
-/// Returns the addresses where clients reach this host, by the settings that there are now.
+/// Returns the addresses where clients reach this host, by the current settings.
 fn reported(live: &mut watch::Receiver<LiveSettings>) -> Vec<String> {
     let told = live.borrow_and_update().report_addresses.clone();
     let usable = host_addresses::usable(&told).into_iter();
     usable.map(|ip| ip.to_string()).collect()
 }
 
-/// Returns the seconds between two reports, if they have to be told.
+/// Returns the seconds between two reports, or `None` if it is the default.
 fn told_period(live: &watch::Receiver<LiveSettings>) -> Option<u32> {
     let period = live.borrow().report_every;
     let seconds = (period != DEFAULT_PERIOD).then_some(period.as_secs());
@@ -97,7 +97,7 @@ impl HostReports for ObservedReports {
         statuses
     }
 
-    /// Tells the collector of spans, if the target that the report is of is still the newest.
+    /// Exports a span for the report, if its target is still the newest.
     fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus) {
         let Some(observed) = self.followed.newest(gateway) else {
             return;
@@ -111,7 +111,7 @@ impl HostReports for ObservedReports {
     }
 
     async fn changed(&mut self) {
-        // Marked as seen when the loop follows it.
+        // Marked as seen when the loop calls `follow`.
         let mut live = self.live.clone();
         let newer = async {
             if live.changed().await.is_err() {

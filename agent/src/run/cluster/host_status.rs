@@ -1,4 +1,4 @@
-//! The report of this host on one Gateway: the same values that `status` shows, in the form of a `GatewayAgent`.
+//! The report of this host on one Gateway: the values that `status` shows, as a `GatewayAgent`.
 //! Pure.
 
 use jiff::Timestamp;
@@ -17,22 +17,23 @@ use crate::source::update::IncompleteRevision;
 /// Message of a host whose agent was stopped.
 const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 
-/// Facts that a host tells of itself in each of its reports.
+/// Facts about the host that each of its reports includes.
 #[derive(Clone, Debug)]
 pub(super) struct HostInventory {
     /// Addresses of a host that listens on all of them.
     pub(super) addresses: Vec<String>,
-    /// Zone that it is in; empty if nobody said.
+    /// Zone of the host; empty if not configured.
     pub(super) zone: String,
     /// Number of cores that its Envoys may use.
     pub(super) cores: u32,
     /// Memory that its Envoys may use.
     pub(super) memory_mib: u64,
-    /// Seconds between two reports, if they are not those by default.
+    /// Seconds between two reports, if not the default.
     pub(super) report_seconds: Option<u32>,
 }
 
-/// Returns the status, without the time at which it is written. `before` is the one that was written last.
+/// Returns the status, without the time at which it is written. `before` is the status written
+/// last.
 // Long: it names each field of the report and of the status.
 pub(super) fn host_status(
     report: &GatewayReport,
@@ -56,7 +57,7 @@ pub(super) fn host_status(
         refused: _,
         unshown: _,
         refusal: _,
-        // Told on the host.
+        // Shown on the host only.
         retained: _,
         inline_backends: _,
         draining: _,
@@ -65,7 +66,7 @@ pub(super) fn host_status(
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
     let is_applied = !applied_revision.is_empty() && wanted_revision == applied_revision;
     let (state, message) = state_of(report, is_applied);
-    // The time at which this revision was accepted, rather than its newest endpoints.
+    // When this revision was accepted; newer endpoints do not count.
     let applied_at = before
         .filter(|before| before.applied_revision == applied_revision)
         .map_or(*applied_at, |before| before.applied_at);
@@ -108,7 +109,7 @@ pub(super) fn host_status(
     }
 }
 
-/// Returns the status of a Gateway of which no whole revision was ever read.
+/// Returns the status of a Gateway of which no complete revision was ever read.
 pub(super) fn unserved_status(
     incomplete: &IncompleteRevision,
     host: &HostInventory,
@@ -130,10 +131,10 @@ pub(super) fn unserved_status(
     }
 }
 
-/// Returns the state and its message. A change of endpoints that is on its way is not worth a report.
+/// Returns the state and its message. A pending change of endpoints is not worth a report.
 fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
     if let Some(draining) = &report.draining {
-        // It serves, but not for long.
+        // It still serves, but not for long.
         let message = format!("is being drained: {draining}");
         return (AgentState::Degraded, text(&message));
     }
@@ -144,9 +145,9 @@ fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
     (report.state, text(&report.message))
 }
 
-/// Returns the message of an agent that leaves, or else as it is.
+/// Returns the message, with a note if the agent was stopped.
 fn if_left(message: String, observed: &Observed) -> String {
-    // It still serves what it served; if no agent comes back, the host counts as lost after a while.
+    // Envoy still serves; if no agent returns, the host counts as lost after a while.
     match (observed.left && observed.live, message.as_str()) {
         (false, _) => message,
         (true, "") => LEFT.to_owned(),
@@ -154,7 +155,8 @@ fn if_left(message: String, observed: &Observed) -> String {
     }
 }
 
-/// Returns the addresses where clients reach the Gateway on this host; none while its Envoy is down.
+/// Returns the addresses where clients reach the Gateway on this host; empty while its Envoy is
+/// down.
 fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) -> Vec<String> {
     if !observed.live {
         return Vec::new();
@@ -165,7 +167,7 @@ fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) ->
     all
 }
 
-/// Returns the ports that Envoy has open; none while it is down.
+/// Returns the ports that Envoy has open; empty while it is down.
 fn open_ports(observed: &Observed) -> Vec<String> {
     let served = observed.applied.as_ref().filter(|_| observed.live);
     let ports = served.map(|served| served.open_ports()).unwrap_or_default();

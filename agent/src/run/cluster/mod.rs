@@ -25,10 +25,10 @@ use crate::source::cluster;
 use crate::source::cluster::stored_token::StoredToken;
 use crate::source::update::SourceUpdate;
 
-/// The client that reaches the API server now; none until there is one.
+/// The client that currently reaches the API server; `None` until there is one.
 pub(super) type Clients = watch::Receiver<Option<Client>>;
 
-/// Returns what `status` says of the cluster.
+/// Returns the part of `status` about the cluster.
 pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {
     ClusterReport {
         kubeconfig: settings.kubeconfig.clone(),
@@ -39,7 +39,7 @@ pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {
     }
 }
 
-/// Follows the cluster in a task, and brings what it publishes to `engine` in a thread.
+/// Watches the cluster in a task, and passes its updates to `engine` in a thread.
 pub(super) fn start(
     settings: &ClusterSettings,
     mut engine: SnapshotEngine,

@@ -1,7 +1,8 @@
-//! Renews the credential of a host that has joined from outside: at about half of its life, by itself.
+//! Renews the credential of a host that joined from outside, at about half of its lifetime.
 //!
-//! Only a token that `join` stored is renewed. The new one replaces the file by rename, sealed, and clients read its copy again
-//! by themselves; the old one stays good until its own end. What fails is tried again, for nothing else depends on it.
+//! Only a token that `join` stored is renewed. The new token is sealed and replaces the file by
+//! rename. Clients reread their copy by themselves, and the old token stays valid until it expires.
+//! A failed renewal is retried, because nothing else depends on it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::source::cluster::backoff::{Backoff, jittered};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Time between two looks at the clock: it may jump, and the host may sleep.
+/// Interval at which the clock is read: it may jump, and the host may sleep.
 const LOOK: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -29,7 +30,7 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
     let mut renewed: Option<Instant> = None;
     loop {
         tokio::time::sleep(jittered(LOOK)).await;
-        // It may have been replaced by another `join`.
+        // Another `join` may have replaced it.
         let Some((path, credential, uid)) = of_join(&kubeconfig, &stored) else {
             continue;
         };
@@ -66,7 +67,8 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
     }
 }
 
-/// Returns the token's file, its claims and the UID of its Secret; none if `join` did not store it.
+/// Returns the token's file, its claims and the UID of its Secret, or `None` if `join` did not
+/// store it.
 fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credential, String)> {
     let path = kubeconfig::token_file(kubeconfig)?;
     let text = stored.read(&path).ok()??;
@@ -76,7 +78,7 @@ fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credenti
     is_ours.then_some((path, credential, uid))
 }
 
-/// Seals the token that `join` stored, if it is in clear or sealed with another key than the present one.
+/// Seals the token that `join` stored, if it is in clear or sealed with an older key.
 pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     if let Some((path, ..)) = of_join(kubeconfig, stored)
         && let Err(why) = stored.seal_anew(&path)
@@ -85,8 +87,8 @@ pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     }
 }
 
-/// Returns true once half of the credential's life is over, by the host's clock or by the time since it was `renewed`. Never
-/// twice in a quarter of its life, whatever the clock says.
+/// Returns true once half of the credential's life is over, by the host's clock or by the time
+/// since it was `renewed`. At most once in a quarter of its life, whatever the clock shows.
 fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) -> bool {
     let life = credential.lifetime_seconds();
     let passed = renewed.map(|passed| i64::try_from(passed.as_secs()).unwrap_or(i64::MAX));
@@ -142,7 +144,7 @@ mod tests {
         };
         assert!(!due(10_499, None));
         assert!(due(10_500, None));
-        // After its end too: the clock may be wrong, and the API server knows.
+        // After it expired, too: the clock may be wrong, and the API server decides.
         assert!(due(20_000, None));
         assert!(!due(20_000, Some(249)));
         assert!(due(20_000, Some(250)));

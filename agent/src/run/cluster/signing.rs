@@ -1,4 +1,5 @@
-//! Has a signer of the cluster sign a certificate request: a CertificateSigningRequest, which somebody approves.
+//! Has a signer of the cluster sign a certificate request, through a CertificateSigningRequest that
+//! must be approved.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,22 +18,22 @@ use super::Clients;
 use crate::source::cluster::describe_error;
 use crate::source::local::RequestedUsage;
 
-/// Time of one answer of the API server.
+/// Time limit for one answer of the API server.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Time between two looks at the object.
+/// Interval between two reads of the object.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time between two looks at an object that nobody has approved for a while.
+/// Interval between two reads once approval has taken a while.
 const SLOW_LOOK: Duration = Duration::from_secs(15);
-/// Time after which looks are slow.
+/// Time after which reads become rare.
 const A_WHILE: Duration = Duration::from_secs(60);
 
 /// Request to a signer.
 pub(in crate::run) struct SignerRequest<'a> {
     pub(in crate::run) signer: &'a str,
-    /// Life that is asked for.
+    /// Requested lifetime.
     pub(in crate::run) seconds: Option<i32>,
     pub(in crate::run) usage: RequestedUsage,
-    /// Takes a sentence on what is waited for.
+    /// Receives progress messages.
     pub(in crate::run) say: &'a (dyn Fn(String) + Send + Sync),
 }
 
@@ -45,7 +46,7 @@ pub(in crate::run) async fn sign(
     let client = clients.borrow().clone();
     let client = client.ok_or_else(|| "the cluster has not been reached yet".to_owned())?;
     let api: Api<CertificateSigningRequest> = Api::all(client);
-    // Of the request: an agent that was killed finds it again.
+    // The name is a digest of the request, so that a restarted agent finds its object again.
     let mut digest = sha256(pem.as_bytes());
     digest.truncate(32);
     let name = format!("sesame-{digest}");

@@ -1,5 +1,5 @@
-//! Gateways whose GatewayClass is gone from the manifests while they themselves are still there: they are not withdrawn
-//! before it is known that this is meant. Pure.
+//! Gateways that are still declared but whose GatewayClass is gone from the manifests. They are
+//! only withdrawn once this is known to be intended. Pure.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use sesame_gateway_api::world::World;
 use crate::run::target::Targets;
 use crate::source::update::GatewayRevision;
 
-/// Returns the Gateways that were served, are still declared, and name a class that is not there.
+/// Returns the Gateways that were served, are still declared, and name a missing class.
 pub(super) fn orphans(
     world: &World,
     before: &Targets,
@@ -28,7 +28,7 @@ pub(super) fn orphans(
         .collect()
 }
 
-/// Says which classes these Gateways have lost; none if there are no Gateways.
+/// Describes the classes that these Gateways have lost; `None` without Gateways.
 pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Option<String> {
     let classes: BTreeSet<&str> = orphans
         .iter()
@@ -54,7 +54,7 @@ fn class_of<'w>(world: &'w World, gateway: &NamespacedName) -> Option<&'w str> {
     if let Some(named) = named {
         return Some(class(named));
     }
-    // Gateways that are served together have the name of their class.
+    // Merged Gateways are named after their class.
     let mut classes = world.gateways.iter().map(|gateway| class(gateway));
     classes.find(|class| merged_name(class, &Options::default()) == *gateway)
 }

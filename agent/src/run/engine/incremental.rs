@@ -1,5 +1,6 @@
-//! Incremental resolution on a host: a few routes, Services or endpoints have changed and nothing else, so neither is everything
-//! resolved nor anything decoded that is served. It must give what these would give, or nothing.
+//! Incremental resolution on a host: if only a few routes, Services or endpoints have changed,
+//! neither resolves everything nor decodes the served configuration. It must return the outcome of
+//! a full resolution, or `None`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use crate::source::manifests::ScanReport;
 use crate::source::update::GatewayRevision;
 
 impl Engine {
-    /// Returns the configuration of every Gateway and the statuses that have changed since the last resolution; none if
-    /// only a whole resolution tells.
+    /// Returns the configuration of every Gateway and the statuses that changed since the last
+    /// resolution, or `None` if a full resolution is needed.
     pub(super) fn resolve_changes(
         &mut self,
         scan: &ScanReport,
@@ -21,7 +22,7 @@ impl Engine {
     ) -> Option<(Vec<GatewayRevision>, Vec<RouteStatusChange>)> {
         let delta = {
             let known = self.known.borrow();
-            // The wanted configurations are not those that were resolved, or something else has changed meanwhile.
+            // While held, the wanted configurations may differ from the resolved ones.
             if known.held.is_some() {
                 return None;
             }

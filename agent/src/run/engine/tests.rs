@@ -1,4 +1,4 @@
-//! Whatever changes, what the engine wants and says is what it would be if everything were resolved and rendered anew.
+//! After any change, the engine publishes the outcome of a full resolution and rendering.
 
 mod parameters;
 
@@ -30,7 +30,7 @@ const GATEWAYS: &str = "
 /// The content of one file: a Service, its endpoints and a route.
 #[derive(Clone, Debug)]
 struct App {
-    /// So that everything below moves.
+    /// Comment lines at the top, which move everything below.
     comments: usize,
     port: u16,
     endpoint: &'static str,
@@ -69,7 +69,8 @@ impl App {
     }
 }
 
-/// Returns the parents and hostnames of a route; a few come with a field that is noted or cannot be read.
+/// Returns the parents and hostnames of a route; a few have a field that is reported or cannot be
+/// read.
 fn any_place() -> impl Strategy<Value = String> {
     let parent = prop::sample::select(vec![
         "name: edge",
@@ -95,7 +96,7 @@ fn any_place() -> impl Strategy<Value = String> {
     })
 }
 
-/// One or two; one that is not valid is dropped where another stands.
+/// Returns one or two rules; an invalid rule is dropped if another one is valid.
 fn any_rules() -> impl Strategy<Value = String> {
     prop::collection::vec(any_rule(), 1..3).prop_map(|rules| rules.join(", "))
 }
@@ -232,7 +233,7 @@ impl Fixture {
         told && !scan.changed.is_empty()
     }
 
-    /// Has the engine take it, and compares.
+    /// Has the engine take the scan, and compares.
     fn take(&mut self, scan: &ScanReport, second: i64) {
         let now = Timestamp::from_second(second).expect("a time");
         self.engine.take(scan, &Change::All, now);
@@ -263,7 +264,7 @@ impl Fixture {
             assert_eq!(wanted.assignment, expected.assignment);
             assert_eq!(wanted.options, expected.options);
         }
-        // Statuses are what this world is resolved to when somebody asks.
+        // Statuses are resolved from this world on request.
         assert_eq!(known.world.as_ref(), Some(manifests.world()));
         assert_eq!(*known.transitions, self.expected);
         let found = whole.problems.iter();
@@ -310,13 +311,13 @@ fn changes_of_routes_services_and_endpoints_alone_are_resolved_incrementally() {
     let mut fixture = Fixture::new(apps.to_vec());
     let changes = [
         (true, vec![(0, Event::Rules(rule("b", "s0")))]),
-        // The Backend that it sent to goes, and comes again with its Service.
+        // The route's former Backend is removed, and returns with its Service.
         (true, vec![(0, Event::Rules(rule("b", "s1")))]),
         (true, vec![(0, Event::Rules(rule("b", "s0")))]),
         (true, vec![(0, Event::Port(81))]),
         (true, vec![(0, Event::Port(80))]),
         (true, vec![(0, Event::Rules(rule("b", "s1")))]),
-        // Of virtual hosts.
+        // A change of virtual hosts.
         (false, vec![(0, Event::Place(place("c.example.com")))]),
         (
             true,
@@ -334,7 +335,7 @@ fn changes_of_routes_services_and_endpoints_alone_are_resolved_incrementally() {
                 (0, Event::Rules(rule("d", "s1, port: 80}, {name: none"))),
             ],
         ),
-        // A problem to report.
+        // An endpoint with a problem to report.
         (false, vec![(1, Event::Endpoint("127.0.0.1"))]),
         (false, vec![(1, Event::Endpoint("10.0.0.2"))]),
         (true, vec![(1, Event::Port(81))]),
@@ -369,7 +370,7 @@ fn gateways_that_lose_their_class_are_served_until_it_is_accepted() {
         let names: Vec<String> = known.gateways.keys().map(ToString::to_string).collect();
         (names.join(" "), known.held.unwrap_or_default())
     };
-    // The class alone is gone, then one of its Gateways too.
+    // Only the class is removed, then one of its Gateways, too.
     let (names, held) = wanted(without(&[1, 2]));
     assert_eq!(names, "default/edge default/wide");
     let said = "hold no GatewayClass \"sesame\" any more, but Gateways of it (default/edge, default/wide), which is held";
@@ -377,7 +378,7 @@ fn gateways_that_lose_their_class_are_served_until_it_is_accepted() {
     let (names, held) = wanted(without(&[1]));
     assert_eq!(names, "default/edge");
     assert!(held.contains("(default/edge)"), "{held}");
-    // It is back, and gone again.
+    // It returns, and is removed again.
     assert_eq!(
         wanted(without(&[0, 1])),
         ("default/edge".to_owned(), String::new())

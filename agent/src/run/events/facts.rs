@@ -1,4 +1,4 @@
-//! The facts of a host at one moment, and the events that lie between two moments. Pure.
+//! The facts about a host at one moment, and the events between two moments. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,22 +8,22 @@ use super::{HostEvent, HostEventKind};
 use crate::run::report::{GatewayReport, Report};
 use crate::source::problem::Severity;
 
-/// Number of events of one look that are kept.
+/// Most events that are kept of one look.
 const MOST_EVENTS: usize = 100;
-/// Number of characters of a message that are kept.
+/// Most characters that are kept of a message.
 const MOST_CHARACTERS: usize = 500;
 
-/// Everything that holds: what, of which Gateway, about what, and more of it in words.
+/// Everything that currently holds, by kind, Gateway and subject, with a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventFacts(BTreeMap<FactKey, String>);
 
 type FactKey = (HostEventKind, String, String);
 
-/// Certificates that Envoys serve: when each expires, in words, by Gateway and name.
+/// Certificates that Envoys serve: the expiry of each as text, by Gateway and name.
 pub(super) type ServedCertificates = BTreeMap<(String, String), String>;
 
 impl EventFacts {
-    /// Returns what these events leave behind.
+    /// Returns the facts that hold after these events.
     pub(super) fn after(events: &[HostEvent]) -> Self {
         let mut facts = BTreeMap::new();
         for event in events {
@@ -37,7 +37,8 @@ impl EventFacts {
         Self(facts)
     }
 
-    /// Returns what holds now. Of a Gateway whose Envoy has not been asked yet, what held before does.
+    /// Returns the facts that hold now. Keeps the earlier facts of a Gateway whose Envoy has not
+    /// been asked yet.
     pub(super) fn of(report: &Report, certificates: &ServedCertificates, before: &Self) -> Self {
         let mut facts = Self::default();
         let Report {
@@ -135,7 +136,7 @@ impl EventFacts {
         }
     }
 
-    /// Takes note that a revision of a Gateway is held.
+    /// Adds the fact that a revision of a Gateway is held.
     pub(super) fn held(&mut self, gateway: &str, why: &str) {
         self.note(HostEventKind::RevisionHeld, gateway, "", why);
     }
@@ -145,7 +146,7 @@ impl EventFacts {
         self.0.insert(key, cut(message));
     }
 
-    /// Returns what has happened since `before`; the first event gets the number after `last`.
+    /// Returns the events since `before`, numbered from `last + 1`.
     pub(super) fn since(&self, before: &Self, last: u64, now: Timestamp) -> Vec<HostEvent> {
         let mut changes: Vec<(&FactKey, &str, bool)> = Vec::new();
         for (key, message) in &before.0 {
@@ -190,12 +191,12 @@ impl EventFacts {
 }
 
 impl HostEventKind {
-    /// Returns whether it is an event that it begins. The first certificates of a Gateway are none.
+    /// Returns whether its beginning is an event. A Gateway's first certificates are not.
     fn begins(self) -> bool {
         self != Self::CertificateChanged
     }
 
-    /// Returns whether it is an event that its words change.
+    /// Returns whether a change of its message is an event.
     fn changes(self) -> bool {
         matches!(
             self,
@@ -206,7 +207,7 @@ impl HostEventKind {
         )
     }
 
-    /// Returns whether it is an event that it is over.
+    /// Returns whether its end is an event.
     fn ends(self) -> bool {
         !self.changes() && self != Self::MoreOmitted
     }
@@ -303,7 +304,7 @@ mod tests {
             look(&report(8, "2"), &one("2")),
             ["EnvoyStarted", "RevisionApplied", "CertificateChanged"]
         );
-        // An Envoy that has not been asked yet is the one of before.
+        // An Envoy that has not been asked yet counts as the previous one.
         assert!(look(&report(0, ""), &none).is_empty());
         let mut lost = report(8, "2");
         lost.source.available = false;

@@ -1,8 +1,9 @@
-//! The past of this host: revisions applied, refused and held, Envoys started, certificates, a source that was lost.
+//! The history of this host: revisions applied, refused and held, Envoys started, certificates
+//! changed, a source lost.
 //!
-//! Events are the differences between two looks at what the agent reports, so they need nobody to tell them, and what changed
-//! while no agent ran is among them. They are kept in the state directory, within bounds. They must hold nothing of a key, and
-//! never be a reason not to serve.
+//! Events are the differences between two reports of the agent. So no code has to emit them, and
+//! changes while no agent ran are included. They are kept in the state directory, within bounds.
+//! Must never contain any part of a key, nor prevent serving.
 
 mod facts;
 mod recorder;
@@ -24,22 +25,22 @@ pub(crate) const EVENTS_PATH: &str = "/events";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostEvent {
-    /// Number of the event; each has a higher one than those before it.
+    /// Number of the event, higher than all earlier ones.
     pub(crate) number: u64,
-    /// Time at which the agent saw it.
+    /// When the agent saw it.
     pub(crate) time: Timestamp,
     /// Kind of the event.
     pub(crate) event: HostEventKind,
-    /// `namespace/name` of the Gateway; empty for what concerns the host.
+    /// `namespace/name` of the Gateway; empty for events of the host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) gateway: String,
-    /// Name of what it is about, if that is not the Gateway as a whole.
+    /// Name of the affected part, if not the Gateway as a whole.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) about: String,
-    /// More of it, in words.
+    /// Details, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
-    /// True if it is over.
+    /// True if it has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) ended: bool,
 }
@@ -51,11 +52,11 @@ pub(crate) enum HostEventKind {
     AgentStarted,
     /// The source cannot be read.
     SourceLost,
-    /// Something is wrong in what the source provides.
+    /// The source has an error.
     SourceProblem,
     /// A Gateway is served by this host.
     GatewayServed,
-    /// An Envoy has come into service.
+    /// An Envoy process has started to serve.
     EnvoyStarted,
     /// Envoy does not run, though it should.
     EnvoyDown,
@@ -63,19 +64,20 @@ pub(crate) enum HostEventKind {
     RevisionApplied,
     /// Envoy refuses a revision as a whole.
     RevisionRefused,
-    /// A revision waits, because it removes too much.
+    /// A revision is held because it removes too much.
     RevisionHeld,
     /// Envoy refuses a part, which is left out.
     PartRefused,
-    /// A listener does not show its newest certificate.
+    /// A listener does not present its newest certificate.
     CertificateUnshown,
     /// Another certificate is served.
     CertificateChanged,
     /// The Gateway is being drained.
     Draining,
-    /// The host should be looked at: a certificate that expires, an access log that cannot be written.
+    /// The host needs attention: an expiring certificate or an access log that cannot be written,
+    /// for example.
     Warning,
-    /// More has happened at once than is kept.
+    /// More events happened at once than are kept.
     MoreOmitted,
 }
 

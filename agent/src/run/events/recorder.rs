@@ -1,4 +1,4 @@
-//! The task that looks at what the agent reports, and writes down what has happened.
+//! The task that compares successive reports of the agent and records the events between them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,12 +17,13 @@ use crate::run::following::FollowedInstances;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Time in which changes are gathered: what lasts shorter may be missing.
+/// Time in which changes are gathered; conditions that last shorter may be missed.
 const GATHER: Duration = Duration::from_secs(1);
-/// Time after which it looks even if nothing has changed: certificates come closer to their end.
+/// Interval at which it looks even if nothing has changed, because certificates approach their
+/// expiry.
 const LATER: Duration = Duration::from_secs(60);
 
-/// The looks, and what was seen at the last one.
+/// Records events, and keeps the facts of the last look.
 pub(in crate::run) struct Recorder {
     report: ReportSource,
     known: watch::Receiver<SourceState>,
@@ -38,7 +39,7 @@ pub(in crate::run) struct Recorder {
 }
 
 impl Recorder {
-    /// Goes on where the last agent with this state directory ended.
+    /// Continues after the last event in this state directory.
     pub(in crate::run) fn new(
         state_dir: &Path,
         report: ReportSource,
@@ -63,7 +64,7 @@ impl Recorder {
         }
     }
 
-    /// Looks whenever something has changed, for as long as the task lives.
+    /// Looks whenever something has changed, for the life of the task.
     pub(in crate::run) async fn run(mut self) {
         loop {
             self.look();
@@ -80,7 +81,8 @@ impl Recorder {
     fn look(&mut self) {
         let report = (self.report)(false);
         self.read |= report.source.available;
-        // Before the source has been read nothing is known to be gone, unless there is a reason for it.
+        // Until the source has been read, nothing is known to be gone, unless the source reports a
+        // reason.
         if !self.read && report.source.reason.is_empty() {
             return;
         }
@@ -99,7 +101,7 @@ impl Recorder {
                 self.last += events.len() as u64;
                 self.facts = facts;
             }
-            // They are tried again at the next look.
+            // They are retried at the next look.
             Err(error) => {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!("the events of this host cannot be kept: {error}");
@@ -109,7 +111,7 @@ impl Recorder {
     }
 }
 
-/// Returns the certificates that Envoys serve.
+/// Returns the leaf certificates that Envoys serve, with their expiry.
 fn certificates(observed: &BTreeMap<NamespacedName, Observed>) -> ServedCertificates {
     let mut certificates = ServedCertificates::new();
     for (gateway, observed) in observed {

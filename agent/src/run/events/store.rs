@@ -1,6 +1,8 @@
-//! Events on disk: one JSON object a line, in two files of a state directory, of which the older one goes.
+//! Events on disk: one JSON object per line, in two files of a state directory. A full file
+//! replaces the older one.
 //!
-//! Every reader skips lines that it does not understand: one may be cut off, or written by a newer agent.
+//! Every reader skips lines that it cannot parse: a line may be cut off, or written by a newer
+//! agent.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,13 +16,13 @@ use crate::host::written_by_agent;
 
 /// Name of the file that is written to, in the state directory.
 const EVENTS: &str = "events.jsonl";
-/// Name of the file before it.
+/// Name of the older file.
 const OLDER: &str = "events.jsonl.1";
-/// Number of bytes of a file after which the next one is begun.
+/// Size in bytes at which the next file is started.
 const MOST_BYTES: u64 = 1 << 20;
-/// Number of bytes of a file that are read.
+/// Most bytes that are read of a file.
 const MOST_READ: u64 = 4 << 20;
-/// Mode of the files: they are for the user of the agent.
+/// Mode of the files: only for the user of the agent.
 const MODE: u32 = 0o600;
 
 /// The events of one state directory.
@@ -61,7 +63,7 @@ impl EventStore {
         if fs::symlink_metadata(&path).is_ok_and(|meta| meta.len() >= MOST_BYTES) {
             fs::rename(&path, self.directory.join(OLDER))?;
         }
-        // A line that was cut off gets its end.
+        // The leading newline ends a line that was cut off.
         let mut lines = vec![b'\n'];
         for event in events {
             serde_json::to_writer(&mut lines, event)?;

@@ -1,8 +1,9 @@
-//! Emptying an Envoy of its connections without ending it, so that a host can be taken out of service and put back.
+//! Empties an Envoy of its connections without ending it, so that a host can be taken out of
+//! service and put back.
 //!
-//! First the agent stops being ready, so that load balancers send no new clients. When that has had time to get around, Envoy
-//! asks every client to leave. It takes new connections all the while: a late client is served, not refused. All of
-//! this can be undone; only the end of Envoy cannot.
+//! First the agent stops being ready, so that load balancers send no new clients. Once they have
+//! had time to notice, Envoy asks every client to leave. It accepts new connections all the while,
+//! so late clients are served, not refused. All of this can be undone until Envoy ends.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use crate::run::observed::Observed;
 
 const POLL: Duration = Duration::from_millis(250);
 
-/// A drain, in progress or done. Dropping it ends it.
+/// A drain, in progress or done. Dropping it aborts its task.
 #[derive(Debug)]
 pub(super) struct Drain {
     task: JoinHandle<()>,
@@ -26,7 +27,7 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Starts a drain in a task of its own.
+    /// Starts a drain in its own task.
     pub(super) fn start(
         admin: Admin,
         observed: watch::Sender<Observed>,
@@ -76,7 +77,7 @@ async fn run(
     let mut replies = Some(replies);
     let mut last = None;
     loop {
-        // Asked again each time, because Envoy may be a new process.
+        // Repeated each time, because Envoy may be a new process.
         let asked = admin.post("/healthcheck/fail").await;
         let left = match asked {
             Ok(_) => admin.active_connections().await.map_err(|e| e.to_string()),

@@ -1,5 +1,5 @@
-//! Proofs of changed certificates, beside everything else that an instance does: begun when a change was accepted, repeated
-//! while they fail, and said when they go on to.
+//! Proves changed certificates by handshakes in the background: starts once a change was accepted,
+//! retries failures, and reports those that persist.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,23 +11,25 @@ use tokio::task::JoinHandle;
 use crate::handshake::{CertificateProof, ChangedKeys, Unproven, proofs, prove};
 use crate::run::target::Target;
 
-/// Number of times that a proof fails before that is said.
+/// Number of failed attempts before a failure is reported.
 const QUIET: u32 = 3;
-/// Longest pause between two tries.
+/// Longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The proofs of one instance.
 pub(super) struct Handshakes {
-    /// Target whose certificates are known to be shown, or were when the agent started; none before the first.
+    /// Target whose certificates are proven, or were when the agent started; `None` before the
+    /// first.
     known: Option<Arc<Target>>,
-    /// Key pairs of which this is not known.
+    /// Key pairs that are not proven yet.
     open: ChangedKeys,
     failures: u32,
     task: Option<JoinHandle<Vec<Unproven>>>,
 }
 
 impl Handshakes {
-    /// Makes one. `first` is what an earlier agent had accepted, or what the source wants.
+    /// Creates the proofs. `first` is the target that an earlier agent had accepted, or else the
+    /// source's.
     pub(super) fn new(first: &Arc<Target>) -> Self {
         Self {
             known: first.restored.then(|| Arc::clone(first)),
@@ -37,14 +39,14 @@ impl Handshakes {
         }
     }
 
-    /// Begins to prove what differs from what was served before.
+    /// Starts to prove the key pairs that differ from those served before.
     pub(super) fn begin(&mut self, served: &Arc<Target>) {
         let Some(before) = self.known.replace(Arc::clone(served)) else {
-            // All of it is new, and the serial numbers have shown.
+            // All key pairs are new, and their serial numbers are proof enough.
             return;
         };
         if before.encoded.keys() == served.encoded.keys() {
-            // Other listeners may show them now.
+            // Other listeners may present them now.
             if !self.open.is_empty() {
                 self.start(served, Duration::ZERO);
             }
@@ -66,7 +68,8 @@ impl Handshakes {
         self.start(served, Duration::ZERO);
     }
 
-    /// Waits until all handshakes of a try are over, and returns those that failed; for ever if there are none.
+    /// Waits until all handshakes of an attempt are over, and returns the failed ones; pending
+    /// forever without an attempt.
     pub(super) async fn finished(&mut self) -> Vec<Unproven> {
         let Some(task) = &mut self.task else {
             return std::future::pending().await;
@@ -79,8 +82,8 @@ impl Handshakes {
         })
     }
 
-    /// Takes the outcome of a try, and begins the next one if it failed. Returns what is to be said of listeners that go on to
-    /// fail, by name.
+    /// Takes the outcome of an attempt, and starts the next one if it failed. Returns the failures
+    /// to report, by listener, once they persist.
     pub(super) fn take(&mut self, unproven: &[Unproven]) -> BTreeMap<String, String> {
         self.open = unproven.iter().map(|it| it.proof.key.clone()).collect();
         if unproven.is_empty() {

@@ -1,8 +1,8 @@
-//! One Gateway on this host: its Envoy, its files, its last accepted state.
+//! One Gateway on this host: its Envoy, its files, and its last accepted state.
 //!
-//! `start` adopts an Envoy or starts one, `serving` is the loop around it: it takes the newest target and has
-//! `publisher` bring Envoy to it, again when Envoy is a new process or when a port has become free. What is served is
-//! never dropped because something new cannot be had.
+//! `start` adopts an Envoy or starts one. `serving` is the loop around it: it selects the newest
+//! target and has `publisher` bring Envoy to it, again if Envoy is a new process or a port has
+//! become free. A served configuration is never dropped because a new one fails.
 
 mod drain;
 mod handshakes;
@@ -42,7 +42,7 @@ use crate::host::create_directory;
 use crate::seal::SealingKeys;
 use crate::tickets::Tickets;
 
-/// Time until something that failed for no lasting reason is tried again.
+/// Pause before a temporary failure is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// One Gateway's instance.
@@ -53,7 +53,7 @@ pub(super) struct Instance {
     pub(super) observed: watch::Sender<Observed>,
 }
 
-/// Everything that is the same for all instances of the agent.
+/// Everything that all instances of the agent share.
 pub(super) struct InstanceSettings {
     pub(super) options: Arc<RunOptions>,
     /// Envoy to run.
@@ -61,20 +61,20 @@ pub(super) struct InstanceSettings {
     /// Version of that Envoy.
     pub(super) version: String,
     pub(super) launcher: Launcher,
-    /// Counts how often somebody has accepted that no Gateway is left.
+    /// Counts how often an operator accepted that Gateways are withdrawn.
     pub(super) released: watch::Sender<u64>,
     /// Settings that may change while the agent runs.
     pub(super) live: watch::Receiver<LiveSettings>,
-    /// Keys of session tickets; none where they are left to Envoy.
+    /// Keys of session tickets; `None` if they are left to Envoy.
     pub(super) tickets: Option<Tickets>,
-    /// Keys that the stored private keys are sealed with.
+    /// Keys that seal the stored private keys.
     pub(super) sealing: Arc<SealingKeys>,
-    /// Way of spans to the collector.
+    /// Exporter of spans.
     pub(super) spans: Spans,
 }
 
 impl Instance {
-    /// Serves until `stop` says so, then leaves its Envoy or ends it.
+    /// Serves until `stop` is set, then leaves its Envoy running or ends it.
     pub(super) async fn run(
         self,
         known: watch::Receiver<SourceState>,
@@ -137,7 +137,7 @@ impl Instance {
         }
     }
 
-    /// Tells since when it works on one thing, without waking anybody.
+    /// Notes since when the instance has been busy, without waking receivers.
     fn note_busy(&self, busy: bool) {
         self.observed.send_if_modified(|observed| {
             observed.busy_since = busy.then(Instant::now);

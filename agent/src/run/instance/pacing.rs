@@ -1,19 +1,21 @@
-//! Pace of changes that keep coming: Envoy's main thread spends a limited share of its time on them, so that the batch that waits
-//! for its turn grows with what a change costs.
+//! Paces changes that keep coming: Envoy's main thread spends a limited share of its time on them,
+//! so waiting batches grow with the cost of a change.
 //!
-//! Routes, endpoints in files and endpoints in the list of clusters wait in queues of their own, of which each has a part of the share
-//! to itself, and takes what the others leave. Pure: moments and costs in, moments out. Must never delay a change that comes alone.
+//! Routes, endpoints in files and endpoints in the list of clusters have separate queues. Each
+//! queue has its part of the share, and may also use time that the others leave. Pure: moments and
+//! costs in, moments out. Must never delay a single change.
 
 use std::time::{Duration, Instant};
 
 use crate::apply::Waiting;
 
-/// Time of Envoy's main thread that changes may take at once, before they wait for each other.
+/// Time of Envoy's main thread that changes may take at once, before they have to wait.
 const BURST: Duration = Duration::from_secs(1);
 
-/// Time beyond the share of all queues that is not forgotten.
+/// Limit of the time beyond the share of all queues that is remembered.
 const MAX_DEBT: Duration = Duration::from_secs(2);
-/// Longest pause between two batches of endpoints, whatever they cost: requests go to endpoints that are gone meanwhile.
+/// Longest pause between two batches of endpoints, whatever they cost, because requests still go to
+/// endpoints that are gone.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Shares are counted in millionths.
 const MILLION: u32 = 1_000_000;
@@ -21,11 +23,11 @@ const MILLION: u32 = 1_000_000;
 /// Queue of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
-    /// Endpoints that are files.
+    /// Endpoints in files.
     Endpoints,
     /// Endpoints in the list of clusters.
     InlineEndpoints,
-    /// Routes, and everything that is changed with them.
+    /// Routes, and everything that changes with them.
     Routes,
 }
 
@@ -48,7 +50,7 @@ impl Queue {
         }
     }
 
-    /// The part of the share that is its own, in percent. Together they are all of it.
+    /// Its own part of the share in percent. All queues add up to 100.
     fn percent(self) -> u32 {
         match self {
             Self::Endpoints => 8,
@@ -58,22 +60,22 @@ impl Queue {
     }
 }
 
-/// Parts of a waiting change that may go now.
+/// Parts of a waiting change that may be published now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// All of it.
     All,
-    /// That of this queue, if any; the rest, or more of it, at the moment.
+    /// The part of this queue, if any; ask again at `next`.
     Ahead { queue: Option<Queue>, next: Instant },
 }
 
 /// Pace of the changes of one Envoy.
 #[derive(Clone, Debug)]
 pub(super) struct Pacing {
-    /// Percentage of its time that Envoy's main thread spends on changes at most, if they keep coming.
+    /// Most of its time, in percent, that Envoy's main thread spends on changes that keep coming.
     percent: u8,
     all: Debt,
-    /// Those of each queue.
+    /// Debts of the queues.
     queues: [Debt; Queue::ALL.len()],
 }
 
@@ -85,7 +87,7 @@ struct Debt {
 }
 
 impl Debt {
-    /// Returns what is left of it where `share` millionths of the time that has passed are taken off.
+    /// Returns the debt that remains if `share` millionths of the passed time are paid off.
     fn left(self, share: u32, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at);
         self.spent.saturating_sub(passed * share / MILLION)
@@ -101,7 +103,7 @@ impl Debt {
         self.at = now;
     }
 
-    /// Returns the moment at which the next change may go; none if it may go now.
+    /// Returns when the next change may be published; `None` means now.
     fn due(self, share: u32, now: Instant) -> Option<Instant> {
         let beyond = self.left(share, now).checked_sub(BURST)?;
         (!beyond.is_zero()).then(|| now + beyond * MILLION / share)
@@ -132,15 +134,15 @@ impl Pacing {
         self.percent = percent.max(1);
     }
 
-    /// Takes note of what a change of this queue has cost.
+    /// Records the cost of a change of this queue.
     pub(super) fn note(&mut self, queue: Queue, cost: Duration, now: Instant) {
         self.all.note(cost, MAX_DEBT + cost, self.share(), now);
         let share = self.share_of(queue);
-        // Nobody waits longer in a queue than for one such change.
+        // No change waits longer in a queue than for one such change.
         self.queues[queue as usize].note(cost, BURST + cost, share, now);
     }
 
-    /// Returns what may go now of what waits.
+    /// Returns the parts of `waiting` that may be published now.
     pub(super) fn turn(&self, waiting: Waiting, now: Instant) -> Turn {
         let Some(of_all) = self.due(Queue::of(waiting), now) else {
             return Turn::All;
@@ -159,8 +161,8 @@ impl Pacing {
         Turn::Ahead { queue: ahead, next }
     }
 
-    /// Returns the moment at which a change of this queue may go; none if it may go now, because the queue or all of them have spent
-    /// less than their share, or endpoints have waited long enough.
+    /// Returns when a change of this queue may be published. `None` means now, because the queue or
+    /// all of them have spent less than their share, or endpoints have waited long enough.
     fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
         if self.percent >= 100 {
             return None;
@@ -208,7 +210,7 @@ mod tests {
         rest: false,
     };
 
-    /// Changes of one sort that come every so often, and what each batch of them costs.
+    /// Changes of one sort at an interval, and the cost of each batch.
     #[derive(Clone, Copy)]
     struct Stream {
         sort: Waiting,
@@ -314,7 +316,7 @@ mod tests {
             let cost = MS * cost;
             let allowed = Duration::from_secs(60) * u32::from(percent) / 100;
             assert!(served.spent <= allowed + BURST * 2 + cost * 2, "{what}");
-            // Nor much less: what waits goes as soon as it may.
+            // Nor much less: a waiting change is published as soon as possible.
             if cost >= MS * 22 {
                 assert!(served.spent + cost * 2 >= allowed, "{what}");
             }

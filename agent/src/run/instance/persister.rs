@@ -1,7 +1,7 @@
-//! Stores what Envoy accepted for the next cold start, in the background.
+//! Stores the state that Envoy accepted for the next cold start, in the background.
 //!
-//! Writing to disk and syncing it takes as long as it takes; a change never waits for it. When changes come
-//! faster than the disk, the newest is kept. A disk that is full or read-only is tried again and again.
+//! A change never waits for the disk. When changes come faster than the disk, only the newest is
+//! stored. A full or read-only disk is retried forever.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::run::observed::Observed;
 use crate::run::target::Target;
 use crate::seal::SealingKeys;
 
-/// Time until a disk that failed is tried again.
+/// Pause before a failed disk is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Time for which a change of endpoints alone waits for more. Endpoints change all the time in a busy cluster, and those of
-/// a moment ago are good enough to start from.
+/// Time for which a change of endpoints alone waits for more. Endpoints change all the time in a
+/// busy cluster, and slightly older ones are good enough to start from.
 const GATHER: Duration = Duration::from_secs(1);
 
 /// A task that stores targets.
@@ -49,7 +49,7 @@ impl Persister {
     /// Waits until the newest target is stored.
     pub(super) async fn finish(self) {
         drop(self.newest);
-        // A panic in the task has been logged by the runtime; there is nothing left to save.
+        // The runtime has logged a panic in the task; there is nothing left to save.
         let _ = self.task.await;
     }
 }
@@ -60,9 +60,9 @@ async fn run(
     observed: watch::Sender<Observed>,
     mut newest: watch::Receiver<Option<Arc<Target>>>,
 ) {
-    // Revision that was stored last, and the number of its keys that there were.
+    // Revision that was stored last, and its number of keys.
     let mut kept = (String::new(), 0);
-    // Digest of the last stored target without its endpoints, and the time at which it was stored.
+    // Digest of the last stored target without its endpoints, and when it was stored.
     let mut last: Option<(String, Instant)> = None;
     let mut failed = false;
     loop {
@@ -91,7 +91,7 @@ async fn run(
         });
         let error = match done.await {
             Ok(Ok((stored, config, revoked))) => {
-                // What is still to be removed is removed with the next try.
+                // The next attempt removes keys that could not be removed.
                 kept = if revoked.is_ok() { stored } else { kept };
                 last = Some((config, Instant::now()));
                 revoked.err().map(|error| format!("{error:#}"))
@@ -119,8 +119,8 @@ async fn run(
     }
 }
 
-/// Waits for more changes after one of endpoints alone. Returns the newest target, and its digest without endpoints. `last` is that of
-/// the last stored target, with its time.
+/// Waits for more changes after one of endpoints alone. Returns the newest target, and its digest
+/// without endpoints. `last` is the digest of the last stored target, and when it was stored.
 async fn gathered(
     newest: &mut watch::Receiver<Option<Arc<Target>>>,
     mut wanted: Arc<Target>,

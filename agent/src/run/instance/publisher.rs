@@ -1,7 +1,7 @@
-//! Brings one Envoy to its target, has what it accepted stored, and says what it has observed.
+//! Brings one Envoy to its target, has the accepted state stored, and publishes observations.
 //!
-//! Parts that Envoy refuses are left to the quarantine. A target that cannot be published at all leaves the last accepted state as
-//! it is, on disk and in Envoy.
+//! Parts that Envoy refuses are left to the quarantine. If a target cannot be published at all, the
+//! last accepted state stays, on disk and in Envoy.
 
 mod beside;
 
@@ -26,8 +26,8 @@ use crate::run::spans::{ApplyTry, InstanceSpans};
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
 
-/// Time between the steps of a change while an earlier Envoy still drains, in which it gets as far as the one that is
-/// asked.
+/// Pause between the steps of a change while an earlier Envoy still drains, so that it keeps up
+/// with the Envoy that is queried.
 const PACE: Duration = Duration::from_millis(100);
 
 /// The writing side of an instance.
@@ -38,7 +38,7 @@ pub(super) struct Publisher {
     keeper: Persister,
     pub(super) quarantine: Quarantine,
     pub(super) handshakes: Handshakes,
-    /// Target that was reduced last, and what is served of it.
+    /// Target that was reduced last, and its reduced form.
     reduced: Option<(Arc<Target>, Arc<Target>)>,
     /// Process id of the Envoy that was live last.
     pid: u32,
@@ -48,7 +48,8 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// Makes one. `first` is what an earlier agent had accepted, or what the source wants.
+    /// Creates the publisher. `first` is the target that an earlier agent had accepted, or else the
+    /// source's.
     pub(super) fn new(
         instance: &Instance,
         applier: Applier,
@@ -83,7 +84,8 @@ impl Publisher {
         self.keeper.finish().await;
     }
 
-    /// Takes note that an Envoy that ran was replaced, so that the new process is not taken for the end of a death.
+    /// Records that a running Envoy was replaced, so that the new process does not count as a
+    /// restart after a crash.
     pub(super) fn note_replaced(&mut self, restarted: Restarted) {
         self.replaced = Some(restarted);
     }
@@ -97,8 +99,8 @@ impl Publisher {
         }
     }
 
-    /// Follows Envoy's state. Returns whether the target is to be published again: a new process reads the files by itself,
-    /// and somebody may have touched them, so it must be observed what it took.
+    /// Follows Envoy's state. Returns whether to publish the target again: a new process reads the
+    /// files by itself, and they may have been modified, so its state must be proven.
     pub(super) async fn follow(&mut self, before: &State, now: &State, newest: &Target) -> bool {
         match now {
             State::Backoff { .. } => {
@@ -135,7 +137,7 @@ impl Publisher {
         }
     }
 
-    /// Puts the files right before Envoy starts again, where they are not as they were accepted.
+    /// Restores the accepted files before Envoy starts again, if they differ.
     async fn repair(&mut self, newest: &Target) {
         self.reread();
         let accepted = self.observed.borrow().applied.clone();
@@ -147,7 +149,7 @@ impl Publisher {
             may_empty: false,
         };
         if accepted.is_none() && !self.applier.on_disk().content.listeners.is_empty() {
-            // The files are of an earlier agent, and newer than what is known.
+            // The files are from an earlier agent, and newer than the known target.
             return;
         }
         if let Err(error) = self.applier.apply(wanted, None).await {
@@ -167,7 +169,7 @@ impl Publisher {
         }
     }
 
-    /// Brings Envoy to `wanted`, or to what is left of it. Returns false if it is to be tried again.
+    /// Brings Envoy to `wanted`, reduced if necessary. Returns false if it must be retried.
     pub(super) async fn publish(
         &mut self,
         wanted: &Arc<Target>,
@@ -193,7 +195,7 @@ impl Publisher {
                 return true;
             }
             Ok(Published::Refused { envoy_words }) => {
-                // Nothing is gained by trying the same again: a newer configuration is waited for.
+                // Retrying the same target is useless: wait for a newer one.
                 tracing::error!(
                     "a change is refused; what was accepted last is served: {}",
                     envoy_words.join("; ")
@@ -209,7 +211,7 @@ impl Publisher {
             }
             Ok(Published::NotYet { reason }) => reason,
             Err(error) => {
-                // What is unused holds some of the instances that are missing.
+                // Unused resources hold some of the missing inotify instances.
                 if matches!(error, ApplyError::Watches { .. }) && self.has_left_over() {
                     self.remove_left_over().await;
                 }
@@ -222,7 +224,7 @@ impl Publisher {
         false
     }
 
-    /// Counts a try, without waking anybody.
+    /// Counts an attempt, without waking receivers.
     fn count(&self, published: &Result<Published, ApplyError>, took: Duration) {
         let outcome = outcome_of(published);
         self.observed.send_if_modified(|observed| {
@@ -234,7 +236,7 @@ impl Publisher {
         });
     }
 
-    /// Tells the collector of a try.
+    /// Exports a span for this attempt.
     fn tell(
         &mut self,
         wanted: &Target,
@@ -267,7 +269,7 @@ impl Publisher {
         self.spans.tell(wanted, &tried);
     }
 
-    /// The reduced form of `wanted`, the same value as before if it is the same.
+    /// Returns the reduced form of `wanted`; the same value as before if it has not changed.
     fn reduced(&mut self, wanted: &Arc<Target>, left: Reduced) -> Arc<Target> {
         if let Some((of, reduced)) = &self.reduced
             && Arc::ptr_eq(of, wanted)
@@ -318,7 +320,8 @@ impl Publisher {
         }
     }
 
-    /// Takes the outcome of handshakes: what was not proven is written once more, so that Envoy reads it again.
+    /// Takes the outcome of handshakes. Writes unproven key pairs again, so that Envoy rereads
+    /// them.
     pub(super) fn take_handshakes(&mut self, unproven: &[Unproven]) {
         let keys: BTreeSet<&str> = unproven.iter().map(|it| it.proof.key.as_str()).collect();
         for key in keys {

@@ -1,15 +1,16 @@
-//! Holds revisions that are probably a mistake: one that removes a great part of everything waits until somebody
-//! accepts it, or until the source has wanted it for a while. Pure: the time is an argument.
+//! Holds revisions that are probably a mistake: a revision that removes a large part of everything
+//! waits until an operator accepts it, or until the source has kept it for a while. Pure: the time
+//! is an argument.
 
 use std::time::{Duration, Instant};
 
 use sesame_proto::encoded::Counts;
 
-/// Number of items below which a set may change as it likes.
+/// Number of items below which a set may shrink freely.
 const FEW: usize = 10;
 
-/// Describes the sets of which a change from `old` to `new` would remove more than `percent`. The last listener always
-/// counts: without it nothing is served.
+/// Describes the sets that would lose more than `percent` of their items. The last listener always
+/// counts, because nothing is served without it.
 fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
     if percent < 100 && old.listeners > 0 && new.listeners == 0 {
         return Some(match old.listeners {
@@ -56,7 +57,8 @@ impl RemovalGuard {
         }
     }
 
-    /// Checks whether `new` may follow `served`. Returns the reason if it is held. `revision` is only called if it matters.
+    /// Checks whether `new` may follow `served`; fails with the reason if it is held. `revision` is
+    /// only called if needed.
     pub(super) fn check(
         &mut self,
         served: Option<Counts>,
@@ -84,7 +86,8 @@ impl RemovalGuard {
         ))
     }
 
-    /// Judges by other limits from now on; what is held waits anew. Returns whether they differ.
+    /// Changes the limits; a held revision starts its pause again. Returns whether the limits
+    /// differ.
     pub(super) fn set(&mut self, percent: u8, pause: Duration) -> bool {
         if (self.percent, self.pause) == (percent, pause) {
             return false;
@@ -93,12 +96,12 @@ impl RemovalGuard {
         true
     }
 
-    /// Returns the time at which a revision that is held is let through.
+    /// Returns when a held revision is released.
     pub(super) fn next(&self) -> Option<Instant> {
         self.held.as_ref().map(|held| held.until)
     }
 
-    /// Lets go of the revision that is held. Returns false if none is.
+    /// Releases the held revision. Returns false if there is none.
     pub(super) fn open(&mut self) -> bool {
         self.held.take().is_some()
     }
@@ -129,7 +132,7 @@ mod tests {
         assert!(check(&mut gate, 10, "half", start));
         assert!(!check(&mut gate, 9, "a", start));
         assert_eq!(gate.next(), Some(start + pause));
-        // The same again, before its time; another revision starts its own time.
+        // The same revision before its time; another revision starts its own pause.
         assert!(!check(&mut gate, 9, "a", start + pause / 2));
         assert!(!check(&mut gate, 8, "b", start + pause));
         assert!(!check(&mut gate, 8, "b", start + pause * 3 / 2));

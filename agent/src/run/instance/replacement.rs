@@ -1,6 +1,6 @@
-//! Replaces a Gateway's Envoy: on command, or because it is no longer what it should be.
+//! Replaces a Gateway's Envoy: on command, or because it is outdated.
 //!
-//! The instance waits meanwhile, so that nothing is published: both Envoys read the same files.
+//! The instance publishes nothing during a replacement, because both Envoys read the same files.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::run::commands::ReplySink;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Time between two attempts that nobody has asked for.
+/// Time between two attempts that are not commands.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Keeps track of whether an Envoy is to be replaced.
+/// Keeps track of whether to replace an Envoy.
 pub(super) struct Replacement {
     /// Bootstrap that the running Envoy was started with.
     bootstrap: Bytes,
@@ -31,7 +31,7 @@ impl Replacement {
         }
     }
 
-    /// Returns why the Envoy is to be replaced now, if it is.
+    /// Returns why to replace the Envoy now, if there is a reason.
     pub(super) fn due(&self, state: &State, newest: &Target) -> Option<&'static str> {
         let why = self.why(state, newest)?;
         self.not_before
@@ -88,7 +88,7 @@ impl Replacement {
             ..self.request(strategy, newest, observed)
         };
         let told = async {
-            // Ends with the restart, which drops the other end.
+            // Ends with the restart, which drops the sender.
             while let Some(step) = steps.recv().await {
                 replies.say(step);
             }
@@ -113,7 +113,7 @@ impl Replacement {
 
     fn request(&self, strategy: Strategy, newest: &Target, observed: &Observed) -> Request {
         let served = observed.applied.as_ref().and_then(|applied| {
-            // What Envoy serves can be put together, because it was.
+            // Succeeds, because the applied configuration was assembled before.
             sesame_render::static_bootstrap(&applied.rendered).ok()
         });
         Request {

@@ -1,5 +1,5 @@
-//! The loop of an instance whose Envoy was started: one event after the other, and in between Envoy is brought to what
-//! it is to serve.
+//! The loop of an instance with a running Envoy: handles one event after the other, and brings
+//! Envoy to its target in between.
 
 mod clean_up;
 mod notes;
@@ -26,7 +26,8 @@ use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
 
-/// Limit for an answer of the admin interface: a drain asks again and again, and a version is worth no longer wait.
+/// Time limit of the admin interface: a drain asks again and again, and a version is not worth a
+/// longer wait.
 const ADMIN_ANSWER: Duration = Duration::from_secs(2);
 
 /// An instance with its Envoy.
@@ -42,9 +43,9 @@ pub(super) struct Serving {
     pacing: Pacing,
     /// True if it waits for its turn, as changes of the source do.
     paced: bool,
-    /// Moment at which it may be its turn.
+    /// When its turn may come.
     turn: Option<Instant>,
-    /// True if Envoy did not take what was to go ahead of it.
+    /// True if Envoy did not take the part that was sent ahead.
     refused_ahead: bool,
     clean_up: CleanUp,
     states: watch::Receiver<State>,
@@ -58,7 +59,7 @@ pub(super) struct Serving {
 /// Something that an instance waits for.
 enum InstanceEvent {
     Command(QueuedCommand),
-    /// Anything that the next round sees by itself.
+    /// Anything that the next round handles by itself.
     Round,
     Stop,
 }
@@ -83,8 +84,8 @@ impl Serving {
             ),
             replacement: Replacement::new(started.bootstrap),
             drain: None,
-            // What was accepted before may be older than the files: those serve until the source has been read, unless they
-            // hold what is trusted no longer.
+            // The accepted target may be older than the files. Envoy keeps these until the source
+            // has been read, unless they may hold expired certificates.
             unpublished: !started.from_files || selector.has_overlap(),
             selector,
             states: supervisor.state(),
@@ -101,7 +102,7 @@ impl Serving {
         }
     }
 
-    /// Serves until it is told to stop, or the engine is gone.
+    /// Serves until it is stopped, or the engine is gone.
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<QueuedCommand>) {
         loop {
             self.follow_state().await;
@@ -123,7 +124,7 @@ impl Serving {
         self.finish().await;
     }
 
-    /// Takes note of Envoy's state, and of whether a new process is to be told again.
+    /// Records Envoy's state, and has the target published again if a new process needs it.
     async fn follow_state(&mut self) {
         let now = self.states.borrow_and_update().clone();
         if now == self.state {
@@ -141,7 +142,8 @@ impl Serving {
         self.state = now;
     }
 
-    /// Publishes the selected target, if it is not published and Envoy is live. Returns false if it is to be tried again.
+    /// Publishes the selected target, if necessary and Envoy is live. Returns false if it must be
+    /// retried.
     async fn publish(&mut self) -> bool {
         if !self.unpublished || !self.state.is_live() {
             return true;
@@ -154,7 +156,7 @@ impl Serving {
         self.refused_ahead = false;
         let target = self.selector.selected();
         let began = self.begin();
-        // What is closed is to refuse connections.
+        // Closed ports must refuse connections.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
         let (selector, stop) = (&self.selector, &self.stop);
@@ -175,7 +177,7 @@ impl Serving {
         done
     }
 
-    /// Replaces an Envoy that is no longer what it should be. Returns whether that was tried.
+    /// Replaces an outdated Envoy. Returns whether it tried.
     async fn replace_if_due(&mut self) -> bool {
         let target = self.selector.selected();
         let Some(why) = self.replacement.due(&self.state, target) else {
@@ -193,7 +195,7 @@ impl Serving {
         true
     }
 
-    /// Waits for the next event. `retry` says that something failed which may work after a while.
+    /// Waits for the next event. `retry` means that a failed operation may succeed after a while.
     async fn next(
         &mut self,
         commands: &mut mpsc::Receiver<QueuedCommand>,
@@ -244,7 +246,8 @@ impl Serving {
         InstanceEvent::Round
     }
 
-    /// Has a change of the source published when it is its turn. One that waits already, for a reason of its own, waits no longer.
+    /// Schedules a change of the source for its turn. If the target is already due for another
+    /// reason, it stays due at once.
     fn wait_for_turn(&mut self) {
         if !self.unpublished {
             self.paced = true;
@@ -311,7 +314,8 @@ impl Serving {
         }
     }
 
-    /// Replies with the outcome of a command that may have selected another target.
+    /// Replies with the outcome of a command that may have selected another target, and has it
+    /// published.
     fn selected_anew(&mut self, outcome: Result<String, String>, replies: &ReplySink) {
         if outcome.is_ok() {
             self.publish_at_once();
@@ -319,14 +323,15 @@ impl Serving {
         replies.end(outcome);
     }
 
-    /// Leaves the Envoy or ends it, and keeps what it accepted.
+    /// Leaves the Envoy running or ends it, and stores its accepted state.
     async fn finish(self) {
-        // An agent without its engine knows of no reason to end anything.
+        // Without its engine, an agent has no reason to end anything.
         let ending = self.stop.borrow().unwrap_or(Ending::Leave);
         match ending {
             Ending::Leave => drop(self.supervisor),
             Ending::Drain(grace) => {
-                // The cluster is told, so that load balancers look elsewhere while Envoy still answers.
+                // Inform the cluster first, so that load balancers look elsewhere while Envoy still
+                // answers.
                 let draining = Some(STOPPING.to_owned());
                 let observed = &self.instance.observed;
                 observed.send_modify(|observed| observed.draining = draining);
@@ -346,7 +351,8 @@ impl Serving {
     }
 }
 
-/// Judges what is held by the settings that there are now. Returns whether another target was selected.
+/// Applies the current settings to held revisions and overlaps. Returns whether another target was
+/// selected.
 fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveSettings>) -> bool {
     let (most_removed, hold, overlap) = {
         let live = live.borrow_and_update();
@@ -359,7 +365,7 @@ fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveS
     others.contains(&true)
 }
 
-/// The process of an Envoy that serves.
+/// Returns the process of an Envoy that serves.
 fn pid_of(state: &State) -> Option<u32> {
     match state {
         State::Live { pid, .. } => Some(*pid),

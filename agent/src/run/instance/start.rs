@@ -1,4 +1,5 @@
-//! The start of an instance: adopts the Envoy that an earlier agent left, or writes the files and starts one.
+//! The start of an instance: adopts the Envoy that an earlier agent left running, or writes the
+//! files and starts one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +20,14 @@ const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 pub(super) struct Started {
     pub(super) applier: Applier,
     pub(super) supervisor: Supervisor,
-    /// True if Envoy serves the files that were there, as they were.
+    /// True if Envoy serves the existing files unchanged.
     pub(super) from_files: bool,
     /// Bootstrap that the Envoy was started with.
     pub(super) bootstrap: Bytes,
 }
 
 impl Instance {
-    /// Starts once; what fails may be tried again.
+    /// Starts once; a failed start may be retried.
     pub(super) async fn start(&self, first: &Arc<Target>) -> anyhow::Result<Started> {
         // Envoy refuses listeners whose keys it cannot open.
         if let Some(tickets) = &self.settings.tickets {
@@ -42,16 +43,18 @@ impl Instance {
         if !opened.junk.is_empty() {
             tracing::warn!(files = ?opened.junk, "files for Envoy were damaged or not ours; they are written anew");
         }
-        // Others may have damaged them since, or this agent may open more or fewer files than the last.
+        // Others may have damaged the shares since, or this agent may open more or fewer files than
+        // the last.
         applier.share_out(&first.rendered.shares)?;
         let from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
         if running.is_some() {
             tracing::info!("an Envoy is already running; taking it over");
         } else if from_files {
-            // The files are what Envoy accepted last; what was kept on disk may be one change older.
+            // The files hold the state that Envoy accepted last; the stored state may be one change
+            // older.
             tracing::info!("starting Envoy from the files that are there");
         } else {
-            // Nobody reads the files yet: they can be written in any order.
+            // No Envoy reads the files yet, so they can be written in any order.
             let desired = apply::Desired {
                 rendered: &first.rendered,
                 serials: &BTreeMap::new(),

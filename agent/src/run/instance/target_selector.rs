@@ -1,5 +1,5 @@
-//! Selects the target that a Gateway's Envoy is brought to: the newest of the source, unless that is held, or the Gateway
-//! was rolled back; with what is trusted for a while more.
+//! Selects the target of a Gateway's Envoy: the newest of the source, unless it is held or the
+//! Gateway was rolled back. Adds the certificates that are retained for a while.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ pub(super) struct TargetSelector {
     overlap: Overlap,
     /// Newest target of the source.
     source: Arc<Target>,
-    /// Target that was chosen of all that there are.
+    /// Chosen target, without retained certificates.
     chosen: Arc<Target>,
-    /// The same with what is trusted for a while more: Envoy is brought to this.
+    /// Chosen target with retained certificates: Envoy is brought to this one.
     selected: Arc<Target>,
     /// Generation that the Gateway was rolled back to.
     pinned: Option<u64>,
-    /// Reason for which the newest target of the source is held.
+    /// Why the newest target of the source is held.
     held: Option<String>,
 }
 
 impl TargetSelector {
-    /// Starts with the generation that the Gateway was rolled back to, or with `source`, the first target of the source; where
-    /// that is held by `guard`, with what was accepted last.
+    /// Starts with the generation that the Gateway was rolled back to, or else with the source's
+    /// first target. If `guard` holds that, starts with the configuration accepted last.
     pub(super) fn new(
         gateway: NamespacedName,
         known: watch::Receiver<SourceState>,
@@ -81,17 +81,17 @@ impl TargetSelector {
         selector
     }
 
-    /// Returns the target that Envoy is to be brought to.
+    /// Returns the target to bring Envoy to.
     pub(super) fn selected(&self) -> &Arc<Target> {
         &self.selected
     }
 
-    /// Returns true if Envoy's files may hold something that is trusted no longer.
+    /// Returns true if Envoy's files may hold expired certificates.
     pub(super) fn has_overlap(&self) -> bool {
         self.overlap.was_there()
     }
 
-    /// Returns why the selected target is not that of the source, if it is not.
+    /// Returns why the selected target is not the source's, if it is another one.
     pub(super) fn held(&self) -> Option<String> {
         match self.pinned {
             Some(number) => Some(format!(
@@ -101,14 +101,15 @@ impl TargetSelector {
         }
     }
 
-    /// Returns the time at which [`TargetSelector::recheck`] is to be called.
+    /// Returns when to call [`TargetSelector::recheck`].
     pub(super) fn next(&self) -> Option<Instant> {
         let guard = self.guard.next().filter(|_| self.pinned.is_none());
         guard.into_iter().chain(self.overlap.next()).min()
     }
 
-    /// Waits for a newer target of the source. Returns whether it was selected; none when the engine has ended. There is no newer
-    /// target of a Gateway that is gone, whose instance is ended from outside. May be cancelled.
+    /// Waits for a newer target of the source, and returns whether it was selected; `None` once the
+    /// engine has ended. A Gateway that is gone gets no newer target, and its instance is stopped
+    /// from outside. Cancel-safe.
     pub(super) async fn changed(&mut self) -> Option<bool> {
         loop {
             self.known.changed().await.ok()?;
@@ -119,7 +120,7 @@ impl TargetSelector {
         }
     }
 
-    /// Returns whether the source has a target that is newer than the one that was taken last.
+    /// Returns whether the source has a newer target than the one taken last.
     pub(super) fn has_newer(&self) -> bool {
         self.newer().is_some()
     }
@@ -130,20 +131,21 @@ impl TargetSelector {
         (!Arc::ptr_eq(newest, &self.source)).then(|| Arc::clone(newest))
     }
 
-    /// Returns whether the source has lost this Gateway, and its withdrawal is held.
+    /// Returns whether the source has lost this Gateway and its withdrawal is held.
     pub(super) fn is_withdrawn(&self) -> bool {
         let known = self.known.borrow();
         known.withdrawn && known.held(&self.gateway).is_some()
     }
 
-    /// Selects the target of the source, if nothing holds it any more, and looks at what is trusted for a while more. Returns
-    /// whether Envoy is to be brought to something else.
+    /// Selects the source's target if nothing holds it, and updates the retained certificates.
+    /// Returns whether Envoy needs another target.
     pub(super) fn recheck(&mut self) -> bool {
         self.follow_source();
         self.lay()
     }
 
-    /// Lays over the selected target what is trusted for a while more. Returns whether that is another one than before.
+    /// Adds the retained certificates to the chosen target. Returns whether the selected target
+    /// changes.
     fn lay(&mut self) -> bool {
         let laid = self.overlap.lay_over(&self.chosen);
         let other = !Arc::ptr_eq(&laid, &self.selected);
@@ -161,7 +163,7 @@ impl TargetSelector {
         }
     }
 
-    /// Holds by other limits from now on. Returns whether that lets the target of the source through.
+    /// Changes the limits of the guard. Returns whether that releases the source's target.
     pub(super) fn hold_by(&mut self, most_removed: u8, pause: Duration) -> bool {
         if !self.guard.set(most_removed, pause) {
             return false;
@@ -169,14 +171,14 @@ impl TargetSelector {
         self.recheck()
     }
 
-    /// Has the host trust what bundles have lost for so long from now on; none if the configuration decides. Returns whether
-    /// Envoy is to be brought to something else.
+    /// Changes the host's overlap; `None` if the configuration decides. Returns whether Envoy needs
+    /// another target.
     pub(super) fn overlap_by(&mut self, overlap: Option<Duration>) -> bool {
         self.overlap.set(overlap);
         self.lay()
     }
 
-    /// Selects the target that is held. Returns the reply.
+    /// Selects the held target. Returns the reply.
     pub(super) fn accept(&mut self) -> &'static str {
         if !self.guard.open() {
             return "nothing is held";
@@ -187,7 +189,7 @@ impl TargetSelector {
         "the revision that was held is being applied"
     }
 
-    /// Selects an accepted generation, and stays there, over restarts too. Returns the reply.
+    /// Selects an accepted generation and stays there, even across restarts. Returns the reply.
     pub(super) fn roll_back(&mut self, number: u64) -> Result<String, String> {
         self.go_back(number)?;
         self.lay();
@@ -215,7 +217,8 @@ impl TargetSelector {
     fn go_back(&mut self, number: u64) -> Result<(), String> {
         let resolved = history::load(&self.directory, number, &self.sealing);
         let mut resolved = resolved.map_err(|error| format!("{error:#}"))?;
-        // Routes and listeners are those of then, keys those of now: an older one may have been replaced because it is known.
+        // Routes and listeners come from the old generation, but keys from the present: an old key
+        // may have been replaced because it leaked.
         let present = self.source.encoded.keys();
         kept_keys::replace(&mut resolved.snapshot, &mut resolved.keys, present);
         let cause = format!("a rollback to generation {number}");

@@ -1,4 +1,5 @@
-//! The metrics of backends by name. Must not choose which backends have series: the scrape holds those that have.
+//! The metrics of backends by name. Must not choose which backends have series; the scrape holds
+//! only these.
 
 use std::fmt;
 
@@ -7,8 +8,8 @@ use super::scrape::Scrape;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 
 impl Scrape {
-    /// Writes what is told of each backend. Every count of a backend that is told is there from the beginning, also at zero: what
-    /// appears with its first failure is missing from every rate.
+    /// Writes the families of backends. All counters of a backend exist from the beginning, even at
+    /// zero, because a counter that appears with its first failure is missing from every rate.
     pub(super) fn backends(&self, families: &mut Families<'_>) -> fmt::Result {
         families.counter(
             "gateway_backend_requests",

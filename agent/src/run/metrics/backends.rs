@@ -1,22 +1,26 @@
-//! Traffic to the backends of one Envoy, read from its statistics, and which of them have series of their own. Pure.
+//! Traffic to the backends of one Envoy, read from its statistics, and the choice of backends with
+//! their own series. Pure.
 //!
-//! There may be thousands of backends, and there is room for few: those with the most requests are told one by one, all others
-//! together. What all others have counted must never go down while the agent runs, whichever backends are among them.
+//! There may be thousands of backends, and only a few can have series: the backends with the most
+//! requests have one each, all others share one. The counters of the shared series must never
+//! decrease while the agent runs, whichever backends are in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Expression that chooses the statistics of backends by Envoy's own names.
+/// Expression that selects the statistics of backends by Envoy's own names.
 pub(super) const BACKEND_STATISTICS: &str = r"^cluster\..*\.upstream_";
 
-/// Name under which all backends are told that have no series of their own. No backend is called so: names have slashes.
+/// Name of the series that all other backends share. It cannot be a backend's, because these have
+/// slashes.
 pub(super) const OTHERS: &str = "other";
 
-/// Share of what a backend had that counts beside what is new.
+/// Factor by which earlier requests count less with each scrape.
 const MEMORY: f64 = 0.9;
-/// A backend takes the place of another one only if it has this many times the requests: series that come and go are of no use.
+/// A backend replaces another one only if it has this many times the requests, because series that
+/// appear and disappear are useless.
 const DISTANCE: f64 = 2.0;
 
-/// Families of what is counted of a backend.
+/// Families of backend counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackendFamily {
     /// Answers, by the class of their status.
@@ -28,7 +32,8 @@ pub(super) enum BackendFamily {
     Received,
 }
 
-/// Counts of a backend: the family, the value of its label if it has one, and the endings of Envoy's names that are added up.
+/// Counters of a backend: the family, the value of its label if it has one, and the suffixes of the
+/// Envoy counters that are added up.
 pub(super) const COUNTS: [(BackendFamily, &str, &[&str]); 13] = [
     (BackendFamily::Requests, "1xx", &["rq_1xx"]),
     (BackendFamily::Requests, "2xx", &["rq_2xx"]),
@@ -67,7 +72,7 @@ pub(super) struct BackendTraffic {
 }
 
 impl BackendTraffic {
-    /// Reads the text that Envoy answers `/stats` with, by backend. Lines that say nothing of interest are skipped.
+    /// Parses Envoy's answer to `/stats`, by backend. Skips other lines.
     pub(super) fn read(text: &str) -> BTreeMap<String, Self> {
         let mut all: BTreeMap<String, Self> = BTreeMap::new();
         for line in text.lines() {
@@ -109,7 +114,7 @@ impl BackendTraffic {
             .sum()
     }
 
-    /// Returns what was counted since `before`; all of it where an Envoy has begun anew.
+    /// Returns the counts since `before`; all of them if Envoy has restarted.
     fn since(&self, before: &[u64; COUNTS.len()]) -> [u64; COUNTS.len()] {
         std::array::from_fn(|index| {
             let now = self.counts[index];
@@ -118,8 +123,8 @@ impl BackendTraffic {
     }
 }
 
-/// Returns the backend of a cluster: kind, namespace, name and port, and the protocol if it is UDP. The clusters that a backend
-/// has for sessions, or for several policies, are one backend.
+/// Returns the backend of a cluster: kind, namespace, name and port, and the protocol if it is UDP.
+/// A backend may have more clusters, for sessions or several policies; they count as one.
 fn backend(cluster: &str) -> Option<String> {
     let mut parts = cluster.split('/');
     let first: Vec<&str> = parts.by_ref().take(4).collect();
@@ -131,7 +136,7 @@ fn backend(cluster: &str) -> Option<String> {
     Some(all.join("/"))
 }
 
-/// The backends of one Gateway from scrape to scrape.
+/// The backends of one Gateway across scrapes.
 #[derive(Debug, Default)]
 pub(super) struct BackendSeries {
     seen: BTreeMap<String, SeenBackend>,
@@ -142,14 +147,15 @@ pub(super) struct BackendSeries {
 #[derive(Debug, Default)]
 struct SeenBackend {
     counts: [u64; COUNTS.len()],
-    /// Requests of late.
+    /// Weight of recent requests.
     weight: f64,
-    /// True if it has series of its own.
+    /// True if it has its own series.
     shown: bool,
 }
 
 impl BackendSeries {
-    /// Takes what Envoy counts now, and returns what is told of it: at most `most` backends, then all others.
+    /// Takes Envoy's current counts, and returns the series to show: at most `most` backends, then
+    /// the sum of all others.
     pub(super) fn update(
         &mut self,
         now: BTreeMap<String, BackendTraffic>,
@@ -161,7 +167,7 @@ impl BackendSeries {
             let new = traffic.since(&seen.counts);
             seen.counts = traffic.counts;
             seen.weight = seen.weight * MEMORY + weight(&new);
-            // What was counted before the agent began to add up is in no sum of others.
+            // Requests from before the first scrape are not added to the sum of others.
             if self.begun && !seen.shown {
                 for (sum, new) in self.others.iter_mut().zip(new) {
                     *sum += new;
@@ -191,7 +197,8 @@ impl BackendSeries {
         told
     }
 
-    /// Gives free places to the backends with the most requests, and then places of those that have far less.
+    /// Gives free places to the backends with the most requests, and then the places of backends
+    /// with far fewer.
     fn choose(&mut self, most: usize) {
         let by_weight = |shown: bool| {
             let of_it = self.seen.iter().filter(|(_, seen)| seen.shown == shown);
@@ -214,7 +221,7 @@ impl BackendSeries {
                     shown.insert(0, (weight, name));
                     shown.sort_by(|one, other| other.0.total_cmp(&one.0));
                 }
-                // Those that follow have no more.
+                // All that follow have no more requests.
                 _ => break,
             }
         }
@@ -293,12 +300,12 @@ mod tests {
         assert_eq!(told[2].1.requests_active, 2);
         let told = series.update(of(&[("a", 15), ("b", 30), ("c", 20), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("b", 30), ("c", 20), (OTHERS, 6)]);
-        // `a` has become busier by far than `c`, and `c` counts with the others from now on.
+        // `a` is now far busier than `c`, which counts with the others from here on.
         let told = series.update(of(&[("a", 99), ("b", 30), ("c", 20), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 90)]);
         let told = series.update(of(&[("a", 99), ("b", 30), ("c", 25), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 95)]);
-        // A new Envoy counts from zero; one that is gone makes room.
+        // A restarted Envoy counts from zero; a backend that is gone frees its place.
         let told = series.update(of(&[("a", 3), ("c", 4), ("d", 1)]), 2);
         assert_eq!(requests(&told), [("a", 3), ("c", 4), (OTHERS, 100)]);
     }

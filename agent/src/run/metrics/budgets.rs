@@ -1,5 +1,5 @@
-//! Budgets of the host that an agent and its Envoys can use up, and what is used of them. Must not fail a scrape: what cannot be
-//! read is left out.
+//! Budgets of the host that an agent and its Envoys can use up, and how much of them is used. Must
+//! not fail a scrape: values that cannot be read are left out.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,36 +11,38 @@ use crate::host::inotify::{self, Budget};
 use crate::host::limits;
 use crate::host::processes::{ProcessorTimes, processor_times};
 
-/// Part of a budget that is in use, and all of it.
+/// Use of a budget, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UsedBudget {
     pub(super) used: u64,
     pub(super) limit: u64,
 }
 
-/// Parts of the host's budgets that one Envoy uses.
+/// Use of the host's budgets by one Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EnvoyBudgets {
     pub(super) open: UsedBudget,
     /// Files that it watches, each with an inotify instance.
     pub(super) watched: u64,
-    /// Time that its threads have run, and waited for a processor; none where the kernel does not count it.
+    /// Time that its threads have run, and waited for a processor; `None` if the kernel does not
+    /// count it.
     pub(super) processor: Option<ProcessorTimes>,
 }
 
-/// Shares of the host's budgets that are used.
+/// Use of the host's budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Budgets {
-    /// Inotify instances of this user, of all its processes that can be seen.
+    /// Inotify instances of this user, in all of its visible processes.
     pub(super) instances: Option<UsedBudget>,
     /// Open files of the agent.
     pub(super) open: Option<UsedBudget>,
-    /// The Envoys that run and can be looked at, by the names of their Gateways.
+    /// The running Envoys that can be inspected, by the names of their Gateways.
     pub(super) envoys: BTreeMap<String, EnvoyBudgets>,
 }
 
 impl Budgets {
-    /// Reads them for the Envoys with these process numbers. Blocks for as long as the kernel takes to list what they have open.
+    /// Reads the budgets, with the Envoys of these process ids. Blocks while the kernel lists their
+    /// open files.
     pub(super) fn read(envoys: BTreeMap<String, u32>) -> Self {
         let pids: Vec<u32> = envoys.values().copied().collect();
         let Budget { limit, others, own } = Budget::read(&pids);
@@ -69,7 +71,7 @@ fn open_files(process: &str) -> Option<UsedBudget> {
 }
 
 impl Scrape {
-    /// Writes what is used of each budget, and how much there is.
+    /// Writes the use and the limit of each budget.
     pub(super) fn budgets(&self, families: &mut Families<'_>) -> fmt::Result {
         let Budgets {
             instances,

@@ -1,4 +1,4 @@
-//! ApplyCounts of what an instance has done since the agent started. Values: who wants to know them reads the newest.
+//! Counts of an instance's work since the agent started. Plain values: readers take the newest.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,11 +19,11 @@ const APPLY_BOUNDS: &[f64] = &[
 pub(in crate::run) enum ApplyOutcome {
     /// Envoy serves all of it.
     Accepted,
-    /// Envoy serves it without what it refuses.
+    /// Envoy serves it without the refused parts.
     Reduced,
     /// Envoy refuses it as a whole.
     Refused,
-    /// Something other than a refusal was in the way; it is tried again.
+    /// It could not be applied for a reason other than a refusal; it is retried.
     Postponed,
 }
 
@@ -36,7 +36,7 @@ impl ApplyOutcome {
         Self::Postponed,
     ];
 
-    /// Returns the outcome as a label has it.
+    /// Returns the outcome as a label value.
     pub(in crate::run) fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -47,16 +47,16 @@ impl ApplyOutcome {
     }
 }
 
-/// Reason for which an Envoy process came into service.
+/// Why an Envoy process came into service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) enum ProcessReason {
     /// It is the first one that this agent has seen.
     Start,
-    /// It took over from one that ran, as Envoy's hot restart.
+    /// It took over from a running one by Envoy's hot restart.
     HotRestart,
-    /// It took over from one that ran, without one.
+    /// It took over from a running one without a hot restart.
     Handover,
-    /// The one before has died.
+    /// The previous one has died.
     Death,
 }
 
@@ -64,7 +64,7 @@ impl ProcessReason {
     /// All reasons, in the order of the enum.
     pub(super) const ALL: [Self; 4] = [Self::Start, Self::HotRestart, Self::Handover, Self::Death];
 
-    /// Returns the reason as a label has it.
+    /// Returns the reason as a label value.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -89,15 +89,15 @@ impl From<Way> for ProcessReason {
 pub(super) struct PhaseTime {
     /// Time until the last rename.
     pub(super) renaming: Duration,
-    /// Time from then on until Envoy had accepted everything.
+    /// Time from then until Envoy had accepted everything.
     pub(super) accepting: Duration,
 }
 
-/// ApplyCounts of one instance.
+/// Counts of one instance.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct ApplyCounts {
     outcomes: [u64; ApplyOutcome::ALL.len()],
-    /// Time that it took until Envoy was seen to serve a change.
+    /// Time until Envoy was proven to serve a change.
     pub(super) durations: Durations,
     /// Time of the steps that Envoy accepted, in the order of [`Phase`].
     phases: [PhaseTime; Phase::ALL.len()],
@@ -117,7 +117,7 @@ impl Default for ApplyCounts {
 }
 
 impl ApplyCounts {
-    /// ApplyCounts a try. Only what Envoy serves in the end has a duration.
+    /// Counts an attempt. Only accepted and reduced targets have a duration.
     pub(in crate::run) fn note(&mut self, outcome: ApplyOutcome, took: Duration) {
         self.outcomes[outcome as usize] += 1;
         if matches!(outcome, ApplyOutcome::Accepted | ApplyOutcome::Reduced) {
@@ -156,7 +156,7 @@ impl ApplyCounts {
         self.processes[reason as usize]
     }
 
-    /// Returns how many tries ended so.
+    /// Returns the number of attempts with this outcome.
     pub(super) fn of(&self, outcome: ApplyOutcome) -> u64 {
         self.outcomes[outcome as usize]
     }
@@ -165,7 +165,8 @@ impl ApplyCounts {
 /// Durations in seconds, by upper bound.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Durations {
-    /// Upper bounds, ascending, each with the number of durations up to it and above the bound before.
+    /// Upper bounds, ascending, each with the number of durations up to it and above the previous
+    /// bound.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum: f64,
 }

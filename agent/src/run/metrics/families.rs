@@ -1,7 +1,7 @@
-//! The metrics by name, with what each of them means. Pure: one scrape is one value.
+//! The metrics by name, each with its meaning. Pure: one scrape is one value.
 //!
-//! SeriesLabels are names of Gateways, ports and objects; their number is bounded, whatever the configuration. A name that was
-//! released is never given another meaning.
+//! Labels are names of Gateways, ports and objects; their number is bounded, whatever the
+//! configuration. A released name never gets another meaning.
 
 use std::fmt;
 
@@ -17,9 +17,9 @@ use crate::apply::plan::Phase;
 use crate::run::report::{GatewayReport, Report, health};
 use crate::source::problem::Severity;
 
-/// Number of certificates of a Gateway that have a series each: those that expire first.
+/// Most certificates of a Gateway with a series each: those that expire first.
 const MOST_CERTIFICATES: usize = 20;
-/// Number of refused objects of a Gateway that have a series each.
+/// Most refused objects of a Gateway with a series each.
 const MOST_REFUSED: usize = 20;
 
 impl Collector for Scrape {
@@ -304,7 +304,7 @@ impl Scrape {
         families.counter("gateway_sent_bytes", "Bytes that went to clients", sent)
     }
 
-    /// One value for each Gateway of the report.
+    /// Writes one value for each Gateway of the report.
     fn each(
         &self,
         families: &mut Families<'_>,

@@ -1,8 +1,8 @@
-//! Metrics of the agent and of its Envoys, as text that Prometheus reads.
+//! Metrics of the agent and of its Envoys, as text for Prometheus.
 //!
-//! Envoy's own statistics reach nobody but through here: a small set with stable names, by Gateway, port and
-//! backend, and by route where that is asked for. Must never open
-//! Envoy's admin interface to the network, or show anything of a key but the name of its Secret and when it expires.
+//! Envoy's own statistics are only exposed through this module: a small set with stable names, by
+//! Gateway, port and backend, and by route on request. Must never open Envoy's admin interface to
+//! the network, or show anything of a key but the name of its Secret and its expiry.
 
 mod backend_families;
 mod backends;

@@ -1,4 +1,4 @@
-//! Keeps the table of metrics in `docs/metrics.md` what the code says.
+//! Keeps the table of metrics in `docs/metrics.md` in line with the code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::run::report::{
 
 const BEGIN: &str = "<!-- The table is written by a test; see CONTRIBUTING.md. -->\n";
 
-/// Lines of an Envoy that has a bit of everything.
+/// Statistics of an Envoy, with something for every family.
 const ENVOY: &str = r#"envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="https-443"} 5
 envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="https-443"} 1
 envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="https-443"} 11
@@ -46,7 +46,7 @@ fn refused() -> RefusedReport {
     }
 }
 
-/// Returns a scrape in which every family has a series, of this many Gateways.
+/// Returns a scrape of this many Gateways in which every family has a series.
 // Long: one value, which names each field.
 fn scrape(gateways: usize) -> Scrape {
     let names = (0..gateways).map(|number| format!("shop/edge-{number}"));
@@ -129,7 +129,7 @@ fn scrape(gateways: usize) -> Scrape {
     }
 }
 
-/// Returns the table, from the text itself.
+/// Returns the table, made from the text of a scrape.
 fn table() -> String {
     let text = scrape(1).text(false);
     let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
@@ -161,7 +161,7 @@ fn table() -> String {
     table
 }
 
-/// `SESAME_SET_METRICS=1 cargo test --workspace --lib metrics::reference` writes the table anew.
+/// `SESAME_SET_METRICS=1 cargo test --workspace --lib metrics::reference` rewrites the table.
 #[test]
 fn the_page_of_metrics_says_what_is_there() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
@@ -210,7 +210,8 @@ fn a_gateway_has_a_bounded_number_of_series_whatever_it_serves() {
         let text = scrape(gateways).text(false);
         text.lines().filter(|line| !line.starts_with('#')).count()
     };
-    // 500 certificates and 500 refused objects, of which 20 each are named, and 40 backends with 15 series each.
+    // 500 certificates and 500 refused objects, of which 20 each have a series, and 40 backends
+    // with 15 series each.
     let of_one = series(2) - series(1);
     assert!(of_one - 40 * 15 < 120, "{of_one}");
 }

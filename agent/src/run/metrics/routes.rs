@@ -1,6 +1,7 @@
-//! Traffic of the routes whose requests an Envoy counts apart, and their metrics by name. Pure.
+//! Traffic of the routes that an Envoy counts separately, and their metrics by name. Pure.
 //!
-//! A route has a share in several virtual hosts, which are added up. Must not choose which routes are counted: Envoy was told.
+//! A route may be in several virtual hosts, whose counts are added up. Must not choose which routes
+//! are counted: Envoy's configuration does.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use super::traffic::bound;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 use crate::envoy::admin::Sample;
 
-/// Classes of statuses, as Envoy has them and as labels have them.
+/// Classes of statuses, in Envoy's label and in our labels.
 const CLASSES: [(&str, &str); 5] = [
     ("1", "1xx"),
     ("2", "2xx"),
@@ -28,7 +29,7 @@ pub(super) struct RouteTraffic {
 }
 
 impl RouteTraffic {
-    /// Adds what one virtual host has counted of the route; `name` is the end of Envoy's own.
+    /// Adds the counts of one virtual host; `name` is the suffix of Envoy's own name.
     pub(super) fn note(&mut self, name: &str, sample: &Sample<'_>) {
         match name {
             "xx" => {
@@ -57,14 +58,15 @@ impl RouteTraffic {
         }
     }
 
-    /// Ends the sum of all virtual hosts.
+    /// Completes the sum of all virtual hosts.
     pub(super) fn finish(&mut self) {
         self.durations.differences();
     }
 }
 
 impl Scrape {
-    /// Writes what is counted of each route, also at zero: what appears with its first failure is missing from every rate.
+    /// Writes the counters of each route, even at zero, because a counter that appears with its
+    /// first failure is missing from every rate.
     pub(super) fn routes(&self, families: &mut Families<'_>) -> fmt::Result {
         let requests = self.measured().flat_map(|(labels, traffic)| {
             let by_class = CLASSES.iter().zip(traffic.requests);

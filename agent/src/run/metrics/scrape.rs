@@ -1,4 +1,4 @@
-//! One scrape: the values that an answer is made of, and its text. Pure.
+//! One scrape: the values of an answer, and its text. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::traffic::EnvoyTraffic;
 use crate::run::observed::Observed;
 use crate::run::report::Report;
 
-/// Everything that one answer is made of.
+/// All values of one answer.
 #[derive(Debug)]
 pub(super) struct Scrape {
     pub(super) report: Report,
@@ -22,18 +22,20 @@ pub(super) struct Scrape {
     pub(super) gateways: BTreeMap<String, GatewayFacts>,
 }
 
-/// One Gateway, besides its report.
+/// Values of one Gateway that are not in its report.
 #[derive(Debug, Default)]
 pub(super) struct GatewayFacts {
     pub(super) counts: ApplyCounts,
     pub(super) held: bool,
-    /// Names of key pairs and the seconds since 1970 at which their certificates expire, the earliest first.
+    /// Names of key pairs and the seconds since 1970 at which their certificates expire, the
+    /// earliest first.
     pub(super) certificates: Vec<(String, i64)>,
-    /// Names of trust bundles and the seconds since 1970 at which the first authority or revocation list of each expires.
+    /// Names of trust bundles and the seconds since 1970 at which the first authority or revocation
+    /// list of each expires.
     pub(super) authorities: BTreeMap<String, i64>,
-    /// Traffic to the backends that are told, the others together.
+    /// Traffic to backends with their own series, then the sum of all others.
     pub(super) backends: Vec<(String, BackendTraffic)>,
-    /// None if the Envoy does not answer.
+    /// `None` if Envoy does not answer.
     pub(super) traffic: Option<EnvoyTraffic>,
 }
 
@@ -76,7 +78,7 @@ impl GatewayFacts {
 }
 
 impl Scrape {
-    /// Returns the text: OpenMetrics, or the format that Prometheus had before it.
+    /// Returns the text as OpenMetrics, or in the older Prometheus format.
     pub(super) fn text(self, open: bool) -> String {
         let mut registry = Registry::with_prefix("sesame");
         registry.register_collector(Box::new(self));
@@ -90,7 +92,8 @@ impl Scrape {
     }
 }
 
-/// Returns the text in the older format, in which the name of a counter's family ends in `_total`, and nothing marks the end.
+/// Converts the text to the older format, where the name of a counter's family ends in `_total` and
+/// nothing marks the end.
 fn plain(open: &str) -> String {
     let mut counters: Vec<&str> = open
         .lines()

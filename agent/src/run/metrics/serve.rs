@@ -1,4 +1,4 @@
-//! Collects the newest values, asks the Envoys for theirs, and answers `GET /metrics`.
+//! Collects the newest values, queries the Envoys, and answers `GET /metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ use crate::run::report::ReportSource;
 /// Path that is answered.
 pub(in crate::run) const METRICS_PATH: &str = "/metrics";
 
-/// Time that an Envoy has to say what it counted. Prometheus waits for ten seconds by default.
+/// Time limit for an Envoy's statistics. Prometheus waits for ten seconds by default.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -40,17 +40,18 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 pub(in crate::run) struct MetricsSource {
     pub(in crate::run) report: ReportSource,
     pub(in crate::run) observed: watch::Receiver<AllObserved>,
-    /// Number of backends of each Gateway that have series of their own.
+    /// Most backends of each Gateway with their own series.
     pub(in crate::run) most_backends: usize,
     pub(in crate::run) backends: KnownBackends,
 }
 
-/// The backends of each Gateway, from scrape to scrape.
+/// The backends of each Gateway across scrapes.
 #[derive(Clone, Default)]
 pub(in crate::run) struct KnownBackends(Arc<Mutex<BTreeMap<String, BackendSeries>>>);
 
 impl MetricsSource {
-    /// Returns the answer to a request with these headers: the text format of Prometheus, or OpenMetrics where it is asked for.
+    /// Returns the answer to a request with these headers: Prometheus text, or OpenMetrics if the
+    /// client accepts it.
     pub(in crate::run) async fn answer(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
         let open = headers
             .get_all(ACCEPT)
@@ -83,12 +84,12 @@ impl MetricsSource {
         }
     }
 
-    /// Returns the facts of each Gateway, and forgets the backends of those that are gone.
+    /// Returns the facts of each Gateway, and forgets the backends of Gateways that are gone.
     fn gateways(
         &self,
         answers: Vec<(String, &Observed, EnvoyAnswer)>,
     ) -> BTreeMap<String, GatewayFacts> {
-        // A scrape that panicked leaves counts behind that are whole.
+        // A scrape that panicked leaves complete counts behind.
         let mut known = self
             .backends
             .0
@@ -106,7 +107,7 @@ impl MetricsSource {
     }
 }
 
-/// Answer of an Envoy about its traffic; nothing where it gives none.
+/// Answer of an Envoy about its traffic; empty without an answer.
 #[derive(Default)]
 struct EnvoyAnswer {
     traffic: Option<EnvoyTraffic>,
@@ -137,10 +138,10 @@ impl EnvoyAnswer {
     }
 }
 
-/// Makes the status page of the newest values.
+/// Makes the status page from the newest values.
 pub(in crate::run) type PageSource = Arc<dyn Fn() -> Page + Send + Sync>;
 
-/// Answers `GET /metrics` and the status page, and nothing else, to everybody whom the guard admits.
+/// Serves only `GET /metrics` and the status page, to every caller that the guard admits.
 pub(in crate::run) async fn serve(
     listener: TcpListener,
     guard: Guard,
@@ -164,7 +165,7 @@ pub(in crate::run) async fn serve(
                 return source.answer(request.headers()).await;
             }
             if request.method() == Method::GET && PAGE_PATHS.contains(&request.uri().path()) {
-                // The conditions of all objects are resolved anew for it.
+                // Blocking, because the page resolves the conditions of all objects again.
                 let written = tokio::task::spawn_blocking(move || page().response(REFRESH_SECONDS));
                 return match written.await {
                     Ok(response) => response.map(Full::new),

@@ -1,7 +1,7 @@
 //! Traffic of one Envoy, read from its statistics. Pure.
 //!
-//! Envoy names what it counts by listener and connection manager; here it gets the port that clients see and the protocol, which
-//! stay the same when an Envoy or an address is replaced.
+//! Envoy names its counters by listener and connection manager. They become the port that clients
+//! see and the protocol, which stay the same when an Envoy or an address is replaced.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use super::counts::Durations;
 use super::routes::RouteTraffic;
 use crate::envoy::admin::Sample;
 
-/// Expression that chooses the statistics of [`EnvoyTraffic`] by Envoy's own names.
+/// Expression that selects the statistics of [`EnvoyTraffic`] by Envoy's own names.
 pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^vhost\..*\.route\.";
 
-/// Longest duration that gets a bucket of its own, in milliseconds.
+/// Longest duration with its own bucket, in milliseconds.
 const LONGEST: f64 = 60_000.0;
 
-/// Everything of interest that one Envoy counted since it started.
+/// The counters of one Envoy since it started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EnvoyTraffic {
     /// By port and protocol.
     pub(super) ports: BTreeMap<(u16, String), PortTraffic>,
-    /// By name, as `HTTPRoute/namespace/name`: those that Envoy counts apart.
+    /// By name, as `HTTPRoute/namespace/name`: the routes that Envoy counts separately.
     pub(super) routes: BTreeMap<String, RouteTraffic>,
-    /// Connections that got no further than the listener, by reason.
+    /// Connections that ended at the listener, by reason.
     pub(super) refused: BTreeMap<&'static str, f64>,
     pub(super) tls_handshakes: f64,
-    /// Bytes of memory that are in use.
+    /// Bytes of allocated memory.
     pub(super) memory: Option<f64>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct PortTraffic {
 }
 
 impl EnvoyTraffic {
-    /// Reads the text that Envoy answers `/stats/prometheus` with. Lines that say nothing of interest are skipped.
+    /// Parses Envoy's answer to `/stats/prometheus`. Skips other lines.
     pub(super) fn read(text: &str) -> Self {
         let mut traffic = Self::default();
         for sample in text.lines().filter_map(Sample::read) {
@@ -129,7 +129,7 @@ impl PortTraffic {
 }
 
 impl Durations {
-    /// Turns what Envoy counts up to each bound into what lies between two bounds.
+    /// Turns Envoy's cumulative counts into the counts between two bounds.
     pub(super) fn differences(&mut self) {
         self.buckets
             .sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -148,7 +148,8 @@ fn port_and_protocol(prefix: &str) -> Option<(u16, String)> {
     Some((port.parse().ok()?, protocol.to_owned()))
 }
 
-/// Returns the upper bound of a bucket in seconds; none if there is none, or if it gets no bucket of its own.
+/// Returns the upper bound of a bucket in seconds; `None` without a bound, or beyond the longest
+/// duration.
 pub(super) fn bound(sample: &Sample<'_>) -> Option<f64> {
     match sample.label("le")? {
         "+Inf" => Some(f64::INFINITY),

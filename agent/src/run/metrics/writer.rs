@@ -1,4 +1,4 @@
-//! Writes families of metrics. Must not know what they mean.
+//! Writes families of metrics. Must not know their meaning.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Composes the report that `status` shows from what the engine knows and what the instances have observed. Pure.
+//! Composes the report that `status` shows from the engine's state and the instances' observations.
+//! Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,7 +26,7 @@ use crate::run::target::RetainedCertificate;
 use crate::source::problem::Severity;
 use crate::source::update::IncompleteRevision;
 
-/// Everything that a report is composed from.
+/// Inputs of a report.
 pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) agent: AgentReport,
     /// The source, without its state.
@@ -39,17 +40,18 @@ pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) hints: Vec<String>,
     /// Warnings of the settings.
     pub(in crate::run) warnings: Vec<String>,
-    /// True if the kernel moves the waiting connections of a socket that closes to another socket of its port.
+    /// True if the kernel moves the waiting connections of a closing socket to another socket of
+    /// its port.
     pub(in crate::run) moves_connections: bool,
-    /// Time of the report, for certificates that expire.
+    /// Time of the report, for expiring certificates.
     pub(in crate::run) now: Timestamp,
 }
 
 /// Hint for a host whose kernel does not move connections.
 const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1 and they wait instead";
 
-/// Composes the report. Without objects, which take long where there are many, their conditions do not
-/// count for its health either.
+/// Composes the report. If there are many objects, their statuses take long. Without them, their
+/// conditions do not count for its health either.
 pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
     let ReportFacts {
         agent,
@@ -115,7 +117,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     }
 }
 
-/// Returns what this host could do better.
+/// Returns possible improvements of this host.
 fn hints(
     gateways: &[GatewayReport],
     moves_connections: bool,
@@ -130,7 +132,7 @@ fn hints(
         .collect()
 }
 
-/// Returns what is wrong with the source as a whole.
+/// Returns the faults of the source as a whole.
 fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(held) = &known.held {
@@ -150,7 +152,7 @@ fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     reasons
 }
 
-/// Returns the number of errors in what the source provides; none without errors.
+/// Returns the number of errors in the source's objects, as text; `None` without errors.
 fn count_errors(known: &SourceState, source: &SourceReport) -> Option<String> {
     let errors = known.problems.iter();
     let errors = errors.filter(|p| p.severity == Severity::Error).count();
@@ -175,7 +177,7 @@ fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
     }
 }
 
-/// Adds to the statuses which certificates of their listeners expire, and what trust has lapsed.
+/// Adds expiring certificates of listeners and lapsed trust to the statuses.
 fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
     let expiries = resolution.listener_expiries();
     let gateways = resolution.statuses.gateways.iter_mut();
@@ -201,7 +203,7 @@ fn expiry_message((name, warning): (NamespacedName, Warning)) -> String {
     format!("Gateway {name}: {}", warning.message)
 }
 
-/// Returns what is wrong with Gateways and their Envoys.
+/// Returns the faults of Gateways and their Envoys.
 fn gateway_reasons(
     gateways: &[GatewayReport],
     observed: &BTreeMap<NamespacedName, Observed>,
@@ -236,7 +238,7 @@ fn gateway_reasons(
     reasons
 }
 
-/// Returns which Gateways have no access log, although they should.
+/// Returns the Gateways that should have an access log but have none.
 fn unlogged(observed: &BTreeMap<NamespacedName, Observed>) -> impl Iterator<Item = String> {
     observed.iter().filter_map(|(name, observed)| {
         let why = observed.unlogged.as_ref()?;
@@ -244,7 +246,7 @@ fn unlogged(observed: &BTreeMap<NamespacedName, Observed>) -> impl Iterator<Item
     })
 }
 
-/// Returns what clients will not like about certificates in local files.
+/// Returns the warnings about certificates in local files.
 fn warnings_of_local_files(known: &SourceState) -> impl Iterator<Item = String> {
     let problems = known.local.problems.iter();
     let warnings = problems.filter(|problem| problem.severity == Severity::Warning);
@@ -261,7 +263,7 @@ pub(in crate::run) fn gateway_report(
     let incomplete = known.incomplete.get(name);
     let wanted = newest.map_or_else(String::new, |wanted| wanted.revision().to_owned());
     let applied = observed.applied_revision().to_owned();
-    // After a start from existing files nothing is published until the source has something newer.
+    // After a start from existing files nothing is published until the source has a newer target.
     let restored = newest.filter(|wanted| wanted.restored && observed.applied.is_none());
     let answered = restored.is_some() || observed.answered_revision() == wanted;
     let serves = observed.live && (observed.loaded || observed.applied.is_some());
@@ -320,7 +322,7 @@ pub(in crate::run) fn gateway_report(
     }
 }
 
-/// Returns the certificates that are trusted beside what is declared.
+/// Returns the certificates that are trusted in addition to the declared ones.
 fn retained(observed: &Observed) -> Vec<RetainedReport> {
     let certificates = observed.applied.iter().flat_map(|target| &target.retained);
     let reports = certificates.flat_map(|RetainedCertificate { bundle, pem, until }| {
@@ -335,7 +337,7 @@ fn retained(observed: &Observed) -> Vec<RetainedReport> {
     reports.collect()
 }
 
-/// Returns the state of a Gateway of which Envoy serves the newest target, as a whole or without what it refuses.
+/// Returns the state of a Gateway whose newest target Envoy serves, as a whole or reduced.
 fn answered_state(
     held: Option<&str>,
     incomplete: Option<&IncompleteRevision>,
@@ -366,7 +368,8 @@ fn answered_state(
     (state, observed.notes.join("; "))
 }
 
-/// Returns the addresses where clients reach the Gateway: those of the host in place of all.
+/// Returns the addresses where clients reach the Gateway; the host's addresses replace an
+/// unspecified one.
 pub(in crate::run) fn reachable(
     listened: impl IntoIterator<Item = IpAddr>,
     host_addresses: &[String],
@@ -383,7 +386,7 @@ pub(in crate::run) fn reachable(
     addresses
 }
 
-/// Returns the number of conditions that say that something is wrong; none without one.
+/// Returns the number of fault conditions, as text; `None` without any.
 fn count_bad(statuses: &Statuses) -> Option<String> {
     let bad = statuses
         .objects()

@@ -1,4 +1,4 @@
-//! Warnings of certificates that are served and expire, for the log and for `status`.
+//! Warnings of served certificates that expire, for the log and for `status`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use crate::run::observed::{AllObserved, Observed, newest};
 
-/// Time between two looks at the clock.
+/// Interval between two checks.
 const TICK: Duration = Duration::from_secs(5);
 
-/// Returns the warnings of the certificates that Envoy serves for each Gateway.
+/// Returns the warnings about the certificates that Envoys serve, by Gateway.
 pub(in crate::run) fn warnings<'a>(
     observed: impl IntoIterator<Item = (&'a NamespacedName, &'a Observed)>,
     now: Timestamp,

@@ -1,7 +1,8 @@
 //! Liveness of the agent and readiness of its host, for load balancers and Kubernetes.
 //!
-//! A host is ready if its Envoys serve what was proven to be accepted: the newest configuration, or the last good one
-//! while the newest is on its way, was refused in part, or its source cannot be reached. A host that drains is not ready.
+//! A host is ready if its Envoys serve a proven configuration: the newest, or the last good one
+//! while the newest is pending, was refused in part, or its source cannot be reached. A draining
+//! host is not ready.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -11,7 +12,7 @@ use tokio::net::TcpListener;
 
 use super::{Report, ReportSource};
 
-/// Returns why the host is not ready, one sentence for each reason; none if it is ready.
+/// Returns why the host is not ready, one sentence for each reason; empty if it is ready.
 pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
     let mut reasons: Vec<String> = Vec::new();
     if report.agent.stopping {
@@ -44,7 +45,7 @@ pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
     reasons
 }
 
-/// Answers `GET /livez` and `GET /readyz`. Returns none for anything else.
+/// Answers `GET /livez` and `GET /readyz`. Returns `None` for anything else.
 pub(in crate::run) fn answer(
     method: &Method,
     path: &str,
@@ -64,7 +65,7 @@ pub(in crate::run) fn answer(
     }
 }
 
-/// Answers these two, and nothing else, to everybody who can reach the address.
+/// Serves only these two paths, to every caller that can reach the address.
 pub(in crate::run) async fn serve(listener: TcpListener, report: ReportSource) {
     let answer = move |request: Request<Incoming>| {
         let found = answer(request.method(), request.uri().path(), || report(false));

@@ -1,4 +1,5 @@
-//! The digest of what a report follows from, so that whoever watches it asks for objects only when something is new. Pure.
+//! The digest of a report's inputs, so that its readers request objects only if something has
+//! changed. Pure.
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,8 @@ use sesame_proto::digest;
 
 use super::compose::ReportFacts;
 
-/// Returns the digest of a report's cheap `parts`, and of the facts behind the conditions of objects.
+/// Returns the digest of a report's cheap `parts`, and of the facts behind the conditions of
+/// objects.
 pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String {
     let ReportFacts {
         agent: _,
@@ -21,7 +23,7 @@ pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String 
         moves_connections,
         now: _,
     } = facts;
-    // Plain data: were it not, the empty text would be as good, for conditions depend on what follows.
+    // Plain data always serializes. Without it, the values below would still cover the conditions.
     let mut text = serde_json::to_string(parts).unwrap_or_default();
     let worlds = known.worlds;
     // Writing to a String does not fail.

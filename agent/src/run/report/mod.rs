@@ -1,4 +1,5 @@
-//! The report of a running agent on itself, its Gateways and every object: one value, which its socket serves.
+//! The report of a running agent on itself, its Gateways and every object: one value, which its
+//! socket serves.
 
 pub(super) mod compose;
 pub(super) mod expiry;
@@ -32,13 +33,13 @@ pub struct Report {
     pub healthy: bool,
     /// Everything that is wrong, one sentence each; empty when healthy.
     pub reasons: Vec<String>,
-    /// Improvements that this host could have, though nothing is wrong.
+    /// Possible improvements of this host; they are not faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// Faults that are to come, one sentence each: certificates that expire soon.
+    /// Future faults, one sentence each: certificates that expire soon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Gateways whose Envoy has not been looked for yet, by name.
+    /// Gateways whose instance has not started yet, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starting: Vec<String>,
     /// The agent.
@@ -49,12 +50,12 @@ pub struct Report {
     pub gateways: Vec<GatewayReport>,
     /// The objects with a status, by kind, namespace and name.
     pub objects: Vec<ObjectReport>,
-    /// Digest of everything that the report follows from, with or without objects: while it stays, so does the report.
+    /// Digest of the report's inputs, with or without objects: if it is the same, so is the report.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub inputs: String,
 }
 
-/// Makes a report of the newest values, with the statuses of all objects if it is told so.
+/// Makes a report from the newest values, with the statuses of all objects if the argument is true.
 pub(super) type ReportSource = Arc<dyn Fn(bool) -> Report + Send + Sync>;
 
 /// The agent's process.
@@ -67,10 +68,10 @@ pub struct AgentReport {
     pub pid: u32,
     /// Time at which it started.
     pub started: Timestamp,
-    /// True once it was told to stop.
+    /// True once it was asked to stop.
     #[serde(default)]
     pub stopping: bool,
-    /// Place of the key that private keys in the state directory are sealed with; `off` where they are in clear.
+    /// Place of the key that seals private keys in the state directory; `off` if they are in clear.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub keys_at_rest: String,
 }
@@ -96,9 +97,9 @@ pub struct SourceReport {
     /// The cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterReport>,
-    /// True if it could be read the last time; otherwise what was accepted before is served.
+    /// True if the last read succeeded; otherwise the configuration accepted last is served.
     pub available: bool,
-    /// Reason for which the last accepted configuration is served instead of the newest.
+    /// Why the last accepted configuration is served instead of the newest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Everything that is wrong in it.
@@ -112,14 +113,14 @@ pub struct SourceReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
-    /// Kubeconfig file; none for the ServiceAccount of a Pod.
+    /// Kubeconfig file; `None` for the ServiceAccount of a Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
     /// Namespace in which snapshots are published.
     pub namespace: String,
     /// The fleet that this host belongs to.
     pub fleet: String,
-    /// The only Gateways that are served; all of the fleet if empty.
+    /// The only Gateways to serve; empty means the whole fleet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
     /// Name of this host.
@@ -157,7 +158,7 @@ pub struct GatewayReport {
     pub gateway: String,
     /// State of the Gateway.
     pub state: AgentState,
-    /// One sentence, if the state alone does not say it.
+    /// One sentence, if the state needs an explanation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Addresses it listens on.
@@ -166,33 +167,34 @@ pub struct GatewayReport {
     pub wanted: String,
     /// Revision that Envoy has accepted.
     pub applied: String,
-    /// Revision of the manifest that was read last; only for sources whose manifests have revisions.
+    /// Revision of the manifest read last; only for sources whose manifests have revisions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub wanted_revision: String,
-    /// Revision of the manifest that Envoy has accepted, as a whole or without what it refuses.
+    /// Revision of the manifest that Envoy has accepted, as a whole or reduced.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub applied_revision: String,
     /// Time at which Envoy accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
-    /// Revision that is stored for a start with nothing else alive. It follows the accepted one within a second; empty if this
-    /// agent has stored none yet.
+    /// Revision stored for a cold start. It follows the accepted one within a second; empty if this
+    /// agent has not stored one yet.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stored: String,
     /// Parts that are not served because Envoy refuses them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedReport>,
-    /// Listeners that do not show one of their certificates, by name, and what handshakes with them showed.
+    /// Listeners that do not present one of their certificates, by name, and the outcome of
+    /// handshakes with them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unshown: BTreeMap<String, String>,
     /// Envoy's reasons for refusing the newest change as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusal: Vec<String>,
-    /// Certificates that trust bundles have lost in a rotation, and that are trusted still.
+    /// Certificates that trust bundles have lost in a rotation and that are still trusted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained: Vec<RetainedReport>,
-    /// Number of backends whose endpoints are in the list of clusters, because Envoy may watch no more files. Changes of them cost
-    /// more.
+    /// Number of backends whose endpoints are in the list of clusters, because Envoy must not watch
+    /// more files. Their changes cost more.
     #[serde(default, skip_serializing_if = "is_none_inline")]
     pub inline_backends: usize,
     /// Progress of a drain, if there is one.
@@ -210,7 +212,7 @@ fn is_none_inline(count: &usize) -> bool {
     *count == 0
 }
 
-/// A certificate that a trust bundle has lost in a rotation, and that is trusted still.
+/// A certificate that a trust bundle has lost in a rotation and that is still trusted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RetainedReport {
@@ -228,7 +230,7 @@ pub struct RetainedReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedReport {
-    /// The kind; empty, as the namespace, where what is refused is of no single object.
+    /// The kind; empty, like the namespace, if the refused part does not belong to a single object.
     pub kind: String,
     /// The namespace.
     pub namespace: String,
@@ -239,9 +241,9 @@ pub struct RefusedReport {
     pub section: String,
     /// Consequence for clients.
     pub effect: String,
-    /// Reason in Envoy's words.
+    /// Envoy's message.
     pub envoy_words: String,
-    /// Time since when it is refused.
+    /// Since when it is refused.
     pub since: Timestamp,
 }
 
@@ -260,7 +262,7 @@ impl From<&Refused> for RefusedReport {
                 found.name,
                 found.part.to_string(),
             ),
-            // Several CA bundles in one, or a virtual host without routes.
+            // A combination of several CA bundles, or a virtual host without routes.
             Err(_) => ("", "", object.as_str(), String::new()),
         };
         Self {
@@ -299,14 +301,14 @@ impl fmt::Display for RefusedReport {
 pub struct EnvoyReport {
     /// State of the process, as the supervisor sees it.
     pub state: String,
-    /// Process id; 0 if there is no process.
+    /// Process id; 0 without a process.
     pub pid: u32,
-    /// True if it serves something that was proven to be accepted.
+    /// True if it serves a proven configuration.
     #[serde(default)]
     pub serves: bool,
     /// Version of the program.
     pub version: String,
-    /// Admin socket, for those who want to ask Envoy themselves.
+    /// Admin socket, to query Envoy directly.
     pub admin: PathBuf,
 }
 
@@ -321,7 +323,8 @@ pub struct ObjectReport {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// Gateways that it is about, as `namespace/name`; none for a GatewayClass, or where it refers to none.
+    /// Gateways that it is about, as `namespace/name`; empty for a GatewayClass, or if it refers to
+    /// no Gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
     /// `.status`.

@@ -20,7 +20,7 @@ pub(super) fn objects(
     transitions: &Transitions,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<ObjectReport> {
-    // A condition that resolution did not set was set when something was applied.
+    // Conditions that resolution did not set date from the last accepted configuration.
     let applied_at = |gateway: &NamespacedName| {
         observed
             .get(published_as(merged, gateway))
@@ -96,7 +96,7 @@ fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
 }
 
 fn value(status: &impl serde::Serialize) -> Value {
-    // The statuses are plain data; were one not, an empty status is the honest answer.
+    // Plain data always serializes; if not, an empty status is the honest answer.
     serde_json::to_value(status).unwrap_or_default()
 }
 

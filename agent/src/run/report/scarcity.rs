@@ -8,13 +8,14 @@ use super::GatewayReport;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Returns the number of backends that have no file for their endpoints, of the target that is served.
+/// Returns the number of backends of the served target without a file for their endpoints.
 pub(super) fn inline(restored: Option<&Arc<Target>>, observed: &Observed) -> usize {
     let served = restored.or(observed.applied.as_ref());
     served.map_or(0, |served| served.rendered.inline)
 }
 
-/// Returns what is changed more slowly for lack of files, and what to do about it; none if nothing is.
+/// Returns a hint on backends whose changes cost more because they have no file; `None` if every
+/// backend has one.
 pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     let GatewayReport {
         gateway,

@@ -1,4 +1,5 @@
-//! The time since when each condition has its status: the one part of a status that is not a function of the objects.
+//! Since when each condition has had its status: the one part of a status that does not follow from
+//! the objects.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -9,7 +10,8 @@ use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
 use sesame_gateway_api::world::Kind;
 
-/// The times of all conditions, by a hash of their place: there are many, and only the time matters.
+/// The times of all conditions, by a hash of their place: there are many, and only the time
+/// matters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct Transitions {
     /// Times in seconds since 1970.
@@ -17,7 +19,8 @@ pub(in crate::run) struct Transitions {
 }
 
 impl Transitions {
-    /// Returns the times after a whole resolution: conditions that changed did so now, and those that are gone are forgotten.
+    /// Returns the times after a full resolution: changed conditions get the current time, and
+    /// removed ones are forgotten.
     pub(in crate::run) fn after(&self, statuses: &Statuses, now: Timestamp) -> Self {
         let mut after = Self {
             since: HashMap::with_capacity(self.since.len()),
@@ -29,7 +32,7 @@ impl Transitions {
         after
     }
 
-    /// Takes over a change in which only the statuses of these routes differ.
+    /// Applies a change in which only the statuses of these routes differ.
     pub(in crate::run) fn follow(&mut self, changes: &[RouteStatusChange], now: Timestamp) {
         for RouteStatusChange {
             route,
@@ -49,7 +52,7 @@ impl Transitions {
         }
     }
 
-    /// Takes the conditions of an object. Those that had the same status before keep their time.
+    /// Records the conditions of an object. An unchanged status keeps its time.
     fn note(
         &mut self,
         kind: Kind,
@@ -71,7 +74,8 @@ impl Transitions {
         }
     }
 
-    /// Returns the time since when the condition has its status; none if it was not seen with that status.
+    /// Returns since when the condition has had its status; `None` if it was not seen with that
+    /// status.
     pub(in crate::run) fn since(
         &self,
         kind: Kind,

@@ -30,7 +30,7 @@ pub(super) fn with_hosts(
         let object = kind.named(name.clone());
         let mut programmed =
             programmed(observed.get(published_as)?, host_addresses).of_object(&object);
-        // Envoy may still serve others alone.
+        // Envoy may still serve only other objects of the same merged Gateway.
         let served = served.get(published_as);
         if served.is_some_and(|served| !served.contains(&object.to_string())) {
             programmed.hosts_ready = 0;
@@ -77,7 +77,7 @@ pub(super) fn published_as<'m>(
     merged.get(gateway).map_or(gateway, |it| &it.published_as)
 }
 
-/// Returns the Gateways and ListenerSets that have listeners in what Envoy has accepted.
+/// Returns the Gateways and ListenerSets that have listeners in the target that Envoy has accepted.
 fn served(observed: &Observed) -> BTreeSet<String> {
     let applied = observed.applied_for.as_ref();
     let snapshot = applied.map(|target| target.encoded.without_route_tables());

@@ -1,8 +1,9 @@
-//! The choice of the endpoint sets that have files of their own, where there are more sets than files that Envoy may watch: those
-//! that change most.
+//! Chooses the endpoint sets that have their own files when there are more sets than files that
+//! Envoy may watch: the sets that change most.
 //!
-//! Pure: changes and moments in, a choice out. It must never move a set to and fro: a cluster whose endpoints move between a file
-//! and the list of clusters is made anew, and opens its connections anew.
+//! Pure: changes and moments in, a choice out. It must never move a set back and forth: a cluster
+//! whose endpoints move between a file and the list of clusters is created again, and opens new
+//! connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,29 +17,31 @@ use crate::source::update::GatewayRevision;
 
 /// Time after which a change counts half.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// Pause between two moves, which each make clusters anew.
+/// Pause between two moves, because each creates clusters again.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Number of sets that get a file at once, and of those that lose theirs: each holds an instance of inotify more for a moment.
+/// Most sets that get a file at once, and as many lose theirs: each holds one more inotify instance
+/// for a moment.
 const MOST_MOVED: usize = 8;
-/// Number of times by which a set has to change more often than the one whose file it gets.
+/// How many times more often a set must change than the set whose file it gets.
 const TIMES: f32 = 4.0;
-/// Number of changes by which it has to be ahead besides, so that one that changes now and then moves nothing.
+/// How many changes it must be ahead in addition, so that a set that changes now and then moves
+/// nothing.
 const AHEAD: f32 = 3.0;
 /// Weight below which the changes of a set are forgotten.
 const FORGOTTEN: f32 = 0.1;
 
-/// The choice for one Gateway, and what it follows from.
+/// The choice for one Gateway, and its inputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct EndpointFiles {
-    /// Sets that have files before others, by the names of the files; empty where the order of hashes decides.
+    /// Sets that have files first, by the names of the files; empty if the order of hashes decides.
     first: Arc<BTreeSet<String>>,
-    /// Changes of each set that has changed lately.
+    /// Changes of each set that has changed recently.
     changes: BTreeMap<u64, Changes>,
     /// Time of the last move.
     moved: Option<Instant>,
 }
 
-/// Changes of one set, of which each counts half after a while.
+/// Changes of one set; the weight of each decays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Changes {
     weight: f32,
@@ -53,8 +56,8 @@ impl Changes {
 }
 
 impl EndpointFiles {
-    /// Returns the choice for a revision: as it follows from the last target, or the files that there are, so that an agent that
-    /// starts moves nothing.
+    /// Returns the choice for a revision. It follows from the last target, or else from the
+    /// existing files, so that a starting agent moves nothing.
     pub(super) fn of(
         offer: &GatewayRevision,
         host: &HostSettings,
@@ -72,13 +75,13 @@ impl EndpointFiles {
         }
     }
 
-    /// Returns the sets that have files before others.
+    /// Returns the sets that have files first.
     pub(super) fn first(&self) -> &Arc<BTreeSet<String>> {
         &self.first
     }
 
-    /// Returns the choice after a change of these sets, where `rendered` is what was rendered before it. A set gets a file only with
-    /// a change of its own endpoints, for which its cluster is made anew anyway.
+    /// Returns the choice after a change of these sets; `rendered` is the previous outcome. A set
+    /// gets a file only if its own endpoints change, because that creates its cluster again anyway.
     pub(super) fn after(&self, rendered: &Rendered, changed: &[&str], now: Instant) -> Self {
         if rendered.inline == 0 {
             return Self::default();
@@ -109,7 +112,8 @@ impl EndpointFiles {
         changes.map_or(0.0, |changes| changes.weight(now))
     }
 
-    /// Moves files from the sets that change least to those that have just changed, where these change far more often.
+    /// Moves files from the sets that change least to the changed ones, if these change far more
+    /// often.
     fn choose(&mut self, rendered: &Rendered, changed: &[&str], now: Instant) {
         let has_file = |name: &str| {
             let by_name = &rendered.endpoints;
@@ -157,7 +161,7 @@ impl EndpointFiles {
     }
 }
 
-/// Returns a short key for a name: thousands of them are kept with each target.
+/// Returns a short key for a name, because thousands of them are kept with each target.
 fn key(name: &str) -> u64 {
     let mut digits = file_name(name);
     digits.truncate(16);
@@ -169,7 +173,7 @@ mod tests {
     use super::*;
     use sesame_render::Resource;
 
-    /// Returns what was rendered with files for these sets, and others inline.
+    /// Returns an outcome with files for these sets, and others inline.
     fn rendered(files: &BTreeSet<String>) -> Rendered {
         let file = |name: &String| Resource {
             name: name.clone(),
@@ -234,7 +238,7 @@ mod tests {
             host.change(&["c"], 1);
         }
         assert!(host.has_file("a") && host.has_file("c"), "{:?}", host.files);
-        // The next one waits for its turn, and stays out as long as it is not far ahead.
+        // The next one waits for its turn, and stays inline unless it is far ahead.
         for _ in 0..4 {
             host.change(&["d"], 1);
         }

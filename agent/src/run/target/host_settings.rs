@@ -1,4 +1,4 @@
-//! The settings of this host for all of its Gateways. They hold no state of any of them.
+//! The settings of this host for all of its Gateways, without the state of any Gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) subscription_budget: usize,
     /// Limits of each Envoy.
     pub(in crate::run) limits: Limits,
-    /// Number of files that each Envoy may watch, where an option says so.
+    /// Number of files that each Envoy may watch, if an option sets it.
     pub(in crate::run) budget_each: Option<usize>,
     /// Number of proxies in front of Envoy.
     pub(in crate::run) trusted_hops: u32,
@@ -32,21 +32,21 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) system_ca: PathBuf,
     /// True if Envoys are given keys of session tickets.
     pub(in crate::run) session_tickets: bool,
-    /// Keys of session tickets that stand for those of Secrets.
+    /// Session ticket keys that stand in for keys from Secrets.
     pub(in crate::run) tickets: Tickets,
     /// Place of access logs.
     pub(in crate::run) access_log: AccessLogTo,
     /// True if endpoints may be on this host itself.
     pub(in crate::run) allow_local_endpoints: bool,
-    /// Addresses where the agent itself listens.
+    /// Addresses that the agent itself listens on.
     pub(in crate::run) own_addresses: Vec<SocketAddr>,
     /// Addresses that this host has.
     pub(in crate::run) addresses: OwnAddresses,
-    /// True if no endpoint may have one of them.
+    /// True if endpoints must not have one of these.
     pub(in crate::run) refuse_host_endpoints: bool,
-    /// Addresses where Gateways were served before the agent started.
+    /// Addresses on which Gateways were served before the agent started.
     pub(in crate::run) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// Files of endpoints that each Gateway's Envoy watched before the agent started.
+    /// Endpoint files that each Gateway's Envoy watched before the agent started.
     pub(in crate::run) endpoint_files: BTreeMap<NamespacedName, BTreeSet<String>>,
     /// Directories of the agent.
     pub(in crate::run) directories: Directories,

@@ -1,4 +1,5 @@
-//! Files of this host in place of the Secrets and ConfigMaps that they stand for, and its keys of session tickets in place of others.
+//! Replaces Secrets and ConfigMaps by the files of this host that stand for them, and session
+//! ticket keys by the host's own.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ pub(super) fn with_local<'a>(
     changed
 }
 
-/// Takes the newest content of local files, and the newest keys of session tickets: renders what is wanted now with them, whatever the
-/// source is like.
+/// Renders the current targets again if local files, session ticket keys or the host's addresses
+/// have changed, whether or not the source is available.
 pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &HostSettings) {
     let local = host.local.newest();
     let before = known.borrow().gateways.clone();
@@ -73,7 +74,8 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     });
 }
 
-/// Returns true if keys of session tickets stand for others in a target, and have been rotated since.
+/// Returns true if the host's session ticket keys stand in for others in a target, and have been
+/// rotated since.
 fn has_older_tickets(target: &Target, host: &HostSettings) -> bool {
     let stand_in = target.options.stand_in_tickets.as_ref();
     stand_in.is_some_and(|keys| *keys != host.tickets.stand_in())

@@ -1,4 +1,5 @@
-//! The sockets of this host itself, which no backend may be. Must not leave out an address under which one is reached.
+//! The sockets of this host itself, which must not be backends. Must not miss an address that leads
+//! to one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +9,8 @@ use sesame_gateway_api::api::NamespacedName;
 use super::host_settings::HostSettings;
 use crate::run::addresses::{AddressRequest, Assignment};
 
-/// Returns the sockets of this host's Gateways and of the agent, at the addresses where they are reached.
+/// Returns the sockets of this host's Gateways and of the agent, with every address that leads to
+/// them.
 pub(super) fn own_sockets(
     needs: &[AddressRequest],
     assignments: &BTreeMap<NamespacedName, Assignment>,

@@ -1,4 +1,5 @@
-//! A target with certificates that are trusted beside what its snapshot says. The snapshot stays as it is declared.
+//! A target with certificates that are trusted in addition to the snapshot's. The snapshot itself
+//! does not change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +10,7 @@ use sesame_render::RetainedAuthorities;
 
 use super::{Target, render_difference};
 
-/// A certificate that a trust bundle has lost in a rotation, and that is trusted still.
+/// A certificate that a trust bundle has lost in a rotation and that is still trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::run) struct RetainedCertificate {
     /// Name of the bundle.
@@ -20,7 +21,7 @@ pub(in crate::run) struct RetainedCertificate {
 }
 
 impl Target {
-    /// Renders it with certificates that are trusted beside what its snapshot says; only what differs from `before`, where that is
+    /// Renders the target with retained certificates; only the difference from `before`, if
     /// possible.
     pub(in crate::run) fn retaining(
         &self,

@@ -1,4 +1,4 @@
-//! Parameters of a GatewayClass that come, change and are wrong.
+//! Parameters of a GatewayClass that are added, changed or invalid.
 
 use super::*;
 

@@ -1,9 +1,10 @@
-//! The trust bundles of a Gateway as they were declared last, and the certificates that they have lost in a rotation. Pure: the
-//! time is an argument.
+//! The trust bundles of a Gateway as declared last, and the certificates that they lost in a
+//! rotation. Pure: the time is an argument.
 //!
-//! A change that adds certificates and removes others is a rotation: those that it removes are trusted for one overlap more. A
-//! change that only removes is a revocation, and takes effect at once. It must never trust what was not declared before, nor
-//! give a certificate a second overlap because its source goes back and forth.
+//! A change that both adds and removes certificates is a rotation: the removed ones are trusted for
+//! one more overlap. A change that only removes is a revocation, and takes effect at once. Must
+//! never trust a certificate that was not declared before, nor give one a second overlap because
+//! its source goes back and forth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use sesame_render::RetainedAuthorities;
 
 use crate::run::target::RetainedCertificate;
 
-/// Most lost certificates of one bundle; those that end first are forgotten first.
+/// Most lost certificates of one bundle; the earliest to end are forgotten first.
 const MOST_LOST: usize = 64;
 
 /// The bundles of one Gateway, by name.
@@ -30,14 +31,14 @@ pub(super) struct BundleMemory {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RememberedBundle {
-    /// Certificates that are declared, each as PEM.
+    /// Declared certificates, each as PEM.
     declared: BTreeSet<String>,
-    /// Lists of what they have revoked, each as PEM.
+    /// Their revocation lists, each as PEM.
     crls: BTreeSet<String>,
     lost: Vec<LostCertificate>,
 }
 
-/// A certificate that a rotation has removed. It may be declared again.
+/// A certificate that a rotation removed. It may be declared again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LostCertificate {
@@ -46,16 +47,16 @@ struct LostCertificate {
     crls: BTreeSet<String>,
     /// End of the trust in it.
     until: Timestamp,
-    /// Time from which on another rotation gives it another overlap.
+    /// When another rotation may give it another overlap.
     remembered_until: Timestamp,
 }
 
 impl BundleMemory {
-    /// Takes note of the bundles that are declared now.
+    /// Records the bundles that are declared now.
     pub(super) fn follow(&mut self, now: &[TrustBundle], overlap: Duration, time: Timestamp) {
         for (name, before) in &mut self.bundles {
             if !now.iter().any(|bundle| bundle.name == *name) {
-                // Nothing trusts it now; whoever brings it back does not exchange anything.
+                // Nothing trusts it now, so declaring it again later replaces nothing.
                 before.declared.clear();
                 before.crls.clear();
             }
@@ -67,7 +68,8 @@ impl BundleMemory {
         self.look_at_clock(overlap, time);
     }
 
-    /// Forgets what is over. No trust lasts longer than one overlap from now, whatever has become of clock and setting.
+    /// Forgets expired entries. No trust lasts longer than one overlap from now, even if the clock
+    /// or the setting has changed.
     pub(super) fn look_at_clock(&mut self, overlap: Duration, time: Timestamp) {
         let latest = after(time, overlap);
         let remembered = after(latest, overlap);
@@ -82,14 +84,14 @@ impl BundleMemory {
             .retain(|_, bundle| !bundle.declared.is_empty() || !bundle.lost.is_empty());
     }
 
-    /// Returns what is trusted beside what is declared, by the name of the bundle.
+    /// Returns the retained authorities by the name of their bundle.
     pub(super) fn retained(&self, time: Timestamp) -> BTreeMap<String, RetainedAuthorities> {
         let bundles = self.bundles.iter();
         let retained = bundles.map(|(name, bundle)| (name.clone(), bundle.retained(time)));
         retained.filter(|(_, it)| !it.pem.is_empty()).collect()
     }
 
-    /// Returns the certificates that are trusted beside what is declared, with the end of that.
+    /// Returns the retained certificates, with the end of their trust.
     pub(super) fn ends(&self, time: Timestamp) -> Vec<RetainedCertificate> {
         let bundles = self.bundles.iter();
         let all = bundles.flat_map(|(name, bundle)| {
@@ -103,7 +105,7 @@ impl BundleMemory {
         all.collect()
     }
 
-    /// Returns the next time at which something ends or is forgotten.
+    /// Returns the next time at which trust ends or a certificate is forgotten.
     pub(super) fn next(&self, time: Timestamp) -> Option<Timestamp> {
         let lost = self.bundles.values().flat_map(|bundle| &bundle.lost);
         let times = lost.flat_map(|lost| [lost.until, lost.remembered_until]);
@@ -147,8 +149,10 @@ impl RememberedBundle {
         self.crls = crls;
     }
 
-    /// Returns the lost certificates that are trusted still. Envoy refuses whatever an authority without a list has issued as
-    /// soon as it knows a list of another one: such a certificate would break the new ones, or not be trusted anyway.
+    /// Returns the lost certificates that are still trusted. As soon as Envoy has a revocation
+    /// list, it refuses certificates of every authority without one. So lost certificates are
+    /// trusted only if they have lists exactly when the declared ones have: otherwise they would
+    /// break the declared ones, or not be trusted anyway.
     fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
         let lost = self.lost.iter();
         lost.filter(move |lost| {
@@ -170,7 +174,7 @@ impl RememberedBundle {
         let mut crls = BTreeSet::new();
         for lost in self.trusted(time) {
             retained.pem.push_str(&lost.pem);
-            // A newer list of the same authority takes the place of its old one.
+            // A newer list of the same authority replaces the old one.
             if !self.has_list_of(lost) {
                 crls.extend(&lost.crls);
             }
@@ -223,7 +227,7 @@ mod tests {
         Timestamp::from_second(1_000_000 + seconds).unwrap()
     }
 
-    /// Follows each step, and returns what is trusted beside what is declared after it.
+    /// Follows each step, and returns the certificates retained after it.
     fn steps(memory: &mut BundleMemory, steps: &[(i64, &[&str])]) -> Vec<String> {
         let retained = |(seconds, names): &(i64, &[&str])| {
             memory.follow(&[bundle(names)], OVERLAP, at(*seconds));
@@ -273,7 +277,7 @@ mod tests {
             ],
         );
         assert_eq!(found, ["", "", "", "a", "a"]);
-        // What was lost, came back and is revoked is not trusted, either.
+        // A certificate that was lost, declared again and then revoked is not trusted either.
         let found = steps(&mut memory, &[(5, &["d", "a"]), (6, &["d"])]);
         assert_eq!(found, ["", ""]);
     }
@@ -291,7 +295,7 @@ mod tests {
             };
             assert_eq!(found, [a, b], "turn {turn}");
         }
-        // After it has been quiet for long enough, a rotation is one again.
+        // After a long enough pause, a rotation counts again.
         let found = steps(&mut memory, &[(2_000, &["a"]), (2_001, &["b"])]);
         assert_eq!(found, ["", "a"]);
     }

@@ -1,7 +1,8 @@
-//! Trust bundles in rotation: what a bundle has lost in exchange for something else is trusted for a while more.
+//! Trust bundles in rotation: certificates that a bundle has replaced stay trusted for a while.
 //!
-//! The disk has what is trusted still, and until when, before Envoy gets it, so that neither the death of the agent nor a
-//! reboot prolongs it. It must never change a snapshot: that says what is declared.
+//! The retained certificates and the end of their trust are on disk before Envoy gets them, so that
+//! neither a crash of the agent nor a reboot prolongs it. Must never change a snapshot, which holds
+//! declared certificates only.
 
 mod memory;
 
@@ -22,27 +23,28 @@ use crate::run::target::Target;
 
 /// The file in a Gateway's state directory.
 const FILE: &str = "overlap.json";
-/// Longest file that is read: several times as much as all bundles of a Gateway.
+/// Size limit of the file: several times the bundles of a Gateway.
 const MAX_BYTES: u64 = 32 << 20;
-/// Time after which the clock is looked at again while something is trusted beside what is declared: it may have been set.
+/// Interval at which the clock is read while certificates are retained, because it may have been
+/// set.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// The overlap of one Gateway.
 pub(super) struct Overlap {
     path: PathBuf,
     memory: BundleMemory,
-    /// Content of the file; none if there is no file.
+    /// Content of the file; `None` if the file does not exist.
     stored: Option<BundleMemory>,
-    /// Length by the host's settings; none if the configuration decides.
+    /// Length by the host's settings; `None` if the configuration decides.
     setting: Option<Duration>,
     /// Length by the newest snapshot.
     declared: Duration,
-    /// Target that was followed last, and what was laid over it.
+    /// Target that was followed last, and the same with its retained certificates.
     last: Option<(Arc<Target>, Arc<Target>)>,
 }
 
 impl Overlap {
-    /// Reads what an earlier agent has left. What cannot be read is not trusted any more.
+    /// Reads the memory of an earlier agent. If it cannot be read, nothing is retained.
     pub(super) fn open(directory: &Path, setting: Option<Duration>) -> Self {
         let path = directory.join(FILE);
         let stored = match open::read_text(&path, Rule::Own, MAX_BYTES) {
@@ -67,17 +69,17 @@ impl Overlap {
         }
     }
 
-    /// Returns true if an earlier agent may have left something in Envoy's files that is over by now.
+    /// Returns true if an earlier agent may have left expired certificates in Envoy's files.
     pub(super) fn was_there(&self) -> bool {
         self.stored.is_some()
     }
 
-    /// Has the host's settings say something else from now on.
+    /// Replaces the host's setting.
     pub(super) fn set(&mut self, setting: Option<Duration>) {
         self.setting = setting;
     }
 
-    /// Takes note of what was accepted before the agent started, where nothing is on disk.
+    /// Records the bundles accepted before the agent started, if nothing is stored.
     pub(super) fn begin_with(&mut self, accepted: &Snapshot) {
         if self.stored.is_none() {
             self.memory
@@ -85,7 +87,8 @@ impl Overlap {
         }
     }
 
-    /// Returns the target with what is trusted beside it now; the same value as before if that is the same.
+    /// Returns the target with its retained certificates; the same value as before if they have not
+    /// changed.
     pub(super) fn lay_over(&mut self, target: &Arc<Target>) -> Arc<Target> {
         let now = Timestamp::now();
         let last = self.last.take();
@@ -114,14 +117,14 @@ impl Overlap {
         laid
     }
 
-    /// Returns when it is to be laid anew.
+    /// Returns when to call `lay_over` again.
     pub(super) fn next(&self) -> Option<Instant> {
         let now = Timestamp::now();
         let left = self.memory.next(now)?.duration_since(now).unsigned_abs();
         Some(Instant::now() + left.min(LOOK))
     }
 
-    /// Returns how long a certificate is trusted that a bundle has lost.
+    /// Returns how long a certificate stays trusted after its bundle has lost it.
     fn length(&self) -> Duration {
         self.setting.unwrap_or(self.declared)
     }
@@ -140,12 +143,12 @@ impl Overlap {
     }
 
     fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
-        // The first that is stored of a Gateway.
+        // It may be the first file stored for the Gateway.
         self.path.parent().map_or(Ok(()), create_directory)?;
         replace_file(&self.path, bytes)
     }
 
-    /// Writes what has changed. Without an overlap there is nothing to keep.
+    /// Writes changes. Without an overlap there is nothing to keep.
     fn store(&mut self) {
         let wanted = (!self.length().is_zero()).then_some(&self.memory);
         if wanted == self.stored.as_ref() {
@@ -158,7 +161,7 @@ impl Overlap {
         };
         match written {
             Ok(()) => self.stored = wanted.cloned(),
-            // Whoever reads nothing trusts nothing longer than declared.
+            // Safe: without the file, only declared certificates are trusted.
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "what trust bundles have lost in a rotation cannot be stored; after a restart of the agent it is not trusted any more");
             }

@@ -1,6 +1,7 @@
-//! Brings Envoy what does not wait for a whole change: newer endpoints and route tables before it, and the removal of what is left over after it.
+//! Applies parts outside of a whole change: newer endpoints and route tables before it, and the
+//! removal of unused clusters after it.
 //!
-//! Must not decide what is served: that is the change's own.
+//! Must not decide what to serve, which is up to the change itself.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +13,13 @@ use crate::run::instance::pacing::Queue;
 use crate::run::target::Target;
 
 impl Publisher {
-    /// Returns the parts of a target that Envoy has not been brought yet.
+    /// Returns the parts of a target that Envoy does not have yet.
     pub(in crate::run::instance) fn waiting(&self, wanted: &Target) -> Waiting {
         Waiting::of(self.applier.on_disk(), &wanted.rendered)
     }
 
-    /// Returns what of this queue may go ahead of a change whose turn has not come; none if it has to wait for the change.
+    /// Returns the part of this queue that may be applied before the change gets its turn, or
+    /// `None` if it has to wait for the change.
     pub(in crate::run::instance) fn ahead(
         &self,
         wanted: &Target,
@@ -35,7 +37,8 @@ impl Publisher {
         }
     }
 
-    /// Brings Envoy what goes ahead. Returns false if it is not taken: it goes with the change then, which judges it.
+    /// Applies such a part. Returns false if Envoy does not take it; it is then applied and judged
+    /// with the change.
     pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
         match self.bring(ahead).await {
             Ok(outcome) => {
@@ -49,7 +52,7 @@ impl Publisher {
         }
     }
 
-    /// Runs a transaction that is no change of what is wanted.
+    /// Runs a transaction that does not change the target.
     async fn bring(&mut self, rendered: &Rendered) -> Result<Outcome, ApplyError> {
         let desired = Desired {
             rendered,
@@ -64,12 +67,12 @@ impl Publisher {
         Ok(report.outcome)
     }
 
-    /// Says when changes remove what nothing uses any more.
+    /// Sets when changes remove unused resources.
     pub(in crate::run::instance) fn set_removal(&mut self, removal: Removal) {
         self.applier.set_removal(removal);
     }
 
-    /// Returns whether Envoy has clusters that what it has accepted does not use.
+    /// Returns whether Envoy has clusters that its accepted configuration does not use.
     pub(in crate::run::instance) fn has_left_over(&self) -> bool {
         let applied = &self.observed.borrow().applied;
         applied.as_ref().is_some_and(|served| {
@@ -78,17 +81,17 @@ impl Publisher {
         })
     }
 
-    /// Removes them. What Envoy does not take is as before, and is removed with a later change.
+    /// Removes these clusters. If Envoy does not take the removal, a later change repeats it.
     pub(in crate::run::instance) async fn remove_left_over(&mut self) {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return;
         };
-        // Tables that went ahead may use again what nothing used.
+        // Route tables that were sent ahead may use these clusters again.
         if self.applier.on_disk().content.route_tables != served.rendered.route_tables {
             return;
         }
         self.applier.set_removal(Removal::AtOnce);
-        // Endpoints that were sent ahead stay.
+        // Keep endpoints that were sent ahead.
         let used = self.applier.on_disk().only(&served.rendered);
         match self.bring(&used).await {
             Ok(outcome) => {

@@ -1,31 +1,32 @@
-//! Removal of clusters that changes have left unused, when nothing waits: so the next change does not wait for the end of the last.
+//! Removes clusters that changes left unused while no change waits, so that the next one does not
+//! have to.
 //!
-//! It must never be in the way of a change that is there.
+//! Must never delay a waiting change.
 
 use std::time::{Duration, Instant};
 
 use super::Serving;
 use crate::apply::Removal;
 
-/// Time without a change after which what is unused is removed: the next change does not find Envoy busy with that, and one that
-/// writes the list of clusters removes it with its own.
+/// Time without a change after which unused clusters are removed. A shorter time would let the next
+/// change find Envoy busy, and a change that writes the list of clusters removes them with its own.
 const QUIET: Duration = Duration::from_secs(3);
-/// Time after which a change removes it itself, if no moment has come at which nothing waited.
+/// Time after which a change removes them itself, unless an idle moment came first.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Clusters of Envoy that nothing uses.
+/// Envoy's unused clusters, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp(Option<LeftOver>);
 
 #[derive(Clone, Copy, Debug)]
 struct LeftOver {
-    /// Time since when there are some.
+    /// Since when there are unused clusters.
     since: Instant,
     last_change: Instant,
 }
 
 impl CleanUp {
-    /// Returns when the change that is made now is to remove what nothing uses.
+    /// Returns when the current change should remove unused resources.
     pub(super) fn removal(self, now: Instant) -> Removal {
         match self.0 {
             Some(LeftOver { since, .. }) if now.saturating_duration_since(since) >= LONGEST => {
@@ -35,12 +36,13 @@ impl CleanUp {
         }
     }
 
-    /// Returns the moment at which it is removed, if nothing waits then.
+    /// Returns when to remove them, if no change waits then.
     pub(super) fn due(self) -> Option<Instant> {
         Some(self.0?.last_change + QUIET)
     }
 
-    /// Takes note of whether anything is unused after a change. `tried` says that it was to be removed.
+    /// Records whether anything is unused after a change. `tried` means that the change should have
+    /// removed it.
     fn note(&mut self, is_left: bool, tried: bool, now: Instant) {
         let since = self.0.filter(|_| !tried).map_or(now, |left| left.since);
         self.0 = is_left.then_some(LeftOver {
@@ -51,12 +53,12 @@ impl CleanUp {
 }
 
 impl Serving {
-    /// Returns true while no change waits and Envoy could be told.
+    /// Returns true if no change waits and Envoy is live.
     pub(super) fn may_clean_up(&self) -> bool {
         !self.unpublished && self.state.is_live() && !self.selector.has_newer()
     }
 
-    /// Takes note of what the last change has left unused.
+    /// Records the resources that the last change left unused.
     pub(super) fn note_left_over(&mut self) {
         let now = Instant::now();
         let tried = self.clean_up.removal(now) == Removal::AtOnce;
@@ -64,14 +66,14 @@ impl Serving {
             .note(self.publisher.has_left_over(), tried, now);
     }
 
-    /// Removes what is unused, if it is time for it.
+    /// Removes unused clusters, if due.
     pub(super) async fn clean_up_if_due(&mut self) {
         if self.clean_up.due().is_some_and(|due| due <= Instant::now()) {
             self.clean_up().await;
         }
     }
 
-    /// Removes what is unused, unless a change waits.
+    /// Removes unused clusters, unless a change waits.
     pub(super) async fn clean_up(&mut self) {
         if !self.may_clean_up() {
             return;
@@ -79,7 +81,7 @@ impl Serving {
         if self.publisher.has_left_over() {
             self.publisher.remove_left_over().await;
         }
-        // What could not be removed is tried again, after a while.
+        // A failed removal is retried after a while.
         self.clean_up
             .note(self.publisher.has_left_over(), true, Instant::now());
     }
@@ -96,12 +98,12 @@ mod tests {
         assert_eq!(clean_up.due(), None);
         clean_up.note(true, false, start);
         assert_eq!(clean_up.due(), Some(start + QUIET));
-        // Changes put it off, but not for ever.
+        // Changes delay the removal, but not forever.
         clean_up.note(true, false, start + QUIET / 2);
         assert_eq!(clean_up.due(), Some(start + QUIET / 2 + QUIET));
         assert_eq!(clean_up.removal(start + QUIET), Removal::Later);
         assert_eq!(clean_up.removal(start + LONGEST), Removal::AtOnce);
-        // What stays in spite of it waits again.
+        // Clusters that could not be removed wait again.
         clean_up.note(true, true, start + LONGEST);
         assert_eq!(clean_up.due(), Some(start + LONGEST + QUIET));
         assert_eq!(clean_up.removal(start + LONGEST + QUIET), Removal::Later);

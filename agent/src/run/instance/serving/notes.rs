@@ -1,4 +1,4 @@
-//! Notes of an instance on its Envoy and its target, for everybody who shows them. Must never decide anything.
+//! Publishes an instance's observations of its Envoy and its target. Must never decide anything.
 
 use super::{ADMIN_ANSWER, Serving};
 use crate::envoy::locate::Version;
@@ -6,7 +6,7 @@ use crate::envoy::restart::Restarted;
 use crate::run::observed::Observed;
 
 impl Serving {
-    /// Takes note of the Envoy that runs now, or of why it is still the one of before.
+    /// Records the Envoy that runs after a replacement, or why the previous one still runs.
     pub(super) fn note_replaced(&mut self, replaced: Result<Restarted, String>) {
         match &replaced {
             Ok(restarted) => self.publisher.note_replaced(*restarted),
@@ -16,7 +16,7 @@ impl Serving {
         observed.send_modify(|observed| observed.outdated = replaced.err());
     }
 
-    /// Takes note of the version that runs: a launcher may have another Envoy than this agent.
+    /// Records the version of the running Envoy: a launcher may have another Envoy than this agent.
     pub(super) async fn note_version(&self) {
         let admin = self.supervisor.admin().with_timeout(ADMIN_ANSWER);
         let version = match admin.server_info().await {
@@ -32,7 +32,7 @@ impl Serving {
         }
     }
 
-    /// Takes note of why the target is not what the source wants, if it is not.
+    /// Records why the target is not the newest of the source, if it is not.
     pub(super) fn note_held(&self) {
         let held = self.selector.held();
         self.instance

@@ -1,6 +1,7 @@
-//! Turns of changes that keep coming: what waits, what of it goes ahead, and what each has cost Envoy's main thread.
+//! Turns of changes that keep coming: which parts wait, which are sent ahead, and how much time of
+//! Envoy's main thread each has taken.
 //!
-//! Must not keep back anything that does not come from the source.
+//! Must not delay anything that does not come from the source.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use super::{Serving, pid_of};
 use crate::host::processes::main_thread_time;
 use crate::run::instance::pacing::{Queue, Turn};
 
-/// Moment at which a change begins, and what Envoy's main thread had used until then.
+/// When a change began, and the time that Envoy's main thread had used by then.
 #[derive(Clone, Copy)]
 pub(super) struct Began {
     pub(super) at: Instant,
@@ -16,7 +17,8 @@ pub(super) struct Began {
 }
 
 impl Serving {
-    /// Returns the queue of the selected target, if it is its turn. Brings Envoy what may go ahead of it otherwise.
+    /// Returns the queue of the selected target if it is its turn. Otherwise sends the parts ahead
+    /// that have their turn.
     pub(super) async fn its_turn(&mut self) -> Option<Queue> {
         loop {
             let target = self.selector.selected();
@@ -28,7 +30,7 @@ impl Serving {
             self.turn = Some(next);
             let queue = queue.filter(|_| !self.refused_ahead)?;
             let began = self.begin();
-            // What has to wait in spite of its turn goes with the rest.
+            // A part that has to wait for the rest is published with it.
             let ahead = self.publisher.ahead(target, queue, waiting)?;
             self.refused_ahead = !self.publisher.send_ahead(&ahead).await;
             self.note_cost(queue, began);
@@ -42,10 +44,10 @@ impl Serving {
         }
     }
 
-    /// Takes note of what a change of this queue has cost since it began.
+    /// Records the cost of a change of this queue since it began.
     pub(super) fn note_cost(&mut self, queue: Queue, began: Began) {
         let times = self.main_thread_time().zip(began.used);
-        // Where that cannot be read, it counts as busy all the while.
+        // If that cannot be read, the main thread counts as busy all the time.
         let cost = times.map_or_else(
             || began.at.elapsed(),
             |(now, before)| now.saturating_sub(before),
