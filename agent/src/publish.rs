@@ -1,46 +1,47 @@
-//! The publishing loop: brings one Envoy to a target by transactions, and takes the quarantine's advice on what that
-//! Envoy refuses.
+//! The publishing loop: brings one Envoy to a target by transactions, and asks the quarantine about
+//! the parts that Envoy refuses.
 //!
-//! It writes no file, which is `apply`'s, and decides nothing about what to leave out, which is `quarantine`'s.
+//! It writes no files (`apply` does), and does not decide which parts to leave out (`quarantine`
+//! does).
 
 use crate::apply::{Applier, ApplyError, ApplyReport, Desired, Outcome};
 use crate::envoy::Admin;
 use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
 use crate::xds::XdsKind;
 
-/// Number of times that one publication is tried, each time with less.
+/// Most attempts of one publication, each with fewer parts.
 const MAX_ROUNDS: usize = 12;
 
-/// Outcome of a publication. Unless the target is accepted, the configuration that was accepted last goes on being served.
+/// Outcome of a publication. Unless the target is accepted, the configuration accepted last stays
+/// in service.
 #[derive(Debug)]
 pub enum Published {
-    /// Envoy serves the target, or what is left of it.
+    /// Envoy serves the target, possibly reduced.
     Accepted {
         /// Report of the transaction.
         report: ApplyReport,
-        /// Configuration that it serves instead of the target, if something was left out.
+        /// Configuration that it serves instead of the target, if parts were left out.
         reduced: Option<Box<Reduced>>,
     },
-    /// Envoy refuses the target, and nothing was found that could be left out. It is to be tried again when something
-    /// changes.
+    /// Envoy refuses the target, and no part was found to leave out. Retry when something changes.
     Refused {
-        /// Words of Envoy's.
+        /// Envoy's messages.
         envoy_words: Vec<String>,
     },
-    /// The search for what Envoy refuses has not come to an end; it goes on with the next attempt.
+    /// The search for refused parts is not complete; the next attempt continues it.
     Searching {
-        /// Words of Envoy's.
+        /// Envoy's messages.
         envoy_words: Vec<String>,
     },
-    /// Envoy could not be asked; the target is to be tried again.
+    /// Envoy could not be asked; the target must be retried.
     NotYet {
         /// Reason why it could not.
         reason: String,
     },
 }
 
-/// Brings Envoy to the target, or to what is left of it. A search for what it refuses ends early when `newer` says that
-/// there is a newer target.
+/// Brings Envoy to the target, reduced if necessary. A search for refused parts ends early once
+/// `newer` returns true, because there is a newer target.
 pub async fn publish(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -66,8 +67,9 @@ pub async fn publish(
     Ok(Published::Refused { envoy_words })
 }
 
-/// Runs one transaction, and asks for advice if Envoy refuses it. `words` are those of the last refusal. Returns the end of the
-/// publication; none if it is to be tried again, with less.
+/// Runs one transaction, and asks for advice if Envoy refuses it. `words` holds the messages of the
+/// last refusal. Returns the outcome of the publication; `None` if it must be retried with fewer
+/// parts.
 async fn attempt(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -84,8 +86,8 @@ async fn attempt(
     let desired = Desired {
         rendered,
         serials: encoded.serials(),
-        // That the source wants none has waited until it was sure to be meant. That nothing is left of what it wants is
-        // never meant.
+        // The last listeners may go if the source wants none, which was held until it was sure to
+        // be intended, or if Envoy could not open any of them. Refusals alone never remove them.
         may_empty: target.encoded.counts().listeners == 0
             || quarantine.leaves_none(&applier.on_disk().content.listeners),
     };
@@ -130,7 +132,7 @@ async fn attempt(
     Ok(Some(Published::NotYet { reason }))
 }
 
-/// Returns the end of a publication that Envoy refused with these words; none if it is to be tried again.
+/// Returns the outcome of a publication that Envoy refused; `None` if it must be retried.
 fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
     let mut envoy_words = || std::mem::take(words);
     match advice {
@@ -144,7 +146,8 @@ fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
     }
 }
 
-/// Returns the keys that Envoy took without showing their certificate: it says so of bad pairs, too.
+/// Returns the keys that Envoy took without serving their certificates, which it also reports for
+/// bad pairs.
 fn unproven_keys(report: &ApplyReport) -> Vec<String> {
     let keys = report.unverified.iter();
     keys.filter(|subscription| subscription.kind == XdsKind::Secret)

@@ -1,7 +1,8 @@
-//! Parts of a change that wait, and those that may go ahead of the rest: endpoints of clusters that stay as they are, and route tables
-//! where no more than inline endpoints is to change beside them.
+//! Finds the parts of a change that wait, and the parts that may be applied before the rest:
+//! endpoints of unchanged clusters, and route tables if nothing else changes but inline endpoints.
 //!
-//! Pure. Must never bring a cluster endpoints that are meant for another form of it, nor routes to a cluster in another form.
+//! Pure. Must never give a cluster endpoints that belong to another version of it, nor routes that
+//! lead to another version of a cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,28 +22,29 @@ use crate::xds::XdsKind;
 /// Number of the field `load_assignment` of a cluster.
 const LOAD_ASSIGNMENT: u32 = 33;
 
-/// Number of clusters that may come before their shares do: until then, each may open as much as Envoy allows by itself.
+/// Most clusters that may be added before their shares are: until then, each may open as much as
+/// Envoy allows by default.
 const MOST_BEFORE_SHARES: usize = 4;
 
-/// Parts of a change that Envoy has not been brought yet.
+/// Parts of a change that Envoy does not have yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "parts that wait independently of each other"
 )]
 pub struct Waiting {
-    /// Endpoints that are files.
+    /// Endpoints in files.
     pub endpoints: bool,
-    /// Route tables that are files.
+    /// Route tables in files.
     pub route_tables: bool,
     /// Endpoints in the list of clusters.
     pub inline_endpoints: bool,
-    /// Anything else: other clusters, listeners, keys. Route tables do not go ahead of it.
+    /// Anything else: other clusters, listeners, keys. Route tables are never applied before it.
     pub rest: bool,
 }
 
 impl Waiting {
-    /// Compares what is on disk with what is wanted.
+    /// Compares the files on disk with the wanted resources.
     pub fn of(old: &OnDisk, new: &Rendered) -> Self {
         let (inline_endpoints, clusters) = changed_clusters(old, &new.clusters);
         let (endpoints, _) = changed_files(old, new, XdsKind::Endpoints);
@@ -63,14 +65,16 @@ impl Waiting {
         }
     }
 
-    /// Tells whether there are route tables that go ahead of the rest: no more than inline endpoints changes beside them.
+    /// Returns whether route tables may be applied before the rest: only inline endpoints may
+    /// change besides them.
     pub fn route_tables_go_ahead(self) -> bool {
         self.route_tables && !self.rest
     }
 }
 
-/// Tells whether some of these clusters may have to wait for something when Envoy takes them: new ones, and those that differ from
-/// what is on disk in more than inline endpoints. To ask Envoy costs it milliseconds with thousands of clusters.
+/// Returns whether Envoy may have to warm some of these clusters: new ones, and those that differ
+/// from the disk in more than inline endpoints. Asking Envoy costs it milliseconds with thousands
+/// of clusters.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {
@@ -82,8 +86,8 @@ pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     !old.has_clusters || merge(&old.content.clusters, wanted).any(waits)
 }
 
-/// Returns false for a cluster that Envoy uses as soon as it has read it: all its endpoints are in it, and neither keys nor health
-/// checks are waited for.
+/// Returns false for a cluster that Envoy uses as soon as it has read it, because it contains all
+/// of its endpoints and waits for neither keys nor health checks.
 fn waits_for_something(cluster: &Resource) -> bool {
     let Ok(cluster) = Cluster::decode(&*cluster.bytes) else {
         return true;
@@ -100,7 +104,7 @@ fn waits_for_something(cluster: &Resource) -> bool {
         || !cluster.health_checks.is_empty()
 }
 
-/// Tells whether files of a kind have another content, and whether some are new or gone.
+/// Returns whether files of a kind differ in content, and whether any were added or removed.
 fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     let (before, after) = (resources(&old.content, kind), resources(new, kind));
     if Arc::ptr_eq(before, after) {
@@ -116,10 +120,10 @@ fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     (content, names)
 }
 
-/// Tells whether clusters have other inline endpoints, and whether any are different in another way, new or gone. Those that nothing
-/// uses any more do not count.
+/// Returns whether clusters differ in inline endpoints, and whether any differ in another way, were
+/// added or were removed. Removed clusters that were already unused do not count.
 fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
-    // Thousands that a change has left alone are not compared.
+    // Avoids comparing thousands of clusters that a change leaves alone.
     if std::ptr::eq(old.content.clusters.as_ref(), wanted) {
         return (false, false);
     }
@@ -142,7 +146,7 @@ fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangedCluster {
     Nowhere,
-    /// In nothing but the endpoints that are in the cluster itself.
+    /// Only in the endpoints that the cluster itself contains.
     InlineEndpoints,
     Form,
 }
@@ -161,7 +165,7 @@ fn changed_cluster(before: &Resource, after: &Resource) -> ChangedCluster {
     }
 }
 
-/// Returns the encoded fields of a message, except for this one; none if it is no message.
+/// Returns the encoded fields of a message except this one; `None` if it cannot be parsed.
 fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     let mut fields = Vec::new();
     while !message.is_empty() {
@@ -175,16 +179,18 @@ fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     Some(fields)
 }
 
-/// Tells whether a change may go ahead of the shares of listeners and backends: it brings no listener, and few clusters.
+/// Returns whether a change may be applied before the shares of listeners and backends: it adds no
+/// listeners, and few clusters.
 pub(super) fn goes_ahead_of_shares(old: &OnDisk, new: &Rendered) -> bool {
     let (before, now) = (&old.content.clusters, &new.clusters);
     let come = || merge(before, &**now).filter(|pair| matches!(pair, EitherOrBoth::Right(_)));
     let few_come = || come().take(MOST_BEFORE_SHARES + 1).count() <= MOST_BEFORE_SHARES;
-    // Thousands that a change has left alone are not compared.
+    // Avoids comparing thousands of clusters that a change leaves alone.
     old.content.listeners == new.listeners && (Arc::ptr_eq(before, now) || few_come())
 }
 
-/// Returns what is on disk, with the newer endpoints of clusters that stay as they are; none if there are none.
+/// Returns the content on disk with the newer endpoints of unchanged clusters; `None` without such
+/// endpoints.
 pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     if Arc::ptr_eq(&old.content.endpoints, &new.endpoints) {
         return None;
@@ -210,7 +216,8 @@ pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     })
 }
 
-/// Returns what is on disk, with the newer route tables; none if they have to wait for the rest, or there are none.
+/// Returns the content on disk with the newer route tables; `None` if they have to wait for the
+/// rest, or have not changed.
 pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Option<Rendered> {
     waiting.route_tables_go_ahead().then(|| Rendered {
         route_tables: Arc::clone(&new.route_tables),

@@ -1,11 +1,13 @@
 //! Files for Envoy on disk: each arrives by rename, and can be put back.
 //!
-//! Whoever writes keeps the previous file in a journal until the whole transaction is accepted; an agent
-//! killed in the middle leaves the journal, and the next one undoes what was not accepted. Directories are
-//! created once and never removed while Envoy may watch them: a watch stays on the inode.
+//! A transaction keeps each previous file in a journal until it is accepted as a whole. If the
+//! agent is killed halfway, the journal stays, and the next agent undoes the unaccepted changes.
+//! Directories are created once and never removed while Envoy may watch them: a watch stays on the
+//! inode.
 //!
-//! Half a file is not an error to Envoy 1.40: it takes a `.pb` as far as it parses, reports success and removes
-//! what is not in it, so a zero-byte file removes everything. Only a rename is safe.
+//! A half-written file is not an error to Envoy 1.40: it parses a `.pb` as far as possible, reports
+//! success and removes all other resources, so a zero-byte file removes everything. Only a rename
+//! is safe.
 
 use std::fs;
 use std::io;
@@ -32,7 +34,7 @@ pub(crate) struct Files {
     layout: XdsLayout,
     entries: Vec<JournalEntry>,
     next: u64,
-    /// Content of the file of the shares, as far as it is known.
+    /// Content of the shares file, if known.
     shares: Option<Bytes>,
 }
 
@@ -43,7 +45,7 @@ pub(crate) struct JournalEntry {
     pub(crate) kind: XdsKind,
     /// Path of the file that was changed.
     pub(crate) path: PathBuf,
-    /// Path of the file as it was before, or of the mark that there was none.
+    /// Path of the previous file, or of the marker that there was none.
     saved: PathBuf,
     /// True if the file existed before.
     pub(crate) existed: bool,
@@ -68,7 +70,7 @@ impl Files {
         if !files.layout.rtds().exists() {
             files.share_out(&no_shares())?;
         }
-        // Staged but never renamed, so Envoy never saw it.
+        // These were staged but never renamed, so Envoy never saw them.
         for path in entries(&files.layout.staging())? {
             if !path.is_dir() {
                 fs::remove_file(path)?;
@@ -104,13 +106,14 @@ impl Files {
         self.place(&path, bytes)
     }
 
-    /// Renames the bytes onto a path without a journal entry: the file is there already and only Envoy has
-    /// not seen it.
+    /// Renames the bytes onto a path without a journal entry, for a file that exists already but
+    /// that Envoy has not seen.
     pub(crate) fn place(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         replace_file(path, &self.layout.staging().join("new"), bytes)
     }
 
-    /// Renames a file onto itself, so that Envoy reads it again; nothing if it is not there.
+    /// Renames a file onto itself, so that Envoy reads it again; does nothing if the file is
+    /// missing.
     pub(crate) fn place_again(&self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         if !path.try_exists()? {
@@ -120,7 +123,7 @@ impl Files {
         self.place(&path, &bytes)
     }
 
-    /// Writes the file of the shares, which is in no journal.
+    /// Writes the shares file, which is not journaled.
     pub(crate) fn share_out(&mut self, shares: &Bytes) -> io::Result<()> {
         if !shares.is_empty() && self.shares.as_ref() != Some(shares) {
             let file = encode_shares(shares);
@@ -130,13 +133,14 @@ impl Files {
         Ok(())
     }
 
-    /// Forgets the content of the file of shares, which another program may have changed, so that
-    /// it is rewritten.
+    /// Forgets the content of the shares file, which another program may have changed, so that it
+    /// is rewritten.
     pub(crate) fn forget_shares(&mut self) {
         self.shares = None;
     }
 
-    /// Removes one file, keeping it in the journal. Its directory stays: a draining listener may watch it.
+    /// Removes one file, keeping it in the journal. Its directory stays: a draining listener may
+    /// watch it.
     pub(crate) fn remove(&mut self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         self.save(subscription, &path)?;
@@ -161,14 +165,14 @@ impl Files {
         Ok(self.entries.pop())
     }
 
-    /// Drops the journal after Envoy has accepted everything: by one rename, because half a journal would undo
-    /// half a transaction.
+    /// Drops the journal after Envoy has accepted everything: by one rename, because half a journal
+    /// would undo half a transaction.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         if self.entries.is_empty() {
             return Ok(());
         }
         let dropped = self.layout.staging().join("dropped");
-        // Of a commit that found the disk full.
+        // Left by a commit on a full disk.
         remove_directory_if_there(&dropped)?;
         fs::rename(self.journal(), &dropped)?;
         self.entries.clear();
@@ -197,7 +201,7 @@ impl Files {
 
     fn save(&mut self, subscription: &Subscription, path: &Path) -> io::Result<()> {
         let kind = subscription.kind;
-        // A full disk may have kept the last commit from making it.
+        // A full disk may have kept the last commit from creating it.
         create_directory(&self.journal())?;
         let existed = path.try_exists()?;
         let leaf = if kind.is_list() {

@@ -1,10 +1,10 @@
-//! Transactions that bring rendered resources to Envoy: files by rename, in an order that drops nothing, verified and undone
-//! when Envoy refuses.
+//! Transactions that bring rendered resources to Envoy: files by rename, in an order that drops
+//! nothing, verified and undone when Envoy refuses.
 //!
-//! `plan` computes the steps (pure), `removal` decides when unused resources are removed (pure),
-//! `ahead` picks the parts that need not wait (pure), `journal` writes and remembers previous
-//! files, and `transaction` executes the plan and verifies each step by Envoy's reports. `state`
-//! keeps the accepted generation for an offline start.
+//! `plan` computes the steps, `removal` decides when unused resources are removed, and `ahead`
+//! picks the parts that need not wait; all three are pure. `journal` writes files and remembers the
+//! previous ones. `transaction` executes the plan and verifies each step by Envoy's reports.
+//! `state` keeps the accepted generation for an offline start.
 //!
 //! Never leave a file on disk that Envoy rejected, and never write an Envoy file except by rename.
 

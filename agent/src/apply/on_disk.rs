@@ -1,8 +1,9 @@
 //! Content of the files on disk: the `old` of the next plan.
 //!
-//! A process may have died at any moment, so any file may be junk. A file counts only if it is whole:
-//! its version is the digest of its content, its type is that of its directory and its name hashes to its
-//! path. Everything else is treated as absent and removed or overwritten by the next plan.
+//! A process may have died at any moment, so any file may be junk. A file counts only if it is
+//! whole: its version is the digest of its content, its type matches its directory and its name
+//! hashes to its path. Everything else is treated as absent and removed or overwritten by the next
+//! plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,14 +36,14 @@ pub struct OnDisk {
     pub has_clusters: bool,
     /// Files that the running Envoy has not taken: written again even if their bytes do not change.
     pub unconfirmed: BTreeSet<Subscription>,
-    /// Clusters among them that nothing on disk uses, as far as the agent has seen it happen.
+    /// Clusters in it that nothing on disk uses, as far as the agent has seen them become unused.
     pub unused: BTreeSet<String>,
 }
 
 /// Result of reading the files.
 pub(crate) struct FoundFiles {
     pub(crate) on_disk: OnDisk,
-    /// Version of every whole file, to be compared with what Envoy reports.
+    /// Version of every whole file, for comparison with Envoy's.
     pub(crate) versions: BTreeMap<Subscription, String>,
     /// Files that are not ours or not whole.
     pub(crate) junk: Vec<PathBuf>,
@@ -54,12 +55,13 @@ impl OnDisk {
         find(layout).map(|found| found.on_disk)
     }
 
-    /// Tells whether it has clusters that are not among those of `rendered`, which Envoy has taken.
+    /// Returns whether it has clusters beyond `rendered`, all of whose clusters Envoy has taken.
     pub fn has_more_clusters_than(&self, rendered: &Rendered) -> bool {
         self.content.clusters.len() > rendered.clusters.len()
     }
 
-    /// Returns the content without the clusters, and the files that they name, of which `rendered` has none of the name.
+    /// Returns the content without clusters, endpoints and secrets whose names `rendered` does not
+    /// have.
     pub fn only(&self, rendered: &Rendered) -> Rendered {
         let mut content = self.content.clone();
         for kind in [XdsKind::Clusters, XdsKind::Endpoints, XdsKind::Secret] {
@@ -79,7 +81,7 @@ impl OnDisk {
         resources(&self.content, kind)
     }
 
-    /// Tells whether the running Envoy has not taken a file.
+    /// Returns whether the running Envoy has not taken a file.
     pub(super) fn is_unconfirmed(&self, kind: XdsKind, name: &str) -> bool {
         !self.unconfirmed.is_empty() && self.unconfirmed.contains(&Subscription::new(kind, name))
     }
@@ -190,7 +192,7 @@ fn sorted(mut resources: Vec<Resource>) -> Arc<[Resource]> {
     resources.into()
 }
 
-/// Reads a whole file; `None` for one that is absent, not a file or damaged.
+/// Reads a whole file; `None` if it is absent, not a file or damaged.
 pub(crate) fn whole(kind: XdsKind, path: &Path) -> io::Result<Option<response::DecodedFile>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,

@@ -1,15 +1,16 @@
 //! Order in which files are written, so that no request meets a half-made change.
 //!
-//! Pure: what is on disk and what is wanted, in; ordered steps, out. Every subscription of Envoy is
-//! independent, so order is all there is:
+//! Pure: the files on disk and the wanted resources in, ordered steps out. Every subscription of
+//! Envoy is independent, so only the order protects requests:
 //!
-//! keys, endpoints, new route tables → clusters (old ∪ new) → listeners (old ∪ new) → changed route tables →
-//! listeners (new) → clusters (new) → delete orphans
+//! keys, endpoints, new route tables → clusters (old ∪ new) → listeners (old ∪ new) → changed route
+//! tables → listeners (new) → clusters (new) → delete orphans
 //!
-//! The last two steps may be left for later ([`Removal`]), so that the next change does not wait for them.
+//! The last two steps may be left for later ([`Removal`]), so that the next change does not wait
+//! for them.
 //!
-//! Files that do not change are not written: a route change is one RDS write, an endpoint change one EDS write,
-//! and unions are written only where something goes away.
+//! Unchanged files are not written: a route change is one RDS write, an endpoint change is one EDS
+//! write, and unions are written only if something is removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ impl Phase {
         Self::Orphans,
     ];
 
-    /// Returns the phase as a label of a metric has it.
+    /// Returns the phase as a metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Leaves => "leaves",
@@ -94,7 +95,7 @@ pub struct PlanStep {
 pub struct Plan {
     /// Steps in the order of their phases.
     pub steps: Vec<PlanStep>,
-    /// Unused clusters that are still there afterwards.
+    /// Unused clusters that remain afterwards.
     left_over: LeftOver,
 }
 
@@ -104,12 +105,12 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Returns the files on disk once Envoy has accepted `new`, for which this was planned.
+    /// Returns the files on disk once Envoy has accepted `new`, which this plan was made for.
     pub(crate) fn outcome(&self, new: &Rendered) -> OnDisk {
         self.left_over.beside(new)
     }
 
-    /// Returns the number of files that Envoy does not watch yet and will watch.
+    /// Returns the number of files that Envoy will watch in addition.
     pub(crate) fn new_leaves(&self) -> usize {
         let writes = self.steps.iter().flat_map(|step| &step.writes);
         writes
@@ -118,10 +119,10 @@ impl Plan {
     }
 }
 
-/// Fault of the desired resources themselves.
+/// Fault in the desired resources themselves.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Name that two resources have, so that Envoy would refuse the file.
+    /// Name shared by two resources, so that Envoy would refuse the file.
     #[error("{0}: rendered twice; a name must be unique among the resources of its kind")]
     Duplicate(String),
 }
@@ -138,7 +139,7 @@ pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, Plan
     let mut orphans = Vec::new();
     for kind in XdsKind::LEAVES {
         let wanted = resources(new, kind);
-        // Thousands that a change has left alone are not compared.
+        // Avoids comparing thousands of resources that a change leaves alone.
         if Arc::ptr_eq(wanted, resources(&old.content, kind)) && old.unconfirmed.is_empty() {
             continue;
         }
@@ -207,7 +208,7 @@ fn clusters(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<ClusterWri
     Ok(removal::clusters(old, &wanted, again, removal))
 }
 
-/// Returns resources by name.
+/// Returns the resources sorted by name.
 fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanError> {
     let mut all: Vec<&Resource> = resources.iter().collect();
     if !all.is_sorted_by(|a, b| a.name <= b.name) {

@@ -1,4 +1,4 @@
-//! A model of Envoy's files, and configurations to go between, for the tests of plans.
+//! A model of Envoy's files, and random configurations, for the tests of plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use sesame_render::layout::file_name;
 use super::super::*;
 use super::{listener, resource};
 
-/// A consistent configuration: every table, cluster and endpoint file that is referred to is there.
+/// A consistent configuration: it has every table, cluster and endpoint file that it refers to.
 pub(super) fn config() -> impl Strategy<Value = Rendered> {
-    // A table refers to clusters, a listener to tables; each has a variant, so that it can change alone.
+    // A table refers to clusters, a listener to tables; each has a variant, so that it can change
+    // alone.
     let tables = proptest::collection::btree_map(
         0..4_u32,
         proptest::collection::btree_set(0..6_u32, 0..4),
@@ -35,7 +36,8 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
             Rendered {
                 listeners: listeners
                     .iter()
-                    // Names change with `naming`, addresses do not: hand-overs of an address.
+                    // Names change with `naming`, addresses do not: so an address is handed over to
+                    // another name.
                     .map(|(port, (table, form))| {
                         let name = format!("{}:{port}", naming * u32::from(*form == 0));
                         listener(&name, *port, &format!("{form}:t{table}"))
@@ -124,7 +126,7 @@ impl Files {
         }
     }
 
-    /// Every reference that Envoy has loaded resolves, and no address is bound twice.
+    /// Checks that every reference that Envoy has loaded resolves, and no address is bound twice.
     pub(super) fn check(&self) -> Result<(), String> {
         let clusters = &self.lists[&XdsKind::Clusters];
         for cluster in clusters {

@@ -39,7 +39,7 @@ fn listener(name: &str, port: u32, content: &str) -> Resource {
     }
 }
 
-/// Returns a list with one more.
+/// Returns a list with one more resource.
 fn with(list: &[Resource], more: Resource) -> Arc<[Resource]> {
     list.iter().cloned().chain([more]).collect()
 }
@@ -65,7 +65,7 @@ fn base() -> Rendered {
     }
 }
 
-/// `phase: what is written [its resources]`, one line a write.
+/// Returns `phase: file [its resources]`, one line per write.
 fn text(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     for step in &plan.steps {
@@ -251,7 +251,7 @@ fn with_file(name: &str) -> Resource {
     resource(name, &format!("eds {}", file_name(name)))
 }
 
-/// The base, whose table has moved on to a cluster of this name.
+/// The base, whose table now refers to a cluster of this name.
 fn moved_to(name: &str) -> Rendered {
     Rendered {
         route_tables: [resource("t1", name)].into(),
@@ -288,14 +288,14 @@ fn what_a_route_has_left_goes_with_the_next_clusters_that_are_written() {
             r"Orphans: -eds c1",
         ]
     );
-    // Back to what is there still: the table alone.
+    // Back to the cluster that still exists: only the table changes.
     let back = plan(&disk, &moved_to("c1"), Removal::Later).unwrap();
     assert_eq!(text(&back), [r#"RouteTables: rds t1["t1"]"#]);
     assert_eq!(
         back.outcome(&moved_to("c1")).unused,
         ["c2".to_owned()].into()
     );
-    // When nothing waits, it goes by itself.
+    // Without another change, it is removed alone.
     let clean = plan(&disk, &second, Removal::AtOnce).unwrap();
     assert_eq!(
         text(&clean),

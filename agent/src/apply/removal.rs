@@ -1,7 +1,8 @@
-//! Removal of clusters that nothing uses any more: at once, or later, so that the next change does not wait for it.
+//! Removal of clusters that nothing uses any more: at once, or later, so that the next change does
+//! not wait for it.
 //!
-//! Pure. It must never leave out a cluster that a route table on disk may use, nor a file that a cluster on disk names; nor keep
-//! connections that were made with keys or trust bundles.
+//! Pure. Must never remove a cluster that a route table on disk may use, nor a file that a cluster
+//! on disk names; nor keep connections that were made with keys or trust bundles.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::on_disk::{OnDisk, resources, resources_mut};
 use super::plan::{Write, merge};
 use crate::xds::{Subscription, XdsKind};
 
-/// Number of unused clusters that are left for later at most: each may hold an inotify instance.
+/// Most unused clusters that are left for later: each may hold an inotify instance.
 const MOST_UNUSED: usize = 16;
 
 /// Time at which a transaction removes unused resources.
@@ -45,8 +46,8 @@ pub(super) struct ClusterWrites {
     pub(super) left_over: LeftOver,
 }
 
-/// Plans the writes of the clusters from those on disk to `wanted`, which are by name. `again` says that the file is to be written
-/// whatever is in it.
+/// Plans the writes of the clusters from the disk to `wanted`, which is sorted by name. `again`
+/// means that the file must be written, even if unchanged.
 pub(super) fn clusters(
     old: &OnDisk,
     wanted: &[&Resource],
@@ -100,7 +101,7 @@ pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
     cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }
 
-/// Returns two lists as one, by name.
+/// Merges two lists, sorted by name.
 fn together(unused: &[&Resource], wanted: &[&Resource]) -> Vec<Resource> {
     let all = together_all(unused, wanted);
     all.into_iter().cloned().collect()
@@ -113,7 +114,8 @@ fn together_all<'r>(some: &[&'r Resource], others: &[&'r Resource]) -> Vec<&'r R
 }
 
 impl LeftOver {
-    /// Keeps a file that nothing wanted uses, if one of the clusters names it. Returns whether it does.
+    /// Keeps a file that no wanted resource uses, if one of the clusters names it. Returns whether
+    /// it was kept.
     pub(super) fn keeps(&mut self, kind: XdsKind, leaf: &Resource) -> bool {
         let may_name = matches!(kind, XdsKind::Endpoints | XdsKind::Secret);
         if !may_name || self.clusters.is_empty() {

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use super::plan::Phase;
 use crate::xds::Subscription;
 
-/// Outcome of a transaction. Except for `Applied` and `NotRunning` the files are as they were before.
+/// Outcome of a transaction. Except for `Applied` and `NotRunning` the files are as they were
+/// before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// Disk and Envoy had the desired state already.
+    /// Disk and Envoy already had the desired state.
     #[default]
     Unchanged,
     /// Envoy reports every file as accepted.
@@ -19,14 +20,14 @@ pub enum Outcome {
     Refused(Refusal),
     /// Envoy did not react to a file, not even to a second rename.
     Unseen {
-        /// Phase of the step that was under way.
+        /// Phase of the interrupted step.
         phase: Phase,
         /// Subscriptions of the files.
         subscriptions: Vec<Subscription>,
     },
     /// Envoy died or does not answer.
     Gone {
-        /// Phase of the step that was under way.
+        /// Phase of the interrupted step.
         phase: Phase,
         /// Last error of its admin interface.
         reason: String,
@@ -36,7 +37,7 @@ pub enum Outcome {
 /// Refusal of a file by Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Phase of the step that was under way.
+    /// Phase of the refused step.
     pub phase: Phase,
     /// Subscriptions of the files that were not accepted.
     pub subscriptions: Vec<Subscription>,
@@ -51,9 +52,9 @@ pub struct StepReport {
     pub phase: Phase,
     /// Number of files written.
     pub writes: usize,
-    /// Moment at which it began.
+    /// When it began.
     pub began: Instant,
-    /// Time until the last rename, which is the agent's own.
+    /// Time until the last rename, which only depends on the agent.
     pub until_renamed: Duration,
     /// Time until Envoy had accepted everything.
     pub until_accepted: Duration,
@@ -66,11 +67,11 @@ pub struct ApplyReport {
     pub outcome: Outcome,
     /// Accepted steps, in order.
     pub steps: Vec<StepReport>,
-    /// Subscriptions that were accepted, but without the usual proof: secrets whose serial number `/certs` does
-    /// not list, new files whose version Envoy did not report.
+    /// Subscriptions that were accepted without the usual proof: secrets whose serial number
+    /// `/certs` does not list, and new files whose version Envoy did not report.
     pub unverified: Vec<Subscription>,
     /// Clusters that were still warming when the transaction continued.
     pub still_warming: Vec<String>,
-    /// Files that Envoy only saw at the second rename: its queue of file events overflows.
+    /// Files that Envoy only saw after a second rename, because its queue of file events overflows.
     pub renamed_again: Vec<Subscription>,
 }

@@ -1,4 +1,4 @@
-//! Input of a transaction, and the reasons why there could be none.
+//! Input of a transaction, and the reasons why it could not run.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,20 +7,20 @@ use std::path::PathBuf;
 use super::plan::PlanError;
 use sesame_render::Rendered;
 
-/// Reason why a transaction could not be tried, or its files not be written. The files are as before, unless the
-/// error is about putting them back.
+/// Reason why a transaction could not be tried, or its files could not be written. The files are as
+/// before, unless the error is about putting them back.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// Desired state that contradicts itself.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Removal of all listeners that nobody has confirmed: an empty file means "remove everything" to Envoy.
+    /// Unconfirmed removal of all listeners: an empty file means "remove everything" to Envoy.
     #[error("refusing to remove all {count} listeners at once; say that it is meant")]
     Empties {
         /// Number of listeners that are served.
         count: usize,
     },
-    /// Files to watch for which there are no inotify instances: Envoy would abort.
+    /// Files to watch without inotify instances left for them: Envoy would abort.
     #[error(
         "Envoy would watch {more} files more, and there are no inotify instances for them ({source}); raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or look who holds them"
     )]
@@ -42,18 +42,18 @@ pub enum ApplyError {
     },
 }
 
-/// State that a transaction is to bring about.
+/// State that a transaction should bring about.
 #[derive(Clone, Copy)]
 pub struct Desired<'a> {
-    /// All resources that are to be served.
+    /// All resources to serve.
     pub rendered: &'a Rendered,
-    /// Secret name → serial number of the leaf certificate that handshakes must show then (hexadecimal).
+    /// Secret name → serial number of the leaf certificate that Envoy must serve (hexadecimal).
     pub serials: &'a BTreeMap<String, String>,
     /// True if the transaction may remove all listeners.
     pub may_empty: bool,
 }
 
-/// Traces of an earlier agent that opening found.
+/// Leftovers of an earlier agent, found on opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// Number of changes of an interrupted transaction that were put back.

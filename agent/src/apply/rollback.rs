@@ -1,4 +1,4 @@
-//! Rollback of files, newest first, so that the way back drops no more than the way there.
+//! Rollback of files, newest first, so that the way back drops no more requests than the way there.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
-/// Time that Envoy gets to take one file back. It has accepted these bytes before, so this is rarely used up;
-/// going on is then better than leaving newer files in place.
+/// Time that Envoy gets to take one file back. It has accepted these bytes before, so this is
+/// rarely used up; continuing is then better than leaving newer files in place.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Undoes the whole journal; returns the number of changes.
@@ -85,7 +85,7 @@ async fn taken(
             let is_read = |subscription: &Subscription| {
                 versions.of(subscription, "").is_none()
                     || now.get(subscription) != before.get(subscription)
-                    // Without such a counter there is only the version.
+                    // Without such a counter, only the version can be compared.
                     || now.get(subscription) == Some(&0)
             };
             if subscriptions.iter().all(is_read) {

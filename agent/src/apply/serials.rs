@@ -1,4 +1,5 @@
-//! The proof of keys: serial numbers of the certificates that Envoy shows. Must never judge a key by the version of its file.
+//! The proof of keys: serial numbers of the certificates that Envoy serves. Must never judge a key
+//! by the version of its file.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,9 @@ use super::wait::{Expectation, Watcher};
 use crate::envoy::admin::serial;
 use crate::xds::{Subscription, XdsKind};
 
-/// Checks that Envoy shows changed certificates. The version of a secret proves little: a bad pair that comes a second time is
-/// reported as accepted. Serial numbers of certificates in use do. A changed one must show; a new one may have no user yet.
+/// Checks that Envoy serves changed certificates. The version of a secret proves little: a bad pair
+/// that arrives a second time is reported as accepted. The serial numbers of certificates in use
+/// are proof. A changed certificate must appear; a new one may not be in use yet.
 pub(super) async fn check_serials(
     phase: Phase,
     expected: &[Expectation],
@@ -22,7 +24,7 @@ pub(super) async fn check_serials(
         .iter()
         .filter(|e| e.subscription.kind == XdsKind::Secret)
         .filter_map(|e| {
-            // Keys of session tickets have none.
+            // Session ticket keys have no serial number.
             let wanted = desired.serials.get(&e.subscription.name)?;
             (!wanted.is_empty()).then(|| (e.subscription.clone(), serial(wanted)))
         })

@@ -1,7 +1,8 @@
 //! The cheaper proof of a few changed endpoint sets: the endpoints that Envoy shows.
 //!
-//! A question for statistics makes Envoy's main thread walk through all of them, 10 ms at 5,000 clusters whatever the filter. Clusters
-//! by name cost it 0.7 ms there, and 0.05 ms for each endpoint. Pure. Must never take for new what was there before.
+//! A query for statistics makes Envoy's main thread walk through all of them: 10 ms at 5,000
+//! clusters, whatever the filter. Clusters by name cost it 0.7 ms there, plus 0.05 ms per endpoint.
+//! Pure. Must never take an old state for the new one.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,10 +17,10 @@ use prost::Message as _;
 use super::wait::Expectation;
 use crate::envoy::admin::ClusterEndpoints;
 
-/// Number of endpoints, old and new, for which statistics cost no more.
+/// Number of endpoints, old and new, from which on statistics are as cheap.
 const MOST_ENDPOINTS: usize = 100;
 
-/// The endpoints by which a changed set shows, and the number of those that there were.
+/// The endpoints that prove a changed set, and the number of earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShownEndpoints {
     after: BTreeSet<SocketAddr>,
@@ -27,7 +28,8 @@ pub(crate) struct ShownEndpoints {
 }
 
 impl ShownEndpoints {
-    /// Compares two encoded forms of a set; none if they differ in something that Envoy does not show.
+    /// Compares two encoded versions of a set; `None` if they differ in something that Envoy does
+    /// not show.
     pub(crate) fn of(before: &[u8], after: &[u8]) -> Option<Self> {
         let (before, after) = (addresses(before)?, addresses(after)?);
         (before != after).then_some(Self {
@@ -37,7 +39,7 @@ impl ShownEndpoints {
     }
 }
 
-/// Returns the addresses in an encoded set; none if one of them is of another sort.
+/// Returns the addresses in an encoded set; `None` if one of them is of another sort.
 fn addresses(assignment: &[u8]) -> Option<BTreeSet<SocketAddr>> {
     let assignment = ClusterLoadAssignment::decode(assignment).ok()?;
     let endpoints = assignment.endpoints.into_iter();
@@ -59,8 +61,8 @@ fn address(endpoint: LbEndpoint) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, u16::try_from(port).ok()?))
 }
 
-/// Returns the regular expression for the clusters of these sets, which are called like them; none if something is expected that
-/// endpoints do not prove, or too many of them.
+/// Returns the regular expression for the clusters of these sets, which have the same names; `None`
+/// if endpoints cannot prove all of them, or there are too many endpoints.
 pub(crate) fn filter(expected: &[Expectation]) -> Option<String> {
     let shown = |expected: &Expectation| {
         let shown = expected.shown.as_ref()?;
@@ -75,7 +77,7 @@ pub(crate) fn filter(expected: &[Expectation]) -> Option<String> {
     Some(format!("^({})$", names.join("|")))
 }
 
-/// Returns what Envoy does not show yet; none if one of the clusters is not there under the name of its set.
+/// Returns the sets that Envoy does not show yet; `None` if a set has no cluster of its name.
 pub(crate) fn pending<'a>(
     expected: &'a [Expectation],
     clusters: &[ClusterEndpoints],
@@ -100,7 +102,7 @@ mod tests {
     use crate::envoy::admin::EndpointCounts;
     use crate::xds::{Subscription, XdsKind};
 
-    /// Returns a set as it is rendered.
+    /// Returns an encoded set, as rendered.
     fn set(addresses: &[&str]) -> Vec<u8> {
         let lb_endpoints = addresses
             .iter()
@@ -179,7 +181,7 @@ mod tests {
         let both = |a: &[&str], c: &[&str]| pending(&[cluster("a.b", a), cluster("c", c)]);
         let done: Vec<String> = Vec::new();
         assert_eq!(both(&["[fd00::1]:80", "10.0.0.2:80"], &[]), Some(done));
-        // Those that are on their way out count, too.
+        // Endpoints that are being removed count, too.
         let more = ["10.0.0.1:80", "[fd00::1]:80", "10.0.0.2:80"];
         assert_eq!(
             both(&more, &["10.0.0.1:80"]).unwrap_or_default(),
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_does_not_show_is_proven_by_statistics() {
-        // The same endpoints in another form.
+        // The same endpoints in another encoding.
         let same = expectation("a", &["10.0.0.1:80"], &["10.0.0.1:80"]);
         assert_eq!(same.shown, None);
         let other = expectation("b", &["10.0.0.1:80"], &[]);

@@ -1,12 +1,13 @@
-//! Last accepted generations on persistent disk: all that is needed to start with nothing else alive.
+//! Last accepted generations on persistent disk: everything that a cold start needs.
 //!
 //! ```text
 //! <directory>/generations/<number>/{meta.json,snapshot,keys}   <directory>/accepted
 //! ```
 //!
-//! A generation is complete before it has its name: written aside, synced, renamed. `accepted` names the one to
-//! start from. Whatever write a power cut hits, the last accepted generation or the one before it is
-//! found whole, and damage is told. Snapshots and keys are opaque here.
+//! A generation is complete before it gets its name: written aside, synced, renamed. `accepted`
+//! names the generation to start from. Whichever write a power cut interrupts, the last accepted
+//! generation or its predecessor is found whole, and damage is reported. Snapshots and keys are
+//! opaque here.
 
 mod keys;
 
@@ -24,7 +25,8 @@ use sesame_proto::digest::sha256;
 
 use crate::host::{PathError, durable, entries, written_by_agent};
 
-/// Sizes beyond which a file is not this agent's, in bytes. The largest snapshot that fits into a cluster is far below.
+/// Sizes beyond which a file is not this agent's, in bytes. The largest snapshot that fits into a
+/// cluster is far smaller.
 const MAX_SNAPSHOT: u64 = 256 << 20;
 const MAX_KEYS: u64 = 64 << 20;
 const MAX_META: u64 = 64 << 10;
@@ -33,29 +35,29 @@ const SNAPSHOT: &str = "snapshot";
 const KEYS: &str = "keys";
 const ACCEPTED: &str = "accepted";
 
-/// Generation that is to be kept.
+/// Generation to keep.
 #[derive(Clone, Copy)]
 pub struct Accepted<'a> {
     /// Digest of the revision.
     pub revision: &'a str,
     /// Digest of the revision without its endpoints.
     pub config: &'a str,
-    /// Cause for which it was applied: a source's name, `rollback`, …
+    /// Cause of the change: a source's name, `rollback`, …
     pub cause: &'a str,
     /// Time at which Envoy accepted it.
     pub time: Timestamp,
-    /// Snapshot, in an encoding of the caller's.
+    /// Snapshot, in the caller's encoding.
     pub snapshot: &'a [u8],
-    /// Keys, likewise.
+    /// Keys, in the caller's encoding.
     pub keys: &'a [u8],
-    /// Addresses on which it is served.
+    /// Addresses it is served on.
     pub addresses: &'a [IpAddr],
 }
 
 /// Description of a generation, without its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Number of the generation; it counts up and is never used again.
+    /// Number of the generation; it counts up and is never reused.
     pub number: u64,
     /// See [`Accepted`].
     pub revision: String,
@@ -138,7 +140,8 @@ pub struct StateDir {
 impl StateDir {
     /// Number of generations that are kept by default.
     pub const KEEP: usize = 20;
-    /// Size of all generations in bytes beyond which only as many are kept as a start needs.
+    /// Size of all generations in bytes beyond which only the generations needed for a start are
+    /// kept.
     const MAX_BYTES: u64 = 256 << 20;
 
     /// Opens or creates the directory for writing, and removes leftovers of an interrupted write.
@@ -158,7 +161,8 @@ impl StateDir {
         Ok(state)
     }
 
-    /// Opens a directory that another process may be writing to: changes nothing, and it need not exist.
+    /// Opens a directory that another process may be writing to: changes nothing, and it need not
+    /// exist.
     pub fn view(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -166,9 +170,9 @@ impl StateDir {
         }
     }
 
-    /// Stores a generation and makes it the accepted one. Drops the oldest, and generations that
-    /// differ from the next only in endpoints: a busy cluster would soon have no others. Returns
-    /// the number of the new one.
+    /// Stores a generation and makes it the accepted one. Drops the oldest generations, and those
+    /// that differ from the next only in endpoints, because a busy cluster would soon have no
+    /// others. Returns the number of the new generation.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,
@@ -231,8 +235,8 @@ impl StateDir {
                 pointer.display()
             ));
         }
-        // The accepted one, then the older ones from the newest, then newer ones: those were complete, but
-        // the agent was interrupted before it could say so.
+        // First the accepted generation, then older ones from the newest, then newer ones, which
+        // are complete although the agent was interrupted before it could accept them.
         let limit = accepted.unwrap_or(u64::MAX);
         let older = numbers.range(..=limit).rev();
         let newer = numbers.range(limit.saturating_add(1)..).rev();
@@ -287,7 +291,7 @@ impl StateDir {
     /// Returns the number of the accepted generation.
     pub fn accepted(&self) -> Option<u64> {
         let bytes = read_bounded(&self.directory.join(ACCEPTED), 32).ok()?;
-        // With its line end, or a cut number would be another number.
+        // The line end is required: a truncated number would be another number.
         let text = std::str::from_utf8(&bytes).ok()?.strip_suffix('\n')?;
         text.parse().ok()
     }
@@ -310,8 +314,8 @@ impl StateDir {
         Ok(durable::replace_file(&path, number.as_bytes()).map_err(PathError::at(&path))?)
     }
 
-    /// Removes the oldest generations beyond the number and size that are kept, and those that differ from the next one in
-    /// endpoints only. The newest two and the accepted one stay.
+    /// Removes the oldest generations beyond the limits of number and size, and generations that
+    /// differ from the next one only in endpoints. The newest two and the accepted one stay.
     fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
         let (mut bytes, mut kept) = (0, 0);
         let mut next = String::new();
@@ -337,7 +341,7 @@ impl StateDir {
         self.directory.join("generations")
     }
 
-    /// Returns the numbers of the generations that are kept.
+    /// Returns the numbers of the kept generations.
     pub fn numbers(&self) -> Result<BTreeSet<u64>, StateError> {
         let generations = self.generations();
         let paths = entries(&generations).map_err(PathError::at(&generations))?;

@@ -63,14 +63,14 @@ fn endpoints_that_change_all_the_time_leave_the_history_alone() {
     }
     // The two newest always stay.
     assert_eq!(kept(), ["a", "b", "c", "c"]);
-    // Nothing is known of these.
+    // Generations without a digest are never equal.
     for config in ["", "", "", "d"] {
         state.accept(of(config)).unwrap();
     }
     assert_eq!(kept(), ["c", "", "", "", "d"]);
 }
 
-/// Every file below a directory, relative to it.
+/// Returns every file below a directory, relative to it.
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];
@@ -104,7 +104,7 @@ fn wherever_the_writing_is_cut_the_last_accepted_or_the_one_before_is_found() {
     let state = StateDir::open(&after, 2).unwrap();
     state.accept(accepted("new", b"new")).unwrap();
 
-    // The order of the writes: three files aside, the name, the pointer aside, the pointer.
+    // The order of the writes: three files aside, the rename, the pointer aside, the pointer.
     let copied = |cut: usize| {
         let root = directory.path().join(format!("cut{cut}"));
         copy(&before, &root);
@@ -127,12 +127,12 @@ fn wherever_the_writing_is_cut_the_last_accepted_or_the_one_before_is_found() {
             let state = StateDir::open(&root, 2).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("old"));
             assert!(!staged.exists(), "what was cut is removed");
-            // And the next write works.
+            // The next write works, too.
             state.accept(accepted("next", b"next")).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("next"));
         }
     }
-    // Named, but not pointed to; the pointer aside, whole and cut.
+    // Renamed, but not pointed to yet; the pointer aside, complete and cut off.
     for (cut, pointer) in [(20, None), (21, Some("")), (22, Some("2\n"))] {
         let root = copied(cut);
         copy(&generation(&after, "2"), &generation(&root, "2"));
@@ -205,7 +205,8 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// Brings `disk` to what it may hold after the power was cut behind these steps: all that was synced, and of the rest anything.
+/// Brings `disk` to a possible state after a power cut behind these steps: everything synced, and a
+/// random part of the rest.
 fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
     let synced_after = |index: usize, step: DiskStep| steps[index..].contains(&step);
@@ -215,14 +216,14 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        // A step that needs one that is lost is lost too.
+        // A step that needs a lost one is lost, too.
         match step {
             DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));
             }
             DiskStep::Write(path, bytes) => {
                 let whole = synced_after(index, DiskStep::SyncFile(path.clone()));
-                // Of one that was there only the content is at stake.
+                // If the file existed, only its content may be lost.
                 if there(path).exists() || kept(index, path) {
                     let _ = fs::write(there(path), bytes);
                     halves.extend((!whole).then(|| there(path)));
@@ -247,7 +248,7 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     }
 }
 
-/// A hundred times at random, in a sequence of writes from the very first.
+/// Repeats random cuts in a sequence of writes that starts with the very first.
 #[test]
 fn whenever_the_power_is_cut_the_last_accepted_or_the_one_before_is_found() {
     let seed = std::env::var("SESAME_SEED").ok();
@@ -263,7 +264,7 @@ fn whenever_the_power_is_cut_the_last_accepted_or_the_one_before_is_found() {
     fs::create_dir(&root).unwrap();
     let own = root.join("gateways/0123");
     STEPS.take();
-    // How many steps there were when each was accepted.
+    // Number of steps when each was accepted.
     let mut accepted_at = Vec::new();
     let state = StateDir::open(&own, 3).unwrap();
     for revision in ["a", "b", "c", "d", "e", "f"] {
@@ -288,7 +289,8 @@ fn whenever_the_power_is_cut_the_last_accepted_or_the_one_before_is_found() {
         let found = StateDir::open(disk.join("gateways/0123"), 3).unwrap();
         let got = revision(&found);
         let done = accepted_at.iter().filter(|(end, _)| *end <= at).count();
-        // The last of which the agent knew that it was kept, the one before, or the one that was being kept.
+        // The last generation that the agent knew to be stored, its predecessor, or the one being
+        // stored.
         let last = done.checked_sub(1);
         let allowed: Vec<Option<&str>> = [last.and_then(|l| l.checked_sub(1)), last, Some(done)]
             .into_iter()
@@ -299,7 +301,7 @@ fn whenever_the_power_is_cut_the_last_accepted_or_the_one_before_is_found() {
             })
             .collect();
         let expected = match got.as_deref() {
-            // Before the first was kept there may be none.
+            // Before the first was stored there may be none.
             None => done == 0,
             found => allowed.contains(&found),
         };
@@ -307,7 +309,7 @@ fn whenever_the_power_is_cut_the_last_accepted_or_the_one_before_is_found() {
             expected,
             "cut {cut} behind step {at}, {done} accepted: {got:?}"
         );
-        // And the next start goes on from there.
+        // The next start continues from there.
         found.accept(accepted("next", b"next")).unwrap();
         assert_eq!(revision(&found).as_deref(), Some("next"));
     }

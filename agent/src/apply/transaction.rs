@@ -1,7 +1,7 @@
-//! Execution of a plan against a running Envoy: write, wait for the proof, go on; or put everything back.
+//! Executes a plan against a running Envoy: writes, waits for the proof, continues or rolls back.
 //!
-//! Whatever happens, the files that are left are files that Envoy has accepted: a refused one would turn the
-//! next start into an outage.
+//! In any case, only files that Envoy has accepted remain: a refused file would turn the next start
+//! into an outage.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -35,7 +35,7 @@ pub struct Applier {
     files: Files,
     log: EnvoyLog,
     on_disk: OnDisk,
-    /// True if Envoy has confirmed what is on disk since this agent started.
+    /// True if Envoy has confirmed the files on disk since this agent started.
     confirmed: bool,
     patience: Patience,
     /// See [`Applier::set_pace`].
@@ -45,7 +45,7 @@ pub struct Applier {
 }
 
 impl Applier {
-    /// Takes over the files below the layout, undoing what an interrupted agent left half done. `envoy` is the
+    /// Takes over the files below the layout, and undoes an interrupted transaction. `envoy` is the
     /// one that runs on these files, if any.
     pub async fn open(
         layout: XdsLayout,
@@ -74,25 +74,26 @@ impl Applier {
         Ok((applier, Opened { undone, junk }))
     }
 
-    /// Replaces the patience.
+    /// Replaces the time limits.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
     }
 
-    /// Leaves time between the steps: for another Envoy that reads the same files and cannot be asked, because it is
-    /// being replaced.
+    /// Sets a pause between the steps, for another Envoy that reads the same files but cannot be
+    /// queried because it is being replaced.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
     }
 
-    /// Says when the next transactions of a running Envoy remove what nothing uses any more.
+    /// Sets when the next transactions of a running Envoy remove unused resources.
     pub fn set_removal(&mut self, removal: Removal) {
         self.removal = removal;
     }
 
-    /// Believes only the files themselves and what the running Envoy says of them: for an Envoy that has read them
-    /// by itself, after somebody else may have touched them. Removes and returns what is not ours or not whole.
+    /// Rereads the files, and forgets everything else known about them. For an Envoy that has read
+    /// them by itself, after other programs may have touched them. Removes and returns files that
+    /// are foreign or damaged.
     pub fn reread(&mut self) -> Result<Vec<PathBuf>, ApplyError> {
         let found =
             find(self.files.layout()).map_err(|source| self.io("reading the files", source))?;
@@ -105,26 +106,27 @@ impl Applier {
         Ok(found.junk)
     }
 
-    /// Writes the file of the shares, unless it has them already. It is beside the transactions, because Envoy refuses nothing in
-    /// it and shares of another moment harm nobody; it must be there before an Envoy is, and before many more backends are.
+    /// Writes the shares file, unless it has the shares already. Not part of transactions, because
+    /// Envoy refuses nothing in it and outdated shares are harmless. It must exist before Envoy
+    /// starts, and before many backends are added.
     pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
         let written = self.files.share_out(shares);
         written.map_err(|source| self.io("writing the shares", source))
     }
 
-    /// Renames a file onto itself, for an Envoy that has not seen it; a file that is not there is left alone.
+    /// Renames a file onto itself, so that Envoy sees it; does nothing if it is missing.
     pub fn place_again(&self, subscription: &Subscription) -> Result<(), ApplyError> {
         let placed = self.files.place_again(subscription);
         placed.map_err(|source| self.io("writing a file again", source))
     }
 
-    /// Returns the content of the disk: after a transaction, what Envoy last accepted.
+    /// Returns the content of the disk: after a transaction, the state that Envoy accepted last.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
     }
 
-    /// Brings the files, and the Envoy if one runs, to the desired state. Must not be cancelled half-way; if it
-    /// is, the next `open` undoes it.
+    /// Brings the files, and a running Envoy, to the desired state. Must not be cancelled halfway;
+    /// if it is, the next `apply` or `open` undoes it.
     pub async fn apply(
         &mut self,
         desired: Desired<'_>,
@@ -134,7 +136,7 @@ impl Applier {
         if count > 0 && desired.rendered.listeners.is_empty() && !desired.may_empty {
             return Err(ApplyError::Empties { count });
         }
-        // A transaction whose future was dropped.
+        // Left by a transaction whose future was dropped.
         if !self.files.entries().is_empty() {
             self.restore(envoy).await?;
         }
@@ -144,7 +146,8 @@ impl Applier {
         let removal = envoy.map_or(Removal::AtOnce, |_| self.removal);
         let plan = plan(&self.on_disk, desired.rendered, removal)?;
         let shares = &desired.rendered.shares;
-        // With thousands of backends that file keeps Envoy busy for some milliseconds, for which no request should wait.
+        // With thousands of backends the shares file keeps Envoy busy for some milliseconds, which
+        // no request should wait for.
         let goes_ahead = ahead::goes_ahead_of_shares(&self.on_disk, desired.rendered);
         let shares_follow = envoy.is_some() && !plan.is_empty() && goes_ahead;
         if !shares_follow {
@@ -176,7 +179,7 @@ impl Applier {
                 Ok(report)
             }
             Ok(Err(outcome)) => {
-                // A dead Envoy is not waited for: it starts again from these very files.
+                // Do not wait for a dead Envoy: it restarts from these very files.
                 let alive = envoy.filter(|_| !matches!(outcome, Outcome::Gone { .. }));
                 self.restore(alive).await?;
                 report.outcome = outcome;
@@ -190,10 +193,10 @@ impl Applier {
         }
     }
 
-    /// Notes the files that the running Envoy has not taken as they are.
+    /// Records the files that the running Envoy has not taken in their present version.
     async fn confirm(&mut self, envoy: &Admin) {
         let Ok(versions) = envoy.version_texts().await else {
-            // The transaction itself will tell.
+            // The transaction itself will show.
             return;
         };
         let mut unconfirmed = BTreeSet::new();
@@ -214,8 +217,8 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
-        // An Envoy that has not accepted any version of a list serves no more than some of it; a union with the rest
-        // would be refused again.
+        // An Envoy without any accepted version of a list serves at most a part of it; a union with
+        // the rest would be refused again.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 *resources_mut(&mut self.on_disk.content, kind) = Arc::default();
@@ -224,7 +227,7 @@ impl Applier {
         self.confirmed = true;
     }
 
-    /// Writes all files. Without an Envoy their order does not matter, except that what is referred to exists first.
+    /// Writes all files. Without an Envoy, referenced files must exist first, but that is all.
     fn write_all(&mut self, plan: &Plan) -> io::Result<()> {
         for step in &plan.steps {
             self.write_step(step)?;
@@ -252,7 +255,7 @@ impl Applier {
         Ok(expected)
     }
 
-    /// Tells whether Envoy may have to wait for something before it uses what a step has written.
+    /// Returns whether Envoy may have to wait for something before it uses the resources of a step.
     fn may_warm(&self, step: &PlanStep) -> bool {
         match step.phase {
             Phase::ListenersUnion => true,
@@ -268,7 +271,7 @@ impl Applier {
         }
     }
 
-    /// Returns the endpoints by which a written set shows, if there was another one.
+    /// Returns the endpoints that prove a written set, if it replaces another one.
     fn shown(&self, write: &Write) -> Option<ShownEndpoints> {
         if write.new || write.subscription.kind != XdsKind::Endpoints {
             return None;
@@ -286,7 +289,7 @@ impl Applier {
         envoy: &Admin,
         report: &mut ApplyReport,
     ) -> io::Result<Result<(), Outcome>> {
-        // New leaves are proven once something that refers to them was accepted.
+        // New leaves are proven once a resource that refers to them was accepted.
         let mut fresh: Vec<Expectation> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             if index > 0 && !self.pace.is_zero() {
@@ -343,8 +346,8 @@ impl Applier {
         Ok(Ok(()))
     }
 
-    /// Returns the number of listeners that could not listen after their file was accepted: Envoy removes them, in old
-    /// form and new.
+    /// Returns the number of listeners that could not listen after their file was accepted: Envoy
+    /// removes both their old and their new version.
     async fn listener_failures(&self, phase: Phase, envoy: &Admin) -> u64 {
         if !matches!(phase, Phase::ListenersUnion | Phase::Listeners) {
             return 0;
@@ -367,7 +370,7 @@ impl Applier {
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
         self.on_disk = plan.outcome(rendered);
-        // As it can be read from the disk again.
+        // The same as after a reload from disk.
         self.on_disk.content.shares = Bytes::new();
         self.on_disk.content.inline = 0;
         self.on_disk.content.in_files = Arc::default();
@@ -375,7 +378,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Puts everything back; if that fails, believes only the files on disk.
+    /// Puts everything back; if that fails, reloads the state from disk.
     async fn restore(&mut self, envoy: Option<&Admin>) -> Result<(), ApplyError> {
         let result = rollback::all(&mut self.files, envoy).await;
         let result = result.map_err(|source| self.io("putting files back", source));

@@ -1,9 +1,10 @@
-//! The proof that Envoy took what was written.
+//! The proof that Envoy took the written files.
 //!
-//! A file is accepted when Envoy reports the version in it, which is a digest of its content, as the
-//! subscription's `version_text`: Envoy leaves that untouched on any refusal, even a partial one. It reads
-//! a file, logs what it thinks of it and answers admin requests on the same thread, so an answer without the
-//! version and a complaint in the log are a refusal, and neither is a file not read yet.
+//! A file is accepted when Envoy reports the file's version, which is a digest of its content, as
+//! the subscription's `version_text`: Envoy leaves that untouched on any refusal, even a partial
+//! one. Envoy reads files, logs its complaints and answers admin requests on the same thread. So an
+//! answer without the version plus a complaint in the log is a refusal; without a complaint, the
+//! file has not been read yet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -18,7 +19,8 @@ use crate::envoy::admin::{Admin, AdminError, Readiness};
 use crate::envoy::log::{EnvoyLog, Mark};
 use crate::xds::{Subscription, VersionTexts, XdsKind};
 
-/// Times for which Envoy is waited for. The defaults are for a host in production; nothing depends on them for correctness.
+/// Time limits of the waits for Envoy. The defaults suit production hosts; correctness does not
+/// depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Limit for a whole step, as long as Envoy answers.
@@ -46,12 +48,13 @@ impl Default for Patience {
     }
 }
 
-/// Shortest and longest pause between two questions to Envoy.
+/// Shortest and longest pause between two queries to Envoy.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Number of answers after which Envoy's main thread has had its turns; on a busy host time alone says little.
+/// Number of answers after which Envoy's main thread has surely had its turns; on a busy host, time
+/// alone proves little.
 const ANSWERS: u32 = 10;
-/// Time for which the other files of a step may still be on their way after a complaint about one.
+/// Time that the other files of a step get after a complaint about one of them.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// Version that Envoy is expected to report for a subscription.
@@ -59,12 +62,12 @@ const SETTLE: Duration = Duration::from_millis(50);
 pub(crate) struct Expectation {
     pub(crate) subscription: Subscription,
     pub(crate) version: String,
-    /// True if Envoy must be subscribed; otherwise a file that it does not know of is fine.
+    /// True if Envoy must be subscribed; otherwise a file unknown to it is fine.
     pub(crate) must_exist: bool,
-    /// True if a version that does not show is only worth a note: the file may belong to a subscription
-    /// that is going away.
+    /// True if a missing version is only worth a note: the file may belong to a subscription that
+    /// is about to end.
     pub(crate) advisory: bool,
-    /// Endpoints by which it shows as well, if it is a set whose endpoints change.
+    /// Endpoints that prove it as well, if it is a set whose endpoints change.
     pub(crate) shown: Option<ShownEndpoints>,
 }
 
@@ -146,7 +149,8 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// Asks which are not accepted yet: by their endpoints, as long as there is a filter for them, or else by their versions.
+    /// Asks which files are not accepted yet: by their endpoints while there is a filter for them,
+    /// else by their versions.
     async fn pending<'a>(
         &self,
         expected: &'a [Expectation],
@@ -164,7 +168,7 @@ impl Watcher<'_> {
         Ok(pending(expected, &versions))
     }
 
-    /// Asks for the versions of all these, in the way that costs Envoy least.
+    /// Asks for the versions of all these files, in the way that costs Envoy least.
     async fn versions(&self, expected: &[Expectation]) -> Result<VersionTexts, AdminError> {
         let has = |kind| expected.iter().any(|it| it.subscription.kind == kind);
         if has(XdsKind::Endpoints) {
@@ -194,7 +198,7 @@ impl Watcher<'_> {
             report.unverified.extend(names(pending));
             return Some(Ok(()));
         }
-        // Before it is live Envoy subscribes to one kind after the other.
+        // Until it is live, Envoy subscribes to one kind after the other.
         if !matches!(self.envoy.ready().await, Ok(Readiness::Live)) {
             return None;
         }
@@ -234,7 +238,7 @@ impl Watcher<'_> {
         }))
     }
 
-    /// Returns the number of rejected updates of each subscription so far.
+    /// Returns the number of rejected updates of each subscription.
     async fn attempts(&self, pending: &[&Expectation]) -> BTreeMap<Subscription, u64> {
         let counters = self
             .envoy
@@ -244,7 +248,7 @@ impl Watcher<'_> {
         sum_by_subscription(&names(pending), &counters)
     }
 
-    /// Waits until nothing warms; notes and leaves behind what takes too long.
+    /// Waits until nothing is warming. After the time limit, records the clusters that still are.
     pub(crate) async fn warm(&self, phase: Phase, report: &mut ApplyReport) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut rhythm = Rhythm::new();
@@ -268,7 +272,8 @@ impl Watcher<'_> {
         }
     }
 
-    /// Waits for the wanted serial numbers to appear, and returns the subscriptions whose number no certificate in use has.
+    /// Waits for the wanted serial numbers to appear, and returns the subscriptions whose number is
+    /// still missing.
     pub(crate) async fn missing_serials(
         &self,
         mut wanted: BTreeMap<Subscription, String>,
@@ -295,7 +300,7 @@ struct Again {
     counters: BTreeMap<Subscription, u64>,
 }
 
-/// Pauses that grow, between questions to Envoy.
+/// Growing pauses between queries to Envoy.
 pub(crate) struct Rhythm(Duration);
 
 impl Rhythm {
@@ -309,7 +314,7 @@ impl Rhythm {
     }
 }
 
-/// Time since which nobody has answered.
+/// Since when Envoy has not answered.
 #[derive(Default)]
 struct Silence(Option<Instant>);
 
@@ -340,7 +345,7 @@ fn gone(phase: Phase, error: &AdminError) -> Outcome {
     }
 }
 
-/// Adds up the counters of each subscription, whatever their last part.
+/// Adds up the counters of each subscription, whatever their last segment.
 pub(crate) fn sum_by_subscription(
     subscriptions: &[Subscription],
     counters: &HashMap<String, u64>,

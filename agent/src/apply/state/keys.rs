@@ -1,15 +1,15 @@
-//! The keys of a generation by themselves: they are read without its snapshot, and replaced when some of them are revoked or are to be
-//! sealed in another way.
+//! The keys of a generation: they can be read without its snapshot, and are replaced if some of
+//! them are revoked or must be sealed differently.
 //!
-//! Whenever the power fails, the keys that the description names exist: new ones are stored next to
-//! old ones before the description names them.
+//! Even after a power cut, the keys that the description names exist: new keys are stored next to
+//! the old ones before the description names them.
 
 use super::{
     KEYS, MAX_KEYS, META, Meta, PathBuf, PathError, StateDir, StateError, durable, io,
     read_bounded, sha256,
 };
 
-/// Keys that are about to take the place of others.
+/// Keys that are about to replace others.
 const NEXT: &str = "keys.next";
 
 impl StateDir {
