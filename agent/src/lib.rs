@@ -1,13 +1,16 @@
 //! Turns snapshots into the files that Envoy watches, and looks after that Envoy.
 //!
-//! The flow is `source` (where snapshots come from) → the crate `sesame-render` (pure: snapshot to Envoy resources) →
-//! `apply` (files, order, last-accepted state) → `envoy` (process, admin socket); `quarantine` finds what Envoy refuses, and `publish` is the loop
-//! that publishes the rest.
-//! `run` ties them together, `doctor` and `collect` look at a host, `cli` is what people call. Imports go one way: `host` ←
-//! `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`; `source` imports `host` alone.
-//! `seal` keeps private keys on disk from who has only the disk.
-//! `reporter` writes to a cluster what `run` says of this host.
-//! `join` is apart: it makes a host one of a cluster's.
+//! The flow is `source` (snapshots) → the crate `sesame-render` (pure: snapshot to Envoy resources)
+//! → `apply` (files, order, last accepted state) → `envoy` (process, admin socket). `quarantine`
+//! finds the parts that Envoy refuses, and `publish` is the loop that publishes the rest.
+//!
+//! `run` ties them together, `doctor` and `collect` inspect a host, and `cli` is the command line.
+//! Imports go one way: `host` ← `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ←
+//! `doctor` ← `collect` ← `cli`; `source` imports only `host`.
+//!
+//! `seal` protects private keys on disk from readers of the disk alone. `reporter` writes the state
+//! of `run` on this host to a cluster. `join` is separate: it makes this machine a host of a
+//! cluster.
 
 pub mod access_log;
 pub mod apply;
