@@ -55,7 +55,7 @@ impl EngineTimes {
         }
     }
 
-    /// Records that processing starts now, of a change that was noticed at `seen`.
+    /// Records that a change, noticed at `seen`, is processed from now on.
     pub(super) fn take(&mut self, seen: SystemTime) {
         self.seen = seen;
         self.taken = SystemTime::now();

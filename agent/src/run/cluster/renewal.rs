@@ -2,7 +2,7 @@
 //!
 //! Only a token that `join` stored is renewed. The new token is sealed and replaces the file by
 //! rename. Clients reread their copy by themselves, and the old token stays valid until it expires.
-//! A failed renewal is retried, because nothing else depends on it.
+//! A failed renewal is only retried: nothing else in the agent waits for it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -68,7 +68,7 @@ pub struct AgentReport {
     pub pid: u32,
     /// Time at which it started.
     pub started: Timestamp,
-    /// True once it was asked to stop.
+    /// True once it stops together with its Envoys.
     #[serde(default)]
     pub stopping: bool,
     /// Place of the key that seals private keys in the state directory; `off` if they are in clear.
