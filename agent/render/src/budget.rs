@@ -19,7 +19,7 @@ use crate::rendered::{Resource, find};
 /// Most subscriptions for endpoints: with them a killed Envoy is gone within 0.3 s.
 pub const MOST_ENDPOINT_FILES: usize = 24;
 
-/// Number of subscriptions that there may be, and what the host wants of them.
+/// The number of subscriptions available, and the host's preferences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SubscriptionBudget<'a> {
     pub(crate) files: usize,
@@ -64,7 +64,7 @@ pub(crate) struct Granted<'a> {
 }
 
 impl<'a> Granted<'a> {
-    /// Tells that a resource is to be inline where it is used.
+    /// Returns true if a resource must be inlined at its point of use.
     pub(crate) fn is_inline(&self, name: &str) -> bool {
         self.inline.contains(name)
     }
@@ -116,8 +116,9 @@ pub(crate) fn plan<'a>(
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
         return granted;
     }
-    // The host says what comes first: what changes most. The others are in the order of a hash: whether a cluster is within the
-    // budget then depends on few others, and one new Service moves at most one other cluster across the border.
+    // The host chooses which sets go first: those that change most. The others are ordered by hash.
+    // Whether a cluster is within the budget then depends on few others, and one new Service moves
+    // at most one other cluster across the limit.
     let mut in_order: Vec<_> = backends
         .iter()
         .map(|backend| {

@@ -1,6 +1,6 @@
-//! Collectors that Envoy sends spans and lines of access logs to.
+//! Collectors that receive Envoy's spans and access logs.
 //!
-//! It must never have a request wait for one: what a collector does not take in time is lost.
+//! Never make a request wait for a collector: data that it does not accept in time is lost.
 
 use envoy_types::pb::envoy::config::core::v3::{
     GrpcService, HeaderValue, HttpService, HttpUri, grpc_service,
@@ -11,10 +11,10 @@ use sesame_proto::schema::Header;
 
 use crate::{header_checks, wrappers};
 
-/// Milliseconds that a collector has to take what it is sent.
+/// Milliseconds that a collector has to accept a message.
 const TIMEOUT_MS: u64 = 5_000;
 
-/// Returns how a collector's Backend is spoken to over gRPC.
+/// Returns the gRPC client configuration for a collector's Backend.
 pub(crate) fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
     let metadata = usable(headers).map(|Header { name, value }| HeaderValue {
         key: name.clone(),
@@ -54,7 +54,7 @@ pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> Htt
 /// Returns the headers that Envoy takes; for others it would refuse the listener.
 fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|Header { name, value }| {
-        // Over gRPC, what is escaped would stay so, and what is not may be refused.
+        // Over gRPC, an escaped value would stay escaped, and an unescaped one may be rejected.
         let is_plain = !value.contains('%');
         is_plain
             && header_checks::check_writable(name).is_ok()
@@ -62,7 +62,7 @@ fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     })
 }
 
-/// Returns the name of an object as a host: that of its Service in the cluster.
+/// Returns an object's name as a host name, in the form of its Service in the cluster.
 pub(crate) fn host(object: &str) -> String {
     match Provenance::parse(object) {
         Ok(Provenance {

@@ -16,18 +16,18 @@ use crate::layout::XdsLayout;
 use crate::limits::Limits;
 use crate::rendered::{Resource, find};
 
-/// Options that the host decides, beside the snapshot.
+/// Options set by the host, in addition to the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderOptions {
     /// The addresses to listen on, each listener on all of them.
     pub addresses: Vec<IpAddr>,
-    /// Outside port → port to bind, in place of what the snapshot says.
+    /// Outside port → port to bind, overriding the snapshot.
     pub port_map: BTreeMap<u32, u32>,
     /// Number of file subscriptions (inotify instances) that Envoy may open in all.
     pub subscription_budget: usize,
     /// Endpoint sets that have a subscription before others, by the names of their files.
     pub first_in_files: Arc<BTreeSet<String>>,
-    /// Limits of all that it may use.
+    /// Limits on all resources that Envoy may use.
     pub limits: Limits,
     /// The files that Envoy watches; paths as Envoy sees them.
     pub layout: XdsLayout,
@@ -41,11 +41,11 @@ pub struct RenderOptions {
     pub endpoints: EndpointRules,
     /// True if the layout has a file with the keys of session tickets.
     pub session_tickets: bool,
-    /// The host's own keys of session tickets, where listeners name others that are not here.
+    /// The host's session ticket keys, used if a listener names keys that are not on this host.
     pub stand_in_tickets: Option<StandInTickets>,
-    /// The place of the access logs; none without them.
+    /// The destination of access logs, or `None` to disable them.
     pub access_log: Option<AccessLogSink>,
-    /// Authorities that are trusted beside those of the snapshot, by the name of the trust bundle.
+    /// Authorities trusted in addition to the snapshot's, by the name of the trust bundle.
     pub retained: BTreeMap<String, RetainedAuthorities>,
 }
 
@@ -57,27 +57,27 @@ impl RenderOptions {
     }
 }
 
-/// Keys of session tickets that stand for those of a Secret, one after another, the first of which encrypts.
+/// Session ticket keys that replace missing ones of a Secret, concatenated; the first one encrypts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StandInTickets(pub Arc<[u8]>);
 
-// By hand: whoever has a key can read what was recorded.
+// Written by hand, because these keys decrypt recorded traffic.
 impl fmt::Debug for StandInTickets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("StandInTickets")
     }
 }
 
-/// Authorities that a trust bundle has lost in a rotation, and that are trusted still.
+/// Authorities removed from a trust bundle by a rotation, and still trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedAuthorities {
     /// Their certificates.
     pub pem: String,
-    /// Lists of what they have revoked.
+    /// Their certificate revocation lists.
     pub crl: String,
 }
 
-/// The place to which Envoy writes access logs.
+/// The destination of Envoy's access logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogSink {
     /// A file; a path as Envoy sees it.
@@ -86,19 +86,19 @@ pub enum AccessLogSink {
     Stdout,
 }
 
-/// Rules that say which endpoints this host serves. A snapshot's word is not taken for it: who may write an endpoint shard
-/// could send requests to the host itself.
+/// Rules for which endpoints this host serves. The snapshot is not trusted here, because anyone
+/// with write access to an endpoint shard could send requests to the host itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointRules {
     /// Addresses of the host itself, of its link and of its cloud's metadata, too.
     pub local: bool,
-    /// Sockets on which Envoy and the agent listen: requests would go round.
+    /// Sockets on which Envoy and the agent listen; requests to them would loop.
     pub own: BTreeSet<SocketAddr>,
     /// Addresses of this host that no endpoint may have, whatever the port.
     pub host: BTreeSet<IpAddr>,
 }
 
-/// Most routes of a Gateway whose requests are counted apart.
+/// Maximum number of a Gateway's routes with separate statistics.
 pub(crate) const MOST_MEASURED: usize = 32;
 
 /// The parts of the snapshot that any translator may ask about, as far as they are rendered. Lists are by name.
@@ -109,15 +109,15 @@ pub(crate) struct RenderContext<'a> {
     /// The settings for clients.
     pub(crate) edge: Edge,
     pub(crate) tracing: Option<&'a Tracing>,
-    /// The form and receivers of access logs; none if they are as by default.
+    /// The format and receivers of access logs, or `None` for the defaults.
     pub(crate) log_output: Option<&'a LogOutput>,
-    /// The routes whose requests are counted apart, by name.
+    /// The names of routes with separate statistics.
     pub(crate) measured_routes: &'a [String],
     pub(crate) subscriptions: Subscriptions<'a>,
-    /// The key pairs and trust bundles, also those that are to be inline.
+    /// The key pairs and trust bundles, including inlined ones.
     pub(crate) secrets: &'a [Resource],
     pub(crate) clusters: &'a [Resource],
-    /// The route tables, also those that are to be inline.
+    /// The route tables, including inlined ones.
     pub(crate) route_tables: &'a [Resource],
 }
 
@@ -151,8 +151,9 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the name under which Envoy counts the requests of a route apart, if it does: that of its object. Envoy's own limit
-    /// of such names is memory, so a snapshot is not believed about their number.
+    /// Returns the statistics name of a route, which is its object's name, or `None` if it has no
+    /// separate statistics. Envoy limits such names only by memory, so the snapshot's count is not
+    /// trusted.
     pub(crate) fn measured_as(&self, route: &str) -> Option<String> {
         let measured = self.measured_routes.get(..MOST_MEASURED);
         let measured = measured.unwrap_or(self.measured_routes);

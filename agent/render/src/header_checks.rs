@@ -1,10 +1,11 @@
-//! Checks of headers: what a snapshot may have Envoy write, and what Envoy takes.
+//! Checks of headers: which ones a snapshot may set, and which ones Envoy accepts.
 //!
-//! They must never trust that resolution has checked it: a snapshot may be anyone's.
+//! Never rely on resolution having checked a header: a snapshot may come from anyone.
 
 use sesame_proto::field_names;
 
-/// Checks that a route may write a field. A snapshot is not trusted to have left out what frames a message.
+/// Checks that a route may write a field. A snapshot is not trusted to leave out fields that frame
+/// a message.
 pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     if let Some(why) = field_names::reserved(name) {
         return Err(format!("it {why}"));

@@ -1,8 +1,8 @@
 //! Paths of the files of one Envoy.
 //!
-//! One directory for each subscription (Envoy wakes every watcher of a directory at each event in it), file
-//! names that are hashes (an object's name is never a path), and a staging directory on the same file
-//! system, so that every file arrives by `rename(2)`.
+//! Each subscription has a directory, because Envoy wakes every watcher of a directory on each
+//! event in it. File names are hashes, because an object's name is never a path. A staging
+//! directory on the same file system lets every file be moved into place by `rename(2)`.
 
 use std::path::{Path, PathBuf};
 

@@ -24,17 +24,17 @@ const FEWEST_FILES: u64 = 512;
 const LEAST_RESERVE: u64 = 192;
 /// Bytes of heap for one connection, with its buffers both ways.
 const HEAP_OF_A_CONNECTION: u64 = 64 << 10;
-/// The heap of an Envoy on a host, or in a control group, of so much memory: the rest is for the agent, for the kernel's
-/// buffers, and for what an Envoy needs beside its heap.
+/// Returns the heap of an Envoy on a host, or in a control group, with this much memory. The rest
+/// is for the agent, for the kernel's buffers, and for Envoy's memory outside the heap.
 pub fn heap_of(memory: u64) -> u64 {
     memory / 4 * 3
 }
 
-/// Bytes of heap for a request that waits for a connection to its backend: its headers, above all.
+/// Bytes of heap for a request that waits for a connection to its backend, mainly its headers.
 const HEAP_OF_A_REQUEST: u64 = 64 << 10;
-/// More than enough for every backend that is alive.
+/// More than enough for every healthy backend.
 const MOST_WAITING: u32 = 100_000;
-/// With fewer connections a backend does not get far.
+/// With fewer connections a backend is hardly usable.
 pub(crate) const FEW: u32 = 16;
 
 /// Limits of one Envoy.
@@ -62,9 +62,10 @@ pub struct TooFewFiles {
 }
 
 impl Limits {
-    /// Shares out so many descriptors. Of what the reserve leaves, three eighths are connections of clients and as many
-    /// connections to backends, because most of the one need one of the other; an eighth is sessions of UDP clients; and an
-    /// eighth is for first connections to an endpoint, which each of Envoy's workers may have beyond any limit.
+    /// Divides this many descriptors. After the reserve, three eighths are for client connections
+    /// and as many for backend connections, because most client connections need one. One eighth is
+    /// for sessions of UDP clients. One eighth is for first connections to an endpoint, which each
+    /// of Envoy's workers may open beyond any limit.
     pub fn new(files: u64, heap: u64) -> Result<Self, TooFewFiles> {
         if files < FEWEST_FILES {
             return Err(TooFewFiles { files });

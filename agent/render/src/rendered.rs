@@ -72,7 +72,7 @@ impl Rendered {
 pub struct RenderProblem {
     /// The snapshot's name of it: `HTTPRoute/namespace/name/rules/0/matches/1`.
     pub object: String,
-    /// The field, its value, what was expected, and what happens instead.
+    /// The field, its value, the expected form, and the consequence.
     pub message: String,
 }
 

@@ -62,8 +62,9 @@ pub(crate) fn render_around<E>(
     keys: &[KeyPair],
     options: &RenderOptions,
 ) -> Result<Rendered, E> {
-    // `addresses` are what was asked for; the host says in `options` what it listens on, and what is trusted longer than
-    // declared. `edge`, `tracing`, `log_output` and `measured_routes` are in the context.
+    // `addresses` are only requested; in `options` the host sets the addresses it listens on, and
+    // the certificates it trusts longer than declared. `edge`, `tracing`, `log_output` and
+    // `measured_routes` are in the context.
     let Snapshot {
         gateway: _,
         addresses: _,
@@ -109,7 +110,7 @@ pub(crate) fn render_around<E>(
     })
 }
 
-/// Returns the resources that are not inline where they are used.
+/// Returns the resources that are in files, not inlined at their point of use.
 fn in_files(resources: &[Resource], granted: &Granted<'_>) -> Arc<[Resource]> {
     let in_files = resources.iter().filter(|it| !granted.is_inline(&it.name));
     in_files.cloned().collect()

@@ -66,13 +66,13 @@ pub(crate) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
     }
 }
 
-/// Returns the matcher of every text except these words (in lower case), regardless of case.
+/// Returns a matcher for every text except the given words (in lower case), regardless of case.
 pub(crate) fn matching_none_of(words: &[&str]) -> StringMatcher {
     matching(format!("(?i:{})", none_of(words)))
 }
 
-/// Returns an expression for every text except these words. RE2 has no negative lookahead, so the expression branches at each
-/// character.
+/// Returns an expression for every text except the given words. RE2 has no negative lookahead, so
+/// the expression branches at each character.
 fn none_of(words: &[&str]) -> String {
     let mut rests: BTreeMap<char, Vec<&str>> = BTreeMap::new();
     for word in words {

@@ -1,9 +1,9 @@
 //! Derives `data/envoy-api.binpb.zst`, the descriptors with which Envoy resources are printed, and compares.
 //!
-//! The crate `envoy-types` ships the descriptors of the whole Envoy API with every comment. Kept are the files that the
-//! messages we render need, without comments, options, services and unused imports. After an update of that crate, or with
-//! another message in `ROOTS`, `SESAME_SET_DESCRIPTORS=1 cargo test -p sesame-render --test envoy_descriptors` writes the
-//! file anew.
+//! The crate `envoy-types` ships the descriptors of the whole Envoy API with every comment. This
+//! file keeps only the files needed by rendered messages, without comments, options, services and
+//! unused imports. After an update of that crate, or after adding a message to `ROOTS`, regenerate
+//! the file with `SESAME_SET_DESCRIPTORS=1 cargo test -p sesame-render --test envoy_descriptors`.
 
 #![allow(
     clippy::disallowed_methods,

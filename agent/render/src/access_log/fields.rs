@@ -48,7 +48,7 @@ pub(super) const REQUEST: Fields = &[
     (Fact::UserAgent, "%REQ(USER-AGENT):256%"),
     (Fact::RequestId, "%REQ(X-REQUEST-ID):64%"),
     (Fact::Traceparent, "%REQ(TRACEPARENT):64%"),
-    // As far as trusted proxies tell; the other is who connected.
+    // The client as reported by trusted proxies; `PeerAddress` is the direct peer.
     (Fact::ClientAddress, "%DOWNSTREAM_REMOTE_ADDRESS%"),
     (Fact::PeerAddress, "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"),
     (Fact::ConnectionId, "%CONNECTION_ID%"),

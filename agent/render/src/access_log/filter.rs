@@ -1,6 +1,7 @@
-//! Filters of an access log, in the words of Envoy: they choose what has a line.
+//! Envoy filters that select the lines of an access log.
 //!
-//! It must never leave out what no rule leaves out: a rule that says nothing of a kind of traffic has no effect on it.
+//! Never drop a line that no rule drops: a rule that does not apply to a kind of traffic has no
+//! effect on it.
 
 use envoy_types::pb::envoy::config::accesslog::v3::{
     AccessLogFilter, AndFilter, ComparisonFilter, DurationFilter, HeaderFilter, OrFilter,
@@ -15,7 +16,7 @@ use sesame_proto::schema::AccessLog as AccessLogRules;
 
 use crate::wrappers;
 
-/// Kind of what a line is about.
+/// The kind of traffic that a line describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrafficKind {
     Requests,
@@ -23,7 +24,7 @@ pub(super) enum TrafficKind {
     Sessions,
 }
 
-/// Returns the filter by which one of the rules chooses; none where everything is logged.
+/// Returns the filter for these rules, or `None` if everything is logged.
 pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLogFilter> {
     let AccessLogRules {
         off: _,
@@ -31,7 +32,8 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
         min_duration_ms,
         percent,
     } = rules;
-    // Only requests have a status, and sessions of UDP end when nothing has come for a while.
+    // Only requests have a status, and UDP sessions end by timeout, so their duration is
+    // meaningless.
     let min_status = min_status.filter(|_| traffic == TrafficKind::Requests);
     let min_duration_ms = min_duration_ms.filter(|_| traffic != TrafficKind::Sessions);
     let status = min_status.map(|least| {
@@ -60,7 +62,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
     any(filters.map(specified).collect())
 }
 
-/// Returns the filter that lets through what each of these does; none if there are none.
+/// Returns a filter that passes what all of these pass, or `None` if there are none.
 pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -68,7 +70,7 @@ pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns the filter that lets through what one of these does; none if there are none.
+/// Returns a filter that passes what any of these passes, or `None` if there are none.
 pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -76,7 +78,8 @@ pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns the filter that lets requests through of which this header is ASCII, or missing; or all others.
+/// Returns the filter that passes requests whose header is ASCII or missing, or all others if not
+/// `expected`.
 pub(super) fn is_ascii(header: &str, expected: bool) -> AccessLogFilter {
     let ascii = wrappers::matching("[\\t -~]*");
     specified(FilterSpecifier::HeaderFilter(HeaderFilter {

@@ -1,6 +1,6 @@
-//! A line as its facts, whatever form it is written or sent in.
+//! The facts of a log line, independent of its output format.
 //!
-//! It must never give a value that somebody may have forged the name of a fact.
+//! Never report a value that a client can forge under the name of a fact.
 
 use std::collections::BTreeMap;
 
@@ -45,17 +45,17 @@ impl LoggedValue {
             return Some(":path".to_owned());
         }
         let (name, _) = format.strip_prefix("%REQ(")?.split_once(')')?;
-        // Envoy refuses requests whose method or host is no ASCII.
+        // Envoy rejects requests with a non-ASCII method or host.
         (!name.starts_with(':')).then(|| name.to_ascii_lowercase())
     }
 
-    /// Returns true if it has the text of a header of the answer.
+    /// Returns true if the value is a response header.
     pub(super) fn is_of_answer(&self) -> bool {
         matches!(self, Self::Format(format) if format.starts_with("%RESP("))
     }
 }
 
-/// Facts that a line may say of one kind of traffic at one place.
+/// The facts available for one kind of traffic at one place.
 pub(super) struct LogLine {
     facts: BTreeMap<Fact, LoggedValue>,
     traffic: TrafficKind,
@@ -121,7 +121,8 @@ impl LogLine {
         fields
     }
 
-    /// Returns the values of a text in their order; none for what is not known or could break the line.
+    /// Returns the values of a text line in order. An unknown value, or one that could break the
+    /// line, is `None`.
     pub(super) fn text<'l>(
         &'l self,
         form: &'l LineForm,
@@ -132,8 +133,8 @@ impl LogLine {
         })
     }
 
-    /// Returns the value of a field that somebody asked for; none if Envoy would refuse it, if it may be a secret, or if this kind of
-    /// traffic has no headers.
+    /// Returns the value of a configured extra field. Returns `None` if Envoy would reject it, if
+    /// it may be a secret, or if this kind of traffic has no headers.
     fn extra(&self, source: &Source) -> Option<LoggedValue> {
         let (operator, header) = match source {
             Source::RequestHeader(header) => ("REQ", header),

@@ -1,8 +1,10 @@
-//! Access logs: a line for each request, connection or session, on the host itself and to receivers over the network.
+//! Access logs: one line for each request, connection or session, on the host and to remote
+//! receivers.
 //!
-//! It must never log what may be a secret: the path is without its query, and headers are only read if they are in [`fields`], or if
-//! somebody asked for one that is made for no credentials. A client cannot add a field or a line: objects are typed and Envoy
-//! escapes every value that it puts into them, and text has only values that need no escapes.
+//! Never log possible secrets: the path has no query, and only headers listed in [`fields`] or
+//! explicitly configured are read, never those made for credentials. A client cannot inject a field
+//! or a line: Envoy escapes every value in objects, and text lines contain only values that need no
+//! escaping.
 
 mod fields;
 mod filter;
@@ -20,18 +22,18 @@ use self::filter::TrafficKind;
 use self::line::LogLine;
 use crate::context::RenderContext;
 
-/// Place in the Gateway that a line is about, as far as it is known before a client comes.
+/// The place in the Gateway that a line describes, as far as it is known before a client connects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedPlace<'a> {
-    /// Protocol of the listener, where lines do not tell it themselves.
+    /// Protocol of the listener, unless the line records it itself.
     pub(crate) protocol: &'static str,
     /// Port as clients see it.
     pub(crate) port: u32,
-    /// Listener, unless several share what is logged.
+    /// Listener, unless several share this log.
     pub(crate) listener: Option<&'a str>,
-    /// Route, unless each request has one of its own.
+    /// Route, unless it differs per request.
     pub(crate) route: Option<&'a str>,
-    /// Backend, where lines do not tell it themselves and there is one.
+    /// Backend, if there is one and the line does not record it itself.
     pub(crate) backend: Option<&'a str>,
 }
 
@@ -40,7 +42,7 @@ pub(crate) fn of_requests(place: LoggedPlace<'_>, context: &RenderContext<'_>) -
     logs(REQUEST, TrafficKind::Requests, place, context)
 }
 
-/// Returns the logs of connections that are passed on as they are: a line for each when it ends.
+/// Returns the logs of connections proxied as they are: one line per connection, when it ends.
 pub(crate) fn of_connections(
     place: LoggedPlace<'_>,
     context: &RenderContext<'_>,
@@ -48,7 +50,7 @@ pub(crate) fn of_connections(
     logs(CONNECTION, TrafficKind::Connections, place, context)
 }
 
-/// Returns the logs of datagrams: a line for each session when it ends.
+/// Returns the logs of datagrams: one line per session, when it ends.
 pub(crate) fn of_sessions(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
     logs(SESSION, TrafficKind::Sessions, place, context)
 }

@@ -34,7 +34,7 @@ const FLUSH_MS: u64 = 1_000;
 /// Bytes of lines that gather in each worker; more are sent at once, or dropped if the receiver takes none.
 const MOST_GATHERED: u32 = 64 * 1024;
 
-/// Returns the logs that are sent to a receiver; none if this version does not know its protocol.
+/// Returns the logs sent to a receiver; empty if this version does not know its protocol.
 pub(super) fn logs(
     sink: &LogSink,
     traffic: TrafficKind,
@@ -55,11 +55,12 @@ pub(super) fn logs(
     }
 }
 
-/// Returns the logs of OTLP: a record for each line, whose attributes are its fields.
+/// Returns the OTLP logs: one record per line, with the fields as attributes.
 ///
-/// Envoy sends bytes as they are that are no UTF-8, and receivers refuse the whole message for it, with the lines of others. So
-/// requests that have other than ASCII in a header that is sent have a log of their own, without such headers; and headers of
-/// answers, of which no log can be chosen, are sent by none.
+/// Envoy sends non-UTF-8 bytes unchanged, and receivers reject the whole message because of them,
+/// including other lines. Requests with a non-ASCII value in a logged header therefore go to a
+/// separate log without such headers. Response headers are never sent, because a filter cannot
+/// select logs by them.
 fn records(
     sink: &LogSink,
     http: bool,
@@ -116,7 +117,7 @@ fn of_attributes(
         grpc_service,
         http_service,
         log_name: gateway.to_owned(),
-        // They tell of Envoy and of its host, which nobody asked for.
+        // The builtin labels describe Envoy and its host, which is not configured.
         disable_builtin_labels: true,
         resource_attributes: Some(KeyValueList {
             values: vec![service],
@@ -145,8 +146,8 @@ fn attribute(name: &str, value: String) -> KeyValue {
     }
 }
 
-/// Returns the log of Envoy's access log service. Its messages have what Envoy knows of a request, and what is known of the place as
-/// tags.
+/// Returns the log for Envoy's access log service. Messages contain Envoy's own fields of a
+/// request; facts about the place are added as tags.
 fn messages(
     sink: &LogSink,
     traffic: TrafficKind,

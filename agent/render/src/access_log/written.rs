@@ -17,7 +17,7 @@ use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::context::AccessLogSink;
 
-/// Stands in a text for what is not known, as Envoy has it.
+/// Stands for an unknown value in text, as in Envoy's own logs.
 const UNKNOWN: &str = "-";
 
 /// Returns the log that is written on the host.
@@ -45,13 +45,13 @@ fn object(line: &LogLine, form: &LineForm) -> LineFormat {
         json_format: Some(LineObject {
             fields: fields.collect(),
         }),
-        // A line says what is known.
+        // Omits unknown values.
         omit_empty_values: true,
         text_format_source: None,
     }
 }
 
-/// Returns a text of values with tabs between them. Each has its column, whatever the others are.
+/// Returns tab-separated values. Every value keeps its column, even if others are unknown.
 fn text(line: &LogLine, form: &LineForm) -> LineFormat {
     let values = line.text(form);
     let values = values.map(|value| value.map_or_else(|| UNKNOWN.to_owned(), LoggedValue::format));
@@ -89,8 +89,8 @@ fn to_stdout(log_format: LineFormat) -> AccessLog {
     )
 }
 
-/// `FileAccessLog`, as far as it is used. This and the messages below are those of the Envoy API with the object in the
-/// order of its keys: prost writes maps of others in random order.
+/// The used part of `FileAccessLog`. This message and those below match the Envoy API, but keep the
+/// object sorted by key, because prost writes other maps in random order.
 #[derive(Clone, PartialEq, Message)]
 struct LogToFile {
     #[prost(string, tag = "1")]

@@ -72,7 +72,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
             layers: vec![settings(), shares(layout)],
         }),
         stats_config: Some(statistics()),
-        // What a cluster counts has no memory until the first request or connection.
+        // Allocates the statistics of a cluster only on its first request or connection.
         deferred_stat_options: Some(DeferredStatOptions {
             enable_deferred_creation_stats: true,
         }),
@@ -83,7 +83,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
     .into()
 }
 
-/// Envoy wants one; nobody reads it.
+/// Envoy requires a node, although nothing reads it.
 fn node() -> Node {
     Node {
         id: "sesame".to_owned(),
@@ -92,7 +92,7 @@ fn node() -> Node {
     }
 }
 
-/// Returns the runtime that holds wherever a configuration is judged.
+/// Returns the runtime with which a configuration is validated.
 fn runtime() -> LayeredRuntime {
     LayeredRuntime {
         layers: vec![settings()],
@@ -110,11 +110,11 @@ fn shares(layout: &XdsLayout) -> RuntimeLayer {
     }
 }
 
-/// A layer with one key: prost writes more than one in random order.
+/// A layer with a single key, because prost writes several in random order.
 fn settings() -> RuntimeLayer {
-    // What is rendered is bounded already, by a measure that never counts less than RE2 does. This is for what it has
-    // overlooked, and above it all: a larger expression costs the whole route table. Envoy's own limit of 100 refuses
-    // ordinary ones.
+    // Rendered expressions are already bounded by a measure that never counts less than RE2 does.
+    // This limit is a safety net set above that bound, because one larger expression makes Envoy
+    // reject the whole route table. Envoy's own limit of 100 rejects ordinary expressions.
     let fields = HashMap::from([(
         "re2.max_program_size.error_level".to_owned(),
         Value {
@@ -127,15 +127,17 @@ fn settings() -> RuntimeLayer {
     }
 }
 
-/// Few statistics, whatever the number of clusters: what the agent needs to verify an update, and what
-/// says how the host is. Of a single cluster there are its version and, once it is used, a few more: five thousand
-/// clusters of a hundred series each are more than Envoy's own memory.
+/// Keeps few statistics, however many clusters there are: those the agent needs to verify an
+/// update, and those that show the state of the host. Each cluster exports its version and, once
+/// used, a few more. Five thousand clusters with a hundred series each would take more memory than
+/// Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
-        // Proof of an update.
+        // Confirms an update.
         MatchPattern::Suffix(".version_text".to_owned()),
         MatchPattern::Suffix(".update_rejected".to_owned()),
-        // Not of clusters: Envoy has it even for those that are not updated, one series each.
+        // Not for clusters: Envoy would keep one series each, even for clusters that are never
+        // updated.
         MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
         MatchPattern::Prefix("listener_manager.".to_owned()),
         MatchPattern::Prefix("cluster_manager.".to_owned()),

@@ -1,7 +1,8 @@
-//! Overload: the order in which Envoy gives things up when clients ask for more than it may have.
+//! Overload: the order in which Envoy sheds load when clients ask for more than its limits allow.
 //!
-//! By its heap, in this order: patience with who is silent, caches, keep-alive, new connections and requests. What makes
-//! progress goes on. By its connections: those beyond the limit are closed as they come.
+//! As the heap fills, Envoy gives up in this order: idle timeouts, caches, keep-alive, new
+//! connections and requests. Requests in progress continue. Connections above the connection limit
+//! are closed on accept.
 
 use envoy_types::pb::envoy::config::overload::v3::{
     OverloadAction, OverloadManager, ResourceMonitor, ScaleTimersOverloadActionConfig,
@@ -62,7 +63,7 @@ pub(super) fn manager(limits: &Limits) -> OverloadManager {
     }
 }
 
-/// Returns the seconds after which a silent client is let go when there is no heap left.
+/// Returns the idle timeouts, in seconds, when the heap is exhausted.
 fn timers() -> ScaleTimersOverloadActionConfig {
     let timer = |timer: TimerType, seconds| ScaleTimer {
         timer: timer.into(),

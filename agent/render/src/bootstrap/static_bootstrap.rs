@@ -1,7 +1,7 @@
-//! The same configuration without files, for `envoy --mode validate`, which reads none of them.
+//! The same configuration without files, because `envoy --mode validate` reads none of them.
 //!
-//! Works on any subset of what was rendered, so that a culprit can be looked for by halves. Keys are
-//! inline: the caller writes the file 0600.
+//! Works on any subset of the rendered resources, so that a culprit can be found by bisection. Keys
+//! are inline: the caller must write the file with mode 0600.
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::bootstrap::v3::{Bootstrap, bootstrap::StaticResources};

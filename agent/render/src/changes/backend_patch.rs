@@ -1,8 +1,8 @@
-//! Clusters of which a few come and go: all others are taken over as they were rendered.
+//! Patches the clusters when only a few backends were added or removed, and reuses all others.
 //!
-//! One of thousands changes with a route that is sent elsewhere, and rendering the others would be most of the work. It must never
-//! guess: where more than these clusters, their endpoints and some virtual hosts might differ, there is no outcome, and the caller
-//! renders more.
+//! A route that moves to another backend changes one cluster of thousands, and rendering the rest
+//! would be most of the work. Never guess: return `None` if anything besides these clusters, their
+//! endpoints and some virtual hosts might differ. The caller then renders more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,8 +69,8 @@ pub(crate) fn render(
     })
 }
 
-/// Tells whether nothing that has not changed itself looks different for these backends: no key pair or trust bundle comes or goes with
-/// them, and no virtual host, listener or receiver of logs names one.
+/// Returns true if no unchanged resource is affected by these backends: no key pair or trust bundle
+/// depends on them, and no virtual host, listener or log receiver refers to one.
 fn concerns_nobody_else(
     changes: &BackendChanges,
     before: &EncodedSnapshot,
@@ -81,12 +81,13 @@ fn concerns_nobody_else(
         snapshot.is_in_route_tables(&backend.name) || snapshot.is_in_rest(&backend.name)
     };
     come.iter().chain(gone).all(|backend| backend.tls.is_none())
-        // A virtual host that named one that came has not changed, unless it names it no more; and the other way round.
+        // A virtual host that refers to an added backend is unchanged unless it drops the
+        // reference, and vice versa for a removed one.
         && !gone.iter().any(|backend| is_named(backend, now))
         && !come.iter().any(|backend| is_named(backend, before))
 }
 
-/// Tells whether the endpoints of all other backends are where they were: in files or not.
+/// Returns true if the endpoints of all other backends keep their place, in a file or inline.
 fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &BackendChanges) -> bool {
     let BackendChanges { come, gone, .. } = changes;
     let is_of = |backends: &[Backend], name: &str| backends.iter().any(|it| it.name == name);
@@ -96,7 +97,7 @@ fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &Backe
     before.eq(now.filter(|name| !is_of(come, name)))
 }
 
-/// Returns all clusters, rendering those of backends that have come and those whose endpoints have changed.
+/// Returns all clusters, and renders only the added ones and the ones whose endpoints changed.
 fn clusters(
     rendered: &Rendered,
     changes: &BackendChanges,
@@ -110,7 +111,7 @@ fn clusters(
     let mut rendered_now = BTreeMap::new();
     for backend in come {
         for cluster in clusters::of_backend(backend, sets, context).ok()? {
-            // Two of a name are a problem, of which the whole has to be told.
+            // Duplicate names are a problem that only a full rendering reports.
             let name = cluster.name.clone();
             if find(&rendered.clusters, &name).is_some() {
                 return None;
@@ -128,7 +129,8 @@ fn clusters(
     Some(merged(&rendered.clusters, &gone, rendered_now))
 }
 
-/// Returns a list by name without some, and with others, which take the places of those of their names.
+/// Updates a list sorted by name: drops the entries in `without`, then adds or replaces the entries
+/// in `with`.
 fn merged(
     list: &Arc<[Resource]>,
     without: &BTreeSet<&str>,

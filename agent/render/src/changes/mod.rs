@@ -1,6 +1,6 @@
-//! Rendering of a change: what it leaves alone is taken over from the rendering before, and shared with it.
+//! Incremental rendering: reuses and shares the unaffected parts of the previous rendering.
 //!
-//! It must never give another outcome than a whole rendering would; where that is not certain, it gives none.
+//! Never return a result that differs from a full rendering; if that is not certain, return `None`.
 
 pub(crate) mod backend_patch;
 mod route_table_patch;
@@ -19,16 +19,16 @@ use crate::whole;
 /// Number of clusters at most that are looked for in all route tables: with more, a whole rendering is hardly more work.
 const MAX_LOOKED_FOR: usize = 16;
 
-/// Takes over everything but route tables, and of those the virtual hosts that are the same, of a Gateway that differs
-/// from the rendered one in nothing else. None where more might differ for it; otherwise the outcome is that of
-/// [`render`](crate::render).
+/// Renders a Gateway in which only route tables have changed. Everything else is reused, and so are
+/// unchanged virtual hosts. Returns `None` if other parts might be affected; otherwise the result
+/// equals [`render`](crate::render).
 pub fn routes_after(
     rendered: &Rendered,
     before: &EncodedSnapshot,
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // With problems something was left out, and a route may look different for it.
+    // If there were problems, something was left out, and a route may look different because of it.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -53,16 +53,17 @@ pub fn routes_after(
     })
 }
 
-/// Takes over the route tables, and of those that have changed the virtual hosts that are the same, of a Gateway that differs from the
-/// rendered one in nothing but these, backends and endpoints. None where more might differ for it; otherwise the outcome is that
-/// of [`render`](crate::render).
+/// Renders a Gateway in which only route tables, backends and endpoints have changed. Unchanged
+/// route tables are reused, and so are unchanged virtual hosts in the others. Returns `None` if
+/// other parts might be affected; otherwise the result equals [`render`](crate::render).
 pub fn backends_after(
     rendered: &Rendered,
     before: &EncodedSnapshot,
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // With problems something was left out, and something else may look different for it.
+    // If there were problems, something was left out, and other parts may look different because of
+    // it.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -72,7 +73,7 @@ pub fn backends_after(
         .or_else(|| around_tables(rendered, snapshots, tables, options))
 }
 
-/// Renders everything but the route tables, of which it takes over what has not changed.
+/// Renders everything but the route tables, and reuses the unchanged ones.
 fn around_tables(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -81,7 +82,8 @@ fn around_tables(
 ) -> Option<Rendered> {
     let tables = |context: &RenderContext<'_>, _: &mut RenderProblems| {
         let [gone, come] = differ(&rendered.clusters, context.clusters).ok_or(())?;
-        // A virtual host that names one of them looks different, and those that have not changed are not rendered.
+        // A virtual host that refers to one of them looks different now, but unchanged hosts are
+        // not rendered.
         if gone.iter().any(|name| now.is_in_route_tables(name))
             || come.iter().any(|name| before.is_in_route_tables(name))
         {
@@ -117,16 +119,17 @@ fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r st
     (count <= MAX_LOOKED_FOR).then_some(differ)
 }
 
-/// Takes over everything but what says the endpoints of these sets, where the snapshot differs from the rendered one in nothing else.
-/// `backends` are all that have one of the sets, in the snapshot's order. None where more might differ for it; otherwise the
-/// outcome is that of [`render`](crate::render).
+/// Renders a Gateway in which only these endpoint sets have changed, and reuses everything else.
+/// `backends` are all backends with one of the sets, in the snapshot's order. Returns `None` if
+/// other parts might be affected; otherwise the result equals [`render`](crate::render).
 pub fn endpoints_after(
     rendered: &Rendered,
     changed: &[EndpointSet],
     backends: &[Backend],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // With problems something was left out, and something else may look different for it.
+    // If there were problems, something was left out, and other parts may look different because of
+    // it.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -169,8 +172,8 @@ pub fn endpoints_after(
     })
 }
 
-/// Returns a list by name with these in the places of those of their names; none if one is not among them. A list that
-/// does not change is shared.
+/// Returns a list sorted by name with the entries in `others` replaced, or `None` if one of them is
+/// missing. An unchanged list is shared.
 fn replaced(list: &Arc<[Resource]>, others: Vec<Resource>) -> Option<Arc<[Resource]>> {
     let mut list = Arc::clone(list);
     for other in others {

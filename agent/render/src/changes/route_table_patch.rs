@@ -1,8 +1,8 @@
-//! Route tables in which most virtual hosts have not changed: those are taken over as they were rendered.
+//! Patches route tables in which most virtual hosts are unchanged, and reuses those as rendered.
 //!
-//! A table of thousands changes by a host or two, and decoding and rendering the rest would be most of the work. So
-//! virtual hosts are compared as they are encoded. It must never guess: where anything is not as expected there is no
-//! outcome, and the caller renders the whole.
+//! One or two hosts change in a table of thousands, and decoding and rendering the rest would be
+//! most of the work. Virtual hosts are therefore compared in encoded form. Never guess: on anything
+//! unexpected, return `None`, and the caller renders the whole table.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -57,14 +57,14 @@ fn table(
     if kept.len() != old.hosts.len() {
         return None;
     }
-    // Most changes leave all domains in their places, where they were found good.
+    // Most changes keep every domain in its position, which was already validated.
     let in_place = old.domains().eq(new.domains());
     let places: HashMap<&str, usize> = if in_place {
         HashMap::new()
     } else {
         old.domains().zip(0..).collect()
     };
-    // With room for a host that grows: growing the whole would copy it again.
+    // Leaves room for a host to grow, because reallocation would copy everything again.
     bytes.reserve(rendered.bytes.len() + rendered.bytes.len() / 64);
     let mut seen = BTreeSet::new();
     let mut problems = RenderProblems::default();

@@ -109,8 +109,8 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     Ok((ip, *port))
 }
 
-/// Returns a set in Envoy's words; without endpoints where the snapshot has none. Each endpoint says what stands for it in
-/// sessions, unless the key is empty.
+/// Returns an endpoint set as Envoy's message, empty if the snapshot lacks the set. Each endpoint
+/// includes its session value, unless the key is empty.
 pub(super) fn assignment(
     name: &str,
     set: Option<&EndpointSet>,

@@ -81,7 +81,7 @@ pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
     all_of(backend, cluster).into_iter().map(|it| it.name)
 }
 
-/// Returns the cluster of a backend, and those that it has beside it for sessions.
+/// Returns the cluster of a backend, after its additional clusters for sessions.
 fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(1);
     if !backend.session_key.is_empty() {
@@ -91,15 +91,15 @@ fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     clusters
 }
 
-/// Returns the endpoints of a backend as its cluster has them.
+/// Returns the endpoints of a backend, to be inlined in its cluster.
 fn inline(backend: &Backend, sets: &Sets<'_>, rules: &EndpointRules) -> ClusterLoadAssignment {
     let set = sets.get(backend.endpoints.as_str()).copied();
     let protocol = backend.protocol();
     endpoints::assignment(&backend.name, set, protocol, &backend.session_key, rules)
 }
 
-/// Returns the clusters of a backend whose endpoints are these, and that are otherwise as they were rendered before; no cluster if
-/// its endpoints are in a file. None if what is known is no cluster.
+/// Returns the previously rendered clusters of a backend with new endpoints; empty if its endpoints
+/// are in a file. Returns `None` if `known` cannot be decoded.
 pub(crate) fn with_endpoints(
     known: &Resource,
     backend: &Backend,

@@ -1,8 +1,9 @@
-//! The share of each listener and backend in what Envoy may open, as runtime values that it reads from a file of their own.
-//! Namespaces share first; the ports of Gateways together have at least half of the clients' connections.
+//! The share of each listener and backend in Envoy's connection limits. Envoy reads the shares as
+//! runtime values from a separate file. Limits are shared among namespaces first; the ports of
+//! Gateways together get at least half of the client connections.
 //!
-//! A share depends on how many others there are. In the listener or cluster itself it would have all of them drain
-//! whenever one comes or goes.
+//! A share depends on the number of others. As a field of the listener or cluster, it would drain
+//! all of them whenever one is added or removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,10 +59,10 @@ pub(crate) fn render(
         .collect();
     let (udp, tcp): (Vec<&Resource>, Vec<&Resource>) = clusters
         .iter()
-        // The connections of a session are those of the cluster that it is sent to.
+        // A session's connections are counted at the cluster that receives them.
         .filter(|cluster| !sessions::opens_nothing(&cluster.name))
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
-    // Sessions of UDP clients are no connections; they are counted at their backend.
+    // UDP sessions are not connections; they are counted at their backend.
     let listeners = listeners.iter().filter(|it| !it.name.starts_with("udp/"));
     let owners = owners(ports, options);
     let owners_of = |listener: &Resource| {

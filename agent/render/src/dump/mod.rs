@@ -1,8 +1,8 @@
-//! Printing what Envoy gets, for people and for golden files.
+//! Prints Envoy's resources for people and for golden files.
 //!
-//! Resources are `.pb` on disk; here they become JSON or YAML with the proto's own field names, every `Any`
-//! expanded, keys sorted, so that the same resources are the same text. It must never print a private key
-//! unless it is told to.
+//! Resources are `.pb` on disk; here they become JSON or YAML with the proto's own field names,
+//! every `Any` expanded and keys sorted, so that the same resources give the same text. Never print
+//! a private key unless asked to.
 
 mod descriptors;
 
@@ -33,7 +33,7 @@ pub enum Redact {
     Nothing,
 }
 
-/// Bytes that are not what they are said to be, or a type that the descriptors lack.
+/// Bytes that do not match their declared type, or a type that the descriptors lack.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
     /// The bytes of a resource.
@@ -72,7 +72,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         clusters,
         endpoints,
         secrets,
-        // Of a host, and not of what is served.
+        // Belongs to the host, not to the served configuration.
         shares: _,
         problems: _,
         inline: _,
@@ -126,7 +126,7 @@ fn value<M: Name>(name: &str, bytes: &[u8]) -> Result<Value, DumpError> {
             message,
             source,
         })?;
-    // Through `Value`, whose maps are sorted: the entries of a proto map come in random order.
+    // Through `Value`, whose maps are sorted, because the entries of a proto map have random order.
     dynamic
         .serialize_with_options(
             serde_json::value::Serializer,
@@ -146,7 +146,7 @@ fn decode<M: Message + Name + Default>(name: &str, bytes: &[u8]) -> Result<M, Du
     })
 }
 
-/// Takes out private keys, which may also be inline where they are used.
+/// Removes private keys, which may also be inline at their point of use.
 fn without_keys(mut value: Value, redact: Redact) -> Value {
     fn walk(value: &mut Value) {
         match value {

@@ -1,7 +1,9 @@
-//! Headers that an authorization service sets for the backend: clients must not set them in its place.
+//! Headers that an authorization service sets for the backend, and that clients therefore must not
+//! set.
 //!
-//! Envoy overwrites only the headers that the service's answer has. So those that its configuration names are removed from
-//! the request before it is asked, by a filter in front of the routes' authorization, and one in front of all of a listener's.
+//! Envoy overwrites only the headers present in the service's response. A filter therefore removes
+//! all configured ones from the request before the service is asked. One such filter precedes the
+//! routes' authorization, and one precedes all filters of a listener.
 
 use std::collections::BTreeSet;
 
@@ -125,7 +127,7 @@ mod tests {
         // The service has to see these.
         let credentials = ["authorization", "Cookie", "x-user"];
         assert_eq!(removed(&[http(&["cookie"], &credentials)]), ["x-user"]);
-        // Those that frame a message are nobody's.
+        // Framing headers are never removed.
         assert_eq!(
             removed(&[http(&[], &["host", "content-length", ":path"])]),
             names(&[])

@@ -1,18 +1,22 @@
-//! Backends that rewrite requests. Shares of one Envoy route cannot, so each backend becomes a route of its own, and the requests
-//! are parted by the number that Envoy draws for each of them: it is the same in every route that the request meets.
+//! Backends that rewrite requests. Shares within one Envoy route cannot, so each backend gets a
+//! separate route. Envoy draws one number per request, which is the same in every route, and the
+//! routes split the requests by it.
 
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::{Forward, UrlRewrite, WeightedBackend};
 
-/// The number of parts in which requests are counted: the same in all routes of a rule, for each bound includes those before it.
+/// The denominator of a share. It is the same for all routes of a rule, because each bound includes
+/// the previous ones.
 const MILLION: u128 = 1_000_000;
 
-/// The requests that a route is for, of those that no route before it has taken: all, or those whose number is below a bound.
+/// The requests that a route takes from those left by earlier routes: all, or those whose number is
+/// below a bound.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RequestPart(pub(super) Option<RuntimeFractionalPercent>);
 
-/// Returns what each backend of positive weight gets, in their order. Empty if none of them rewrites requests.
+/// Returns the share and action of each backend with positive weight, in order. Empty if none
+/// rewrites requests.
 pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let weighted = || forward.backends.iter().filter(|it| it.weight > 0);
     if weighted().all(|it| it.rewrite.is_none()) {
@@ -23,7 +27,7 @@ pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let mut before = 0;
     let part = |(i, backend): (usize, &WeightedBackend)| {
         before += u128::from(backend.weight);
-        // The last one gets what is left.
+        // The last backend gets the rest.
         let below = (i < last).then(|| share(before, total));
         let forward = Forward {
             backends: vec![WeightedBackend {
@@ -50,7 +54,7 @@ fn share(part: u128, total: u128) -> RuntimeFractionalPercent {
     }
 }
 
-/// Returns the rewrite of a backend: what it does not set is that of its rule.
+/// Merges the rewrite of a backend with its rule's, which fills the unset parts.
 fn merged(rule: Option<&UrlRewrite>, backend: Option<&UrlRewrite>) -> Option<UrlRewrite> {
     let (Some(UrlRewrite { host, path }), Some(rule)) = (backend, rule) else {
         return backend.or(rule).cloned();

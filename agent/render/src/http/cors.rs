@@ -1,7 +1,7 @@
 //! Cross-origin requests.
 //!
-//! Envoy's CORS filter works only where a request is forwarded. Where the proxy answers by itself, its
-//! headers are said as the route's own: a browser looks for them on a redirect and on an error too.
+//! Envoy's CORS filter adds headers only to forwarded requests. If the proxy answers by itself, the
+//! route adds them, because a browser expects them on a redirect and on an error, too.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,8 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         allow_origin_string_match: origins,
         allow_methods: list("allow_methods", allow_methods),
         allow_headers: list("allow_headers", allow_headers),
-        // For the other lists Envoy answers `*` with what the request asks for, with or without credentials.
+        // For the other lists Envoy expands `*` to the requested values, with or without
+        // credentials.
         expose_headers: list(
             "expose_headers",
             exposed(expose_headers, *allow_credentials),
@@ -65,7 +66,8 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
             seconds => seconds.to_string(),
         },
         allow_credentials: wrappers::boolean(true).filter(|_| *allow_credentials),
-        // A preflight from elsewhere is answered here, without CORS headers, and never reaches the backend.
+        // A preflight from another origin is answered here, without CORS headers, and never reaches
+        // the backend.
         forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })
@@ -155,26 +157,26 @@ pub(crate) fn preflight_route(
     }
 }
 
-/// Returns the same route for requests from the origins that are allowed, with the headers that they look for; none
-/// if no origin is.
+/// Returns the same route for requests from allowed origins, with the headers that browsers expect.
+/// Returns `None` if no origin is allowed.
 pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<EnvoyRoute> {
     let Cors {
         allow_origins,
         allow_credentials,
-        // Said to preflights.
+        // Only preflights get these.
         allow_methods: _,
         allow_headers: _,
         expose_headers,
         max_age_seconds: _,
     } = cors;
-    // What is left out was told of with the filter.
+    // The filter's configuration already reports the omitted origins.
     let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),
             cors_origin::Kind::Regex(origin) => format!("(?:{origin})"),
         })
-        // No request has an empty one, and Envoy refuses to look for it.
+        // No request has an empty origin, and Envoy rejects an empty match.
         .filter(|origin| !origin.is_empty())
         .collect();
     if origins.is_empty() {
@@ -189,7 +191,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
             "origin",
             wrappers::matching(origins.join("|")),
         ));
-    // What may not stand in a header was told of with the preflight.
+    // The preflight's configuration already reports the omitted values.
     let exposed = joined(
         "",
         "",
@@ -197,7 +199,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         &mut RenderProblems::default(),
     );
     let said = [
-        // The only value that is a format: it is one of those that matched.
+        // The only value with a format operator, which expands to a matched origin.
         ("access-control-allow-origin", "%REQ(origin)%".to_owned()),
         (
             "access-control-allow-credentials",

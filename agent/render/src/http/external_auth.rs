@@ -1,9 +1,10 @@
-//! External authorization: a service that is asked about each request before anything is done with it.
+//! External authorization: a service that checks each request before anything else happens.
 //!
-//! Envoy's own filter cannot be told everything route by route, so what stands in the connection manager is a composite
-//! filter, which does nothing by itself; the route, or the virtual host of a listener, says the whole of what it is. One is for
-//! routes, and each filter of a listener has one of its own: within a composite filter, what comes after a filter that waits for an
-//! answer is never asked. It must never let a request pass that should have been asked about.
+//! Envoy's own filter cannot be fully configured per route. The connection manager therefore has a
+//! composite filter, which does nothing by itself; the route, or the virtual host of a listener,
+//! supplies the complete configuration. There is one for routes and one for each filter of a
+//! listener, because within one composite filter, those after a filter that waits for an answer are
+//! never called. Never let a request pass unchecked if it should be checked.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
 use envoy_types::pb::envoy::config::core::v3::{
@@ -36,14 +37,14 @@ pub(crate) const FILTER: &str = "external_auth";
 /// Milliseconds that the service has for its answer. Clients wait for it, and the API has no field for it.
 const TIMEOUT_MS: u64 = 5_000;
 
-/// Headers that no answer of the service may change: those of which requests and connections are made, and the names that routing
-/// depends on.
+/// Headers that the service's response must never change: those that frame requests and
+/// connections, and the pseudo-headers and host, which routing depends on.
 const NOT_ITS_OWN: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
 
-/// The header that Envoy adds to a response of the service: how long it took.
+/// The header with the service's response time, which Envoy adds to the response.
 const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 
-/// Bytes of a body that are held for the service at most, whatever the snapshot says.
+/// Maximum bytes of a body buffered for the service, whatever the snapshot sets.
 const MOST_BODY: u32 = 1024 * 1024;
 
 /// Returns the name of a listener's filter at this place.
@@ -51,7 +52,8 @@ pub(crate) fn of_listener(place: usize) -> String {
     format!("listener_external_auth/{place}")
 }
 
-/// Returns the configuration of a filter of a listener: what it writes may decide on the route.
+/// Returns the configuration of a listener's filter. The headers that its service sets may affect
+/// routing.
 pub(crate) fn before_routes(
     auth: &ExternalAuth,
     context: &RenderContext<'_>,
@@ -59,7 +61,7 @@ pub(crate) fn before_routes(
     config(auth, true, context)
 }
 
-/// Returns a route's configuration of [`FILTER`]; an error says why the service cannot be asked.
+/// Returns a route's configuration of [`FILTER`], or an error if the service cannot be used.
 pub(crate) fn of_route(auth: &ExternalAuth, context: &RenderContext<'_>) -> Result<Any, String> {
     config(auth, false, context)
 }
@@ -103,7 +105,7 @@ fn config(
         }),
         clear_route_cache,
         validate_mutations: true,
-        // The access log tells how long the service took.
+        // For the service's response time in the access log.
         emit_filter_state_stats: true,
         decoder_header_mutation_rules: Some(HeaderMutationRules {
             disallow_system: wrappers::boolean(true),
@@ -115,7 +117,7 @@ fn config(
     Ok(composite(filter))
 }
 
-/// Returns the configuration of a composite filter that is this filter, always.
+/// Returns the configuration of a composite filter that always runs this filter.
 fn composite(filter: ExtAuthz) -> Any {
     let action = ExecuteFilterAction {
         typed_config: Some(TypedExtensionConfig {
@@ -173,7 +175,8 @@ fn authority(backend: &str) -> String {
 fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, String> {
     let ExternalAuthHttp {
         path_prefix,
-        // Said beside the service, which must not be told where a message ends by a client.
+        // Configured separately from the service, because a client must not control its message
+        // framing.
         request_headers,
         response_headers,
     } = http;

@@ -18,9 +18,10 @@ use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Returns the actions that forward requests of `route`, each with the part of the requests it is for. Mostly there is one; where
-/// backends rewrite requests, which shares of one action cannot, each backend has its own. `rule_request` are the changes of
-/// the rule that every backend with changes of its own makes first.
+/// Returns the actions that forward requests of `route`, each with its part of the requests.
+/// Usually there is one action; if backends rewrite requests, which weights within one action
+/// cannot, each backend has one. `rule_request` are the rule's header changes, which each backend
+/// with header changes applies before them.
 pub(super) fn render_all(
     route: &Route,
     forward: &Forward,
@@ -39,7 +40,7 @@ pub(super) fn render_all(
     actions.collect()
 }
 
-/// Returns the action that forwards requests of `route`; no backend has a rewrite of its own.
+/// Returns the action that forwards requests of `route`. The backends must have no rewrites.
 fn render(
     route: &Route,
     forward: &Forward,
@@ -59,14 +60,14 @@ fn render(
     } = forward;
     let shares = weights::shares(&route.name, backends, context, problems);
     let mut action = RouteAction {
-        // Always said: where nothing is, Envoy takes 15 s.
+        // Always set, because Envoy's default is 15 s.
         timeout: wrappers::milliseconds(*request_timeout_ms),
         retry_policy: retries::render(retry.as_deref(), *backend_timeout_ms),
         request_mirror_policies: mirrors::render(&route.name, mirrors, context, problems),
         ..Default::default()
     };
-    // The connection manager's limit on rest would cut a longer request that rests: the request's own
-    // limit takes its place, also where that is none.
+    // The connection manager's idle timeout would cut a longer request without traffic, so the
+    // request's timeout replaces it, even if disabled.
     if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
         action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
     }
@@ -182,7 +183,7 @@ fn weighted(
         weight: _,
         request_headers,
         response_headers,
-        // It has an action of its own.
+        // Rendered as a separate action.
         rewrite: _,
     } = share.backend;
     let request = rule_request.then(&headers::changes(

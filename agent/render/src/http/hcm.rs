@@ -1,7 +1,7 @@
-//! The HTTP connection manager: what every request meets before and after its route.
+//! The HTTP connection manager: the processing common to all requests, before and after the route.
 //!
-//! It names its route table by file, and holds nothing of a route or tenant as long as files can be watched. Its defaults
-//! are those of an edge: the client is not trusted.
+//! It refers to its route table by file, and contains nothing specific to a route or tenant as long
+//! as files can be watched. Its defaults suit an edge proxy: the client is not trusted.
 
 use std::iter;
 
@@ -45,12 +45,12 @@ use crate::{config_sources, wrappers};
 /// `route_config` of `HttpConnectionManager`, a message.
 const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
-/// The place where a listener has its route table.
+/// The location of a listener's route table.
 #[derive(Clone, Copy)]
 pub(crate) enum Table<'a> {
     /// In a file, by name.
     File(&'a str),
-    /// Encoded, in the listener itself: nobody can watch one more file.
+    /// Encoded in the listener itself, because the budget of watched files is used up.
     Inline(&'a [u8]),
 }
 
@@ -74,9 +74,10 @@ pub(crate) fn render(
         // So are `/a//b` and `/a%2Fb`, unless the Gateway says otherwise: a backend may take them for the same.
         merge_slashes: !edge.keep_repeated_slashes,
         path_with_escaped_slashes_action: escaped_slashes(edge).into(),
-        // A backend says what it is; we add nothing.
+        // Keeps the backend's `server` header and adds none.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
-        // `name.` is the same host as `name` (RFC 3986, 3.2.2): it must not have another listener's or route's treatment.
+        // `name.` is the same host as `name` (RFC 3986, 3.2.2), so it must not match another
+        // listener or route.
         strip_trailing_host_dot: true,
         early_header_mutation_extensions: vec![no_envoy_headers()],
         // Forwards a backend's `103 Early Hints` (RFC 9110, 15.2), and `Expect: 100-continue` to the backend that answers it.
@@ -108,7 +109,7 @@ pub(crate) fn render(
     }
 }
 
-/// Returns how Envoy finds the route table in its file; none if it is inline.
+/// Returns how Envoy finds the route table in its file, or `None` if the table is inline.
 fn table_in_file(table: Table<'_>, context: &RenderContext<'_>) -> Option<RouteSpecifier> {
     match table {
         Table::File(name) => Some(RouteSpecifier::Rds(Rds {
@@ -122,7 +123,7 @@ fn table_in_file(table: Table<'_>, context: &RenderContext<'_>) -> Option<RouteS
 /// Returns the encoded connection manager with its route table, if that is inline.
 fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     if let Table::Inline(bytes) = table {
-        // Behind the rest, as it is: decoded and encoded again, its maps would come in another order.
+        // Appended in encoded form, because decoding and encoding again would reorder its maps.
         manager.value.push(ROUTE_CONFIG);
         encode_varint(bytes.len() as u64, &mut manager.value);
         manager.value.extend_from_slice(bytes);
@@ -153,7 +154,8 @@ fn escaped_slashes(edge: Edge) -> PathWithEscapedSlashesAction {
 
 /// Returns the options of a client's connection, whatever version of HTTP it speaks.
 fn http_options(edge: Edge) -> HttpProtocolOptions {
-    // Backends that make variables of headers take `a_b` for `a-b`, which somebody else may have checked.
+    // Backends that turn headers into variables read `a_b` as `a-b`, which bypasses earlier checks
+    // of `a-b`.
     let underscores = match edge.header_underscores() {
         Underscores::RejectRequest => HeadersWithUnderscoresAction::RejectRequest,
         Underscores::DropHeader => HeadersWithUnderscoresAction::DropHeader,
@@ -266,19 +268,20 @@ fn malformed_authorities() -> HttpFault {
 
 /// The filters, in the order in which a request passes them.
 ///
-/// | filter | on for | why here |
+/// | filter | enabled for | reason for its place |
 /// |---|---|---|
-/// | authority | all | nothing is done for a request whose host is ambiguous |
+/// | authority | all | rejects a request with an ambiguous host before anything else |
 /// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, nor choose a route by them |
-/// | external authorization, in a place for each filter of a listener | the same | what it writes may decide on the route |
-/// | CORS | routes with CORS | answers preflights before anything else may refuse them |
+/// | external authorization, in a place for each filter of a listener | the same | headers that it sets may affect routing |
+/// | CORS | routes with CORS | answers preflights before any other filter can reject them |
 /// | header mutation | routes with external authorization | only the service may set its headers |
-/// | external authorization | routes with it | nothing is done for requests that it refuses |
+/// | external authorization | routes with it | nothing is done for requests that it rejects |
 /// | header to metadata | routes with session persistence | reads the session, which the router balances by |
 /// | router | all | last: sends the request |
 ///
-/// Off unless the route or virtual host says something for it: no cost for other routes. The list never depends on the
-/// snapshot, because a change of it would drain the connections of every hostname on the port.
+/// Disabled unless the route or virtual host configures them, so that other routes pay nothing. The
+/// list never depends on the snapshot, because changing it would drain the connections of every
+/// hostname on the port.
 fn http_filters() -> Vec<HttpFilter> {
     let on = |name: &str, config: Any| HttpFilter {
         name: name.to_owned(),
@@ -311,7 +314,8 @@ fn http_filters() -> Vec<HttpFilter> {
         on(
             "envoy.filters.http.router",
             pack_any(Router {
-                // `x-envoy-upstream-service-time` and the like tell clients about us and use nobody.
+                // `x-envoy-upstream-service-time` and similar headers expose internals to clients,
+                // and have no use.
                 suppress_envoy_headers: true,
                 ..Default::default()
             }),

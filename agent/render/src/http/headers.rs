@@ -1,4 +1,4 @@
-//! Headers that are set, added and removed, and what Envoy takes as a header.
+//! Header modifications (set, add and remove), and the headers that Envoy accepts.
 
 use envoy_types::pb::envoy::config::core::v3::{
     HeaderValueOption, header_value_option::HeaderAppendAction,
@@ -9,14 +9,15 @@ pub(crate) use crate::header_checks::{check_name, check_target, check_value, che
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// A modifier in Envoy's words, which removes, then sets, then adds.
+/// A modifier as Envoy's fields. Envoy removes, then sets, then adds.
 #[derive(Clone, Default)]
 pub(crate) struct HeaderChanges {
     pub(crate) add: Vec<HeaderValueOption>,
     pub(crate) remove: Vec<String>,
 }
 
-/// Returns the changes of a modifier. Those for which Envoy would refuse the whole route table are left out with a problem.
+/// Returns the changes of a modifier. Changes that would make Envoy reject the whole route table
+/// are left out and reported.
 pub(crate) fn changes(
     object: &str,
     modifier: Option<&HeaderModifier>,

@@ -13,7 +13,7 @@ use sesame_proto::schema::{PathMatch, StringMatch, path_match, string_match};
 use super::headers;
 use crate::wrappers;
 
-/// Returns a match in Envoy's words; the error says which part Envoy would refuse.
+/// Returns a match as Envoy's message, or an error for a part that Envoy would reject.
 pub(crate) fn render(
     path: Option<&PathMatch>,
     method: &str,
@@ -97,7 +97,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
         }
         path_match::Kind::Prefix(prefix) => match prefix.trim_end_matches('/') {
             "" => PathSpecifier::Prefix("/".to_owned()),
-            // What Envoy takes: two characters or more, without query or fragment.
+            // Envoy requires two characters or more, without query or fragment.
             prefix if prefix.len() < 2 || prefix.contains(['?', '#']) => {
                 return Err(format!(
                     "path match: `{prefix}` is no path prefix; expected `/` and at least one character other than `?` and `#`"

@@ -1,4 +1,4 @@
-//! Copies of requests, whose answers nobody waits for.
+//! Copies of requests; their responses are ignored.
 
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::config::route::v3::route_action::RequestMirrorPolicy;
@@ -40,7 +40,7 @@ pub(crate) fn render(
         }
         policies.push(RequestMirrorPolicy {
             cluster: backend.clone(),
-            // All is what Envoy does where nothing is said.
+            // Without a fraction, Envoy copies all requests.
             runtime_fraction: (numerator < denominator).then(|| RuntimeFractionalPercent {
                 default_value: Some(fraction(*numerator, *denominator)),
                 ..Default::default()

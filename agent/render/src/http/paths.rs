@@ -14,7 +14,7 @@ pub(crate) use sesame_proto::expressions::quote;
 /// A longer prefix is not looked for with an expression: the program would be as long.
 const LONGEST_PREFIX: usize = 16_384;
 
-/// A replacement of a path, as Envoy knows it. The query is no part of it.
+/// A replacement of a path, as Envoy knows it. The query is never part of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PathReplacement {
     Keep,
@@ -27,7 +27,7 @@ pub(crate) enum PathReplacement {
     },
 }
 
-/// Returns a replacement in Envoy's words; the error says what cannot be replaced.
+/// Returns a replacement as Envoy's fields, or an error if Envoy cannot do it.
 pub(crate) fn replacement(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
@@ -57,19 +57,19 @@ pub(crate) fn replacement(
             let to = to.trim_end_matches('/');
             Ok(match (from, to) {
                 ("", "") => PathReplacement::Keep,
-                // `/` was matched, so its slash must come back: `/bar` becomes `/to/bar`.
+                // `/` was matched and its slash has to be restored: `/bar` becomes `/to/bar`.
                 ("", to) => PathReplacement::Prefix(format!("{to}/")),
                 (from, "") if from.len() > LONGEST_PREFIX => {
                     return Err(format!(
                         "the prefix to be removed is longer than {LONGEST_PREFIX} bytes"
                     ));
                 }
-                // Nothing takes the prefix's place, but a path must start with a slash, and with one only.
+                // The prefix is removed, but a path must start with exactly one slash.
                 (from, "") => PathReplacement::Regex {
                     pattern: format!("^{}/?", in_either_case(from).unwrap_or_else(|| quote(from))),
                     to: "/".to_owned(),
                 },
-                // Matched by an expression, of which Envoy would replace the whole path.
+                // Matched by an expression, for which Envoy would replace the whole path.
                 (from, to) => match in_either_case(from) {
                     Some(from) => PathReplacement::Regex {
                         pattern: format!("^{from}"),
@@ -82,7 +82,7 @@ pub(crate) fn replacement(
     }
 }
 
-/// Returns a substitution in Envoy's words; `to` is literal.
+/// Returns a substitution as Envoy's message; `to` is literal.
 pub(crate) fn substitute(pattern: &str, to: &str) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute {
         pattern: Some(wrappers::regex(pattern)),

@@ -9,7 +9,7 @@ use sesame_proto::schema::{PathMatch, Redirect};
 use super::{headers, matches, paths};
 use crate::wrappers;
 
-/// Returns a redirect in Envoy's words; the query is kept.
+/// Returns a redirect as Envoy's message; the query is kept.
 pub(crate) fn render(
     redirect: &Redirect,
     matched: Option<&PathMatch>,
@@ -70,11 +70,13 @@ pub(crate) fn render(
     })
 }
 
-/// Returns the redirect as requests to `domain` get it and, before it, as those do whose `Host` names a port.
+/// Returns the redirect for requests to `domain`, preceded by a variant for requests whose `Host`
+/// includes a port.
 ///
-/// Envoy keeps that port in `Location`, where it may be another than the redirect's: that of a proxy before us, or
-/// of another scheme. Where the domain is one host, naming that host drops the port. Elsewhere Envoy can only name
-/// another: `https://example.com:443/` is longer than needed, but right.
+/// Envoy keeps that port in `Location`, although it may differ from the redirect's: a proxy in
+/// front of us or another scheme may use another port. If the domain is one host, setting that host
+/// drops the port. Otherwise Envoy can only set another port: `https://example.com:443/` is longer
+/// than needed, but right.
 pub(crate) fn variants(
     redirect: &Redirect,
     domain: &str,

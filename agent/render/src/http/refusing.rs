@@ -1,5 +1,5 @@
-//! Answers that stand for routes which may protect something and cannot be said: what they match must not be another route's, which
-//! may not ask. Must never match less than the route does.
+//! Answers in the place of protected routes that cannot be rendered. Their requests must not fall
+//! through to another route, which may not be protected. Never match less than the original route.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::answers::answer;
 use super::matches;
 use super::routes::RenderedRoute;
 
-/// The consequence for what a route matches that cannot be said, as problems tell it.
+/// Describes, for a problem, the consequence of a route that cannot be rendered.
 pub(crate) fn consequence(route: &Route) -> &'static str {
     if protects(route) {
         "what it matches is answered with 500, and all that it would match without what cannot be used"
@@ -23,12 +23,13 @@ pub(crate) fn consequence(route: &Route) -> &'static str {
     }
 }
 
-/// Returns the answer in the place of a route; none if it protects nothing, so that others may have its requests.
+/// Returns the answer in the place of a route. Returns `None` if the route protects nothing, so
+/// that other routes may take its requests.
 pub(crate) fn instead_of(route: &Route) -> Option<RenderedRoute> {
     protects(route).then(|| refused(route))
 }
 
-/// Returns the answer of a route of which nothing is served.
+/// Returns the answer of a route that is not served at all.
 pub(crate) fn refused(route: &Route) -> RenderedRoute {
     RenderedRoute {
         route: EnvoyRoute {
@@ -41,13 +42,14 @@ pub(crate) fn refused(route: &Route) -> RenderedRoute {
     }
 }
 
-/// Returns true if a route asks somebody, or is there to refuse.
+/// Returns true if a route has external authorization, or exists to refuse requests.
 fn protects(route: &Route) -> bool {
     let answers = matches!(route.action, Some(Action::DirectResponse(_)) | None);
     answers || route.external_auth.is_some()
 }
 
-/// Returns the match of a route without its expressions, and without the parts that Envoy would refuse.
+/// Returns the route's match without its expressions, and without the parts that Envoy would
+/// reject.
 fn widened(route: &Route) -> RouteMatch {
     let part = |path: Option<&PathMatch>, method: &str, headers: &[_], query: &[_]| {
         matches::render(path, method, headers, query, route.grpc).ok()

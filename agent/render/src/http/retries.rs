@@ -12,19 +12,22 @@ const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
 /// saw the request (`HTTPRouteRetry`: "retry on connection errors (disconnect, reset, timeout, TCP failure)").
 const RESET: &str = "connect-failure,refused-stream,reset";
 
-/// Failures that a retry of a route adds where the API asks not to repeat what a backend may have processed: none, and the
-/// refusal of a gRPC backend that has not begun (1.7, `HTTPRouteRetryConnectionError`).
+/// Failures to retry if the API forbids repeating a request that a backend may have processed. This
+/// includes the refusal of a gRPC backend that has not started (1.7,
+/// `HTTPRouteRetryConnectionError`).
 const UNPROCESSED: &str = "connect-failure,refused-stream,reset-before-request,unavailable";
 
 /// Number of retries if the route sets none.
 const ATTEMPTS: u32 = 2;
 
-/// Milliseconds before a retry if the route sets no backoff. While a retry waits, no flow control holds the body back, and Envoy fails the
-/// request once the body exceeds its buffer. So the first retry follows at once: it goes to another endpoint.
+/// Milliseconds before a retry if the route sets no backoff. While a retry waits, flow control does
+/// not hold the body back, and Envoy fails the request once the body exceeds its buffer. So the
+/// first retry follows at once, on another endpoint.
 const BACKOFF_MS: u64 = 1;
 
-/// Returns the policy of every virtual host: an endpoint that is gone but not yet out of the list, or a pooled
-/// connection that the backend just closed, costs a client nothing. Retries of a route replace it.
+/// Returns the policy of every virtual host. It hides from clients an endpoint that is gone but
+/// still listed, or a pooled connection that the backend just closed. Retries of a route replace
+/// it.
 pub(crate) fn of_connections() -> RetryPolicy {
     RetryPolicy {
         retry_on: CONNECTION.to_owned(),

@@ -163,8 +163,8 @@ impl<'t> TableRendering<'t> {
         append(VIRTUAL_HOSTS, &self.host, &mut self.bytes);
     }
 
-    /// Makes room for so many more virtual hosts, when [`MEASURED_HOSTS`] are there, so that the bytes of a large table are not
-    /// copied again and again while they grow.
+    /// Reserves space for `more` virtual hosts once [`MEASURED_HOSTS`] are rendered, so that a
+    /// large table is not reallocated repeatedly.
     fn reserve(&mut self, more: usize) {
         let likely = (self.bytes.len() / MEASURED_HOSTS).saturating_mul(more);
         let likely = likely.min(MAX_RESERVED);
@@ -276,7 +276,8 @@ pub(crate) fn render_host(
         }
     }
     if !external_auth.is_empty() {
-        // Envoy asks only about what has a route, and so would tell anybody which requests have none.
+        // Envoy authorizes only requests with a route, so any client could find out which requests
+        // have none.
         route.clear();
         encode_into(&answering(domain, 404), &mut route);
         append(ROUTES, &route, host);

@@ -1,8 +1,8 @@
-//! One route: what it matches, and what happens.
+//! One route: its match and its action.
 //!
-//! A route whose match Envoy would refuse is left out, unless it may protect something; a route whose action cannot be said answers
-//! 500.
-//! Nothing is said twice and no option is empty: a table costs Envoy about 7 µs a route at every change.
+//! A route is left out if Envoy would reject its match, unless it may protect something. A route
+//! with an action that cannot be rendered answers 500. Nothing is repeated and no option is empty,
+//! because a table costs Envoy about 7 µs a route on every change.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,8 @@ pub(crate) struct HostOfRoutes<'h> {
     pub(crate) https: bool,
 }
 
-/// Returns the Envoy routes of a route in a virtual host, in order: usually one, or none if Envoy has no such match.
+/// Returns the Envoy routes of a route in a virtual host, in order. Usually there is one; it is
+/// empty if Envoy cannot express the match.
 pub(crate) fn render(
     route: &Route,
     host: HostOfRoutes<'_>,
@@ -120,7 +121,7 @@ struct RouteFrame<'r> {
 }
 
 impl RouteFrame<'_> {
-    /// Returns the routes that do what the route says; an error if that cannot be said.
+    /// Returns the routes with the route's action, or an error if Envoy cannot express it.
     fn routes(
         &self,
         host: HostOfRoutes<'_>,

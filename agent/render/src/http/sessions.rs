@@ -1,17 +1,18 @@
 //! Session persistence: keeps a client on the endpoint that answered it first.
 //!
-//! Clients must never learn an endpoint's address, so the value of a session is a keyed digest of it, which every host
-//! computes the same. Each endpoint says its digest in its metadata; the route reads the client's value
-//! from the cookie or header, and a subset load balancer finds the endpoint that has it. A backend with sessions has
-//! three clusters:
+//! Clients must never learn an endpoint's address, so a session's value is a keyed digest of the
+//! address, and every host computes the same one. Each endpoint has its digest in its metadata. The
+//! route reads the client's value from the cookie or header, and a subset load balancer finds the
+//! matching endpoint. A backend with sessions has three clusters:
 //!
-//! | cluster | what it does |
+//! | cluster | purpose |
 //! |---|---|
 //! | `NAME` | all endpoints, in turn: for requests without a session, and for other routes |
-//! | `NAME/endpoint-of-session` | the endpoint of the session, or none: for nothing but the first try |
-//! | `NAME/sessions` | sends the first try to the second, and what finds no endpoint there, and all retries, to the first |
+//! | `NAME/endpoint-of-session` | the endpoint of the session, if any: for the first attempt only |
+//! | `NAME/sessions` | sends the first attempt to the second cluster, and retries and unmatched sessions to the first |
 //!
-//! So a forged or stale value is the same as none, and an endpoint that does not answer costs a session no request.
+//! A forged or stale value is therefore treated as no session, and an unresponsive endpoint fails
+//! no request of its sessions.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -54,7 +55,8 @@ const ENDPOINT: &str = "/endpoint-of-session";
 /// A session's value where the client has none. No digest is one byte long.
 const NO_SESSION: &str = "-";
 
-/// Expressions in Envoy's language: the session that the request has, and the one of the endpoint that answered.
+/// CEL expressions for the session in the request, and for the session of the endpoint that
+/// answered.
 const ASKED: &str = "metadata.filter_metadata['envoy.lb'].session";
 const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].session";
 
@@ -62,12 +64,14 @@ const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].s
 pub(crate) struct SessionParts {
     /// The route's configuration of [`FILTER`], which reads the session from the request.
     pub(crate) config: Any,
-    /// The header that tells the client its session, if it has none or a new one. Caches would not keep an answer that always
-    /// had it, and the lifetime of a permanent cookie would begin anew with each.
+    /// The header that gives the client its session, if it has none or a new one. Always sending it
+    /// would prevent caching, and would restart the lifetime of a permanent cookie with each
+    /// response.
     pub(crate) response: HeaderValueOption,
 }
 
-/// Returns a route's parts, or why the session cannot be kept. `https` marks the cookie `Secure`.
+/// Returns a route's parts, or an error if the session cannot be kept. `https` marks the cookie
+/// `Secure`.
 pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<SessionParts, String> {
     let SessionPersistence {
         kind,
@@ -172,17 +176,17 @@ pub(crate) fn cluster(backend: &str) -> String {
     format!("{backend}{SESSIONS}")
 }
 
-/// Tells that a cluster sends all connections to others.
+/// Returns true if a cluster only delegates to other clusters.
 pub(crate) fn opens_nothing(cluster: &str) -> bool {
     cluster.ends_with(SESSIONS)
 }
 
-/// Returns the two clusters that a backend with sessions has beside its own.
+/// Returns the two additional clusters of a backend with sessions.
 pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let of_session = Cluster {
         name: format!("{}{ENDPOINT}", all.name),
         lb_subset_config: Some(LbSubsetConfig {
-            // No endpoint, where the session names none: the request goes to the others.
+            // No fallback: a request whose session matches no endpoint goes to the other cluster.
             subset_selectors: vec![LbSubsetSelector {
                 keys: vec![KEY.to_owned()],
                 single_host_per_subset: true,

@@ -1,7 +1,7 @@
-//! Tracing: a span for each request and one for each try, sent to a collector as OTLP.
+//! Tracing: a span for each request and one for each attempt, sent to a collector as OTLP.
 //!
-//! A collector that is slow or away costs spans, never a request. It must never put into a span what may be a secret and nobody
-//! asked for: a path is without its query.
+//! A slow or unavailable collector costs spans, never a request. Never put possible secrets into a
+//! span unless configured: a path has no query.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::trace::v3::{
@@ -31,7 +31,7 @@ const PATH: &str = "/v1/traces";
 const MOST_WAITING: u32 = 1_024;
 const MILLION: u32 = 1_000_000;
 
-/// Returns the tracing of requests; none if nothing is traced, or if there is no collector.
+/// Returns the tracing of requests, or `None` if tracing is off or the collector is unavailable.
 pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
     let Tracing {
         backend,
@@ -69,7 +69,7 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
             config_type: Some(http::ConfigType::TypedConfig(pack_any(config))),
         }),
         spawn_upstream_span: wrappers::boolean(true),
-        // The path would be there with its query; it stands in an attribute of its own.
+        // Envoy's path attribute includes the query, so the path is a separate attribute.
         max_path_tag_length: wrappers::uint32(0),
         operation: wrappers::literal(span_name),
         custom_tags: tags(attributes),
@@ -77,7 +77,8 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
     })
 }
 
-/// Returns what decides which spans are recorded. Nothing else does: a client cannot ask for it with a header of Envoy's.
+/// Returns the sampler that decides which spans are recorded. Nothing else does: a client cannot
+/// force it with an Envoy header.
 fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     let by_rate = TypedExtensionConfig {
         name: "envoy.tracers.opentelemetry.samplers.trace_id_ratio_based".to_owned(),
@@ -99,7 +100,7 @@ fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     }
 }
 
-/// Returns the attributes that somebody asked for, and the path in place of the one with a query.
+/// Returns the configured attributes, and the path to replace Envoy's, which includes the query.
 fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     let path = SpanAttribute {
         name: "url.path".to_owned(),
@@ -113,7 +114,8 @@ fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     tags
 }
 
-/// Returns an attribute in Envoy's words; none if Envoy would refuse it, or if this version does not know what it is.
+/// Returns an attribute as Envoy's message. Returns `None` if Envoy would reject it, or if this
+/// version does not know its source.
 fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     let SpanAttribute { name, source } = attribute;
     let value = match source.as_ref()? {

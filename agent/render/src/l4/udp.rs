@@ -1,8 +1,8 @@
 //! Routes of datagrams.
 //!
-//! A session is a client's address and port. Envoy's UDP proxy knows no weights, so a session is given its
-//! share by a hash of the client's port: sessions of one client spread as weighted, and each stays where it is. A
-//! client that always sends from the same port always has the same share.
+//! A session is a client's address and port. Envoy's UDP proxy has no weights, so a hash of the
+//! client's port selects a share. The sessions of one client spread by weight, and each stays with
+//! its backend. A client that always sends from the same port always gets the same share.
 
 use envoy_types::pb::envoy::config::core::v3::UdpSocketConfig;
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
@@ -88,8 +88,8 @@ pub(crate) fn socket() -> UdpSocketConfig {
     }
 }
 
-/// Envoy calls its matcher of datagrams a work in progress that its threat model does not cover. So it is used only
-/// where there are shares to choose from; the other way is deprecated, and covered.
+/// Envoy's UDP matcher is a work in progress that its threat model does not cover. It is therefore
+/// used only if there are several shares; the alternative is deprecated, but covered.
 fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     #[expect(deprecated, reason = "the only way that Envoy's threat model covers")]
     let cluster = RouteSpecifier::Cluster;
@@ -100,7 +100,8 @@ fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     }
 }
 
-/// Returns a matcher by which the first backend takes the highest hashes, the next those below, and the last takes the rest.
+/// Returns a matcher in which the first backend takes the highest hashes, the next one those below,
+/// and the last one the rest.
 fn matcher(others: &[Share<'_>], last: &Share<'_>) -> Matcher {
     let modulo = last.weight + others.iter().map(|share| share.weight).sum::<u32>();
     let mut threshold = modulo;

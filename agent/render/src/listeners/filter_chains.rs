@@ -45,7 +45,7 @@ pub(super) fn render(
     chains.finish()
 }
 
-/// Returns a route table that is there, in the place where it may be.
+/// Returns a route table of the snapshot, in its file or inline.
 fn usable<'t>(route_table: &'t str, context: &RenderContext<'t>) -> Result<Table<'t>, String> {
     let table = find(context.route_tables, route_table)
         .ok_or_else(|| format!("its route table `{route_table}` is not in the snapshot"))?;

@@ -1,11 +1,12 @@
 //! One Envoy listener for each port, address and transport.
 //!
-//! The name holds all three, because ports cannot be swapped between names in one update, and one listener
-//! an address (not one with `additional_addresses`) because a listener that is new under another name may
-//! not share an address with one that is still there. The copies cost no subscription: Envoy shares the
-//! route table and the secrets of equal sources.
+//! The name contains all three, because ports cannot be swapped between names in one update. Each
+//! address has a separate listener, instead of `additional_addresses`, because a listener with a
+//! new name may not share an address with an existing one. The copies cost no subscription: Envoy
+//! shares the route table and the secrets of equal sources.
 //!
-//! Nothing of a route or tenant is in here: changing a listener drains connections.
+//! A listener contains nothing specific to a route or tenant, because changing it drains
+//! connections.
 
 mod filter_chains;
 

@@ -1,4 +1,4 @@
-//! Backends that come and go, and endpoints that change: what is rendered of the change alone is what would be rendered of all.
+//! Adds and removes backends and changes endpoints: the incremental rendering equals the full one.
 
 use proptest::prelude::*;
 use sesame_proto::encoded::EncodedSnapshot;
@@ -11,7 +11,8 @@ use super::parts::{forward, options, prefix, to};
 use crate::changes::backend_patch;
 use crate::{RenderOptions, Rendered, backends_after, render};
 
-/// A backend: the number of its endpoint set, and whether routes with sessions send to it. None where it is not there.
+/// A backend: the number of its endpoint set, and whether it serves routes with sessions. `None` if
+/// absent.
 type AnyBackend = Option<(usize, bool)>;
 /// The last numbers of the addresses in an endpoint set.
 type AnySet = Vec<u8>;
@@ -107,7 +108,7 @@ fn snapshot((backends, sets): &(Vec<AnyBackend>, Vec<AnySet>)) -> Snapshot {
     snapshot
 }
 
-/// Renders what has changed by the patch of backends alone.
+/// Renders only the changes, with the backend patch.
 fn patched(
     rendered: &Rendered,
     before: &EncodedSnapshot,

@@ -1,4 +1,4 @@
-//! Rendering of a change: the outcome is that of a whole rendering.
+//! Incremental rendering equals full rendering.
 
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
@@ -10,7 +10,7 @@ use super::everything::everything;
 use super::parts::options;
 use crate::{RenderOptions, backends_after, endpoints_after, render, routes_after};
 
-/// [`everything`] without what is wrong in it.
+/// [`everything`] without the invalid objects.
 fn everything_right() -> (Snapshot, Vec<KeyPair>) {
     let (mut snapshot, keys) = everything();
     let found = render(&snapshot, &keys, &options()).problems;
@@ -31,13 +31,13 @@ fn encoded(snapshot: &Snapshot, keys: &[KeyPair]) -> EncodedSnapshot {
     EncodedSnapshot::new(snapshot, keys.to_vec())
 }
 
-/// A change of a snapshot; true if its outcome can be told from the rendering before.
+/// A change of a snapshot; true if the incremental rendering handles it.
 type SnapshotChange = (bool, fn(&mut Snapshot));
 
-/// A change of a snapshot that takes names from around it.
+/// A change of a snapshot that captures names.
 type AnyChange<'a> = &'a dyn Fn(&mut Snapshot);
 
-/// A change of a table; true if its outcome can be told from the rendering before.
+/// A change of a table; true if the incremental rendering handles it.
 type TableChange = (bool, fn(&mut RouteTable));
 
 #[test]
@@ -88,7 +88,7 @@ fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
         assert_eq!(after.is_some(), told);
         assert!(after.is_none_or(|after| after == render(&new, &keys, &wide)));
     }
-    // Tables that are part of their listeners are not told apart.
+    // Inlined tables are part of their listeners, so they are not compared separately.
     let narrow = RenderOptions {
         subscription_budget: 0,
         ..wide
@@ -109,7 +109,7 @@ fn what_endpoints_leave_alone_is_what_would_be_rendered() {
         .position(|set| !set.endpoints.is_empty());
     old.endpoints.swap(0, some.unwrap());
     let mut chained = 0;
-    // Those of which it can be told from the rendering before.
+    // The flag is true if the incremental rendering handles the change.
     let changes: [SnapshotChange; 4] = [
         (true, |new| new.endpoints[0].endpoints.clear()),
         (true, |new| {

@@ -21,7 +21,7 @@ pub(crate) fn envoy() -> Option<PathBuf> {
     envoy
 }
 
-/// Returns Envoy's words if it refuses.
+/// Validates a bootstrap and returns Envoy's error output if it rejects it.
 pub(crate) fn validate(envoy: &Path, suffix: &str, bootstrap: &[u8]) -> Result<(), String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join(format!("bootstrap.{suffix}"));

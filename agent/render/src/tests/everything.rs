@@ -11,7 +11,7 @@ use sesame_proto::tls_parameters::CIPHER_SUITES;
 use super::every_route::every_route;
 use super::parts::{API, WEB, key_pair, pem, to};
 
-/// The termination of TLS with every parameter of its own.
+/// TLS termination with every parameter set.
 pub(crate) fn parameters() -> TlsTermination {
     TlsTermination {
         keys: vec!["Secret/ns/b".to_owned()],

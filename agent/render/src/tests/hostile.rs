@@ -1,7 +1,7 @@
-//! Snapshots of strings that nobody should write: nothing panics, and Envoy takes what comes out.
+//! Snapshots with hostile strings: nothing panics, and Envoy accepts the rendered configuration.
 //!
-//! Regular expressions are left out of what is made up: whether RE2 takes one is the controller's to check, and Envoy's.
-//! Their cost is bounded here.
+//! The generators produce no regular expressions, because the controller and Envoy check whether
+//! RE2 accepts one. This crate only bounds their cost.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn string_match() -> impl Strategy<Value = StringMatch> {
     })
 }
 
-/// Names of headers, some of which nobody but the proxy may write.
+/// Header names, including some that only the proxy may write.
 fn field_name() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => text(),

@@ -113,7 +113,8 @@ fn what_is_wrong_is_left_out_alone() {
     }
 }
 
-/// A match of a kind that a newer controller may know must not give what it protects to a wider route.
+/// If a newer controller uses an unknown kind of match, a wider route must not take over the
+/// protected requests.
 #[test]
 fn what_protects_and_cannot_be_matched_is_refused_and_not_left_out() {
     let (mut snapshot, keys) = everything();

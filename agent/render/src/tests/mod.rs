@@ -1,4 +1,4 @@
-//! Tests of all that is rendered; a real Envoy is asked where there is one.
+//! Tests of the complete rendering, which also run a real Envoy if one is available.
 
 mod backend_changes;
 mod changes;

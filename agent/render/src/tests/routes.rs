@@ -1,4 +1,4 @@
-//! Routes in Envoy's words.
+//! Routes as Envoy's messages.
 
 use sesame_proto::schema::{
     Cors, CorsOrigin, DirectResponse, HeaderModifier, Redirect, Route, VirtualHost, cors_origin,

@@ -1,4 +1,4 @@
-//! Parameters of TLS: each reaches Envoy, and what nobody should offer leaves out the listener that says it.
+//! TLS parameters: each reaches Envoy, and a listener with an invalid or insecure one is left out.
 
 use sesame_proto::schema::{TlsTermination, tls_termination::Version};
 

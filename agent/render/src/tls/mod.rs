@@ -74,16 +74,17 @@ pub(crate) fn downstream(
             ticket_keys(session_ticket_keys, context)?
         },
         disable_stateful_session_resumption: asks,
-        // Without a staple that is valid, the certificate is shown alone.
+        // Without a valid staple, Envoy presents the certificate alone.
         ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
-        // Said where a client is asked: Envoy's default is about to change.
+        // Set explicitly if clients are asked for a certificate, because Envoy's default is about
+        // to change.
         require_client_certificate: wrappers::boolean(!client_insecure_fallback).filter(|_| asks),
         ..Default::default()
     }))
 }
 
-/// Returns the keys of session tickets that a listener names. Where it names none, or nothing stands for them, they are the host's own;
-/// none if Envoy makes them.
+/// Returns the session ticket keys of a listener: the named ones, or the host's if it names none or
+/// they are missing. Returns `None` if Envoy generates them.
 fn ticket_keys(
     name: &str,
     context: &RenderContext<'_>,
@@ -108,7 +109,7 @@ fn ticket_keys(
     }
 }
 
-/// Returns how clients are verified; none if they are not asked for a certificate.
+/// Returns how clients are verified, or `None` if they are not asked for a certificate.
 fn of_clients(
     tls: &TlsTermination,
     context: &RenderContext<'_>,
@@ -132,13 +133,13 @@ fn of_clients(
     if !asks {
         return Ok(None);
     }
-    // Without the bundle, nobody could be validated: closed, not open.
+    // Without the bundle, no client passes validation: this fails closed, not open.
     let mut how = CertificateValidationContext {
         match_typed_subject_alt_names: names,
         ..Default::default()
     };
     if tls.client_insecure_fallback {
-        // Asks, and takes whatever comes, or nothing.
+        // Asks for a certificate, and accepts any, or none at all.
         how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
     }
     validated(how, &tls.client_trust_bundle, context).map(Some)
@@ -237,7 +238,8 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
     Ok(names)
 }
 
-/// Returns what clients may speak; an error if that would be nothing, or what nobody should speak.
+/// Returns the TLS parameters for clients, or an error if they allow nothing, or something
+/// insecure.
 fn accepted(tls: &TlsTermination) -> Result<TlsParameters, String> {
     let version = |version| match version {
         Version::Unset => None,
@@ -279,7 +281,7 @@ struct OwnCertificates {
 }
 
 impl OwnCertificates {
-    /// Returns those of `names` that are there; an error if that is none.
+    /// Returns the certificates among `names` that exist, or an error if none does.
     fn of(names: &[String], context: &RenderContext<'_>) -> Result<Self, String> {
         let there = names
             .iter()

@@ -15,8 +15,8 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 use crate::context::{RenderOptions, RetainedAuthorities, StandInTickets};
 use crate::rendered::{RenderProblems, Resource, by_name};
 
-/// Returns one secret for each key that the snapshot names and the host has, for each trust bundle, and for keys of session tickets
-/// that the host's own stand for, by name.
+/// Returns the secrets, by name: one for each key that the snapshot names and the host has, and one
+/// for each trust bundle. Missing session ticket keys are replaced by the host's.
 pub(crate) fn render(
     snapshot: &Snapshot,
     keys: &[KeyPair],
