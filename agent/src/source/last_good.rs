@@ -1,8 +1,8 @@
-//! The last good text of each manifest, so that a file that is broken when the agent starts does not take
-//! down what it served before.
+//! The last good text of each manifest, so that a file that is broken when the agent starts does
+//! not take down the configuration it provided before.
 //!
-//! Texts are written after a change is served, never before. Files are private and sealed because manifests may hold Secrets, and
-//! named by digest, because a name is never used as a path.
+//! Texts are written after a change is served, never before. Files are private and sealed because
+//! manifests may hold Secrets, and named by digest, because a name is never used as a path.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,11 +1,10 @@
 //! The sources of configuration.
 //!
-//! A source tells what is wanted and what is wrong with it; it never touches Envoy's files. `manifests` is a
-//! directory of Gateway API YAML on the host, `last_good` keeps what was good of it across a restart. `local` are files of the
-//! host that stand for Secrets and ConfigMaps.
-//! `snapshots` (a directory), `bundles` (signed files) and `cluster` send snapshots that somebody else has resolved, as an
-//! [`update::SourceUpdate`]. `watch` tells when
-//! a directory changes.
+//! A source provides the desired configuration and its problems, and never touches Envoy's files.
+//! `manifests` is a directory of Gateway API YAML on the host, and `last_good` keeps the last good
+//! versions across a restart. `local` are files of the host that replace Secrets and ConfigMaps.
+//! `snapshots` (a directory), `bundles` (signed files) and `cluster` provide resolved snapshots, as
+//! an [`update::SourceUpdate`]. `watch` reports changes in a directory.
 
 pub mod bundles;
 #[cfg(feature = "cluster")]

@@ -19,7 +19,7 @@ pub struct SourceProblem {
     /// `Kind/namespace/name`, if the kind and name of the object could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// Description of the problem, and of what was done about it.
+    /// Description of the problem and of its consequence.
     pub message: String,
     /// The match that gets the requests of one that is never reached, as `HTTPRoute/namespace/name/rules/0/matches/0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,7 +17,8 @@ use sesame_proto::signature::TrustedKeys;
 use super::problem::SourceProblem;
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// The keys whose signatures are required; none if everybody is trusted who can write where a source reads.
+/// The keys whose signatures are required. With `None`, everyone with write access to the source is
+/// trusted.
 pub type Trusted = Option<Arc<TrustedKeys>>;
 
 /// Everything that a source has, in its newest version.
@@ -27,13 +28,14 @@ pub struct SourceUpdate {
     pub away: Option<String>,
     /// Gateways by name.
     pub gateways: BTreeMap<NamespacedName, GatewayUpdate>,
-    /// True if a Gateway that is not listed was withdrawn. Otherwise nothing is known of it.
+    /// True if an unlisted Gateway was withdrawn. Otherwise its state is unknown.
     pub lists_all: bool,
     /// Problems of the source, other than incomplete revisions.
     pub problems: Vec<SourceProblem>,
     /// Cause of the update, for the history.
     pub cause: String,
-    /// Arrival of the newest manifest of each Gateway, where its revision is complete and a cluster has it.
+    /// Arrival of the newest manifest of each Gateway, if its revision is complete and from a
+    /// cluster.
     pub receipts: BTreeMap<NamespacedName, Receipt>,
 }
 
@@ -62,7 +64,7 @@ pub struct GatewayRevision {
     pub gateway: NamespacedName,
     /// The snapshot and its keys.
     pub encoded: Arc<EncodedSnapshot>,
-    /// The revision that the manifest names, where there is a manifest.
+    /// The revision in the manifest, if there is a manifest.
     pub manifest_revision: Option<String>,
 }
 
@@ -99,9 +101,9 @@ impl From<ResolvedGateway> for GatewayRevision {
 /// A revision of which something is missing or wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IncompleteRevision {
-    /// Revision that the manifest names; empty if there is no manifest that can be read.
+    /// Revision in the manifest; empty if no manifest can be read.
     pub revision: String,
-    /// Description of what is missing or wrong, and where.
+    /// Description of the missing or invalid parts, and their place.
     pub reason: String,
     /// True if waiting alone has not helped.
     pub stuck: bool,
@@ -121,12 +123,14 @@ pub fn gateway_of(name: &str) -> Option<NamespacedName> {
     ObjectKey::parse_as(Kind::Gateway, name)
 }
 
-/// Returns true if a snapshot names keys that have to come with it: all but those that are in files of hosts.
+/// Returns true if a snapshot refers to keys that its source has to provide. Keys in files of hosts
+/// do not count.
 pub fn needs_keys(snapshot: &Snapshot) -> bool {
     snapshot.keys.iter().any(|named| !named.on_host)
 }
 
-/// Returns the keys of these that do not stay on hosts, in their order, or the names of those that are not among `held`.
+/// Returns the named keys that are not in files of hosts, in order, or the names of the keys
+/// missing from `held`.
 pub fn keys_of<'a>(
     named: &[KeyRef],
     held: impl IntoIterator<Item = &'a KeyPair>,

@@ -17,7 +17,7 @@ use crate::source::snapshots::read_keys;
 pub(super) struct Conditions {
     pub(super) trusted: TrustedKeys,
     pub(super) identity: Option<HostIdentity>,
-    /// Key pairs in a file beside the bundles.
+    /// Key pairs from the separate key file.
     pub(super) keys: Vec<KeyPair>,
     keys_stamp: Option<Stamp>,
     /// Faults, each with the file that has it.
@@ -66,7 +66,7 @@ impl Conditions {
         }))
     }
 
-    /// Returns what is wrong with them.
+    /// Returns the problems of these conditions.
     pub(super) fn problems(&self) -> impl Iterator<Item = SourceProblem> {
         let faults = self.faults.iter();
         faults.map(|(file, why)| problem(file, why.clone()))

@@ -33,17 +33,17 @@ pub(super) struct GoodBundle {
     pub(super) digest: String,
     pub(super) manifest_revision: String,
     pub(super) signers: Vec<String>,
-    /// The revision; let go where it is not served.
+    /// The revision, dropped if it is not served.
     pub(super) revision: Option<GatewayRevision>,
 }
 
-/// The reason for which a bundle is not good.
+/// The reason why a bundle is rejected.
 #[derive(Debug)]
 pub(super) struct BadBundle {
     pub(super) reason: String,
-    /// Digest of the bundle, if it is whole.
+    /// Digest of the bundle, if the file is complete.
     pub(super) digest: String,
-    /// True if it may still be written.
+    /// True if a writer may still be adding to it.
     pub(super) unfinished: bool,
 }
 
@@ -82,7 +82,7 @@ fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, S
     }
     let told = |error: BundleError| error.to_string();
     let good = file.verify(rules.trusted, rules.required).map_err(told)?;
-    // From here on its content is that of somebody who is trusted, and still not for certain well-formed.
+    // From here on the content has a trusted signature, but it may still be malformed.
     let snapshot = file.snapshot().map_err(told)?;
     let keys = keys(file, &snapshot, &gateway, rules)?;
     let encoded = Arc::new(EncodedSnapshot::new(&snapshot, keys));

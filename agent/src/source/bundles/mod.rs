@@ -1,8 +1,10 @@
-//! Bundles in a directory that somebody fills: from a stick, by rsync, with `sesame-agent apply`.
+//! Bundles in a directory that is filled from outside: from a USB stick, by rsync, or with
+//! `sesame-agent apply`.
 //!
-//! Of each Gateway the good bundle with the highest sequence number is taken, and never one that is older than what was
-//! taken before. A file that is taken away changes nothing, since no stick stays for ever. A file is named `*.bundle`;
-//! all others are passed over, and one that is not whole is an error only when nobody has written to it for a while.
+//! For each Gateway the source serves the valid bundle with the highest sequence number, and never
+//! one older than it has already taken. Removing a file changes nothing, because a stick is
+//! eventually unplugged. Only files named `*.bundle` are read. An incomplete file becomes an error
+//! once it has not been written to for a while.
 
 mod choose;
 mod conditions;
@@ -50,11 +52,11 @@ pub fn is_piece(name: &OsStr) -> bool {
 pub struct BundleSettings {
     /// The directory.
     pub directory: PathBuf,
-    /// Keys that may sign, besides those in the state directory.
+    /// Keys that may sign, in addition to those from the state directory.
     pub trusted: TrustedKeys,
-    /// Number of them that have to sign.
+    /// Number of signatures required.
     pub required: usize,
-    /// The only Gateways that are served; all if empty.
+    /// The only Gateways to serve; all if empty.
     pub gateways: Vec<NamespacedName>,
 }
 
@@ -82,11 +84,11 @@ struct ExaminedFile {
 /// The outcome of a look at the directory.
 #[derive(Debug)]
 pub struct BundleScan {
-    /// The newest revisions, and what is wrong.
+    /// The newest revisions and the problems.
     pub update: SourceUpdate,
     /// The files, by name.
     pub files: Vec<BundleReport>,
-    /// Time after which it is to be looked at again, even if nothing changes.
+    /// Time after which to scan again, even if nothing changes.
     pub again: Option<Duration>,
 }
 
@@ -106,7 +108,7 @@ impl BundleDirectory {
         }
     }
 
-    /// Reads what has changed. Returns everything that there is.
+    /// Reads the changed files, and returns the complete state.
     pub fn scan(&mut self) -> BundleScan {
         let mut scan = BundleScan {
             update: SourceUpdate {
@@ -117,7 +119,7 @@ impl BundleDirectory {
             again: None,
         };
         if let Err(error) = self.look_at_conditions(&mut scan.update.problems) {
-            // Without knowing whom to trust, nothing new is taken.
+            // Without knowing which keys to trust, nothing new is taken.
             scan.update.problems.push(problem("", error.to_string()));
         } else {
             match self.find() {
@@ -152,7 +154,7 @@ impl BundleDirectory {
         scan
     }
 
-    /// Reads whom to trust, the identity and the keys beside the bundles.
+    /// Reads the trusted keys, the identity and the separate key pairs.
     fn look_at_conditions(
         &mut self,
         problems: &mut Vec<SourceProblem>,
@@ -224,7 +226,7 @@ impl BundleDirectory {
         keys
     }
 
-    /// Takes what is to be taken, and reports on every file.
+    /// Selects the bundles to serve, and reports on every file.
     fn take(&mut self, scan: &mut BundleScan) {
         let allowed = self.state.allowed().unwrap_or_default();
         let mut reports: BTreeMap<OsString, BundleReport> = BTreeMap::new();
@@ -257,7 +259,7 @@ impl BundleDirectory {
         scan.files = reports.into_values().collect();
     }
 
-    /// Takes what is to be taken of one Gateway. Returns a report on each of its files, which are good.
+    /// Selects the bundle of one Gateway. Returns a report on each of its valid files.
     fn take_of(
         &mut self,
         gateway: &NamespacedName,
@@ -313,7 +315,7 @@ impl BundleDirectory {
         let Some(Ok(bundle)) = file.map(|file| file.outcome.as_mut()) else {
             return Ok(());
         };
-        // What is not served is not kept either; should it be chosen later, it is read once more.
+        // A revision that is not served is dropped. If it is chosen later, its file is read again.
         let revision = bundle.revision.take();
         let digest = bundle.digest.clone();
         let held = self.held.get(gateway);

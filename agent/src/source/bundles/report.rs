@@ -15,13 +15,14 @@ pub struct BundleReport {
     /// Reason for which it is not taken.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The Gateway, `namespace/name`; empty, as all below, where nothing of it is believed.
+    /// The Gateway, `namespace/name`. It is empty, like all fields below, if the bundle is not
+    /// trusted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub gateway: String,
     /// The sequence number.
     #[serde(default)]
     pub sequence: u64,
-    /// Digest of the bundle; known of every file that is whole.
+    /// Digest of the bundle; known for every complete file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// Revision of the manifest in it.
@@ -56,14 +57,14 @@ impl BundleReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BundleFileState {
-    /// Its content is what the source wants.
+    /// The source uses its content.
     Taken,
-    /// It is good, but there is one with a higher sequence number.
+    /// It is valid, but another bundle has a higher sequence number.
     Superseded,
-    /// It is good, but older than one that was taken before.
+    /// It is valid, but older than one already taken.
     Older,
-    /// It is not whole yet, and may still be written.
+    /// It is incomplete, and may still be written.
     Unfinished,
-    /// It is not believed, or cannot be used.
+    /// It is not trusted, or cannot be used.
     Refused,
 }

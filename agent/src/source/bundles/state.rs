@@ -1,11 +1,12 @@
-//! The part of the state directory that decides which bundles a host takes: whom it trusts, who it is, what it took.
+//! The part of the state directory that decides which bundles a host takes: trusted keys, host
+//! identity and bundles already taken.
 //!
-//! | in `bundles/` | holds |
+//! | in `bundles/` | content |
 //! |---|---|
-//! | `trusted/ID.pem` | a public key that may sign bundles, one in each file |
-//! | `identity` | the private key of this host, mode 0600, sealed by the agent; it is never printed and never leaves the host |
-//! | `identity.pub` | its public key, which can be told without a sealing key |
-//! | `taken/HASH.json` | the last bundle of a Gateway that was taken |
+//! | `trusted/ID.pem` | a public key that may sign bundles, one per file |
+//! | `identity` | the private key of this host, mode 0600, sealed by the agent; never printed, and never leaves the host |
+//! | `identity.pub` | its public key, which is readable without a sealing key |
+//! | `taken/HASH.json` | the last bundle taken for a Gateway |
 //! | `allowed/DIGEST.allow` | a bundle that may be taken although it is older than another |
 
 use std::collections::BTreeSet;
@@ -87,8 +88,9 @@ pub fn is_state(name: &std::ffi::OsStr) -> bool {
 }
 
 impl BundleState {
-    /// Opens this state below a state directory, which is created if needed. It has to be this user's: what another user
-    /// writes there, the agent could not read.
+    /// Opens this state below a state directory, which is created if needed. The directory must
+    /// belong to the current user, because the agent could not read files that another user writes
+    /// there.
     pub fn open(state_dir: &Path) -> Result<Self, BundleStateError> {
         let this = rustix::process::geteuid().as_raw();
         if let Ok(metadata) = fs::metadata(state_dir)
@@ -205,7 +207,8 @@ impl BundleState {
         durable::replace_file(&path, &sealed).map_err(at(&path))
     }
 
-    /// Returns the public key of an identity that is sealed, as text; none if there is none. Needs no sealing key.
+    /// Returns the public key of a sealed identity as text, or `None` if there is none. Needs no
+    /// sealing key.
     pub fn sealed_identity(&self) -> Result<Option<String>, BundleStateError> {
         let sealed = open::read(&self.root.join(IDENTITY), Rule::Own, MAX_FILE_BYTES);
         if !sealed.is_ok_and(|stored| at_rest::is_sealed(&stored)) {

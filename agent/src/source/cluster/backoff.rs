@@ -8,13 +8,14 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Longest pause before an API server that cannot be reached is tried again. It costs nothing while it is away, and all hosts
 /// should follow it soon after it has returned.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(10);
-/// First pause after a refusal: what an API server that has too many requests asks for in `Retry-After` at first.
+/// First pause after a refusal: the first `Retry-After` value of an overloaded API server.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
-/// Longest pause for one that has too many requests. It gets rid of those of many hosts within seconds, and to refuse once more costs
-/// it little; a host that was unlucky a few times must not be the last by much.
+/// Longest pause for an overloaded server. The server handles the requests of many hosts within
+/// seconds, and another refusal costs it little. A host with a few unlucky attempts must not be
+/// last by much.
 const LONGEST_BUSY: Duration = Duration::from_secs(5);
 
-/// The back-off of one thing that fails.
+/// The back-off of one failing operation.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     first: Duration,

@@ -1,8 +1,9 @@
-//! The shards that the complete revision was read from, and the fast path from there to the next revision. Pure.
+//! The shards of the complete revision, and the fast path from there to the next revision. Pure.
 //!
-//! A change of a route is a change of a few shards of many. The two versions of these are compared, and the changed virtual
-//! hosts and backends are put into the encoded snapshot; nothing else is read. It must never lead elsewhere than a join of all shards
-//! would: the revision of the outcome is proven as that of a join is, and where anything is not as expected there is none.
+//! A route change affects a few of many shards. The two versions of these shards are compared, and
+//! the changed virtual hosts and backends are patched into the encoded snapshot; nothing else is
+//! read. Never produce another result than a join of all shards: the revision is verified in the
+//! same way, and anything unexpected gives `None`.
 
 use std::collections::BTreeMap;
 

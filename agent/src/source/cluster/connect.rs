@@ -1,4 +1,4 @@
-//! The connection to the API server, and the selection of what is for this host.
+//! The connection to the API server, and the selection of objects for this host.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -23,17 +23,17 @@ pub struct ClusterSettings {
     pub kubeconfig: Option<PathBuf>,
     /// Namespace in which everything is published.
     pub namespace: String,
-    /// The only Gateways to serve; those of the fleet if empty.
+    /// The only Gateways to serve; all of the fleet's if empty.
     pub gateways: Vec<NamespacedName>,
     /// Fleet that this host belongs to.
     pub fleet: String,
     /// Name of this host.
     pub host: String,
-    /// Zone that this host is in; empty if nobody said.
+    /// Zone of this host; empty if not configured.
     pub zone: String,
     /// Keys whose signatures are required, if any.
     pub trusted: Trusted,
-    /// Way to the token that `join` has stored; none as long as no key of the host is read.
+    /// Access to the token stored by `join`; `None` as long as no key of the host is read.
     pub(crate) stored: Option<StoredToken>,
 }
 

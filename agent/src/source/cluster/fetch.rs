@@ -120,7 +120,7 @@ async fn one_secret(
     keys::decode(&bytes).map_err(|error| at(error.to_string()))
 }
 
-/// Reads a Gateway's manifest by name. Returns none if it is really gone.
+/// Reads a Gateway's manifest by name. Returns `None` if it is really gone.
 pub(super) async fn look_for_manifest(
     client: Client,
     namespace: &str,

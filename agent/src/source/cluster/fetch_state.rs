@@ -40,7 +40,7 @@ impl FetchState {
         }
     }
 
-    /// Begins another round. What goes on for an earlier one is of no use any more.
+    /// Begins another round. Work in progress for an earlier round is obsolete.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
         (self.busy, self.paused, self.doubted) = (false, false, false);

@@ -1,7 +1,7 @@
-//! Follows the manifests and endpoint shards: a list, then a watch from where the list was.
+//! Follows the manifests and endpoint shards: a list, then a watch that starts at its version.
 //!
-//! kube's own watcher hides when a lost watch is back, and here a host's state depends on that: nothing is
-//! taken for gone, and nothing for current, while there is no watch.
+//! kube's own watcher hides when a lost watch resumes, and a host's state depends on that here.
+//! Without a watch, no object counts as gone, and none as current.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,13 @@ const PAGE: u32 = 50;
 const MAX_OBJECTS: usize = 10_000;
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// Duration of one watch, spread over the hosts so that they do not all come back at once.
+/// Duration of one watch, jittered so that the hosts do not all reconnect at once.
 const WATCH_SECONDS: Duration = Duration::from_secs(240);
-/// Time of silence after which the API server is asked for its version. It sends something every minute if it lives; one that is
-/// frozen, or behind a network that swallows everything, is as silent as one where nothing happens.
+/// Time without events after which the API server is asked for its version. A live server sends
+/// something every minute. A frozen server, or a network that drops everything, is as silent as a
+/// cluster without changes.
 const QUIET: Duration = Duration::from_secs(20);
-/// Time that it has to answer, whatever the answer.
+/// Time limit for its answer, whatever the answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Duration after which a watch counts as healthy.
@@ -43,11 +44,11 @@ pub(super) enum ClusterEvent {
     Deleted(Box<ConfigMap>),
     /// The watch is lost, for this reason.
     Lost(String),
-    /// The watch has resumed where it was.
+    /// The watch has resumed at its last version.
     Back,
 }
 
-/// Follows until nobody receives the events. Sends each new client to `clients`.
+/// Follows until the receiver of the events is dropped. Sends each new client to `clients`.
 pub(super) async fn follow(
     settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
@@ -144,7 +145,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Watches from `version` until the server ends the watch, which is no error.
+    /// Watches from `version` until the server ends the watch, which is not an error.
     async fn watch(&mut self, api: &Api<ConfigMap>, version: &str) -> Result<(), Failure> {
         let seconds = u32::try_from(jittered(WATCH_SECONDS).as_secs()).unwrap_or(240);
         let params = WatchParams::default()

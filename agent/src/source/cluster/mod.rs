@@ -29,7 +29,8 @@ pub(crate) use self::connect::{connect, describe_error, fault, within};
 use self::store::ClusterStore;
 use super::update::SourceUpdate;
 
-/// Follows the cluster until nobody receives the updates. `known` are the Gateways that were served before.
+/// Follows the cluster until the receivers of the updates are dropped. `known` are the Gateways
+/// served before.
 pub async fn run(
     settings: ClusterSettings,
     known: Vec<NamespacedName>,

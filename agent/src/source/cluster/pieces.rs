@@ -33,9 +33,9 @@ pub(super) struct EndpointShard {
     pub(super) sets: Vec<EndpointSet>,
     /// Number of bytes that they take in memory.
     pub(super) size: u64,
-    /// Reason for which the newest content cannot be used; the one before it is.
+    /// Reason why the newest content cannot be used; the previous content stays in use.
     pub(super) fault: Option<String>,
-    /// True if the shard is gone, and only kept because the manifest still names it.
+    /// True if the shard is gone, and is kept only because the manifest still refers to it.
     pub(super) gone: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The problems of what is published, other than the incomplete revisions of Gateways that are served. Pure.
+//! Problems of the published objects, other than incomplete revisions of served Gateways. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sesame_published::names::manifest_name;
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::GatewayUpdate;
 
-/// Number of Gateways that one host serves at most.
+/// Maximum number of Gateways that one host serves.
 pub(super) const MAX_GATEWAYS: usize = 500;
 
 /// Returns the problem of a manifest or shard of one Gateway too many.

@@ -90,7 +90,8 @@ impl ClusterStore {
         }
     }
 
-    /// Takes an event. Its consequences are left to [`Self::update`], because events come in bursts.
+    /// Applies an event. [`Self::update`] handles the consequences, because events arrive in
+    /// bursts.
     pub(super) fn take(&mut self, event: ClusterEvent) {
         match event {
             ClusterEvent::Listed(objects) => {
@@ -283,7 +284,7 @@ impl ClusterStore {
                             outcome: Outcome::Paused,
                         }
                     }));
-                    // The update names what is missing; nothing is fetched while it is busy.
+                    // The update reports the missing pieces; nothing is fetched during the pause.
                     entry.assembler.advance();
                     self.changed = true;
                     return;
@@ -299,7 +300,7 @@ impl ClusterStore {
             }
             Outcome::LookedFor(found) => {
                 if entry.round != round || !entry.doubted {
-                    // The manifest has come back meanwhile.
+                    // The manifest has reappeared since then.
                     return;
                 }
                 entry.doubted = false;

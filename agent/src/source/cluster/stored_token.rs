@@ -1,7 +1,9 @@
-//! The token by which a host that has joined reaches its cluster: sealed on disk, and in clear in the runtime directory alone.
+//! The token of a joined host for its cluster: sealed on disk, with a plain copy only in the
+//! runtime directory.
 //!
-//! The sealed file is written first and by rename, and the copy is made of it, so a host that dies in between can go on. Must
-//! never print or log a token, nor leave one in clear on disk unless nothing is to be sealed.
+//! The sealed file is written first, by rename, and the copy is derived from it, so a host that
+//! crashes between the two steps can recover. Never print or log a token, and never leave a plain
+//! one on disk unless sealing is off.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +36,7 @@ pub(crate) struct StoredToken {
 }
 
 impl StoredToken {
-    /// Returns what the agent of this runtime directory needs.
+    /// Returns the token access of the agent with this runtime directory.
     pub(crate) fn of_agent(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copies: true,
@@ -42,7 +44,7 @@ impl StoredToken {
         }
     }
 
-    /// Returns what a command needs, which leaves the runtime directory as it is.
+    /// Returns the token access of a command, which does not modify the runtime directory.
     pub(crate) fn of_command(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copy: Self::copy_below(runtime_dir),
@@ -62,9 +64,9 @@ impl StoredToken {
         sealed.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Returns the token in this file; none if there is no file.
+    /// Returns the token in this file, or `None` if the file does not exist.
     pub(crate) fn read(&self, path: &Path) -> Result<Option<String>, String> {
-        // Root, in a command, looks at what belongs to the agent's user, too.
+        // In a command, root may also read files of the agent's user.
         let rule = if self.copies {
             Rule::Named
         } else {
@@ -90,7 +92,7 @@ impl StoredToken {
         Ok(())
     }
 
-    /// Stores the token as it is to be stored now: one in clear is sealed, or the other way round where nothing is to be sealed.
+    /// Stores the token in the configured form: seals a plain one, or unseals it if sealing is off.
     pub(crate) fn seal_anew(&self, path: &Path) -> Result<(), String> {
         let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
         match self.open(stored, path)? {
@@ -99,14 +101,14 @@ impl StoredToken {
         }
     }
 
-    /// Has clients read what is stored now: another `join` may have replaced it.
+    /// Makes clients read the newly stored token, because another `join` may have replaced it.
     pub(crate) fn settle(&self, path: &Path) -> Result<(), String> {
         let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
         let (token, _) = self.open(stored.clone(), path)?;
         self.copy(&stored, &token)
     }
 
-    /// Has a client read the token where it is in clear. A token that nothing has sealed is read where it is.
+    /// Points a client at the plain token. An unsealed token is read from its own file.
     pub(crate) fn lead(&self, config: &mut Config) -> Result<(), String> {
         let Some(path) = config.auth_info.token_file.clone().map(PathBuf::from) else {
             return Ok(());
@@ -131,7 +133,7 @@ impl StoredToken {
         Ok(())
     }
 
-    /// Keeps the copy equal to what is stored; there is none of a token that is in clear itself.
+    /// Keeps the copy in sync with the stored token. A plain stored token has no copy.
     fn copy(&self, stored: &[u8], token: &str) -> Result<(), String> {
         let at = |error: std::io::Error| format!("{}: {error}", self.copy.display());
         if !at_rest::is_sealed(stored) {
@@ -190,7 +192,7 @@ mod tests {
             assert_eq!(agent.read(&path).unwrap().unwrap(), "secret-token");
         }
         let modes = || [&path, &copy].map(|it| fs::metadata(it).unwrap().permissions().mode());
-        // The copy is made anew whenever it is missing or another one.
+        // The copy is written again whenever it is missing or different.
         for before in [None, Some("older-token")] {
             match before {
                 None => fs::remove_file(&copy).unwrap(),
@@ -203,7 +205,8 @@ mod tests {
             assert_eq!(modes().map(|mode| mode & 0o777), [0o600, 0o600]);
         }
 
-        // A command opens it by itself, or has the agent's copy, or says what is wrong.
+        // A command unseals the token itself, or falls back to the agent's copy, or reports an
+        // error.
         let mut config = client(&path);
         StoredToken::of_command(dir.path(), with(1))
             .lead(&mut config)
@@ -220,7 +223,8 @@ mod tests {
             "{error}"
         );
 
-        // In clear again where nothing is to be sealed: then there is no copy. A client reads the file itself.
+        // With sealing off, the token is stored plain and without a copy. A client reads the file
+        // itself.
         let off = SealingKeys::with(SealingKey::from_random([1; 32]), "a test").without_sealing();
         let off = StoredToken::of_agent(dir.path(), Arc::new(off));
         off.seal_anew(&path).unwrap();

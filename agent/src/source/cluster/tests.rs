@@ -95,7 +95,7 @@ fn take_live(assembler: &mut RevisionAssembler, object: &ConfigMap) {
     assembler.take_live(&name, object);
 }
 
-/// Returns what the API server would answer to a fetch.
+/// Returns the API server's answer to a fetch.
 fn fetched(need: &MissingPieces, sharded: &Sharded) -> Fetched {
     let stored = need.shards.iter().map(|reference| {
         let shard = sharded.shards.iter().find(|s| s.name == reference.name);
@@ -400,7 +400,7 @@ async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
         zone: String::new(),
     };
     let other = NamespacedName::new("default", "other");
-    // Without a client nobody can be asked.
+    // Without a client no lookup is possible.
     let (clients, _) = tokio::sync::watch::channel(None);
     let mut store = ClusterStore::new(settings, clients, &[edge(), other.clone()]);
     let sharded = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");

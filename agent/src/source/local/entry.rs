@@ -25,14 +25,14 @@ pub enum LocalFile {
         config_map: NamespacedName,
         /// File of the certificates.
         ca_file: PathBuf,
-        /// File of the lists of what they have revoked.
+        /// File of their certificate revocation lists.
         crl_file: Option<PathBuf>,
     },
     /// A certificate for a key that the agent makes itself, for a Secret.
     Requested(CertificateRequest),
 }
 
-/// Reason for which a text names no local files.
+/// Reason why a text is not a valid local file setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; expected {expected}")]
 pub struct LocalFileError {
@@ -41,7 +41,7 @@ pub struct LocalFileError {
 }
 
 impl LocalFileError {
-    /// Says why a text is not what was expected.
+    /// Returns an error with the reason and the expected form.
     pub(super) fn new(why: String, expected: &'static str) -> Self {
         Self { why, expected }
     }
@@ -62,7 +62,7 @@ impl LocalFile {
         }
     }
 
-    /// Returns the files; of a request that of its answer.
+    /// Returns the files; for a request, the answer file.
     pub fn files(&self) -> Vec<PathBuf> {
         match self {
             Self::Certificate {

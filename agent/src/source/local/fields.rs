@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// SettingFields of a text that nobody has taken yet.
+/// Fields of a setting that are not consumed yet.
 pub(super) struct SettingFields<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> SettingFields<'a> {
@@ -69,7 +69,7 @@ impl<'a> SettingFields<'a> {
         self.0.remove(field).unwrap_or_default()
     }
 
-    /// Refuses what nobody has taken.
+    /// Rejects unconsumed fields.
     pub(super) fn end(self) -> Result<(), String> {
         match self.0.keys().next() {
             Some(other) => Err(format!("{other:?} has no place here")),

@@ -1,7 +1,8 @@
-//! The watch over local files: directories are watched, never files, because files are replaced by renames and links are moved.
+//! Watches local files. It watches directories, never files, because files are replaced by rename
+//! and links are moved.
 //!
-//! Watched are the directory of each file, and those of everything that links on the way to it lead to: a moved `..data`, a link of
-//! certbot's `live`. A slow look at everything finds what had no event.
+//! It watches the directory of each file, and the targets of all links on the way to it, such as a
+//! moved `..data` or a link of certbot's `live`. A slow full scan finds changes without an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,14 +26,14 @@ use crate::source::way;
 const QUIET: Duration = Duration::from_millis(20);
 /// Time after which they are read in any case.
 const LONGEST: Duration = Duration::from_millis(500);
-/// Time after which something wrong is told, if it is still there.
+/// Time after which a problem is reported, if it persists.
 const SECOND_LOOK: Duration = Duration::from_millis(300);
-/// Time between two looks where something is wrong, or nothing tells of changes.
+/// Time between two scans while there is a problem, or no event source.
 const POLL: Duration = Duration::from_secs(1);
-/// Time between two looks in any case.
+/// Maximum time between two scans.
 const RESCAN: Duration = Duration::from_secs(10);
 
-/// Follows the files until nobody asks for them any more.
+/// Follows the files until the receivers are dropped.
 pub(super) fn start(
     entries: Vec<LocalFile>,
     context: RequestContext,
@@ -62,14 +63,15 @@ struct Follower {
     sender: Sender<()>,
     watcher: Option<RecommendedWatcher>,
     watched: BTreeMap<PathBuf, DirectoryId>,
-    /// True if the last look found something wrong that has not been told: half of a renewal looks like this.
+    /// True if the last scan found a new problem that is not reported yet, because a half-finished
+    /// renewal looks the same.
     doubtful: bool,
 }
 
 impl Follower {
     fn run(&mut self, events: &Receiver<()>) {
         while !self.newest.is_closed() {
-            // First the watches, then the look: what comes after it has an event of its own.
+            // Set up the watches before scanning, so that every later change has an event.
             let complete = self.watch();
             self.read();
             let troubled = self.doubtful || !self.newest.borrow().problems.is_empty();
@@ -173,7 +175,7 @@ impl Follower {
     }
 }
 
-/// Logs what is wrong with local files.
+/// Logs a problem of local files.
 pub(super) fn log(problem: &SourceProblem) {
     match problem.severity {
         Severity::Error => tracing::error!("{problem}"),

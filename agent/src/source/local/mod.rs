@@ -1,8 +1,10 @@
-//! Certificates, keys and authorities in files of this host, which stand for Secrets and ConfigMaps: renewed here, by certbot, step or
-//! SPIRE, and never anywhere else.
+//! Certificates, keys and authorities in files of this host, which replace Secrets and ConfigMaps.
+//! They are renewed here, by certbot, step or SPIRE, and nowhere else.
 //!
-//! `entry` is the setting, `read` judges what is in the files, `follow` reads them again when they change; of a `request` the agent
-//! makes the files itself. What cannot be used takes the place of nothing: what was read before goes on being served, over restarts too. Must never put a key into a message.
+//! `entry` is the setting, `read` checks the content of the files, `follow` reads them again when
+//! they change. For a `request` the agent creates the files itself. Unusable content replaces
+//! nothing: the previous content stays in use, even across restarts. Never put a key into a
+//! message.
 
 mod entry;
 mod fields;
@@ -31,13 +33,13 @@ use crate::seal::SealingKeys;
 pub struct LocalMaterial {
     /// Key pairs and bundles by the objects that they stand for.
     pub usable: Substitutes,
-    /// Everything that is wrong with the files.
+    /// All problems of the files.
     pub problems: Vec<SourceProblem>,
-    /// Files by the object that they stand for, where they can be used.
+    /// Usable files, by the object that they replace.
     pub files: BTreeMap<String, String>,
-    /// Requests that wait for an answer, by the object that the certificate is for.
+    /// Requests that wait for an answer, by the object of their certificate.
     pub open: BTreeMap<String, OpenRequest>,
-    /// Time at which the next certificate is to be renewed, in seconds since 1970.
+    /// Time of the next certificate renewal, in seconds since 1970.
     pub renew_at: Option<i64>,
 }
 
@@ -45,7 +47,7 @@ pub struct LocalMaterial {
 #[derive(Clone, Debug)]
 pub struct LocalFiles {
     newest: watch::Receiver<Arc<LocalMaterial>>,
-    /// Troubles of those who answer requests.
+    /// Problems of the parties that answer requests.
     troubles: Troubles,
 }
 
@@ -60,8 +62,8 @@ impl Default for LocalFiles {
 }
 
 impl LocalFiles {
-    /// Reads the files, and reads them again when they change, in a thread of its own. Where they cannot be used, what was
-    /// `accepted` last stands for them.
+    /// Reads the files, and reads them again when they change, in a separate thread. The last
+    /// `accepted` content replaces unusable files.
     pub fn start(
         entries: &[LocalFile],
         accepted: &[ResolvedGateway],
@@ -89,17 +91,17 @@ impl LocalFiles {
         Arc::clone(&self.newest.borrow())
     }
 
-    /// Returns the place where troubles of requests are told.
+    /// Returns the place to report problems of requests.
     pub(crate) fn troubles(&self) -> Troubles {
         self.troubles.clone()
     }
 
-    /// Returns the newest content, which is no change any more.
+    /// Returns the newest content, and marks it as seen.
     pub(crate) fn newest_seen(&mut self) -> Arc<LocalMaterial> {
         Arc::clone(&self.newest.borrow_and_update())
     }
 
-    /// Waits until there is something else; for ever if there are no local files.
+    /// Waits for new content; forever without local files.
     pub async fn changed(&mut self) {
         if self.newest.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -107,7 +109,7 @@ impl LocalFiles {
     }
 }
 
-/// Returns what was accepted last under the names of these files.
+/// Returns the last accepted content for these files.
 fn accepted_before(entries: &[LocalFile], accepted: &[ResolvedGateway]) -> LocalMaterial {
     let mut before = LocalMaterial::default();
     let Substitutes { pairs, bundles } = &mut before.usable;

@@ -1,4 +1,4 @@
-//! The content of local files, judged as that of Secrets and ConfigMaps is.
+//! The content of local files, with the same checks as Secrets and ConfigMaps.
 //!
 //! A certificate and its key are taken together or not at all. Must never put a key into a message.
 
@@ -21,7 +21,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Times that a pair is read while it changes.
 const TRIES: usize = 5;
 
-/// Reads all files. Where they cannot be used, what is in `before` stays.
+/// Reads all files. Keeps the content in `before` for unusable files.
 pub(super) fn read_all(
     entries: &[LocalFile],
     before: &LocalMaterial,
@@ -102,7 +102,8 @@ fn requested(
     problem.map_or(Ok(all), Err)
 }
 
-/// Takes a pair, and returns sentences on what is wrong with it. Without a known use, its certificate says what it is for.
+/// Takes a pair, and returns its problems as sentences. Without a known use, the certificate
+/// determines the use.
 fn take(
     object: &str,
     checked: CheckedPair,
@@ -129,7 +130,8 @@ fn take(
     advice
 }
 
-/// Keeps what was there before of this object, unless there is something newer. Returns false if there was nothing.
+/// Keeps the previous content of this object, unless there is newer content. Returns false if there
+/// was none.
 fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool {
     if found.usable.pairs.contains_key(object) {
         return true;
@@ -166,7 +168,7 @@ fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<Ch
     Err(format!("keyFile {key_file} changes again and again"))
 }
 
-/// Reads a key that not everybody may read.
+/// Reads a key, and rejects one that other users can access.
 fn key_of(path: &Path) -> Result<Vec<u8>, String> {
     let opened = open::open(path, Rule::GivenByLink);
     let (_, metadata) = opened.map_err(|error| explain("keyFile", &error))?;

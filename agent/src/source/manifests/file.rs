@@ -13,7 +13,7 @@ use super::objects::{DeclaredObject, FileObjects, KeyedObject, Reading};
 use super::tree::Stamp;
 use crate::source::problem::{Severity, SourceProblem};
 
-/// Part of a SHA-256 that is long enough to tell texts apart.
+/// Part of a SHA-256 that is long enough to distinguish texts.
 pub(super) type TextDigest = [u8; 16];
 
 pub(super) fn digest(text: &str) -> TextDigest {
@@ -98,15 +98,16 @@ impl ManifestFile {
         self.documents.len()
     }
 
-    /// Takes the new content. `before` gives the objects of the last good version if this process has
-    /// not seen the file yet. Returns the objects that have changed, and those that are gone.
+    /// Takes the new content. `before` gives the objects of the last good version if this process
+    /// has not seen the file yet. Returns the objects that have changed, and those that are gone.
     ///
-    /// A document that broke keeps its object by key. If the key cannot be told, or was not there before,
-    /// every object of the file stays that is not in a good document: rather serve what was deleted in
-    /// the same edit than drop what was only mistyped.
+    /// A broken document keeps its object by key. If the key is unreadable, or new, every object of
+    /// the file stays that is not in a good document. Serving an object that the same edit deleted
+    /// is better than dropping one that was only mistyped.
     ///
-    /// A file of no bytes keeps everything: that is how a file looks between an editor's truncation and its write,
-    /// and how a full disk leaves it. To say "nothing", delete the file or leave a comment in it.
+    /// An empty file keeps everything, because a file is empty between an editor's truncation and
+    /// its write, or after a full disk. To remove all objects, delete the file or leave a comment
+    /// in it.
     pub(super) fn update(
         &mut self,
         path: &Path,
@@ -166,7 +167,7 @@ struct FileReading<'a> {
     file: &'a str,
     objects: Reading,
     problems: Vec<SourceProblem>,
-    /// Documents that broke: the line, the object if it could be told, the reason.
+    /// Broken documents: the line, the object if known, the reason.
     failures: Vec<(usize, Option<ObjectKey>, String)>,
     documents: Vec<Arc<DecodedDocument>>,
 }
@@ -249,7 +250,7 @@ impl<'a> FileReading<'a> {
         self.objects.insert(key, DeclaredObject { object, line });
     }
 
-    /// Keeps all objects of the last good version, because there is no text.
+    /// Keeps all objects of the last good version, because the text is missing.
     fn keep_all(&mut self, earlier: &FileObjects, severity: Severity, reason: String) {
         self.objects = earlier.at(None).collect();
         let message = match (earlier.len(), severity) {
@@ -262,7 +263,7 @@ impl<'a> FileReading<'a> {
         self.report(0, None, severity, message);
     }
 
-    /// Keeps what the documents that broke may have held.
+    /// Keeps the objects that the broken documents may have held.
     fn keep_broken(&mut self, earlier: &FileObjects) {
         for (line, key, reason) in std::mem::take(&mut self.failures) {
             let message = match keep(&mut self.objects, earlier, key.as_ref(), line) {

@@ -1,4 +1,4 @@
-//! Objects for which files of the host stand: they take the place of those of the same name among the manifests.
+//! Objects made of local files, which replace manifest objects with the same name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use sesame_proto::encoded::Substitutes;
 use super::Manifests;
 
 impl Manifests {
-    /// Takes the newest content of local files, which the next look puts into the world.
+    /// Takes the newest content of local files, which the next scan adds to the world.
     pub fn take_local(&mut self, usable: &Substitutes) {
         let Substitutes { pairs, bundles } = usable;
         let pairs = pairs.values().filter_map(|(_, pair)| {
@@ -41,7 +41,7 @@ impl Manifests {
         self.local = pairs.chain(bundles).collect();
     }
 
-    /// Puts them into the world, where they are not. Returns those.
+    /// Adds missing or outdated local objects to the world, and returns their keys.
     pub(super) fn put_local_objects(&mut self) -> Vec<ObjectKey> {
         let mut changed = Vec::new();
         for object in &self.local {
@@ -55,8 +55,8 @@ impl Manifests {
         changed
     }
 
-    /// Returns a ConfigMap of local files with the revocation lists of the manifests, if it has none of its own: what somebody has
-    /// revoked stays so.
+    /// Returns a ConfigMap of local files. If it lacks revocation lists, the manifests' lists are
+    /// added, so that revoked certificates stay revoked.
     fn with_lists(&self, object: &AnyObject) -> AnyObject {
         if let AnyObject::ConfigMap(own) = object
             && !own.data.contains_key(LISTS)

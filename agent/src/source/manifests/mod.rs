@@ -1,8 +1,9 @@
 //! A directory of Gateway API manifests as a world of objects.
 //!
-//! Reads what changed, parses what is new, and changes the world by the difference. A document that breaks
-//! keeps its last good version and harms no other; an object goes only when its document or file goes, or
-//! when a good version no longer holds it. It never writes into the directory and never waits on a file.
+//! Reads the changed files, parses the new documents, and applies the difference to the world. A
+//! broken document keeps its last good version and affects no other. An object is removed only if
+//! its document or file is removed, or if a good version lacks it. It never writes into the
+//! directory and never blocks on a file.
 
 mod claims;
 mod file;
@@ -61,9 +62,9 @@ pub struct Manifests {
     local: Vec<AnyObject>,
     /// Problems of the directory rather than of a file's content.
     tree_problems: Vec<SourceProblem>,
-    /// Good files that are not stored, and files that went, which may still be stored.
+    /// Good files that are not stored yet, and removed files that may still be stored.
     unsaved: BTreeSet<Arc<Path>>,
-    /// True if the store may hold files that were removed while nobody looked.
+    /// True if the store may hold files that were removed while the agent was not running.
     store_unswept: bool,
     available: bool,
 }
@@ -107,13 +108,14 @@ impl Manifests {
         &self.world
     }
 
-    /// Takes the last good keys of the Secrets, and what is served together, for the next resolution.
+    /// Takes the last good keys of the Secrets, and the objects served together, for the next
+    /// resolution.
     pub fn keep(&mut self, last_good: LastGoodKeys, served_together: ServedTogether) {
         self.world.last_good.replace(last_good);
         self.world.served_together = served_together;
     }
 
-    /// Returns the file, relative to the directory, and the line where an object in use is declared.
+    /// Returns the file, relative to the directory, and the line of an object in use.
     pub fn location(&self, object: &ObjectKey) -> Option<(&Path, usize)> {
         let object = KeyedObject(self.world.get(object)?);
         let path = self.owners.get(&object)?;
@@ -316,7 +318,7 @@ impl Manifests {
         (!self.limits.links_out).then(root)
     }
 
-    /// Reads the manifest and takes what it holds.
+    /// Reads the manifest and applies its content.
     fn read(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<KeyedObject>) {
         let place = self.root.join(path);
         let outcome = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
@@ -335,7 +337,8 @@ impl Manifests {
             }
             Err(reason) => (FileContent::Unreadable(reason.clone()), None),
         };
-        // What cannot be read, or may change again without a trace, is read again at the next look.
+        // A file that cannot be read, or may change again without a new stamp, is read again at the
+        // next scan.
         file.stamp = stamp.filter(|stamp| !stamp.is_fresh());
         if let FileContent::Text(text) = content {
             let size = u64::try_from(text.len()).unwrap_or(u64::MAX);

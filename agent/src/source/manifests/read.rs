@@ -1,4 +1,4 @@
-//! Reads one manifest, bounded, and never waits on what is no regular file.
+//! Reads one manifest with a size limit, and never blocks on a special file.
 
 use std::fs;
 use std::io::Read as _;

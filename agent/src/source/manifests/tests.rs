@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A `ConfigMap` with one value, the smallest object that can be told apart.
+/// A `ConfigMap` with one value, the smallest distinguishable object.
 fn object(name: &str, value: &str) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  value: \"{value}\"\n"
@@ -140,7 +140,7 @@ fn named_paths_are_read_without_a_look_at_the_rest() {
         .manifests
         .rescan_paths(&[fixture.path("c.yaml"), fixture.path("x.txt")]);
     assert_eq!(fixture.shown(), ["a=2", "b=1"]);
-    // A directory that nobody knew makes it a look at everything.
+    // A path in a new directory leads to a full scan.
     fixture.write("new/d.yaml", object("d", "1"));
     fixture.manifests.rescan_paths(&[fixture.path("new")]);
     assert_eq!(fixture.shown(), ["a=2", "b=2", "d=1"]);
@@ -236,12 +236,12 @@ fn the_last_good_version_survives_a_restart() {
     fixture.write("b.yaml", "");
     fixture.restart();
     assert_eq!(fixture.objects(), ["a=2", "b=1", "c=1", "d=1"]);
-    // A broken version is never what comes back.
+    // Only a good version is restored.
     fixture.manifests.persist_last_good().expect("stored");
     fixture.write("a.yaml", "nothing good");
     fixture.restart();
     assert_eq!(fixture.objects(), ["a=1", "b=1", "c=1", "d=1"]);
-    // What was deleted stays deleted, even if it comes back broken.
+    // A deleted object stays deleted, even if its file reappears broken.
     fs::remove_file(fixture.path("c.yaml")).expect("removed");
     fixture.objects();
     fixture.manifests.persist_last_good().expect("stored");
@@ -331,7 +331,7 @@ fn links_stay_inside_unless_they_may_lead_out() {
     fs::create_dir(&outside).expect("directory");
     fs::write(outside.join("b.yaml"), object("b", "1")).expect("written");
     fixture.write("real/a.yaml", object("a", "1"));
-    // Absolute or not, and by whatever way: where it ends is what counts.
+    // Absolute or relative, and through any number of links: only the final target counts.
     symlink("../outside/b.yaml", fixture.path("b.yaml")).expect("link");
     symlink("../outside", fixture.path("sub")).expect("link");
     symlink("/etc/passwd", fixture.path("passwd.yaml")).expect("link");
@@ -344,7 +344,7 @@ fn links_stay_inside_unless_they_may_lead_out() {
         problems.iter().all(|p| p.contains("--follow-links")),
         "{problems:#?}"
     );
-    // A file that becomes a link out keeps what it held.
+    // A file replaced by a link out of the directory keeps its last objects.
     fs::rename(fixture.path("real/a.yaml"), outside.join("a.yaml")).expect("moved");
     symlink(outside.join("a.yaml"), fixture.path("real/a.yaml")).expect("link");
     fs::write(outside.join("a.yaml"), object("a", "2")).expect("written");

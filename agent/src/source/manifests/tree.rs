@@ -1,8 +1,8 @@
 //! Lists the directories and manifests of a directory tree without reading them.
 //!
-//! Follows symbolic links, so that the `..data` layout of a mounted `ConfigMap` works, but not out of the directory unless
-//! told; goes into each directory once, so that a loop ends; and opens no file, so that a fifo cannot block it. A
-//! directory that everybody may write says nothing.
+//! Follows symbolic links, so that the `..data` layout of a mounted `ConfigMap` works, but not out
+//! of the directory unless allowed. It enters each directory once, so that a loop ends, and opens
+//! no file, so that a fifo cannot block it. World-writable directories are not trusted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use sesame_files::open::{self, Rule};
 use super::ReadLimits;
 use crate::source::problem::{Severity, SourceProblem};
 
-/// The stamp of a file: tells one state of it from another without reading it.
+/// The stamp of a file, which changes with its content, so that the file need not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) id: Id,
@@ -75,13 +75,13 @@ pub(crate) struct Tree {
     pub(crate) dirs: BTreeMap<PathBuf, Id>,
     /// Manifests, sorted: a directory's entries are taken by name, which is the order of paths.
     pub(crate) files: Vec<(Arc<Path>, Stamp)>,
-    /// Files and directories that are there but could not be looked at.
+    /// Existing files and directories that could not be inspected.
     pub(crate) unreadable: Vec<PathBuf>,
-    /// Problems of what was skipped.
+    /// Problems of the skipped paths.
     pub(crate) problems: Vec<SourceProblem>,
 }
 
-/// The kind of what is at a path.
+/// The kind of file at a path.
 pub(crate) enum Found {
     File(Stamp),
     Dir(Id),
@@ -89,7 +89,7 @@ pub(crate) enum Found {
     Other(&'static str),
     /// Nothing.
     Gone,
-    /// Something that cannot be looked at, for instance a link to nothing.
+    /// It cannot be inspected, for instance because it is a dangling link.
     Unreadable(io::Error),
 }
 
@@ -130,13 +130,13 @@ pub(crate) fn is_manifest(name: &OsStr) -> bool {
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Returns whether the name is passed over: all that start with `.`, and so `..data` and its target, whose files are
-/// seen through the links beside it.
+/// Returns whether the name is ignored: all that start with `.`, including `..data` and its target.
+/// Their files are found through the links next to them.
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Looks at the whole tree. Fails only if the root is no readable directory.
+/// Walks the whole tree. Fails only if the root is not a readable directory.
 pub(crate) fn walk(root: &Path, limits: &ReadLimits) -> io::Result<Tree> {
     start(root, limits, false)
 }
@@ -191,7 +191,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Walks a directory, and fails if it cannot be read. Faults below it are problems of the tree.
     fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
-        // What is watched goes on being watched: who mends it is told.
+        // Still watched, so that a fix is noticed.
         if !self.dirs_only {
             open::check_directory(&self.root.join(relative), Rule::GivenByLink)?;
         }
@@ -205,7 +205,8 @@ impl Walk<'_> {
             let name = entry.file_name();
             let path = relative.join(&name);
             let manifest = is_manifest(&name);
-            // The type comes with the entry: what is no manifest and no directory costs no system call.
+            // The directory entry includes the type, so files other than manifests and directories
+            // cost no system call.
             let kind = entry.file_type();
             let plain = kind.as_ref().is_ok_and(fs::FileType::is_file);
             if plain && (self.dirs_only || !manifest) {

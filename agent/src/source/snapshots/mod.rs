@@ -1,7 +1,8 @@
-//! Snapshots in a directory that somebody copies or that is mounted.
+//! Snapshots in a directory that is copied or mounted.
 //!
-//! The directory is a snapshot directory itself (it has a `manifest.pb`), or holds one for each Gateway. Keys are in
-//! `keys.pb` beside the manifest. A revision is taken when every digest fits; until then the one before it stays.
+//! The directory is a snapshot directory itself (it has a `manifest.pb`), or contains one for each
+//! Gateway. Keys are in `keys.pb` next to the manifest. A revision is taken once every digest
+//! matches; until then the previous one stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -60,7 +61,8 @@ struct SnapshotDir {
 #[derive(Debug, PartialEq, Eq)]
 enum PieceStamp {
     File(Stamp),
-    /// Kind of something that is no file: a pipe in the place of a shard is a change, too, and the problem has to say so.
+    /// Kind of a special file. A pipe in the place of a shard is a change, too, and the problem
+    /// must name it.
     NoFile(&'static str),
 }
 
@@ -81,7 +83,7 @@ impl SnapshotDirs {
         }
     }
 
-    /// Reads what has changed. Returns everything that there is.
+    /// Reads the changed files, and returns the complete state.
     pub fn scan(&mut self) -> SourceUpdate {
         let mut away = None;
         let mut problems = Vec::new();
@@ -289,7 +291,7 @@ fn read(
     Ok((complete, stamp))
 }
 
-/// Reads a file of key pairs that not everybody may read.
+/// Reads a file of key pairs, and rejects one that other users can access.
 pub(super) fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
     let (_, metadata) = open::open(path, Rule::Given).map_err(|error| error.to_string())?;
     let mode = metadata.permissions().mode() & 0o7777;

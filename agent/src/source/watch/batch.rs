@@ -51,7 +51,7 @@ impl Batch {
         }
     }
 
-    /// Takes note that somebody is writing to the path.
+    /// Records that the path is being written.
     pub(super) fn writing(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         if !self.all {
@@ -59,18 +59,18 @@ impl Batch {
         }
     }
 
-    /// Takes note that the path holds a whole file: somebody finished writing to it, or put another in its place.
+    /// Records that the path holds a complete file: a writer closed it, or it was replaced.
     pub(super) fn whole(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         self.writing.remove(path);
         self.whole = true;
     }
 
-    /// Returns the time at which the change is to be sent; none if there is no change.
+    /// Returns the time at which to send the change, or `None` if nothing has changed.
     pub(super) fn due(&self) -> Option<Instant> {
         let (first, last) = self.span?;
         let latest = first + self.timing.longest;
-        // One whole file is all that there is to wait for; several may belong together.
+        // A single complete file needs no further waiting; several may belong together.
         let one = self.whole && self.paths.len() == 1 && !self.all;
         Some(if !self.writing.is_empty() {
             latest

@@ -50,11 +50,12 @@ pub struct Watch {
     stop: Sender<Message>,
 }
 
-/// Time of the first event that nobody has asked for yet.
+/// Time of the first event not yet queried.
 type FirstSeen = Arc<Mutex<Option<SystemTime>>>;
 
 impl Watch {
-    /// Watches the directory, which need not exist yet, for files whose names satisfy `is_ours`, in a thread of its own.
+    /// Watches the directory, which need not exist yet, for files whose names satisfy `is_ours`, in
+    /// a separate thread.
     pub fn start(
         root: &Path,
         limits: ReadLimits,
@@ -179,7 +180,7 @@ impl WatchThread {
             if self.batch.due().is_some_and(|due| due <= now) {
                 let change = self.batch.take();
                 if change == Change::All {
-                    // First the watches, then the word: what comes after it has an event of its own.
+                    // Set up the watches before sending, so that every later change has an event.
                     self.refresh();
                 }
                 self.send(change);
@@ -359,7 +360,7 @@ impl WatchThread {
                 ChangeScope::Tree => self.batch.all(now),
                 ChangeScope::File => match event.kind {
                     EventKind::Access(_) => self.batch.whole(path, now),
-                    // Which path of a pair that is, the name's own event has told before.
+                    // `To` names the new path; the `Both` that follows only repeats the pair.
                     EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
                         self.batch.whole(path, now);
                     }
@@ -371,7 +372,7 @@ impl WatchThread {
         }
     }
 
-    /// Sends the change together with one that was waiting. Keeps it if there is no room.
+    /// Sends the change together with a waiting one. Keeps it if the channel is full.
     fn send(&mut self, change: Change) {
         let change = match (self.waiting.take(), change) {
             (None, change) => change,
@@ -392,13 +393,14 @@ impl WatchThread {
     }
 }
 
-/// Watches one directory. Returns whether it is watched, and fails if there is no room for the watch.
+/// Watches one directory. Returns whether it is watched, and fails if the limit of watches is
+/// reached.
 fn watch(inotify: &mut RecommendedWatcher, dir: &Path) -> notify::Result<bool> {
     match inotify.watch(dir, RecursiveMode::NonRecursive) {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) => Err(error),
         Err(error) => {
-            // Gone, or not ours to read: the scan tells, and the next refresh tries again.
+            // Gone, or not readable: the scan reports it, and the next refresh tries again.
             tracing::debug!(dir = %dir.display(), %error, "cannot watch");
             Ok(false)
         }

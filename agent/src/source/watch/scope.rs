@@ -16,7 +16,7 @@ pub(super) enum ChangeScope {
 }
 
 impl WatchThread {
-    /// Returns what is to be looked at again after an event.
+    /// Returns the scope to scan again after an event.
     pub(super) fn scope(&self, path: &Path, kind: EventKind) -> ChangeScope {
         // The root itself, or a link above it. Changes of the content have their own events.
         let replaced = || match kind {

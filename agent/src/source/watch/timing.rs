@@ -11,9 +11,9 @@ pub struct Timing {
     pub quiet: Duration,
     /// Time after its beginning at which a change is sent in any case.
     pub longest: Duration,
-    /// Time between two looks for a directory that is missing, or at everything where there is no inotify.
+    /// Time between two checks for a missing directory, or between two full scans without inotify.
     pub poll: Duration,
-    /// Time between two looks at everything in any case.
+    /// Maximum time between two full scans.
     pub rescan: Duration,
 }
 

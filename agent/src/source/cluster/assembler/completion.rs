@@ -16,7 +16,8 @@ use crate::source::cluster::pieces::{
 use crate::source::update::{GatewayRevision, keys_of};
 
 impl RevisionAssembler {
-    /// Completes the newest revision, or says what it waits for. Takes the endpoints that have moved of one that is complete.
+    /// Completes the newest revision, or returns the obstacle. If a revision is already complete,
+    /// takes its moved endpoints.
     pub(super) fn try_complete(&mut self) -> Result<(), Blocked> {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             let fault = self.manifest_fault.clone();
@@ -57,7 +58,8 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// Returns the configuration of the manifest: that of the complete revision with what changed, or all shards joined.
+    /// Returns the configuration of the manifest, by patching the complete revision if possible, or
+    /// else by joining all shards.
     fn begin(&self, gateway: &NamespacedName, named: &CheckedManifest) -> Result<Next, Blocked> {
         let base = self.complete.as_ref().zip(self.base.as_ref());
         let patched =
@@ -103,7 +105,8 @@ impl RevisionAssembler {
         Ok(config.clone().with_keys(keys).with_endpoints(&sets))
     }
 
-    /// Returns the snapshot with the newest endpoints; none if they are the same, or nobody `looks` for others.
+    /// Returns the snapshot with the newest endpoints. Returns `None` if they have not changed, or
+    /// if `looks` is false.
     fn moved(
         &self,
         gateway: &NamespacedName,
@@ -117,7 +120,8 @@ impl RevisionAssembler {
         moved_endpoints(gateway, &named.manifest, &self.live, encoded)
     }
 
-    /// Drops what the complete revision does not need. Its stored shards stay: the next revision names most of them.
+    /// Drops pieces that the complete revision does not need. Its stored shards stay, because the
+    /// next revision refers to most of them.
     fn tidy(&mut self) {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             return;

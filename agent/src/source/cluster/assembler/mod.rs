@@ -30,11 +30,11 @@ pub(super) struct RevisionAssembler {
     stamps: BTreeMap<String, u64>,
     gateway: Option<NamespacedName>,
     manifest: Option<CheckedManifest>,
-    /// Reason for which the newest manifest cannot be followed; the one before it is.
+    /// Reason why the newest manifest is rejected; the previous one stays in use.
     manifest_fault: Option<String>,
     /// Endpoint shards by the name of the object.
     live: BTreeMap<String, EndpointShard>,
-    /// True if the endpoints may differ from those of the complete revision.
+    /// True if the endpoints may differ from the complete revision's.
     endpoints_moved: bool,
     /// Configuration shards as they are stored, by their digest, which was verified.
     shards: BTreeMap<String, Vec<u8>>,
@@ -42,7 +42,7 @@ pub(super) struct RevisionAssembler {
     /// Configuration of the manifest, until the revision is complete.
     next: Option<Next>,
     complete: Option<GatewayRevision>,
-    /// Shards of the complete revision, if they are of use for the next.
+    /// Shards of the complete revision, if they help to build the next one.
     base: Option<BaseRevision>,
     incomplete: Option<IncompleteRevision>,
     /// Failures of the last fetch.
@@ -113,8 +113,8 @@ impl RevisionAssembler {
         self.manifest_fault = Some(fault);
     }
 
-    /// Withdraws the Gateway. Endpoint shards that are still there are kept, because the watch does not send them again if it comes
-    /// back. Returns whether there are any.
+    /// Withdraws the Gateway. Existing endpoint shards are kept, because the watch does not send
+    /// them again if the Gateway returns. Returns whether there are any.
     pub(super) fn withdraw(&mut self) -> bool {
         let mut live = std::mem::take(&mut self.live);
         live.retain(|_, live| !live.gone);
@@ -166,7 +166,7 @@ impl RevisionAssembler {
         if self.trusted.is_none() {
             return Ok(bytes);
         }
-        // The signed name says which Gateway it belongs to; anybody can write the label.
+        // The signed name determines the Gateway, because the label is not signed.
         let gateway = owner(object).ok_or("says not of which Gateway it is")?;
         if !name.starts_with(&shard_name(&gateway, "")) {
             return Err(format!("is no endpoint shard of Gateway {gateway}"));

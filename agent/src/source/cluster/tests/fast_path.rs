@@ -1,4 +1,5 @@
-//! The fast path to the next revision leads where a join of all shards does, and is taken.
+//! The fast path to the next revision gives the same result as a join of all shards, and is really
+//! used.
 
 use proptest::prelude::*;
 use sesame_proto::delta::{
@@ -375,7 +376,7 @@ impl Publisher {
     }
 }
 
-/// Two assemblers that are told the same; the second always joins all shards.
+/// Two assemblers with the same input; the second always joins all shards.
 #[derive(Default)]
 struct Both([RevisionAssembler; 2]);
 
@@ -451,21 +452,21 @@ proptest! {
     }
 }
 
-/// Returns the second of two versions, read where nothing but the shards that the first does not have can be read, and none where the
-/// assembler does not remember the first.
+/// Returns the second of two versions, with garbage in place of all shards that it shares with the
+/// first. Returns `None` if the assembler does not remember the first.
 fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<GatewayRevision> {
     let mut assembler = filled(first);
     if !remembers {
         assembler.forget_base();
     }
-    // It is there before the manifest is, as a controller writes them.
+    // The endpoints exist before the manifest, because a controller writes them first.
     take_live(&mut assembler, &live(second));
     assembler.advance();
     assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
     let need = assembler.advance().expect("a shard is missing");
     assert!(need.shards.len() <= 3, "{}", need.shards.len());
     let mut fetched = fetched(&need, second);
-    // Whoever looks into these sees that they are not what they were.
+    // Reading any of these fails verification.
     let others = second.manifest.config.iter();
     let others = others.filter(|shard| !need.shards.contains(shard));
     let others: Vec<_> = others

@@ -16,14 +16,14 @@ const LONGEST_URI: usize = 2048;
 /// Seconds that a certificate may be asked for; the API server takes no less.
 const SECONDS: std::ops::RangeInclusive<i32> = 600..=31_536_000;
 
-/// A certificate that the agent requests for a key of its own, in place of a Secret.
+/// A certificate that replaces a Secret, requested by the agent for a key generated on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRequest {
     /// The Secret.
     pub secret: NamespacedName,
-    /// Names that the certificate is to have.
+    /// Names that the certificate must have.
     pub names: RequestedNames,
-    /// Use that the certificate is for.
+    /// Use of the certificate.
     pub usage: RequestedUsage,
     /// Party that answers.
     pub answerer: Answerer,
@@ -114,7 +114,8 @@ impl CertificateRequest {
         self.directory.join("request.pem")
     }
 
-    /// Returns what the certificate has to be for, as one line: another one needs another request.
+    /// Returns the names and use of the certificate as one line. A change of these needs a new
+    /// request.
     pub(super) fn purpose(&self) -> String {
         format!("{:?} {:?}", self.names, self.usage)
     }

@@ -1,9 +1,10 @@
-//! Certificates for keys that the agent makes itself: a key, a request for it (PKCS#10), and an answer that is taken if it is for
-//! that key.
+//! Certificates for keys that the agent generates: a key, a request for it (PKCS#10), and an answer
+//! that is accepted only for that key.
 //!
-//! `entry` is the setting, `pkcs10` makes a key and its request, `store` is what is on disk of one: the pair in use, and a key whose
-//! request waits. Whoever answers, an operator, a command or a signer of a cluster, puts the certificate into one file. Must never
-//! let a key leave the host, serve a certificate with another's key, or give up a pair before the next one is whole and checked.
+//! `entry` is the setting, `pkcs10` makes a key and its request, `store` holds its files: the pair
+//! in use, and a key with a pending request. The answerer (an operator, a command or a cluster
+//! signer) writes the certificate to one file. Never let a key leave the host, serve a certificate
+//! with another's key, or give up a pair before the next one is complete and verified.
 
 mod entry;
 mod pkcs10;
@@ -36,7 +37,7 @@ pub struct RequestContext {
 pub struct Troubles(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Troubles {
-    /// Notes why an object's request has no answer; none if nothing is known to be wrong.
+    /// Records why an object's request has no answer, or clears the reason with `None`.
     pub(crate) fn tell(&self, object: &str, why: Option<String>) {
         let mut troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match why {

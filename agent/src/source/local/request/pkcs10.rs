@@ -1,4 +1,5 @@
-//! A new key and the request for its certificate. Must never put the key anywhere but into what it returns.
+//! Generates a key and the request for its certificate. Never put the key anywhere but into the
+//! returned value.
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,

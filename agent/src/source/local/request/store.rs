@@ -1,14 +1,14 @@
-//! One request on disk, in a directory of its own:
+//! One request on disk, in a separate directory:
 //!
-//! | file | holds |
+//! | file | content |
 //! |---|---|
 //! | `pair` | the pair in use and when it was taken, sealed |
 //! | `pending` | a key, and the request for it, sealed |
-//! | `request.pem` | that request, for whoever answers |
+//! | `request.pem` | that request, for the answerer |
 //! | `certificate.pem` | the answer |
 //!
-//! A key stays `pending` until the pair of it is on disk, and goes last: whatever an agent dies in the middle of is done by the
-//! next one. An answer for another key is never taken.
+//! A key stays `pending` until its pair is on disk, and is removed last, so the next agent can
+//! finish the work of one that crashed. An answer for another key is never taken.
 
 use std::fs;
 use std::io;
@@ -30,7 +30,7 @@ use crate::source::problem::Severity;
 
 /// Bytes of a file at most.
 const MAX_BYTES: u64 = 1 << 20;
-/// Mode of what may be shown to anybody.
+/// Mode of public files.
 const SHOWN: u32 = 0o644;
 
 /// The pair in use, as it is stored.
@@ -51,8 +51,9 @@ struct PendingKey {
     request: String,
 }
 
-/// Returns after how many seconds of its life a certificate is due: between three fifths and two thirds, at a moment of its own, for
-/// hosts that were installed together must not ask their authority together.
+/// Returns after how many seconds of its life a certificate is due: between three fifths and two
+/// thirds. The moment differs per certificate, so that hosts installed together do not ask their
+/// authority at once.
 pub(super) fn due_after(life: i64, chain: &str) -> i64 {
     let two_thirds = life / 3 * 2 + life % 3 * 2 / 3;
     let digest = sha256(chain.as_bytes());
@@ -116,7 +117,8 @@ struct Waiting {
     refused: Option<String>,
 }
 
-/// Says what a request waits for; nothing while a pair is good and whoever answers has had no trouble.
+/// Returns why a request is waiting, or `None` while the pair is valid and the answerer has no
+/// problem.
 fn waiting(
     request: &CertificateRequest,
     current: Option<&Current>,
@@ -218,8 +220,9 @@ impl RequestFiles<'_> {
             .map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    /// Judges a pair as those of Secrets are judged, and computes when it is due: by two thirds of the life that it had left when it
-    /// was taken, so that a long certificate that is handed out late is not renewed in a loop.
+    /// Verifies a pair with the checks for Secrets, and computes its renewal time: two thirds of
+    /// the life left when it was taken. Otherwise a long-lived certificate that is issued late
+    /// would be renewed in a loop.
     fn check(&self, kept: KeptPair) -> Result<Current, String> {
         let chain = kept.chain.as_bytes();
         let checked = checked_pair(&self.request.secret, chain, kept.key.as_bytes())?;
@@ -248,7 +251,7 @@ impl RequestFiles<'_> {
         Ok(Some(pending))
     }
 
-    /// Makes a key and its request. What is there of another one is removed first.
+    /// Makes a key and its request, after removing any previous ones.
     fn make(&self, purpose: String) -> Result<PendingKey, String> {
         let directory = &self.request.directory;
         create_directory(directory).map_err(at(directory))?;
@@ -265,7 +268,7 @@ impl RequestFiles<'_> {
         self.show(pending)
     }
 
-    /// Shows the request to whoever answers.
+    /// Publishes the request for the answerer.
     fn show(&self, pending: PendingKey) -> Result<PendingKey, String> {
         let path = self.request.request_file();
         let shown = open::read_text(&path, Rule::Own, MAX_BYTES);
@@ -347,7 +350,7 @@ impl RequestFiles<'_> {
             .join(name)
     }
 
-    /// Reads a sealed file, and seals it anew where that is needed.
+    /// Reads a sealed file, and seals it again if its sealing is outdated.
     fn read<T: Serialize + for<'de> Deserialize<'de>>(
         &self,
         name: &str,
@@ -369,7 +372,7 @@ impl RequestFiles<'_> {
             let path = path.display();
             format!("{path} is damaged; remove it to have a new key and request made")
         })?;
-        // What cannot be sealed anew stays as it is: it is of use all the same.
+        // A file that cannot be sealed again stays as it is, because it is still usable.
         if !is_current && let Err(why) = self.write(name, &content) {
             tracing::warn!("a key of a certificate request cannot be sealed anew: {why}");
         }

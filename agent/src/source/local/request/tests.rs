@@ -1,4 +1,4 @@
-//! Tests of each point where an agent may have died, and of the answers that it may find.
+//! Tests for a crash at each step, and for the answers that an agent may find.
 
 use std::fs;
 use std::path::Path;
@@ -143,7 +143,8 @@ fn wherever_an_agent_dies_the_next_one_has_the_right_pair() {
         ("pair", &pair),
     );
     let half = pending[..pending.len() / 2].to_vec();
-    // In the order in which they are written and removed: what is on disk, and whether the pair is there after one more step.
+    // In the order of writing and removal: the files on disk, and whether one more step completes
+    // the pair.
     let states: [(Files<'_>, bool); 9] = [
         (&[("pending.new", &half)], false),
         (&[p], false),
@@ -191,7 +192,7 @@ fn other_names_ask_for_another_certificate_and_a_lost_key_is_told() {
     let asked = step(&after, &context, NOW);
     assert_eq!(asked.pair.unwrap().pair, pair, "the old one serves");
     assert_ne!(asked.open.unwrap().pem, open(&first));
-    // Back to what there is: nothing has to be asked any more.
+    // The setting is changed again, to match the existing pair: nothing is requested any more.
     let back = step(&before, &context, NOW);
     assert!(back.open.is_none() && back.pair.is_some());
     assert_eq!(names(&before.directory), ["pair"]);
