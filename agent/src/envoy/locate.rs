@@ -10,13 +10,13 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Directory of the package's Envoy, which is in nobody's `PATH` but that of the units.
+/// Directory of the package's Envoy, which only the units have in their `PATH`.
 const PACKAGED: &str = "/usr/lib/sesame";
 
-/// Reason why there is no Envoy binary.
+/// Reason why no Envoy binary is usable.
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
-    /// Path that was given, at which there is no program.
+    /// The given path is not a program.
     #[error("{origin}: {path} is not an executable file; give the path of an Envoy binary", path = .path.display())]
     NotExecutable {
         /// Option or variable that named it.
@@ -24,7 +24,7 @@ pub enum LocateError {
         /// Path that was named.
         path: PathBuf,
     },
-    /// Binary that was neither given nor found.
+    /// No binary was given, and none was found.
     #[error(
         "no Envoy found: not given, $ENVOY is not set, and no `envoy` is in PATH; install Envoy or give its path"
     )]
@@ -51,7 +51,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Reads what an Envoy says of itself, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    /// Parses the version that an Envoy reports, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub(crate) fn of_build(build: &str) -> Option<Self> {
         let mut parts = build.split('/').nth(1)?.split(['.', '-']);
         let mut part = || parts.next()?.parse().ok();
@@ -69,7 +69,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Returns the binary: the given path, else `$ENVOY`, else `envoy` in `PATH`, else that of the package.
+/// Returns the binary: the given path, else `$ENVOY`, else `envoy` in `PATH`, else the package's.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
     let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let path = env("PATH").unwrap_or_default();
@@ -118,7 +118,8 @@ pub async fn version(path: &Path) -> Result<Version, LocateError> {
     .await
 }
 
-/// Runs the binary with one argument, and reads what it answers; an answer that cannot be read is not as `expected`.
+/// Runs the binary with one argument and parses its output. Returns an error if the output is not
+/// as `expected`.
 pub(super) async fn ask<T>(
     path: &Path,
     argument: &'static str,

@@ -1,6 +1,7 @@
-//! Log of Envoy: the only place where it says why it refused something.
+//! Envoy's log, the only place with the reasons for its rejections.
 //!
-//! A file and not a pipe: an agent that dies must not give Envoy a broken pipe, and the next one reads on.
+//! A file and not a pipe, because an agent that crashes must not leave Envoy with a broken pipe.
+//! The next agent continues reading.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -17,7 +18,7 @@ pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
 const MAX_LOG: u64 = 16 << 20;
 /// Number of bytes of the log that are read to explain one refusal.
 const MAX_READ: u64 = 256 << 10;
-/// Number of bytes of Envoy's words that are passed on.
+/// Maximum bytes of a log excerpt.
 const MAX_WORDS: usize = 2000;
 
 /// Log file of one Envoy.
@@ -106,7 +107,7 @@ impl EnvoyLog {
             file.take(MAX_READ).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        // Without a log there are no words, and the counters still tell that something was refused.
+        // Without a log, the counters still show that something was rejected.
         read().map_or_else(
             |_| String::new(),
             |b| String::from_utf8_lossy(&b).into_owned(),

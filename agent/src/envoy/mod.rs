@@ -1,7 +1,8 @@
-//! One Envoy: finding its binary, starting, watching, replacing, stopping and asking it.
+//! Everything about one Envoy: finding its binary, and starting, watching, replacing, stopping and
+//! querying it.
 //!
-//! `process` ← `admin` ← `restart` ← `supervisor`, which owns the process. Nothing here knows what a route is. An agent
-//! that dies leaves its Envoy running, and the next one adopts it.
+//! `process` ← `admin` ← `restart` ← `supervisor`, which owns the process. Nothing here knows about
+//! routes. An agent that crashes leaves its Envoy running, and the next one adopts it.
 
 pub mod admin;
 pub mod locate;

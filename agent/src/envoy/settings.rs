@@ -11,13 +11,13 @@ use super::process::identity::Identity;
 use super::process::launch::Launcher;
 use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared_memory};
 
-/// Time for which connections may go on by default when their listener or Envoy is replaced.
+/// Default time for connections to finish when their listener or Envoy is replaced.
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// Pauses before a dead Envoy is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartBackoff {
-    /// Pause after a first death: files are put right meanwhile.
+    /// Pause after a first death, in which files are repaired.
     pub at_once: Duration,
     /// Pause after a second death.
     pub first: Duration,
@@ -141,8 +141,9 @@ impl SupervisorConfig {
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Tells whether the next Envoy would be another program than this one, whose file is no longer at the agent's path. A
-    /// launcher that stays has a path of its own, in another container maybe: what it does not tell is no reason to restart.
+    /// Returns true if the next Envoy would run another program than this one, whose file is no
+    /// longer at the agent's path. A long-lived launcher has a separate path, maybe in another
+    /// container; if it does not report its program, that does not justify a restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
         let Some(Launcher::Socket(socket)) = &self.launcher else {
             return true;
@@ -191,7 +192,7 @@ pub enum State {
 }
 
 impl State {
-    /// Tells whether Envoy serves.
+    /// Returns true if Envoy is live.
     pub fn is_live(&self) -> bool {
         matches!(self, Self::Live { .. })
     }

@@ -1,8 +1,9 @@
 //! Validation of a configuration by Envoy, without running it: `envoy --mode validate`.
 //!
-//! It does not read dynamic files, bind ports or touch a running Envoy, so what is to be judged must be static
-//! resources of the bootstrap. It stops at the first error. Trap: a `.pb` file that does not parse is silently
-//! taken as far as it parsed, so "valid" means something only for bytes that were encoded from a message.
+//! This mode reads no dynamic files, binds no ports and does not touch a running Envoy, so the
+//! configuration must consist of static resources. It stops at the first error. Pitfall: a
+//! malformed `.pb` file is silently read up to the error, so "valid" is meaningful only for bytes
+//! encoded from a message.
 
 use std::io;
 use std::path::Path;
@@ -25,12 +26,12 @@ pub enum Validity {
     Valid,
     /// Envoy would not start.
     Invalid {
-        /// Reason in Envoy's words.
+        /// Reason given by Envoy.
         envoy_words: String,
     },
 }
 
-/// Reason why there is no verdict.
+/// Reason why no verdict was reached.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
     /// Program that could not be run, or temporary file that could not be written.
@@ -41,7 +42,7 @@ pub enum ValidateError {
         /// Error of the system.
         source: io::Error,
     },
-    /// Envoy took too long.
+    /// Validation timed out.
     #[error("`envoy --mode validate` did not end within {} s", DEADLINE.as_secs())]
     Timeout,
     /// Envoy was ended by a signal.

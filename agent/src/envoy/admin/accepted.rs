@@ -10,8 +10,9 @@ use super::{Admin, AdminError, Sample, encode_query, text};
 use crate::xds::VersionTexts;
 
 impl Admin {
-    /// Returns the accepted versions of the lists, and of the route tables whose names Envoy tells as labels: those of letters, digits,
-    /// `_`, `-`, `.` and `/`.
+    /// Returns the accepted versions of the lists and route tables. Route tables are included only
+    /// if Envoy exports their names as labels, which requires letters, digits, `_`, `-`, `.` and
+    /// `/`.
     pub async fn versions_of_lists_and_route_tables(&self) -> Result<VersionTexts, AdminError> {
         let filter =
             r"^(cluster_manager\.cds|listener_manager\.lds|http\..*\.rds\..*)\.version_text$";
@@ -44,7 +45,7 @@ impl Admin {
         self.versions("version_text").await
     }
 
-    /// Returns those of subscriptions that are no endpoints, which costs a quarter less.
+    /// Returns the versions of all subscriptions except endpoints, which costs a quarter less.
     pub async fn version_texts_without_endpoints(&self) -> Result<VersionTexts, AdminError> {
         self.versions(r"^(cluster_manager|listener_manager|http|sds)\..*version_text")
             .await

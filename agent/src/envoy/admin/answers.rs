@@ -10,7 +10,7 @@ use crate::envoy::process::Lineage;
 /// Reason why the admin interface did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// Nobody listens: Envoy is not running, or not yet.
+    /// Connection refused: Envoy is not running, or not ready yet.
     #[error("{socket}: cannot connect to the admin socket, is Envoy running? {source}", socket = .socket.display())]
     Connect {
         /// Path of the socket.
@@ -18,7 +18,7 @@ pub enum AdminError {
         /// Cause of the error.
         source: std::io::Error,
     },
-    /// The connection broke while a request was on its way.
+    /// The connection broke during a request.
     #[error("{path}: the admin connection broke: {reason}")]
     Broken {
         /// Path of the request.
@@ -34,7 +34,7 @@ pub enum AdminError {
         /// Time for which it was waited.
         after: Duration,
     },
-    /// An answer that is not what was asked for.
+    /// An unexpected answer.
     #[error("{path}: unexpected answer from the admin interface: {reason}")]
     Answer {
         /// Path of the request.
@@ -45,7 +45,7 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    /// Tells whether the process behind the socket is gone, rather than busy or unhelpful.
+    /// Returns true if the process behind the socket is gone, rather than busy or unhelpful.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Broken { .. })
     }
@@ -80,7 +80,7 @@ pub struct ServerInfo {
     pub command_line_options: CommandLineOptions,
 }
 
-/// Part of the command line that tells one Envoy from another.
+/// The part of the command line that identifies an Envoy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct CommandLineOptions {
     /// Base id of the line, a number.

@@ -1,6 +1,6 @@
-//! The endpoints of backends as an Envoy sees them: `/clusters` as values. Pure.
+//! The endpoints of backends as an Envoy sees them: parses `/clusters`. Pure.
 //!
-//! It must not fail for what it does not know: another version of Envoy tells more, or less.
+//! Never fail on unknown fields: another version of Envoy may report more, or fewer.
 
 use serde::Deserialize;
 
@@ -16,7 +16,7 @@ pub(super) struct ClustersAnswer {
 pub struct ClusterEndpoints {
     /// Name of the cluster.
     pub name: String,
-    /// Connections that there may be at once to all endpoints together; none if it is not told.
+    /// Maximum concurrent connections to all endpoints together, or `None` if not reported.
     pub max_connections: Option<u64>,
     /// The endpoints.
     pub endpoints: Vec<EndpointCounts>,

@@ -66,7 +66,7 @@ impl Admin {
         }
     }
 
-    /// Returns a client of the same socket with another deadline for each request, and a connection of its own.
+    /// Returns a client of the same socket with another request timeout and a separate connection.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self {
@@ -80,8 +80,8 @@ impl Admin {
         &self.socket
     }
 
-    /// Forgets the connection, so that the next request reaches whoever listens now: a draining Envoy
-    /// keeps answering on connections that it has.
+    /// Drops the connection, so that the next request reaches the current listener of the socket. A
+    /// draining Envoy keeps answering on existing connections.
     pub async fn reconnect(&self) {
         self.connection.lock().await.take();
     }
@@ -132,8 +132,8 @@ impl Admin {
         Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
     }
 
-    /// Returns the clusters whose name matches the regular expression, with their endpoints: for people. Costs Envoy a scan of all
-    /// clusters; a version that knows no filter tells all of them.
+    /// Returns the clusters whose name matches the regular expression, with their endpoints, for
+    /// display. Envoy scans all clusters for this; a version without filters returns all of them.
     pub async fn endpoints(&self, filter: &str) -> Result<Vec<ClusterEndpoints>, AdminError> {
         let path = format!("/clusters?format=json&filter={}", encode_query(filter));
         let answer: ClustersAnswer = self.json(&path).await?;
@@ -162,8 +162,8 @@ impl Admin {
         Ok(all.map(|cert| serial(&cert.serial_number)).collect())
     }
 
-    /// Returns the number of connections of clients, without those of the admin interface. TCP, TLS pass-through and UDP
-    /// sessions count too.
+    /// Returns the number of client connections, excluding the admin interface. TCP, TLS
+    /// pass-through and UDP sessions count, too.
     pub async fn active_connections(&self) -> Result<u64, AdminError> {
         const TOTAL: &str = "server.total_connections";
         let filter = r"^(listener\..*\.downstream_cx_active|udp\..*\.downstream_sess_active|server\.total_connections)$";
@@ -192,8 +192,9 @@ impl Admin {
         Ok(text(&path, &body)?.to_owned())
     }
 
-    /// Returns the statistics that were ever set and whose name matches the regular expression, a line each: `name: value`. Names
-    /// are whole, while those in the format of Prometheus lose what Envoy takes for labels. Costs Envoy a scan of all.
+    /// Returns the used statistics whose name matches the regular expression, one per line, in the
+    /// form `name: value`. Names are complete, whereas the Prometheus format moves parts of them into labels.
+    /// Envoy scans all statistics for this.
     pub async fn statistics(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;

@@ -1,8 +1,8 @@
 //! Lines of statistics in the text format of Prometheus.
 //!
-//! They are Envoy's: it must never fail on one, nor take another value for the one that was asked for.
+//! The samples are Envoy's. Never fail on one, and never return another sample's value.
 
-/// Returns a count as a whole number. Envoy's counts are; what is not has no meaning here.
+/// Returns a count as a whole number. Envoy's counts are whole, so a fraction has no meaning here.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -22,7 +22,7 @@ use crate::host::{durable, written_by_agent};
 pub const PID_FILE: &str = "envoy.pid.json";
 /// Name of the pid file of the Envoy that is to take over.
 pub const NEXT_PID_FILE: &str = "envoy.next.json";
-/// Size in bytes beyond which a file is no pid file.
+/// Size in bytes beyond which a file is not read as a pid file.
 const MAX_PID_FILE: u64 = 64 << 10;
 
 /// File that a process was started from; it differs after an upgrade in place.
@@ -51,7 +51,7 @@ impl Executable {
         })
     }
 
-    /// Tells whether both are the same file, wherever it is.
+    /// Returns true if both are the same file, regardless of the path.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode, self.modified) == (other.device, other.inode, other.modified)
     }
@@ -68,7 +68,7 @@ pub struct Identity {
     pub executable: Option<Executable>,
     /// SHA-256 of the bootstrap in hexadecimal.
     pub bootstrap_digest: String,
-    /// Arguments after the program's name, without those of its lineage.
+    /// Arguments after the program's name, without the lineage arguments.
     pub arguments: Vec<String>,
     /// Place in a line of Envoys; absent if it cannot be hot-restarted.
     #[serde(default)]
@@ -93,7 +93,8 @@ impl Identity {
         }
     }
 
-    /// Returns what is not as it should be, so that it is to be replaced; `None` if all is. The binary is not looked at.
+    /// Returns why the process is outdated and must be replaced, or `None` if it is current.
+    /// Ignores the binary.
     pub fn outdated(&self, command: &CommandLine, bootstrap: &[u8]) -> Option<&'static str> {
         if self.bootstrap_digest != sha256(bootstrap) {
             Some("it has another bootstrap")
@@ -112,7 +113,7 @@ impl Identity {
         seconds.map_or(DEFAULT_DRAIN_TIME, Duration::from_secs)
     }
 
-    /// Tells whether the process was started from the file that is now at this path.
+    /// Returns true if the process was started from the file that is now at this path.
     pub fn is_from(&self, binary: &Path) -> bool {
         match (&self.executable, Executable::at(binary)) {
             (Some(then), Ok(now)) => then.is_same(&now),
@@ -217,7 +218,8 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
                 arguments.drain(..(end + 2).min(arguments.len()));
             }
         }
-        // The bootstrap is only ever written right before a start, so what is on disk is what runs.
+        // The bootstrap is only ever written right before a start, so the running process has read
+        // this file.
         let digest = fs::read(&command.bootstrap).map_or_else(|_| String::new(), |b| sha256(&b));
         let (arguments, lineage) = Lineage::split(&arguments);
         found.push(Identity {

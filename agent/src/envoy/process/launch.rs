@@ -101,7 +101,7 @@ pub(crate) fn launch(
     }
 }
 
-/// Returns the standard output of a child: that of this process, or none.
+/// Returns the standard output of a child: shared with this process, or discarded.
 pub(super) fn stdout(shared: bool) -> Stdio {
     if shared {
         Stdio::inherit()
@@ -162,7 +162,7 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
             .process_group(0)
             .spawn()?;
         let mut gate = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        // Nobody may be listening any more; Envoy is to run all the same.
+        // The reader may be gone already; Envoy must run all the same.
         let _ = writeln!(gate, "{}", child.id());
         let _ = gate.read(&mut [0]);
         return Ok(());

@@ -1,12 +1,14 @@
-//! Launcher that stays: it starts Envoys for an agent that lives elsewhere, and ends them when it is told to end.
+//! The launcher: a long-lived process that starts Envoys for an agent elsewhere, and ends them when
+//! it is asked to end.
 //!
-//! In a container the end of the first process is the end of all, and so it may be in a unit. So that an agent can be
-//! stopped, replaced or killed there without its Envoys, they are started by a process in another container or unit, which
-//! is never a reason to be replaced itself: it knows nothing but how to start a program. The agent sees and signals the
-//! Envoys as it does elsewhere, so both are in one process namespace, and have the same user.
+//! In a container the end of the first process ends all others, and the same may be true in a unit.
+//! The launcher runs in another container or unit, so that an agent can be stopped, replaced or
+//! killed without ending its Envoys. It can only start a program, so it rarely needs an update. The
+//! agent sees and signals the Envoys as usual, so both processes share a process namespace and a
+//! user.
 //!
-//! Only the user who may enter the directory may connect. The program is the launcher's own; only its arguments
-//! are asked for.
+//! Only the user with access to the directory can connect. A request contains only arguments; the
+//! launcher chooses the program.
 
 use std::ffi::OsString;
 use std::fs::{OpenOptions, Permissions};
@@ -88,7 +90,7 @@ struct LauncherAnswer {
 pub(super) struct StartSignal(UnixStream);
 
 impl StartSignal {
-    /// Lets the Envoy begin; returns when it has been told.
+    /// Lets the Envoy begin, and returns once the launcher confirms.
     pub(super) fn send(self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Write)?;
         let answer: LauncherAnswer = receive(&self.0)?;
@@ -98,7 +100,8 @@ impl StartSignal {
     }
 }
 
-/// Has an Envoy started by the launcher at this socket; it waits until the signal is sent, or dropped.
+/// Starts an Envoy through the launcher at this socket. It waits until the signal is sent, or
+/// dropped.
 pub(super) fn ask(
     socket: &Path,
     arguments: &[OsString],
@@ -120,7 +123,7 @@ pub(super) fn ask(
         directory: directory.to_owned(),
         arguments: arguments.map_err(|_| io::Error::other("an argument is not UTF-8"))?,
     };
-    // Before anything is started that nobody could find again.
+    // Checked first, because the agent could not find a process in another namespace.
     let (_, state) = exchange(socket, &LauncherRequest::State)?;
     if state.process_namespace != process_namespace()? {
         return Err(io::Error::other(
@@ -135,24 +138,25 @@ pub(super) fn ask(
     Ok((Process::hold(pid)?, StartSignal(stream)))
 }
 
-/// Asks whether the launcher at this socket is ending its Envoys; an error if there is no launcher.
+/// Asks whether the launcher at this socket is ending its Envoys. Returns an error if none answers.
 pub fn is_stopping(socket: &Path) -> io::Result<bool> {
     exchange(socket, &LauncherRequest::State).map(|(_, answer)| answer.stopping)
 }
 
-/// Asks the launcher at this socket which program it would start now; none if it does not know.
+/// Asks the launcher at this socket which program it would start now. Returns `None` if unknown.
 pub(crate) fn executable(socket: &Path) -> Option<Executable> {
     exchange(socket, &LauncherRequest::State).ok()?.1.executable
 }
 
-/// Asks the launcher at this socket for what its program says about its hot restart protocol; none if it does not know.
+/// Asks the launcher at this socket for the hot restart protocol of its program. Returns `None` if
+/// unknown.
 pub(crate) fn hot_restart_version(socket: &Path) -> Option<String> {
     let asked = exchange(socket, &LauncherRequest::HotRestartVersion);
     asked.ok()?.1.hot_restart_version
 }
 
-/// Asks the launcher at this socket for the number of files that each of its Envoys may open, and for the bytes of memory
-/// that they may use: its unit or container is not the agent's.
+/// Asks the launcher at this socket for the limits of each Envoy: open files, and bytes of memory.
+/// Its unit or container is not the agent's.
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     let (_, answer) = exchange(socket, &LauncherRequest::State)?;
     let known = answer.open_files.zip(answer.memory);
@@ -212,8 +216,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `binary` for whoever asks at the runtime directory's socket, in a thread of its own. With `take_over` it takes
-    /// that place from another launcher, which goes on to look after its own Envoys.
+    /// Starts `binary` for requests at the runtime directory's socket, in a separate thread. With
+    /// `take_over` it replaces another launcher, which continues to manage its Envoys.
     pub fn start(binary: &Path, runtime: &Path, take_over: bool) -> io::Result<Arc<Self>> {
         let socket = runtime.join(LAUNCHER_SOCKET);
         if !take_over && is_stopping(&socket).is_ok() {
@@ -232,7 +236,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Takes its place back if nobody answers there, because the launcher that had taken it is gone. Returns true if it had to.
+    /// Reclaims the socket if the launcher that replaced this one is gone. Returns true if it was
+    /// reclaimed.
     pub fn take_back(self: &Arc<Self>) -> io::Result<bool> {
         if is_stopping(&self.runtime.join(LAUNCHER_SOCKET)).is_ok() {
             return Ok(false);
@@ -241,10 +246,10 @@ impl Server {
         Ok(true)
     }
 
-    /// Serves at the socket, in place of whoever did.
+    /// Serves at the socket, and replaces the previous listener.
     fn listen(self: &Arc<Self>) -> io::Result<()> {
         let socket = self.runtime.join(LAUNCHER_SOCKET);
-        // At every moment there is somebody who answers.
+        // The rename leaves no moment without a listener.
         let staged = socket.with_extension(format!("{}.new", std::process::id()));
         remove_if_there(&staged)?;
         let listener = UnixListener::bind(&staged)?;
@@ -265,7 +270,7 @@ impl Server {
 
     /// Waits until the Envoys that were asked for have been started.
     pub async fn answered(&self) {
-        // With all permits nobody is left who calls.
+        // With all permits acquired, no request is in progress.
         let _ = timeout(HELD, self.callers.acquire_many(MAX_CALLERS)).await;
     }
 
@@ -292,7 +297,7 @@ impl Server {
                         error: Some(error.to_string()),
                         ..LauncherAnswer::default()
                     };
-                    // Whoever asked may be gone.
+                    // The caller may be gone.
                     let _ = send(&caller, &why);
                     tracing::warn!(%error, "an Envoy was not started");
                 }

@@ -44,8 +44,9 @@ impl Lineage {
         epoch: 0,
     };
 
-    /// Returns the first place of a new line, after emptying the file of base ids: that of an earlier line must not be taken for
-    /// its own. Envoy writes to the file that is there, which other users may not read.
+    /// Returns the first place of a new line, after emptying the file of base ids, so that an
+    /// earlier line's id is not mistaken for the new one. Envoy writes to the existing file, which
+    /// other users may not read.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)
@@ -147,8 +148,8 @@ impl Lineage {
         }
     }
 
-    /// Removes the sockets of this Envoy, and the shared memory of the line, which has ended with it. Envoy does not, and a line
-    /// that starts anew has another name.
+    /// Removes the sockets of this Envoy, and the shared memory of the line, which has ended with
+    /// it. Envoy does not remove them, and a new line has another name.
     pub(crate) fn remove(self, directory: &Path) {
         // It may have ended before anyone read its base id.
         let line = self.resolve(directory);

@@ -44,7 +44,7 @@ const DRAIN_TIME: &str = "--drain-time-s";
 pub struct CommandLine {
     /// Path of the program.
     pub binary: PathBuf,
-    /// Path of the bootstrap file; its suffix tells Envoy the format.
+    /// Path of the bootstrap file; its suffix determines the format.
     pub bootstrap: PathBuf,
     /// Number of worker threads; one for each core if absent.
     pub concurrency: Option<u32>,
@@ -54,7 +54,7 @@ pub struct CommandLine {
     pub log_level: String,
     /// Place in a line of Envoys; absent if it cannot be hot-restarted.
     pub lineage: Option<Lineage>,
-    /// True if its standard output is that of whoever launches it; otherwise it has none.
+    /// True if it shares the standard output of its launcher; otherwise it has none.
     pub has_stdout: bool,
 }
 
@@ -245,12 +245,13 @@ impl Process {
         let mut exit = self.exit.clone();
         match exit.wait_for(Option::is_some).await {
             Ok(exit) => exit.unwrap_or(Exit::Unknown),
-            // The waiting thread is gone: so is what it waited for.
+            // The waiting thread is gone, and so is the process.
             Err(_) => Exit::Unknown,
         }
     }
 
-    /// Returns a duplicate of one of its descriptors, which the kernel gives to those who may trace the process.
+    /// Returns a duplicate of one of its descriptors, which the kernel permits only with ptrace
+    /// access to the process.
     pub(crate) fn duplicate(&self, descriptor: i32) -> io::Result<OwnedFd> {
         Ok(pidfd_getfd(
             &self.handle,
@@ -280,7 +281,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // The only failure is that it is gone, which is what was wanted.
+        // The only failure is that it is already gone, as intended.
         let _ = pidfd_send_signal(&self.handle, signal);
     }
 }

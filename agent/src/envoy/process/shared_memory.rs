@@ -1,8 +1,9 @@
 //! Shared memory of a line of Envoys, as far as a supervisor must understand it.
 //!
-//! A second Envoy sets the INITIALIZING bit when it attaches and clears it when it has taken over. One that
-//! fails in between leaves it set, and Envoy then refuses every later hot restart. Whoever knows that no restart is
-//! under way may clear it. A layout that is not the known one is never written to.
+//! A second Envoy sets the INITIALIZING bit when it attaches, and clears it after taking over. If
+//! it fails in between, the bit stays set, and Envoy then refuses every later hot restart. A caller
+//! may clear the bit if it knows that no restart is in progress. An unknown layout is never written
+//! to.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -54,12 +55,12 @@ pub(crate) enum SharedMemoryError {
     },
 }
 
-/// Tells whether a restart is under way, or was interrupted.
+/// Returns true if a restart is in progress, or was interrupted.
 pub(crate) fn is_initializing(line: Lineage) -> Result<bool, SharedMemoryError> {
     Ok(flags(&path(line)?, false)? & INITIALIZING != 0)
 }
 
-/// Clears the mark that an interrupted restart left. No second Envoy may run.
+/// Clears the mark of an interrupted restart. Never call this while a second Envoy runs.
 pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     let path = path(line)?;
     let left = flags(&path, true)? & !INITIALIZING;
@@ -81,7 +82,7 @@ fn path(line: Lineage) -> Result<PathBuf, SharedMemoryError> {
 }
 
 fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
-    // Anybody may make a file, or a link, in this directory.
+    // Any user may create a file or link in this directory.
     let opened = open::open_with(OpenOptions::new().read(true).write(write), path, Rule::Own);
     let (file, meta) = opened
         .map_err(io::Error::from)

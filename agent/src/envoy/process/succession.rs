@@ -1,8 +1,8 @@
-//! Succession of launchers: a new one takes the place of another on the same host, agents have its Envoys take over, and the
-//! other one ends when its own have ended.
+//! Succession of launchers: a new one replaces another on the same host, agents make its Envoys
+//! take over, and the old one ends with its last Envoy.
 //!
-//! An Envoy belongs to the launcher whose program it runs. In containers that is unmistakable: each has a file system of its
-//! own, so even equal images have different files.
+//! An Envoy belongs to the launcher whose program it runs. In containers that is unambiguous: each
+//! has a separate file system, so even equal images have different files.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,8 @@ use super::identity::{Executable, Identity, PID_FILE};
 use super::launcher::{self, LAUNCHER_SOCKET};
 use crate::host::{entries, processes};
 
-/// Returns why the launcher that starts `binary` does not look after the runtime directory alone yet; none if it does.
+/// Returns why the launcher of `binary` is not the only one in the runtime directory yet, or `None`
+/// if it is.
 pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     let own = Executable::at(binary)?;
     match launcher::executable(&runtime.join(LAUNCHER_SOCKET)) {
@@ -31,7 +32,7 @@ pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     }))
 }
 
-/// Tells whether an Envoy serves that another launcher has started.
+/// Returns true if an Envoy of another launcher is serving.
 fn is_of_another(identity: &Identity, own: &Executable) -> bool {
     let is_own = identity
         .executable

@@ -207,7 +207,8 @@ impl Attempt<'_> {
         (!self.has_given_away(listened), sink)
     }
 
-    /// Tells whether the first Envoy has closed its ports, which it does when the second one has told it to.
+    /// Returns true if the first Envoy has closed its ports, which it does on the second one's
+    /// request.
     fn has_given_away(&self, listened: usize) -> bool {
         self.way == Way::Hot && listening::of(self.parent.process.pid()).count() < listened
     }
@@ -223,7 +224,7 @@ impl Attempt<'_> {
             }
         }
         if self.way == Way::Handover {
-            // There is none if the first Envoy had none.
+            // The file is missing if the first Envoy had none.
             let _ = fs::rename(self.old_admin(), &self.config.admin_socket);
         }
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));

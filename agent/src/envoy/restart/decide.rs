@@ -17,15 +17,15 @@ pub enum Answers {
 /// Facts about the Envoy that runs, the one that is to come, and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartFacts {
-    /// Place of the running Envoy in its line; none if it was started without hot restart.
+    /// Place of the running Envoy in its line, or `None` if it was started without hot restart.
     pub lineage: Option<Lineage>,
     /// Answers of its main thread.
     pub answers: Answers,
-    /// Hot restart protocol of the running Envoy, if it says one.
+    /// Hot restart protocol of the running Envoy, if it reports one.
     pub protocol: Option<String>,
-    /// Protocol of the binary that is to be started, or why it is not known.
+    /// Protocol of the binary to start, or why it is unknown.
     pub next_protocol: Result<String, String>,
-    /// True if an interrupted restart left its mark in the shared memory; an error if that cannot be told.
+    /// True if an interrupted restart left its mark in the shared memory; an error if unknown.
     pub interrupted: Result<bool, String>,
     /// True if an Envoy can be started that outlives the agent.
     pub can_launch: bool,
@@ -42,13 +42,13 @@ pub struct RestartFacts {
 pub struct RestartPlan {
     /// Ways in order; the next is tried when one fails.
     pub ways: Vec<Way>,
-    /// True if the shared memory is to be put right first.
+    /// True if the shared memory must be repaired first.
     pub repair: bool,
-    /// Reason why it is not tried hot, if somebody may wonder.
+    /// Reason why hot restart is not tried, if worth explaining.
     pub not_hot: Option<String>,
 }
 
-/// Reason why nothing is tried.
+/// Reason why no restart is attempted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestartRefused {
     /// Two Envoys would watch too many files, and one of them would abort.
@@ -97,14 +97,14 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
             not_hot: None,
         }),
         (Strategy::Hot, Err(why)) => Err(RestartRefused::NotHot(why)),
-        // The sockets of the other workers would be closed at once, with what waits there.
+        // The sockets of the other workers would close at once, with all their waiting connections.
         (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(RestartPlan {
             ways: vec![Way::Handover],
             repair: false,
             not_hot: Some("the new Envoy has fewer workers".to_owned()),
         }),
-        // A failed hot restart may have cost the first Envoy its admin socket, and with it the way to drain: so hot
-        // is tried twice.
+        // A failed hot restart may have cost the first Envoy its admin socket, and so the means to
+        // drain. Hot restart is therefore tried twice.
         (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
             ways: vec![Way::Hot, Way::Hot, Way::Handover],
             repair,
@@ -118,7 +118,7 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
     }
 }
 
-/// Tells whether the shared memory is to be put right; the error says why hot is not possible.
+/// Returns whether the shared memory must be repaired, or an error if hot restart is impossible.
 fn hot(facts: &RestartFacts) -> Result<bool, String> {
     let RestartFacts {
         lineage,

@@ -54,13 +54,14 @@ pub(crate) async fn gather(
     }
 }
 
-/// Tells whether the kernel moves connections that wait at a closing socket to another one of the same port.
+/// Returns true if the kernel moves connections from a closing socket to another one on the same
+/// port.
 pub(crate) fn moves_connections() -> bool {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req")
         .is_ok_and(|text| text.trim() == "1")
 }
 
-/// Returns the hot restart protocol of the Envoy that would be started: a launcher may have another one.
+/// Returns the hot restart protocol of the Envoy to start; a launcher may have another version.
 async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
     let told = match &config.launcher {
         Some(Launcher::Socket(socket)) => launcher::hot_restart_version(socket),

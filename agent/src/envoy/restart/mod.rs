@@ -1,11 +1,13 @@
-//! Replacement of a running Envoy by another one without dropping a request.
+//! Replaces a running Envoy by another one without dropping a request.
 //!
-//! Two ways, one interface. *Hot*: the second Envoy takes the sockets over from the first, through shared memory and
-//! a protocol of their own; statistics go on. *Handover*: the second Envoy opens the same ports beside the first
-//! (SO_REUSEPORT), gets all new connections from then on, and the first drains. The way is decided from facts, before
-//! anything is touched; a restart that was begun ends by a deadline, and one that fails leaves the first Envoy serving.
+//! There are two ways behind one interface. *Hot*: the second Envoy takes over the sockets of the
+//! first, through shared memory and an Envoy-specific protocol, and statistics continue.
+//! *Handover*: the second Envoy opens the same ports (SO_REUSEPORT) and gets all new connections,
+//! and the first drains. The way is decided from facts, before any change. A restart ends by a
+//! deadline, and if it fails, the first Envoy keeps serving.
 //!
-//! The first Envoy is never signalled while the second takes over, and nobody may write xDS files meanwhile.
+//! Never signal the first Envoy while the second takes over, and never write xDS files during that
+//! time.
 
 mod attempt;
 mod decide;
@@ -84,7 +86,7 @@ impl Request {
         let what = what.into();
         tracing::info!("restart: {what}");
         if let Some(progress) = &self.progress {
-            // Whoever asked may be gone.
+            // The requester may be gone.
             let _ = progress.send(what);
         }
     }
@@ -103,18 +105,18 @@ pub struct Restarted {
     pub took: Duration,
 }
 
-/// Reason why an Envoy was not replaced. Unless it says otherwise, the one before goes on serving.
+/// Reason why an Envoy was not replaced. Unless stated otherwise, the previous one keeps serving.
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
-    /// The conditions do not hold.
+    /// The preconditions are not met.
     #[error("{0}")]
     Refused(#[from] RestartRefused),
-    /// The new Envoy would not start, or not serve what is served.
+    /// The new Envoy rejects its bootstrap or the current configuration.
     #[error("the new Envoy refuses its {what}: {envoy_words}")]
     Invalid {
         /// Name of the invalid part: bootstrap or configuration.
         what: &'static str,
-        /// Reason in Envoy's words.
+        /// Reason given by Envoy.
         envoy_words: String,
     },
     /// The new Envoy could not be asked.

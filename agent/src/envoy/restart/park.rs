@@ -1,13 +1,15 @@
-//! Parked sockets, at which new connections wait while there is no Envoy.
+//! Parked sockets, which hold new connections while no Envoy runs.
 //!
-//! At each address of its Envoy the agent has a socket of its own that listens, in the same SO_REUSEPORT group. A program on
-//! the group chooses among Envoy's sockets only, so nothing comes to it while Envoy lives. When Envoy dies, it is all that
-//! is left of the group: the kernel puts what waited at Envoy's sockets there, and what comes. When the next Envoy listens
-//! and the agent closes its socket, the kernel hands over everything that waits, with the data already sent.
+//! The agent has a listening socket at each address of its Envoy, in the same SO_REUSEPORT group. A
+//! program on the group chooses among Envoy's sockets only, so the agent's socket gets no
+//! connection while Envoy lives. When Envoy dies, only this socket is left in the group, and the
+//! kernel moves waiting connections to it, and adds new ones. When the next Envoy listens and the
+//! agent closes its socket, the kernel hands over all waiting connections, with the data already
+//! sent.
 //!
-//! The kernel does that where `net.ipv4.tcp_migrate_req` is 1, and resets such connections elsewhere: there nothing is parked.
-//! A parked socket must never keep a connection from an Envoy that lives: one that comes to it all the same, because Envoy's
-//! sockets are others than before, is handed over in a moment.
+//! The kernel does that if `net.ipv4.tcp_migrate_req` is 1. Otherwise it resets such connections,
+//! so nothing is parked. Never keep a connection from a live Envoy: if one arrives here because
+//! Envoy's sockets have changed, it is handed over in a moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,11 +26,12 @@ use super::steer::{attach, join, own};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// Length of the queue; the kernel keeps less anyway, unless `net.core.somaxconn` says more.
+/// Length of the queue, which the kernel also limits to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
-/// Interval at which it is checked whether something waits.
+/// Interval of the checks for waiting connections.
 const LOOK: Duration = Duration::from_millis(500);
-/// Time in which an Envoy that is being ended closes its sockets one by one; after it Envoy is gone, or lives.
+/// Time in which a terminating Envoy closes its sockets one by one. After that it is gone, or stays
+/// alive.
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// Sockets of the agent at the addresses of an Envoy.
@@ -40,12 +43,13 @@ pub(crate) struct Parked {
 }
 
 impl Parked {
-    /// Tells whether there are none.
+    /// Returns true if no socket is parked.
     pub(crate) fn is_empty(&self) -> bool {
         self.sockets.is_empty()
     }
 
-    /// Parks one at each of these addresses at which this process listens, and nobody else; at no other.
+    /// Parks a socket at each of these addresses where only this process listens, and closes all
+    /// others.
     pub(crate) fn follow(&mut self, process: &Process, wanted: &BTreeSet<SocketAddr>) {
         let is_wanted = |address: &SocketAddr| wanted.contains(address);
         let gone: Vec<SocketAddr> = self.sockets.keys().copied().collect();
@@ -91,7 +95,8 @@ impl Parked {
         sleep(SETTLED).await;
     }
 
-    /// Hands over what waits, where the process listens as well; elsewhere its end is waited for. `true` if there was any.
+    /// Hands over waiting connections to the process, if it listens at the same address. Otherwise
+    /// they stay parked until it ends. Returns true if any were handed over.
     pub(crate) fn hand_over(&mut self, process: &Process) -> bool {
         let before = self.sockets.len();
         let (all, held) = (
@@ -109,7 +114,7 @@ impl Parked {
         self.sockets.len() < before
     }
 
-    /// Closes those at which something waits that nobody has taken.
+    /// Closes the sockets whose waiting connections no Envoy has taken.
     pub(crate) fn give_up(&mut self) {
         for address in self.awaited() {
             self.let_go(address);
@@ -162,7 +167,7 @@ fn park(
                 .is_ok()
         })
     });
-    // Drops what comes until nothing does.
+    // The socket drops new connections until the program stops choosing it.
     let socket = join(address, BACKLOG)?;
     if !through_its {
         attach(&socket, choice)?;

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use super::reuseport::Choice;
 use super::steer::{attach, join};
 
-/// Opens a socket that nobody knows of on the loopback, and gives it a program that chooses nothing.
+/// Opens an unused socket on the loopback, and attaches a program that chooses nothing.
 pub(crate) fn can_steer() -> io::Result<()> {
     let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     attach(&join(nowhere, 1)?, Choice::Any)

@@ -12,9 +12,9 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
 
-/// Time that the first Envoy gets beyond the one at which it ends by itself after a hot restart.
+/// Time that the first Envoy gets beyond its normal end after a hot restart.
 const LATE: Duration = Duration::from_secs(10);
-/// Time for which connections may go on after the drain.
+/// Time left for connections after the drain.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ impl Retiring {
             let _ = std::fs::remove_file(directory.join(OLD_ADMIN));
             if let Some(line) = parent.identity.lineage {
                 match way {
-                    // The line goes on.
+                    // The line continues.
                     Way::Hot => line.remove_sockets(&directory),
                     Way::Handover => line.remove(&directory),
                 }
@@ -66,7 +66,7 @@ impl Retiring {
         self.process.pid()
     }
 
-    /// Tells whether it is gone, with all that it leaves.
+    /// Returns true if the process is gone and its files are removed.
     pub(crate) fn is_gone(&self) -> bool {
         self.task.is_finished()
     }
@@ -113,8 +113,8 @@ async fn drains(
 ) {
     let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
     let start = Instant::now();
-    // If nothing new comes to it, its ports are closed when it ends: by us, at the right moment. Elsewhere it closes
-    // them first, so that what has come last can go on.
+    // With steering, no new connection arrives, and we end the process and close its ports at the
+    // right moment. Otherwise it closes its ports first, so that the last connections can finish.
     let how = match steering {
         Some(_) => "/drain_listeners?graceful&skip_exit",
         None => "/drain_listeners?graceful",
@@ -123,14 +123,15 @@ async fn drains(
         Ok(_) => true,
         Err(error) => {
             tracing::warn!(pid = process.pid(), %error, "the Envoy before may not drain");
-            // One that is busy has been asked.
+            // A busy process has received the request.
             !error.is_gone()
         }
     };
-    // One that nothing new comes to may go on with what it has, even if its clients are not told to leave.
+    // Without new connections, it may finish the existing ones, even if its clients get no drain
+    // signal.
     if drains || steering.is_some() {
         let drained = async {
-            // Until then it takes connections.
+            // Until then it accepts connections.
             sleep(drain_time).await;
             while start.elapsed() < drain_time + LAST_CONNECTIONS
                 && !is_idle(&admin, steering.as_ref()).await

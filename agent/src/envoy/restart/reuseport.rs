@@ -1,9 +1,10 @@
 //! Choice of the socket at one address that gets a new connection. Pure.
 //!
-//! The kernel keeps the sockets that listen on one address with SO_REUSEPORT in a group, in the order in which they
-//! began to listen; when one goes, the last takes its place. So as long as sockets of the process that came first are
-//! left, the first socket of the one that came second stays where it is, unless more go than that one has. A classic
-//! BPF program says which place gets a connection, and a place that is not there means: by the kernel's own hash.
+//! The kernel keeps the sockets that listen on one address with SO_REUSEPORT in a group, in the
+//! order in which they began to listen. If one closes, the last takes its place. The first socket
+//! of the second process therefore keeps its place while the first process still has sockets,
+//! unless more of these close than the second process has. A classic BPF program returns the place
+//! that gets a connection; an invalid place falls back to the kernel's hash.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,8 +30,9 @@ pub(super) struct SocketGroup {
 }
 
 impl SocketGroup {
-    /// Returns the number of sockets to add, so that no socket of the second process moves when those of the first go
-    /// and the one that is the last to stay in its place is not the only one.
+    /// Returns the number of sockets to add. With them, no socket of the second process moves when
+    /// the first process closes its sockets, and the last one to keep its place is not the only
+    /// one.
     pub(super) fn missing(&self) -> u32 {
         if self.after >= self.before {
             0
@@ -177,7 +179,7 @@ mod tests {
             };
             let place = before as usize;
             let mut sockets: Vec<u32> = (0..before + after + group.missing()).collect();
-            // In the order that is worst for those of the second process: from the front, and from the back.
+            // In the worst order for the second process: from the front, and from the end.
             for from_front in [true, false] {
                 let mut sockets = sockets.clone();
                 while let Some(gone) = {

@@ -1,12 +1,12 @@
-//! Sink for the answers that a first Envoy still has for a second one that is dead.
+//! Sink for the answers that a first Envoy still owes to a second one that is dead.
 //!
-//! An Envoy that cannot send an answer over the sockets of a hot restart ends itself: at once if there is no socket,
-//! after ten seconds if nobody has it open. A first one that was busy while the second died would so take the service
-//! down. Therefore somebody has to have that socket.
+//! An Envoy that cannot send an answer over the hot restart sockets terminates: at once if the
+//! socket is missing, and after ten seconds if it is not open. A first Envoy that was busy while
+//! the second died would take down the service. The agent therefore keeps that socket open.
 //!
-//! An answer that comes when the next second Envoy has the socket is taken for an answer to its own question; everything
-//! after that is off by one, and it ends itself once it serves. So the next attempt waits until the answer is here, or
-//! can be taken not to come.
+//! If the answer arrives once the next second Envoy has the socket, that Envoy takes it for the
+//! answer to another question. All later answers are then off by one, and it terminates once it
+//! serves. The next attempt therefore waits until the answer has arrived, or is no longer expected.
 
 use std::fs;
 use std::io;
@@ -29,11 +29,11 @@ pub(crate) struct Sink {
     answered: watch::Receiver<bool>,
 }
 
-/// Time that an answer may take that was asked for before the second Envoy died.
+/// Maximum time for an answer requested before the second Envoy died.
 const ANSWER: Duration = Duration::from_secs(4);
-/// Number of times that the thread is asked: connecting and asking are separate events.
+/// Number of requests to the thread, because connecting and requesting are separate events.
 const ROUNDS: usize = 3;
-/// Time for the rest of an answer that comes in several messages.
+/// Time for the remaining messages of an answer.
 const REST: Duration = Duration::from_millis(100);
 
 impl Sink {
@@ -45,7 +45,7 @@ impl Sink {
             let socket = bind(&path)?;
             let answers = answers.clone();
             tasks.spawn(async move {
-                // What comes with a message is closed by the kernel, because it is not asked for.
+                // The kernel closes any descriptors in the message, because they are not requested.
                 let mut message = vec![0; 1 << 16];
                 while let Ok(length) = socket.recv(&mut message).await {
                     tracing::debug!(length, "an Envoy has answered one that is dead");
@@ -59,8 +59,8 @@ impl Sink {
         })
     }
 
-    /// Waits until the first Envoy has given the answer that it may owe. The thread that gives it is the one that
-    /// answers the admin interface: if it does that, one thing after the other, it has come to the rest as well.
+    /// Waits until the first Envoy has sent the answer that it may owe. The same thread answers the
+    /// admin interface, in order, so an answer there means that the earlier one was sent.
     pub(crate) async fn settled(&mut self, admin: &Admin) {
         let came_to_it = async {
             for _ in 0..ROUNDS {
@@ -73,7 +73,7 @@ impl Sink {
         };
         let settled = async {
             tokio::select! {
-                // Nobody is left who could tell if this fails.
+                // If this fails, no sender is left.
                 _ = self.answered.wait_for(|answered| *answered) => {}
                 () = came_to_it => {}
             }

@@ -1,12 +1,14 @@
-//! Steering of new connections to the second Envoy only, while both have the same ports open.
+//! Steers new connections to the second Envoy only, while both have the same ports open.
 //!
-//! A connection that waits at a socket when that is closed is reset. So the first Envoy closes its ports only when for
-//! its whole drain time no new connection has come to it. The kernel chooses among the sockets of one address, and runs
-//! a program for that which may be set through any of them: through one of the second Envoy's, or, where the kernel
-//! does not let us have that (it asks for the right to trace the process), through one of our own that joins them. What
-//! comes to such a socket in the instants in which it may be chosen is dropped unseen, so that the client sends it again.
+//! Closing a socket resets the connections that wait at it. The first Envoy therefore closes its
+//! ports only after a whole drain time without a new connection. The kernel chooses among the
+//! sockets of one address with a program, which can be set through any of them. We set it through
+//! one of the second Envoy's sockets. If the kernel does not let us have one (it requires ptrace
+//! access), we use a socket that joins the group. A connection that reaches this socket while it
+//! can be chosen is dropped unseen, so that the client sends it again.
 //!
-//! The kernel keeps the program as long as the group: it must not stay when the first Envoy is gone.
+//! The kernel keeps the program as long as the group, so it must be removed when the first Envoy is
+//! gone.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +23,7 @@ use super::reuseport::{Choice, SocketGroup, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// Number of looks at the sockets of the host that it takes at most until two agree.
+/// Maximum number of reads of the host's sockets until two agree.
 const MAX_LOOKS: usize = 20;
 
 /// Steering of the new connections of two processes to the second.
@@ -85,13 +87,13 @@ impl Steering {
         })
     }
 
-    /// Tells whether a connection still waits for the first process.
+    /// Returns true if a connection still waits for the first process.
     pub(crate) fn is_awaited(&self) -> bool {
         listening::of(self.before.pid()).any(|socket| socket.waiting > 0)
     }
 
-    /// To be called right before the first process closes its sockets, which changes the places of others. What has
-    /// changed meanwhile is left to the kernel.
+    /// Call this right before the first process closes its sockets, which changes the places of
+    /// others. Groups that have changed since then are left to the kernel.
     pub(crate) fn narrow(self) -> Narrowed {
         let sight = Sight::steady(Some(&self.before), &self.after);
         let now = sight.groups();
@@ -154,8 +156,9 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// Looks until the same groups are seen twice in a row. The kernel's table comes in pieces: a socket of anybody that
-    /// comes or goes meanwhile may hide another one, or show it twice, and then every place would be counted wrong.
+    /// Reads until two consecutive reads agree. The kernel returns its table in pieces: a socket
+    /// opened or closed during a read may hide or duplicate another one, and then every place would
+    /// be counted wrong.
     fn steady(before: Option<&Process>, process: &'a Process) -> Self {
         let mut seen = Self::of(before, process);
         for _ in 0..MAX_LOOKS {
@@ -222,7 +225,7 @@ pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     if address.is_ipv6() {
-        // As Envoy does, or it would be in a group of its own.
+        // As Envoy does, because otherwise the socket would be in another group.
         socket.set_only_v6(true)?;
     }
     let nothing = instruction(BPF_RET | BPF_K, 0);
@@ -256,7 +259,8 @@ mod tests {
 
     use super::*;
 
-    /// A process that listens and takes nothing, so that it can be seen what waits at which of its sockets.
+    /// A process that listens but accepts nothing, so that the waiting connections of each socket
+    /// can be counted.
     struct Server {
         child: Child,
         process: Process,
@@ -264,14 +268,15 @@ mod tests {
     }
 
     impl Server {
-        /// Starts one at a port of its own, with up to three sockets.
+        /// Starts one at an unused port, with up to three sockets.
         fn start(address: IpAddr, sockets: usize) -> Self {
             for _ in 0..100 {
-                // One that nobody has: with SO_REUSEPORT the kernel may well choose one that another test has.
+                // An unused port: with SO_REUSEPORT the kernel may well choose a port of another
+                // test.
                 let free = TcpListener::bind((address, 0)).unwrap();
                 let address = free.local_addr().unwrap();
                 drop(free);
-                // Somebody's connection may have begun there in between.
+                // A connection of another process may use the port by now.
                 if let Ok(sockets) = listening_at(address, sockets) {
                     return Self::with(address, sockets);
                 }
@@ -353,8 +358,8 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Returns what waits at two places, once all of it is there: a client is connected before the kernel has put its connection
-    /// where it waits.
+    /// Returns the counts at two places once all connections have arrived, because a client is
+    /// connected before the kernel has queued its connection.
     fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -367,7 +372,8 @@ mod tests {
         }
     }
 
-    /// Checks where a connection goes before, while and after; and that none is lost when the first process ends.
+    /// Checks the target of connections before, during and after steering, and that none is lost
+    /// when the first process ends.
     fn steered(address: IpAddr, sockets_before: usize, sockets_after: usize) {
         let mut before = Server::start(address, sockets_before);
         let address = before.address;

@@ -25,9 +25,10 @@ const CHECK: Duration = Duration::from_secs(5);
 /// Time that the first versions may take after Envoy says that it is live. Later it counts as not loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
 const SLOWEST_POLL: Duration = Duration::from_millis(20);
-/// Time for which new connections wait for the next Envoy; then they are to know that nobody serves them.
+/// Time for which new connections wait for the next Envoy; after that they are refused.
 const WAIT: Duration = Duration::from_secs(5);
-/// Number of times that connections may come to a parked socket of a living Envoy before it has none any more.
+/// Number of connections that may reach a parked socket of a live Envoy before its sockets are no
+/// longer parked.
 const MAX_STRAYS: u32 = 3;
 
 /// Command to the task.
@@ -64,7 +65,7 @@ pub(super) struct Actor {
     pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
     /// Sockets at which they wait.
     pub(super) parked: Parked,
-    /// End of that wait, while there is no Envoy.
+    /// End of that wait, if no Envoy runs.
     pub(super) parked_until: Option<Instant>,
 }
 
@@ -116,13 +117,13 @@ impl Actor {
                     () = until(self.parked_until) => self.let_go(),
                     request = self.inbox.recv() => match request {
                         Some(SupervisorCommand::Restart(_, done)) => {
-                            // Whoever asked may be gone.
+                            // The requester may be gone.
                             let _ = done.send(Err(RestartError::NotLive));
                         }
                         Some(SupervisorCommand::Stop(stop)) => {
                             self.end_retiring().await;
                             self.state.send_replace(State::Stopped);
-                            // Whoever asked may be gone.
+                            // The requester may be gone.
                             let _ = stop.done.send(());
                             return;
                         }
@@ -182,7 +183,7 @@ impl Actor {
                             strays = 0;
                         }
                         self.park(running, strays);
-                        // Whoever asked may be gone.
+                        // The requester may be gone.
                         let _ = done.send(result);
                     }
                 },
@@ -219,7 +220,7 @@ impl Actor {
                 event = event(&mut self.inbox, &running.process) => match event {
                     Ok(event) => return Err(event),
                     Err((_, done)) => {
-                        // Whoever asked may be gone.
+                        // The requester may be gone.
                         let _ = done.send(Err(RestartError::NotLive));
                     }
                 }
@@ -227,13 +228,13 @@ impl Actor {
         }
     }
 
-    /// Releases waiting connections to the Envoy that listens now, or to nobody.
+    /// Releases waiting connections to the current Envoy, or drops them if none listens.
     fn let_go(&mut self) {
         self.parked_until = None;
         self.parked.release();
     }
 
-    /// Parks sockets, but not beside a second Envoy, nor beside one whose sockets change time and again.
+    /// Parks sockets, except while there is a second Envoy, or if Envoy's sockets keep changing.
     fn park(&mut self, running: &RunningEnvoy, strays: u32) {
         if self.retiring.is_some() || strays > MAX_STRAYS {
             self.parked.release();
@@ -253,7 +254,7 @@ impl Actor {
         });
     }
 
-    /// Checks what changes slowly.
+    /// Performs the slow periodic checks.
     fn check(&mut self, running: &RunningEnvoy) {
         if let Err(error) = self.log.bound() {
             tracing::warn!(%error, log = %self.log.path().display(), "cannot bound Envoy's log");
@@ -313,7 +314,7 @@ impl Actor {
         self.end_retiring().await;
         running.forget(&self.config.runtime_dir);
         self.state.send_replace(State::Stopped);
-        // Whoever asked may be gone.
+        // The requester may be gone.
         let _ = stop.done.send(());
     }
 

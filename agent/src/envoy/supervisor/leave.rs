@@ -1,8 +1,9 @@
 //! The end of a launcher, as far as it concerns one of its Envoys.
 //!
-//! A launcher decides only about an Envoy that serves. One that is replaced, or is about to be, is the agent's: after a hot restart
-//! the second Envoy asks the first one until it has it end, and aborts if nobody answers. So its time is what the agent gave the
-//! second one on its command line, whatever the launcher's own is.
+//! A launcher decides only about a serving Envoy. The agent owns an Envoy that is being replaced,
+//! or is about to be. After a hot restart the second Envoy queries the first one until it ends it,
+//! and aborts without an answer. The first one's drain time is therefore the one on the second
+//! one's command line, not the launcher's.
 
 use std::time::Duration;
 
@@ -18,22 +19,22 @@ use crate::host::processes;
 
 /// Time that a replacement may take, with an attempt that was extended and another one after it.
 const REPLACEMENT: Duration = Duration::from_secs(300);
-/// Time beyond the one at which the agent itself would end an Envoy that has a successor.
+/// Time allowed beyond the moment at which the agent itself would end a replaced Envoy.
 const LATE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Part that an Envoy has, as the pid files of its directory tell.
+/// Role of an Envoy, according to the pid files of its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// It serves, and nothing else is planned.
+    /// It serves, and no change is planned.
     Serves,
-    /// It takes over, or another one takes over from it.
+    /// It is taking over, or being replaced.
     Changes,
-    /// Another one serves, which gives it this time to drain.
+    /// Another one serves, and lets it drain for this time.
     Retires(Duration),
 }
 
-/// Ends an Envoy of a launcher that ends. One that serves is drained for at most `grace`.
+/// Ends an Envoy of a terminating launcher. A serving one is drained for at most `grace`.
 pub(super) async fn end(
     config: &SupervisorConfig,
     admin: &Admin,
@@ -62,7 +63,7 @@ pub(super) async fn end(
     }
 }
 
-/// Waits for an Envoy that somebody else ends, and ends it if nobody does.
+/// Waits until the Envoy has ended, and ends it itself after a timeout.
 async fn see_off(process: &Process, drain: Duration) -> Exit {
     match timeout(latest_end(drain) + LATE, process.wait()).await {
         Ok(exit) => exit,

@@ -1,8 +1,8 @@
 //! Supervisor of one Envoy: starts or adopts it, restarts it with back-off when it dies, stops it when asked.
 //!
-//! One task owns the process; everybody else sees its state through a `watch` and asks through the handle.
-//! Dropping the handle ends the supervision and leaves Envoy serving, which is also what happens when the
-//! agent is killed.
+//! One task owns the process; all other code sees its state through a `watch` and sends requests
+//! through the handle. Dropping the handle, or killing the agent, ends the supervision and leaves
+//! Envoy serving.
 
 mod actor;
 mod leave;
@@ -125,7 +125,7 @@ impl Supervisor {
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;
         let mut grace = grace;
         let count = found.len();
-        // The newest first: one that is about to take over does not outlive the one before well.
+        // The newest first, because one that is taking over depends on the previous one.
         while let Some(running) = found.pop() {
             let exit = stop::stop(&running.process, &admin, grace).await;
             tracing::info!(pid = running.process.pid(), %exit, "stopped an Envoy that nobody wants any more");
@@ -165,7 +165,8 @@ impl Supervisor {
         self.admin.clone()
     }
 
-    /// Has another Envoy take over, without dropping a request. Nobody may write its files until this returns.
+    /// Replaces Envoy by another one, without dropping a request. Its files must not be written
+    /// until this returns.
     pub async fn restart(&self, request: restart::Request) -> Result<Restarted, RestartError> {
         let (done, wait) = oneshot::channel();
         let asked = self
@@ -181,7 +182,7 @@ impl Supervisor {
         let (done, wait) = oneshot::channel();
         let stop = SupervisorCommand::Stop(Stop { grace, done });
         if self.commands.send(stop).await.is_ok() {
-            // An error means that the task has ended, and with it what was to be stopped.
+            // An error means that the task has ended, and Envoy with it.
             let _ = wait.await;
         }
     }

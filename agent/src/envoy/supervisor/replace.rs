@@ -1,5 +1,5 @@
-//! Having one Envoy take over from another, as the task that owns them: because somebody asks for it, or because an
-//! earlier agent died over it.
+//! Replaces one Envoy by another, as the task that owns them: on request, or to finish the work of
+//! an agent that crashed.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -60,7 +60,8 @@ impl Actor {
         None
     }
 
-    /// Goes on with a replacement over which an earlier agent died; returns the Envoy that serves from now on.
+    /// Continues a replacement that a crashed agent left unfinished. Returns the Envoy that serves
+    /// from now on.
     async fn resume(&mut self, mut parent: RunningEnvoy, child: RunningEnvoy) -> RunningEnvoy {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
         let is_hot = next.is_some_and(|next| next.continues(line, &self.config.runtime_dir));
@@ -92,13 +93,14 @@ impl Actor {
         }
     }
 
-    /// Makes an Envoy that an earlier agent left this agent's own.
+    /// Adopts an Envoy that an earlier agent left.
     async fn adopt(&self, running: &RunningEnvoy) {
         tracing::info!(pid = running.process.pid(), "adopted a running Envoy");
         if self.retiring.is_none() {
             restart::leave_to_the_kernel(&running.process);
         }
-        // A drain ends with the agent that was told to; a host that is ready does not send its clients away.
+        // A drain ends with the agent that requested it, because a ready host must not turn clients
+        // away.
         if let Err(error) = self.admin.post("/healthcheck/ok").await {
             tracing::warn!(%error, "the running Envoy may still be drained");
         }
@@ -158,7 +160,8 @@ impl Actor {
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
     }
 
-    /// Replaces the Envoy; on an error it goes on, unless it has ended, which the caller sees.
+    /// Replaces the Envoy. On an error the old one keeps running, unless it has ended, which the
+    /// caller detects.
     pub(super) async fn restart(
         &mut self,
         running: &mut RunningEnvoy,
