@@ -1,12 +1,13 @@
-//! The subscription budget: grants of the files that Envoy may watch.
+//! The subscription budget, which limits the files that Envoy watches.
 //!
-//! Every file subscription of Envoy is one inotify instance, and Envoy aborts when the kernel has no more
-//! (128 for a user by default). So each subscription is granted here before it is written into a resource:
-//! LDS, CDS and RTDS, then route tables, then secrets, then endpoints. What gets none is inline: the endpoints of a
-//! cluster, the route table or the keys of a listener. It serves all the same; only its changes cost more.
+//! Each file subscription is one inotify instance, and Envoy aborts if the kernel has none left
+//! (the default is 128 per user). Each subscription is therefore granted here before it is written
+//! into a resource: LDS, CDS and RTDS, then route tables, then secrets, then endpoints. A resource
+//! without a subscription is inlined: the endpoints of a cluster, the route table or the keys of a
+//! listener. It is served all the same; only its changes cost more.
 //!
-//! The kernel takes 10 ms for each watching instance of a process that was killed, and the next Envoy starts
-//! after that. So few endpoints have files, even where the budget is large.
+//! The kernel takes 10 ms to release each watch of a killed process, and the next Envoy starts only
+//! after that. So few endpoint sets have files, even with a large budget.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,27 +17,27 @@ use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 use crate::layout::file_name;
 use crate::rendered::{Resource, find};
 
-/// Most subscriptions for endpoints: with them a killed Envoy is gone within 0.3 s.
+/// Maximum number of endpoint subscriptions, so that a killed Envoy is gone within 0.3 s.
 pub const MOST_ENDPOINT_FILES: usize = 24;
 
 /// The number of subscriptions available, and the host's preferences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SubscriptionBudget<'a> {
     pub(crate) files: usize,
-    /// True if the keys of session tickets are in a file.
+    /// True if the session ticket keys are in a file.
     pub(crate) tickets: bool,
-    /// Endpoint sets that come before others, by the names of their files.
+    /// Endpoint sets with priority, by the names of their files.
     pub(crate) first: &'a BTreeSet<String>,
 }
 
-/// Subscriptions that are granted.
+/// The granted subscriptions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subscriptions<'a> {
     pub(crate) route_tables: Granted<'a>,
     pub(crate) secrets: Granted<'a>,
     /// Names of clusters, not of endpoint sets: two clusters that share a file are two subscriptions.
     pub(crate) endpoints: BTreeSet<&'a str>,
-    /// True if the keys of session tickets have one, which is for all listeners together.
+    /// True if the session ticket keys, which all listeners share, have a subscription.
     pub(crate) tickets: bool,
 }
 
@@ -47,7 +48,7 @@ impl Subscriptions<'_> {
         Arc::new(names.collect())
     }
 
-    /// Returns the number of these backends that have endpoints and no file for them.
+    /// Returns the number of these backends whose endpoints are inline.
     pub(crate) fn inline_of(&self, backends: &[&Backend]) -> usize {
         let is_inline = |backend: &&&Backend| {
             !backend.endpoints.is_empty() && !self.endpoints.contains(backend.name.as_str())
@@ -56,7 +57,7 @@ impl Subscriptions<'_> {
     }
 }
 
-/// Names that got a subscription, and names that asked in vain.
+/// Names with a subscription, and names without one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Granted<'a> {
     files: BTreeSet<&'a str>,
@@ -92,7 +93,7 @@ pub(crate) fn plan<'a>(
     // LDS, CDS and RTDS.
     let mut left = budget.files.saturating_sub(3);
     let mut granted = Subscriptions::default();
-    // Inline, a rotation of them would be a change of every listener.
+    // Inlined, each rotation would change every listener.
     let resumes = |listener: &Listener| listener.tls.as_ref().is_some_and(resumes);
     if budget.tickets && left > 0 && ports.iter().any(|port| port.listeners.iter().any(resumes)) {
         granted.tickets = true;
@@ -110,7 +111,7 @@ pub(crate) fn plan<'a>(
         }
     }
     left = left.min(MOST_ENDPOINT_FILES);
-    // A backend with sessions has two clusters that read the file of its endpoints.
+    // A backend with sessions has two clusters that read its endpoint file.
     let subscriptions = |backend: &Backend| if backend.session_key.is_empty() { 1 } else { 2 };
     if backends.iter().map(subscriptions).sum::<usize>() <= left {
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
@@ -143,7 +144,8 @@ pub(crate) fn plan<'a>(
     granted
 }
 
-/// Returns true if clients may resume sessions, which the listener refuses if it asks for certificates.
+/// Returns true if clients may resume sessions, which is disabled if the listener asks for
+/// certificates.
 fn resumes(tls: &TlsTermination) -> bool {
     tls.client_trust_bundle.is_empty()
 }
@@ -220,7 +222,7 @@ mod tests {
         assert!(outside.iter().all(|name| after.contains(name)));
         assert_eq!(after.len(), before.len());
         assert_eq!(before.difference(&after).count(), 3);
-        // More than there is room for are none too many.
+        // More sets with priority than subscriptions do no harm.
         let first = all.iter().map(|b| file_name(&b.name)).collect();
         assert_eq!(plan(&[], &all, &[], files(13, &first)).endpoints, before);
     }

@@ -35,7 +35,7 @@ pub(crate) fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
     }
 }
 
-/// Returns how a collector's Backend is spoken to over HTTP, at a path.
+/// Returns the HTTP client configuration for a collector's Backend, at a path.
 pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> HttpService {
     let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
     let added =
@@ -51,7 +51,7 @@ pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> Htt
     }
 }
 
-/// Returns the headers that Envoy takes; for others it would refuse the listener.
+/// Returns the headers that Envoy accepts; for others it would reject the listener.
 fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|Header { name, value }| {
         // Over gRPC, an escaped value would stay escaped, and an unescaped one may be rejected.

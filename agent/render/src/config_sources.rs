@@ -1,4 +1,4 @@
-//! Sources of Envoy's resources: always a file that it watches.
+//! Configuration sources for Envoy: always a watched file.
 
 use std::path::Path;
 
@@ -6,7 +6,8 @@ use envoy_types::pb::envoy::config::core::v3::{
     ApiVersion, ConfigSource, PathConfigSource, config_source::ConfigSourceSpecifier,
 };
 
-/// A file. No `watched_directory`: Envoy then reloads when exactly this name is renamed into place.
+/// A file source. It has no `watched_directory`, so Envoy reloads when exactly this name is renamed
+/// into place.
 pub(crate) fn file(path: &Path) -> ConfigSource {
     ConfigSource {
         resource_api_version: ApiVersion::V3.into(),

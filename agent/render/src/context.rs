@@ -1,6 +1,7 @@
-//! The host's options, and the context of a rendering: the facts that one translator may know of the others' work.
+//! The host's options, and the rendering context: the facts that one translator may use from
+//! others.
 //!
-//! It must never translate anything.
+//! Never translate anything here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,27 +20,27 @@ use crate::rendered::{Resource, find};
 /// Options set by the host, in addition to the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderOptions {
-    /// The addresses to listen on, each listener on all of them.
+    /// The addresses to listen on; each listener uses all of them.
     pub addresses: Vec<IpAddr>,
     /// Outside port → port to bind, overriding the snapshot.
     pub port_map: BTreeMap<u32, u32>,
-    /// Number of file subscriptions (inotify instances) that Envoy may open in all.
+    /// Maximum number of Envoy's file subscriptions (inotify instances).
     pub subscription_budget: usize,
-    /// Endpoint sets that have a subscription before others, by the names of their files.
+    /// Endpoint sets with priority for subscriptions, by the names of their files.
     pub first_in_files: Arc<BTreeSet<String>>,
     /// Limits on all resources that Envoy may use.
     pub limits: Limits,
-    /// The files that Envoy watches; paths as Envoy sees them.
+    /// The files that Envoy watches, with paths as Envoy sees them.
     pub layout: XdsLayout,
     /// The admin socket.
     pub admin_socket: PathBuf,
-    /// Number of proxies before Envoy whose forwarding headers it trusts.
+    /// Number of proxies in front of Envoy with trusted forwarding headers.
     pub trusted_hops: u32,
-    /// The system's certificate authorities, one PEM file; a path as Envoy sees it.
+    /// The system's certificate authorities in one PEM file, with the path as Envoy sees it.
     pub system_ca: PathBuf,
-    /// Rules that say which endpoints are served.
+    /// Rules for the served endpoints.
     pub endpoints: EndpointRules,
-    /// True if the layout has a file with the keys of session tickets.
+    /// True if the layout has a file for session ticket keys.
     pub session_tickets: bool,
     /// The host's session ticket keys, used if a listener names keys that are not on this host.
     pub stand_in_tickets: Option<StandInTickets>,
@@ -50,7 +51,7 @@ pub struct RenderOptions {
 }
 
 impl RenderOptions {
-    /// Returns the number that a port is bound to on this host.
+    /// Returns the number of a port as bound on this host.
     pub fn bound(&self, port: &Port) -> u32 {
         let mapped = self.port_map.get(&port.port).copied();
         mapped.unwrap_or_else(|| port.opened())
@@ -80,7 +81,7 @@ pub struct RetainedAuthorities {
 /// The destination of Envoy's access logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogSink {
-    /// A file; a path as Envoy sees it.
+    /// A file, with the path as Envoy sees it.
     File(PathBuf),
     /// Envoy's standard output.
     Stdout,
@@ -90,18 +91,19 @@ pub enum AccessLogSink {
 /// with write access to an endpoint shard could send requests to the host itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointRules {
-    /// Addresses of the host itself, of its link and of its cloud's metadata, too.
+    /// The host's own, link-local and cloud metadata addresses.
     pub local: bool,
     /// Sockets on which Envoy and the agent listen; requests to them would loop.
     pub own: BTreeSet<SocketAddr>,
-    /// Addresses of this host that no endpoint may have, whatever the port.
+    /// Addresses of this host that no endpoint may have, on any port.
     pub host: BTreeSet<IpAddr>,
 }
 
 /// Maximum number of a Gateway's routes with separate statistics.
 pub(crate) const MOST_MEASURED: usize = 32;
 
-/// The parts of the snapshot that any translator may ask about, as far as they are rendered. Lists are by name.
+/// The parts of the snapshot that any translator may use, already rendered if they are resources.
+/// Lists are sorted by name.
 pub(crate) struct RenderContext<'a> {
     pub(crate) options: &'a RenderOptions,
     /// The name of the Gateway, for access logs.
@@ -122,7 +124,7 @@ pub(crate) struct RenderContext<'a> {
 }
 
 impl<'a> RenderContext<'a> {
-    /// Makes a context in which nothing is rendered but secrets.
+    /// Returns a context in which only secrets are rendered.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
         secrets: &'a [Resource],

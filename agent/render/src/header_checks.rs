@@ -13,7 +13,7 @@ pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     Ok(check_name(name)?)
 }
 
-/// Checks that a name is one of RFC 9110: a token.
+/// Checks that a name is a token of RFC 9110.
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     let token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
     if name.is_empty() || name.len() > 16_384 || !name.bytes().all(token) {
@@ -22,7 +22,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks that Envoy takes a value: no line break, no NUL, and not endless.
+/// Checks that Envoy accepts a value: no line break, no NUL, and a bounded length.
 pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     if value.len() > 16_384 {
         return Err("the value is longer than 16384 bytes");
@@ -33,7 +33,8 @@ pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks a value that a route writes into a request line or `Host`: nothing in it may end the line.
+/// Checks a value that a route writes into a request line or `Host`. It must not be able to end the
+/// line.
 pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
     check_value(value)?;
     if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {

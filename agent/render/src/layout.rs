@@ -20,7 +20,7 @@ pub struct XdsLayout {
 }
 
 impl XdsLayout {
-    /// A layout below `root`; nothing is created.
+    /// Returns a layout below `root`, without creating anything.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }

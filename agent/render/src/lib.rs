@@ -1,10 +1,11 @@
 //! Rendering: a pure function from a snapshot to the resources that Envoy loads.
 //!
-//! Same snapshot, same bytes, whichever process runs it. Each resource is encoded as soon as it is built,
-//! because the unencoded form of five thousand clusters is many times their encoded size. Parts of a snapshot that
-//! cannot be said to Envoy are left out with a [`RenderProblem`]; everything else keeps going.
+//! The same snapshot gives the same bytes in every process. Each resource is encoded as soon as it
+//! is built, because the unencoded form of five thousand clusters is many times as large. Parts of
+//! a snapshot that Envoy cannot express are left out with a [`RenderProblem`]; all others are
+//! rendered.
 //!
-//! It must never read a file, a clock or the environment, and never fail as a whole.
+//! Never read a file, a clock or the environment here, and never fail as a whole.
 
 mod access_log;
 mod bootstrap;

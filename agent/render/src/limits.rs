@@ -1,28 +1,29 @@
-//! Limits of one Envoy: pure sums over the limits of its process.
+//! Limits of one Envoy, computed from the limits of its process.
 //!
-//! An Envoy that runs out of descriptors is gone: a TCP or UDP proxy without a socket for its backend ends the whole
-//! process. So all that clients can make it open is limited, and the limits together stay below the limit of the
-//! process, whatever the clients do. Namespaces share connections first, then the listeners or backends of each, so
-//! that a tenant with many of them takes nothing from the others.
+//! An Envoy that runs out of descriptors crashes, because a TCP or UDP proxy without a socket for
+//! its backend aborts the process. Everything that clients can make it open is therefore limited,
+//! and the sum stays below the limit of the process. Namespaces share connections first, then the
+//! listeners or backends of each, so that a tenant with many of them takes nothing from the others.
 
 use std::collections::BTreeMap;
 
-/// Bytes that Envoy buffers of one connection. Its default of 1 MiB is for trusted clients.
+/// Bytes that Envoy buffers per connection. Its default of 1 MiB is for trusted clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
-/// Bytes of a request's body that Envoy keeps for a retry, at most and at least. At 1 Gbit/s they take 2 ms and 1 ms.
+/// Maximum and minimum bytes of a request body that Envoy keeps for a retry. At 1 Gbit/s they take
+/// 2 ms and 1 ms.
 const MOST_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;
-/// Part of the heap that one body may take.
+/// Part of the heap that one body may use.
 const BODIES: u64 = 8_192;
 
-/// More descriptors than this are not shared out: a host does not serve a million connections.
+/// Descriptors above this are not used, because a host does not serve a million connections.
 const MOST_FILES: u64 = 1 << 20;
-/// With fewer an Envoy cannot serve.
+/// Minimum for an Envoy that can serve.
 const FEWEST_FILES: u64 = 512;
-/// For the files that are watched, listening sockets, logs, workers, the admin socket, a hot restart.
+/// For watched files, listening sockets, logs, workers, the admin socket, and a hot restart.
 const LEAST_RESERVE: u64 = 192;
-/// Bytes of heap for one connection, with its buffers both ways.
+/// Bytes of heap for one connection, including its buffers in both directions.
 const HEAP_OF_A_CONNECTION: u64 = 64 << 10;
 /// Returns the heap of an Envoy on a host, or in a control group, with this much memory. The rest
 /// is for the agent, for the kernel's buffers, and for Envoy's memory outside the heap.
@@ -40,13 +41,13 @@ pub(crate) const FEW: u32 = 16;
 /// Limits of one Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections of clients, of all TCP listeners together.
+    /// Client connections of all TCP listeners together.
     pub from_clients: u32,
-    /// Connections to TCP backends, of all together.
+    /// Connections to all TCP backends together.
     pub to_backends: u32,
-    /// Sessions of UDP clients, of all backends together; each is a socket.
+    /// Sessions of UDP clients to all backends together; each holds a socket.
     pub udp_sessions: u32,
-    /// Files that may be watched.
+    /// Number of files that may be watched.
     pub watched: usize,
     /// Bytes of heap.
     pub heap: u64,
@@ -83,8 +84,9 @@ impl Limits {
         })
     }
 
-    /// Returns the client connections of the ports of Gateways, `own`, given the number of ports that only ListenerSets
-    /// have, `added`. They get their part by number, and at least half, but leave one connection for each of the others.
+    /// Returns the client connections for `own` ports of Gateways and `added` ports that only
+    /// ListenerSets have. Gateways get a share by number, and at least half, but leave one
+    /// connection for each of the other ports.
     pub(crate) fn of_gateways(&self, own: u32, added: u32) -> u32 {
         if own == 0 || added == 0 {
             return if own == 0 { 0 } else { self.from_clients };
@@ -95,19 +97,20 @@ impl Limits {
         count(part.min(all.saturating_sub(added)))
     }
 
-    /// Returns the bytes of a request's body that Envoy keeps for a retry. It gives up retries of a longer body, but not before as much of
-    /// it has arrived: until then, the refusal of a connection is known.
+    /// Returns the bytes of a request body that Envoy keeps for a retry. It cannot retry a longer
+    /// body, but only once this much has arrived. Refused connections are known earlier.
     pub fn body(&self) -> u64 {
         (self.heap / BODIES).clamp(LEAST_BODY, MOST_BODY)
     }
 
-    /// Returns the number of requests that may wait for a connection to one backend: an eighth of the heap.
+    /// Returns the number of requests that may wait for a connection to one backend. They may use
+    /// an eighth of the heap.
     pub fn waiting(&self) -> u32 {
         count(self.heap / 8 / HEAP_OF_A_REQUEST).clamp(FEW, MOST_WAITING)
     }
 }
 
-/// Of a host that lacks nothing: for rendering without one.
+/// The limits of a host with ample resources, for rendering without a host.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -120,9 +123,9 @@ impl Default for Limits {
     }
 }
 
-/// Divides connections among users, given the namespaces of each: namespaces have equal parts, and so have the users of
-/// one. A user of several namespaces has a part from each. Every user has at least one connection, so the shares exceed
-/// `all` if there are more users than connections.
+/// Divides connections among users, given the namespaces of each. Namespaces get equal parts, and
+/// so do the users of one. A user of several namespaces gets a part from each. Every user gets at
+/// least one connection, so the shares exceed `all` if there are more users than connections.
 pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     let mut users: BTreeMap<&'n str, u32> = BTreeMap::new();
     for &namespace in namespaces_of.iter().flatten() {
@@ -140,7 +143,8 @@ pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     namespaces_of.iter().map(share).collect()
 }
 
-/// Divides connections evenly among parties, given their numbers of users. A party has at least one for each user.
+/// Divides connections evenly among parties, given their numbers of users. A party gets at least
+/// one per user.
 fn divide(all: u32, users: &[u32]) -> Vec<u32> {
     let mut most_first = users.to_vec();
     most_first.sort_unstable_by_key(|&users| std::cmp::Reverse(users));
@@ -169,7 +173,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// Returns the namespaces of users: the numbers in `mix` for each namespace, then `shared` users of the first two.
+    /// Returns the namespaces of users: `mix` gives the number of users per namespace, followed by
+    /// `shared` users of the first two.
     fn users(mix: &[usize], shared: usize) -> Vec<Vec<&'static str>> {
         const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
         let of_one = NAMES.iter().zip(mix);
@@ -194,7 +199,7 @@ mod tests {
             let limits = Limits::new(files, 64 * GIB).unwrap();
             let (own, added) = (users(&own, 0), users(&added, shared));
             let size = |users: &[Vec<&str>]| u32::try_from(users.iter().flatten().count()).unwrap();
-            // With more users than connections, each has one.
+            // With more users than connections, each gets one.
             let most = |all: u32, users: u32| u64::from(all.max(users));
             let of_gateways = limits.of_gateways(size(&own), size(&added));
             let gateways = shares(of_gateways, &own);
@@ -234,11 +239,11 @@ mod tests {
         assert_eq!(limits.from_clients, 6_561);
         assert_eq!(limits.of_gateways(2, 0), 6_561);
         assert_eq!(limits.of_gateways(0, 8), 0);
-        // On two addresses each.
+        // Each on two addresses.
         assert_eq!(limits.of_gateways(2, 2 * 1_024), 3_280);
-        // With few foreign ports, by number.
+        // With few foreign ports, the share is by number.
         assert_eq!(limits.of_gateways(20, 2), 5_964);
-        // Where half is not enough for one connection each.
+        // Half is not enough here for one connection each.
         assert_eq!(limits.of_gateways(2, 6_000), 561);
         assert_eq!(limits.of_gateways(2, 60_000), 0);
     }

@@ -1,6 +1,7 @@
-//! The outcome of rendering: encoded resources by name, and the parts of the snapshot that were left out.
+//! The outcome of rendering: encoded resources by name, and the parts of the snapshot that were
+//! left out.
 //!
-//! It must never print the content of a resource, which may be a private key.
+//! Never print the content of a resource, because it may be a private key.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,7 +18,7 @@ pub struct Resource {
     pub bytes: Bytes,
 }
 
-// By hand, because the bytes of a secret hold a private key.
+// Written by hand, because the bytes of a secret hold a private key.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resource")
@@ -27,31 +28,32 @@ impl fmt::Debug for Resource {
     }
 }
 
-/// Everything that Envoy gets, each list by name. Renderings share the lists in which they do not differ.
+/// All of Envoy's resources, each list sorted by name. Renderings share equal lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
     /// LDS, one file.
     pub listeners: Arc<[Resource]>,
-    /// RDS, a file each.
+    /// RDS, one file each.
     pub route_tables: Arc<[Resource]>,
     /// CDS, one file.
     pub clusters: Arc<[Resource]>,
-    /// EDS, a file each; only of the clusters that the subscription budget gives a file.
+    /// EDS, one file each, but only for clusters with a file in the subscription budget.
     pub endpoints: Arc<[Resource]>,
-    /// SDS, a file each, 0600: key pairs and trust bundles.
+    /// SDS, one file each, mode 0600: key pairs and trust bundles.
     pub secrets: Arc<[Resource]>,
-    /// RTDS, one file: the number of connections that each listener and backend may open, a `Runtime`.
+    /// RTDS, one file: the connection limit of each listener and backend, as a `Runtime`.
     pub shares: Bytes,
-    /// The parts that could not be said to Envoy, in the snapshot's order.
+    /// The parts that Envoy cannot express, in the snapshot's order.
     pub problems: Vec<RenderProblem>,
-    /// Number of backends whose endpoints are in the list of clusters, because Envoy may watch no more files.
+    /// Number of backends whose endpoints are inlined in the list of clusters, because the watch
+    /// budget is used up.
     pub inline: usize,
     /// Names of the backends whose endpoints are in files.
     pub in_files: Arc<BTreeSet<String>>,
 }
 
 impl Rendered {
-    /// Takes over the lists of another rendering that are the same, so that they take memory once.
+    /// Shares equal lists with another rendering, so that they use memory once.
     pub fn share_with(&mut self, other: &Self) {
         for (list, same) in [
             (&mut self.listeners, &other.listeners),
@@ -67,10 +69,10 @@ impl Rendered {
     }
 }
 
-/// Something of the snapshot that was left out, and why.
+/// A part of the snapshot that was left out, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RenderProblem {
-    /// The snapshot's name of it: `HTTPRoute/namespace/name/rules/0/matches/1`.
+    /// The snapshot's name of the object: `HTTPRoute/namespace/name/rules/0/matches/1`.
     pub object: String,
     /// The field, its value, the expected form, and the consequence.
     pub message: String,
@@ -94,7 +96,8 @@ impl RenderProblems {
         });
     }
 
-    /// Returns the value; or none, with a problem that says the reason and the consequence.
+    /// Returns the value. On an error, returns `None` and adds a problem with the reason and the
+    /// consequence.
     pub(crate) fn value<T>(
         &mut self,
         object: &str,
@@ -114,7 +117,7 @@ impl RenderProblems {
         self.0.is_empty()
     }
 
-    /// Returns each problem once: a route may be in several tables, and wrong in each.
+    /// Returns each problem once, because a route may be in several tables, and invalid in each.
     pub(crate) fn distinct(mut self) -> Vec<RenderProblem> {
         let mut seen = BTreeSet::new();
         self.0.retain(|problem| seen.insert(problem.clone()));
@@ -122,7 +125,7 @@ impl RenderProblems {
     }
 }
 
-/// Sorts resources by name; of those that share one, the first is left.
+/// Sorts resources by name, and keeps the first of equal names.
 pub(crate) fn by_name(
     mut resources: Vec<Resource>,
     problems: &mut RenderProblems,
@@ -139,7 +142,7 @@ pub(crate) fn by_name(
     resources
 }
 
-/// Returns the resource of this name in a list by name.
+/// Returns the resource with this name from a sorted list.
 pub(crate) fn find<'r>(by_name: &'r [Resource], name: &str) -> Option<&'r Resource> {
     let place = by_name.binary_search_by(|resource| resource.name.as_str().cmp(name));
     by_name.get(place.ok()?)

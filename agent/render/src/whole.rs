@@ -1,7 +1,6 @@
-//! Rendering of a whole snapshot, in the order in which its parts need each other: secrets, clusters, route tables,
-//! listeners.
+//! Renders a whole snapshot, in dependency order: secrets, clusters, route tables, listeners.
 //!
-//! It must never give different bytes for the same snapshot.
+//! Never give different bytes for the same snapshot.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,10 +32,10 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
     rendered
 }
 
-/// Renders an encoded snapshot, with the outcome of [`render`]. Its virtual hosts, which are most of it, are decoded one at a time: as
-/// values they take seven times the memory.
+/// Renders an encoded snapshot, with the same outcome as [`render`]. The virtual hosts, which are
+/// most of it, are decoded one at a time, because decoded values take seven times the memory.
 pub fn render_encoded(encoded: &EncodedSnapshot, options: &RenderOptions) -> Rendered {
-    // Where a snapshot is not encoded as expected, it is decoded as a whole.
+    // A snapshot with an unexpected encoding is decoded as a whole.
     by_hosts(encoded, options)
         .unwrap_or_else(|| render(&encoded.snapshot(), encoded.keys(), options))
 }
@@ -55,7 +54,8 @@ fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Render
     render_around(tables, &snapshot, encoded.keys(), options).ok()
 }
 
-/// Renders everything but route tables, which `tables` returns given the context that they are rendered in, by name.
+/// Renders everything but the route tables, which `tables` returns for the given context, sorted by
+/// name.
 pub(crate) fn render_around<E>(
     tables: impl FnOnce(&RenderContext<'_>, &mut RenderProblems) -> Result<Vec<Resource>, E>,
     snapshot: &Snapshot,
@@ -72,7 +72,7 @@ pub(crate) fn render_around<E>(
         route_tables: _,
         backends,
         endpoints,
-        // The secrets are made of the whole snapshot.
+        // Secrets are rendered from the whole snapshot.
         keys: _,
         trust_bundles: _,
         edge: _,

@@ -1,4 +1,4 @@
-//! Short constructors of protobuf's wrapper types and of Envoy's matchers.
+//! Short constructors for protobuf wrapper types and Envoy matchers.
 
 #![allow(
     clippy::unnecessary_wraps,
@@ -34,7 +34,7 @@ pub(crate) fn seconds(seconds: u32) -> Option<Duration> {
     })
 }
 
-/// 100 years: near the longest that Envoy counts in nanoseconds.
+/// 100 years, close to the longest duration that Envoy can represent in nanoseconds.
 const MAX_SECONDS: i64 = 100 * 365 * 24 * 3600;
 
 pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
@@ -44,7 +44,7 @@ pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
 }
 
 pub(crate) fn regex(regex: impl Into<String>) -> RegexMatcher {
-    // No `engine_type`: RE2 is the only one, and naming it is deprecated.
+    // `engine_type` is not set, because RE2 is the only one, and setting it is deprecated.
     RegexMatcher {
         regex: regex.into(),
         engine_type: None,
@@ -96,12 +96,12 @@ fn none_of(words: &[&str]) -> String {
     branches.join("|")
 }
 
-/// Returns a text as a format of Envoy's that gives it as it is.
+/// Returns an Envoy format that yields the literal text.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('%', "%%")
 }
 
-/// Returns a header that is added to a message; `value` is a format of Envoy's.
+/// Returns a header to add to a message; `value` is an Envoy format.
 pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> HeaderValueOption {
     HeaderValueOption {
         header: Some(HeaderValue {
@@ -114,7 +114,7 @@ pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> H
     }
 }
 
-/// Returns an address to bind or to connect to.
+/// Returns an address for binding or connecting.
 pub(crate) fn socket(address: IpAddr, port: u32, protocol: socket_address::Protocol) -> Address {
     Address {
         address: Some(address::Address::SocketAddress(SocketAddress {

@@ -1,4 +1,5 @@
-//! Derives `data/envoy-api.binpb.zst`, the descriptors with which Envoy resources are printed, and compares.
+//! Derives `data/envoy-api.binpb.zst`, the descriptors for printing Envoy resources, and compares
+//! them.
 //!
 //! The crate `envoy-types` ships the descriptors of the whole Envoy API with every comment. This
 //! file keeps only the files needed by rendered messages, without comments, options, services and
@@ -21,7 +22,7 @@ use envoy_types::pb::google::protobuf::{
 };
 use prost::Message as _;
 
-/// The messages that are rendered, or packed into one that is.
+/// The messages that are rendered, directly or inside another one.
 const ROOTS: [&str; 38] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
@@ -119,7 +120,7 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
         open.extend(&needed);
         imports.insert(name, needed);
     }
-    // In the order of the source, where imports come first.
+    // In source order, which puts imports first.
     let file = all
         .file
         .iter()
@@ -148,10 +149,10 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(FileDescriptorSet { file }.encode_to_vec())
 }
 
-/// Returns the path of `types.bin` of the `envoy-types` that we build with.
+/// Returns the path of `types.bin` in the `envoy-types` that this build uses.
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        // Crates of other systems may not have been fetched yet, which `--offline` would refuse.
+        // Crates for other systems may not be downloaded yet, so `--offline` could fail.
         .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()?;
@@ -199,7 +200,7 @@ fn references<'a>(message: &'a DescriptorProto, types: &mut BTreeSet<&'a str>) {
 
 fn plain(message: &DescriptorProto) -> DescriptorProto {
     let mut message = message.clone();
-    // What makes a map a map.
+    // These options mark map entries.
     message.options = message
         .options
         .and_then(|options| options.map_entry)

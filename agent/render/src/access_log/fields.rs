@@ -1,6 +1,7 @@
-//! Facts of a line, and Envoy's formats of their values.
+//! Facts of a log line, and the Envoy formats of their values.
 //!
-//! It must never name a header that may hold a credential, nor leave text that a client chooses without a limit.
+//! Never include a header that may hold a credential, and never log text from clients without a
+//! length limit.
 
 use sesame_proto::schema::line_form::Fact;
 
@@ -12,7 +13,7 @@ pub(super) const REQUEST: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::Method, "%REQ(:METHOD):32%"),
     (Fact::Host, "%REQ(:AUTHORITY):256%"),
-    // As the client sent it, without the query.
+    // As sent by the client, without the query.
     (Fact::Path, "%PATH(NQ):1024%"),
     (Fact::Protocol, "%PROTOCOL%"),
     (Fact::Status, "%RESPONSE_CODE%"),
@@ -21,9 +22,10 @@ pub(super) const REQUEST: Fields = &[
     (Fact::Details, "%RESPONSE_CODE_DETAILS%"),
     (Fact::TerminationDetails, "%CONNECTION_TERMINATION_DETAILS%"),
     (Fact::DurationMs, "%DURATION%"),
-    // Until the backend began to answer.
+    // Time until the response begins.
     (Fact::ResponseDurationMs, "%RESPONSE_DURATION%"),
-    // The parts of the duration, one after the other; of several tries, the last one has all but the first of them.
+    // Consecutive parts of the duration. With retries, all but the first part describe the last
+    // attempt.
     (
         Fact::BeforeBackendMs,
         "%COMMON_DURATION(DS_RX_BEG:US_TX_BEG:ms)%",
@@ -34,7 +36,7 @@ pub(super) const REQUEST: Fields = &[
         Fact::DownloadMs,
         "%COMMON_DURATION(US_RX_BEG:DS_TX_END:ms)%",
     ),
-    // By the names of the filters in `external_auth`.
+    // Uses the filter names from `external_auth`.
     (
         Fact::AuthorizationUs,
         "%FILTER_STATE(external_auth:FIELD:latency_us)%",
@@ -67,7 +69,7 @@ pub(super) const REQUEST: Fields = &[
     ),
 ];
 
-/// Fields of a connection that is passed on as it is.
+/// Fields of a connection that is proxied as it is.
 pub(super) const CONNECTION: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::ResponseFlags, "%RESPONSE_FLAGS%"),
@@ -119,7 +121,7 @@ mod tests {
                     "{fact:?}: {format}"
                 );
             }
-            // Text that a client chooses has an end.
+            // Text from clients has a length limit.
             let chosen = ["%REQ(", "%PATH("];
             if chosen.iter().any(|start| format.starts_with(start)) {
                 let end = format

@@ -54,7 +54,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
                 numerator: percent.min(100),
                 denominator: DenominatorType::Hundred.into(),
             }),
-            // Else it would be by the request's identity, which a client may choose.
+            // Otherwise Envoy samples by request id, which a client can choose.
             use_independent_randomness: true,
         })
     });
@@ -98,7 +98,7 @@ fn specified(filter: FilterSpecifier) -> AccessLogFilter {
     }
 }
 
-/// The key is one that no layer of the runtime has; Envoy asks for it.
+/// Envoy requires a runtime key; no layer defines this one.
 fn at_least(value: u32, key: &str) -> ComparisonFilter {
     ComparisonFilter {
         op: Op::Ge.into(),

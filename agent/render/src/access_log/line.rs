@@ -13,21 +13,21 @@ use super::fields::Fields;
 use super::filter::TrafficKind;
 use crate::wrappers;
 
-/// Bytes of a header that are logged.
+/// Maximum bytes of a logged header.
 const HEADER_BYTES: usize = 256;
 
 /// Value of a fact or of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum LoggedValue {
-    /// A format of Envoy's.
+    /// An Envoy format.
     Format(String),
-    /// A text as it is.
+    /// Literal text.
     Literal(String),
     Number(u32),
 }
 
 impl LoggedValue {
-    /// Returns the value as a format of Envoy's.
+    /// Returns the value as an Envoy format.
     pub(super) fn format(&self) -> String {
         match self {
             Self::Format(format) => format.clone(),
@@ -36,7 +36,8 @@ impl LoggedValue {
         }
     }
 
-    /// Returns the header of the request that it has the text of, if clients may put any bytes there.
+    /// Returns the name of the request header in the value, if clients may put arbitrary bytes into
+    /// it.
     pub(super) fn request_header(&self) -> Option<String> {
         let Self::Format(format) = self else {
             return None;
@@ -89,7 +90,7 @@ impl LogLine {
         ];
         for (fact, text) in known {
             if let Some(text) = text.filter(|text| !text.is_empty()) {
-                // A format of the same fact knows more.
+                // A format of the same fact is more precise.
                 let literal = || LoggedValue::Literal(text.to_owned());
                 facts.entry(fact).or_insert_with(literal);
             }

@@ -37,7 +37,7 @@ pub(crate) struct LoggedPlace<'a> {
     pub(crate) backend: Option<&'a str>,
 }
 
-/// Returns the logs of an HTTP connection manager: a line for each request.
+/// Returns the logs of an HTTP connection manager: one line per request.
 pub(crate) fn of_requests(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
     logs(REQUEST, TrafficKind::Requests, place, context)
 }

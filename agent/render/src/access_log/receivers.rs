@@ -1,6 +1,6 @@
-//! Lines that Envoy sends: OpenTelemetry's log records, or the messages of Envoy's own access log service.
+//! Lines sent by Envoy: OpenTelemetry log records, or messages of Envoy's access log service.
 //!
-//! It must never have a request wait for a receiver, nor let lines that wait for one take memory without a bound.
+//! Never make a request wait for a receiver, and never buffer lines without a limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,11 +27,12 @@ use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::{collectors, wrappers};
 
-/// Path of log records at a receiver, which OTLP over HTTP says.
+/// Path of log records at a receiver, as defined by OTLP over HTTP.
 const PATH: &str = "/v1/logs";
-/// Milliseconds after which lines are sent that have gathered.
+/// Milliseconds after which buffered lines are sent.
 const FLUSH_MS: u64 = 1_000;
-/// Bytes of lines that gather in each worker; more are sent at once, or dropped if the receiver takes none.
+/// Maximum bytes buffered per worker. Above this, lines are sent at once, or dropped if the
+/// receiver is unavailable.
 const MOST_GATHERED: u32 = 64 * 1024;
 
 /// Returns the logs sent to a receiver; empty if this version does not know its protocol.
@@ -111,7 +112,7 @@ fn of_attributes(
     let attributes = fields
         .iter()
         .map(|(name, value)| attribute(name, value.format()));
-    // No format: what belongs to all lines is as it is.
+    // Not a format, because resource attributes are literal.
     let service = attribute("service.name", collectors::host(gateway));
     let config = OpenTelemetryAccessLogConfig {
         grpc_service,

@@ -1,6 +1,6 @@
-//! Lines that Envoy writes on its host: JSON or text, to a file or to standard output.
+//! Lines written by Envoy on its host: JSON or text, to a file or to standard output.
 //!
-//! It must never put a value into a line of text that could end it.
+//! Never put a value into a text line that could end it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,6 @@ use crate::context::AccessLogSink;
 /// Stands for an unknown value in text, as in Envoy's own logs.
 const UNKNOWN: &str = "-";
 
-/// Returns the log that is written on the host.
 pub(super) fn log(place: &AccessLogSink, line: &LogLine, form: &LineForm) -> AccessLog {
     let format = if form.text {
         text(line, form)

@@ -1,6 +1,6 @@
-//! The bootstrap, which Envoy starts with: paths of its files, its admin socket, its limits.
+//! The bootstrap that Envoy starts with: file paths, admin socket and limits.
 //!
-//! Nothing here can change without a restart, so nothing of a snapshot is here.
+//! A change of it requires a restart, so it contains nothing from a snapshot.
 
 mod overload;
 pub(crate) mod static_bootstrap;
@@ -29,10 +29,12 @@ use crate::context::RenderOptions;
 use crate::layout::XdsLayout;
 use crate::{config_sources, wrappers};
 
-/// Instructions of one expression, by RE2's own measure: more than all origins of a route or its longest prefix take.
+/// Maximum size of one expression, in RE2 instructions: more than all origins of a route or its
+/// longest prefix need.
 const MOST_OF_RE2: f64 = 20_000.0;
 
-/// Returns the bootstrap of an Envoy that reads everything else from files. Write it as `.pb`.
+/// Returns the bootstrap of an Envoy that reads all other configuration from files. Write it as
+/// `.pb`.
 pub fn bootstrap(options: &RenderOptions) -> Bytes {
     let RenderOptions {
         addresses: _,
@@ -59,7 +61,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
                     mode: 0o660,
                 })),
             }),
-            // The agent must get through when clients no longer do.
+            // The agent needs access even if clients have used up all connections.
             ignore_global_conn_limit: true,
             ..Default::default()
         }),
@@ -99,7 +101,7 @@ fn runtime() -> LayeredRuntime {
     }
 }
 
-/// Follows the file of the shares.
+/// Reads the file of the shares.
 fn shares(layout: &XdsLayout) -> RuntimeLayer {
     RuntimeLayer {
         name: LAYER.to_owned(),
@@ -145,15 +147,16 @@ fn statistics() -> StatsConfig {
         MatchPattern::Prefix("server.".to_owned()),
         MatchPattern::Prefix("overload.".to_owned()),
         MatchPattern::Prefix("runtime.".to_owned()),
-        // Traffic to backends. The last part of a cluster's name has no dot, unlike `80.external`, which Envoy counts once more.
+        // Traffic to backends. The last part of a cluster's name has no dot, unlike `80.external`,
+        // which Envoy counts in addition.
         MatchPattern::SafeRegex(wrappers::regex(
             r"cluster\..*/[^./]+\.upstream_(rq_([1-5]xx|active|retry|timeout|per_try_timeout|rx_reset|pending_overflow)|cx_(active|connect_fail|none_healthy|destroy_remote_with_active_rq|[rt]x_bytes_total))",
         )),
-        // Traffic of the routes that it is asked for, in each virtual host.
+        // Traffic of the routes with separate statistics, in each virtual host.
         MatchPattern::SafeRegex(wrappers::regex(
             r"vhost\..*\.route\.(HTTP|GRPC)Route/[^/]+/[^/]+\.upstream_rq_([1-5]xx|time)",
         )),
-        // Traffic, by port; of all workers together.
+        // Traffic by port, summed over all workers.
         MatchPattern::SafeRegex(wrappers::regex(
             r"listener\.(\[[^]]*\]|[0-9.]+)_[0-9]+\.(downstream_cx_(total|active|overflow)|downstream_global_cx_overflow|no_filter_chain_match|ssl\.(handshake|connection_error|no_certificate|fail_verify_.*))",
         )),
@@ -171,7 +174,8 @@ fn statistics() -> StatsConfig {
         stats_matcher: Some(StatsMatcher {
             stats_matcher: Some(stats_matcher::StatsMatcher::InclusionList(list)),
         }),
-        // Names of virtual hosts and routes have dots, so that Envoy's own rules do not find the route.
+        // Names of virtual hosts and routes contain dots, so Envoy's own rules cannot extract the
+        // route.
         stats_tags: vec![TagSpecifier {
             tag_name: "sesame.route".to_owned(),
             tag_value: Some(TagValue::Regex(

@@ -19,7 +19,7 @@ use crate::limits::Limits;
 
 const HEAP: &str = "envoy.resource_monitors.fixed_heap";
 const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connections";
-/// Interval at which the heap is measured: a few hundred clients fill a gigabyte in a second.
+/// Measuring interval of the heap: a few hundred clients fill a gigabyte in a second.
 const EVERY: Duration = Duration {
     seconds: 0,
     nanos: 50_000_000,

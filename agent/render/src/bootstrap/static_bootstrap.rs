@@ -31,7 +31,7 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         clusters,
         endpoints,
         secrets,
-        // The binary does not need to know how much there is of anything to judge what uses it.
+        // Validation does not depend on the shares.
         shares: _,
         problems: _,
         inline: _,
@@ -64,7 +64,7 @@ fn listener(resource: &Resource, tables: &[Resource]) -> Result<Listener, Decode
                         return Ok(());
                     };
                     let name = rds.route_config_name.as_str();
-                    // Not among this subset: a table without routes takes its place.
+                    // Missing from this subset, so an empty table takes its place.
                     let table = match find(tables, name) {
                         Some(table) => RouteConfiguration::decode(&*table.bytes)?,
                         None => RouteConfiguration {
@@ -100,7 +100,7 @@ fn cluster(resource: &Resource, endpoints: &[Resource]) -> Result<Cluster, Decod
     Ok(cluster)
 }
 
-/// Takes the files out of a TLS context: a secret without a source is a static one.
+/// Removes the files from a TLS context, because a secret without a source is a static one.
 fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeError> {
     let Some(transport_socket::ConfigType::TypedConfig(config)) =
         socket.and_then(|socket| socket.config_type.as_mut())
@@ -127,7 +127,7 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
         Ok(())
     };
     change(config, |tls: &mut DownstreamTlsContext| {
-        // They are the host's: nothing that is to be judged.
+        // These keys belong to the host, so there is nothing to validate.
         tls.session_ticket_keys_type = None;
         without_files(&mut tls.common_tls_context)
     })?;

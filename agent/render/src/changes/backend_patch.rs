@@ -17,7 +17,8 @@ use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
-/// Renders `now`, with the route tables `new`, from the rendering of `before`, with the tables `old` and no problems.
+/// Renders `now`, with the route tables `new`, from the rendering of `before`, which had the tables
+/// `old` and no problems.
 pub(crate) fn render(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],

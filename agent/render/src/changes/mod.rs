@@ -16,7 +16,8 @@ use crate::context::{RenderContext, RenderOptions};
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
-/// Number of clusters at most that are looked for in all route tables: with more, a whole rendering is hardly more work.
+/// Maximum number of clusters to search for in all route tables. With more, a full rendering costs
+/// little more.
 const MAX_LOOKED_FOR: usize = 16;
 
 /// Renders a Gateway in which only route tables have changed. Everything else is reused, and so are
@@ -34,10 +35,10 @@ pub fn routes_after(
     }
     let context = RenderContext {
         options,
-        // Routes do not name it.
+        // Routes do not use it.
         gateway: "",
         edge: now.edge(),
-        // Listeners have it, and they are the same.
+        // Only listeners use these, and they are unchanged.
         tracing: None,
         log_output: None,
         measured_routes: now.measured_routes(),
@@ -100,8 +101,8 @@ fn around_tables(
     after.problems.is_empty().then_some(after)
 }
 
-/// Returns the names that are in one of two lists by name alone: in the first, in the second. None if they are too many to be looked
-/// for.
+/// Compares two lists by name. Returns the names only in the first, and those only in the second.
+/// Returns `None` if they are too many to search for.
 fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r str>; 2]> {
     let in_one_alone = |one: &'r [Resource], other: &[Resource]| {
         let mut left = other.iter().peekable();
@@ -140,7 +141,7 @@ pub fn endpoints_after(
     }
     let sets = endpoints::sets(changed);
     let mut clusters = Vec::new();
-    // Whether a set is in a file follows from all backends, and those are the same.
+    // All backends together decide which sets are in files, and the backends are unchanged.
     let mut subscriptions = Subscriptions::default();
     for backend in backends {
         let known = find(&rendered.clusters, &backend.name)?;
@@ -154,7 +155,7 @@ pub fn endpoints_after(
         options,
         subscriptions,
         clusters: &rendered.clusters,
-        // Endpoints have nothing of these.
+        // Endpoints use none of these.
         gateway: "",
         edge: Edge::default(),
         tracing: None,

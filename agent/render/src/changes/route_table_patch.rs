@@ -16,7 +16,7 @@ use crate::context::RenderContext;
 use crate::http::route_tables::{self, MOST_OF_TABLES, VIRTUAL_HOSTS, check_domain};
 use crate::rendered::{RenderProblems, Resource};
 
-/// Renders the tables of `new`, given those that were rendered of `old` without a problem.
+/// Renders the tables of `new` from the rendering of `old`, which had no problems.
 pub(super) fn render(
     rendered: &[Resource],
     old: &[EncodedTable<'_>],
@@ -40,7 +40,7 @@ pub(super) fn render(
     };
     let tables: Arc<[Resource]> = tables.map(table).collect::<Option<_>>()?;
     let size: usize = tables.iter().map(|table| table.bytes.len()).sum();
-    // Beyond the limit, a whole rendering reports the virtual hosts that it refuses.
+    // Above the limit, a full rendering reports the rejected virtual hosts.
     (size <= MOST_OF_TABLES).then_some(tables)
 }
 

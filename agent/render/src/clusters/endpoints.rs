@@ -1,4 +1,4 @@
-//! Endpoint sets: an EDS file each, or inline in their cluster.
+//! Endpoint sets: one EDS file each, or inline in their cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,13 +23,13 @@ pub(crate) fn sets(endpoints: &[EndpointSet]) -> Sets<'_> {
     endpoints.iter().map(|s| (s.name.as_str(), s)).collect()
 }
 
-/// Returns the endpoint sets of which at least one cluster reads a file, by name.
+/// Returns the endpoint sets that at least one cluster reads from a file, by name.
 pub(crate) fn render(
     backends: &[&Backend],
     sets: &Sets<'_>,
     context: &RenderContext<'_>,
 ) -> Vec<Resource> {
-    // By name, so that the clusters that share a set share its file.
+    // By name, so that clusters with the same set share its file.
     let mut read: BTreeMap<&str, (&Backend, &[u8])> = BTreeMap::new();
     for backend in backends.iter().filter(|b| {
         context.subscriptions.endpoints.contains(b.name.as_str()) && context.has_cluster(&b.name)
@@ -55,8 +55,8 @@ pub(crate) fn render(
         .collect()
 }
 
-/// Notes the endpoints that are left out: those that are none, for which Envoy would refuse the whole set, and those that no
-/// request may go to.
+/// Reports the endpoints that are left out: invalid ones, for which Envoy would reject the whole
+/// set, and ones that must not get requests.
 pub(crate) fn check(
     endpoints: &[EndpointSet],
     rules: &EndpointRules,
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Returns the number of endpoints that are served of a set, and the problems.
+    /// Returns the number of served endpoints in a set, and the problems.
     fn served(set: &EndpointSet, rules: &EndpointRules) -> (usize, Vec<String>) {
         let mut problems = RenderProblems::default();
         check(std::slice::from_ref(set), rules, &mut problems);

@@ -1,7 +1,8 @@
 //! One cluster for each backend.
 //!
-//! A backend that cannot be reached as the snapshot says (a trust bundle that is missing, no name to
-//! verify) has no cluster at all: its share of requests is refused, never sent unverified.
+//! If a backend cannot be reached as the snapshot demands (because a trust bundle or the names to
+//! verify are missing), it has no cluster at all. Its share of requests is refused, never sent
+//! unverified.
 
 pub(crate) mod endpoints;
 pub(crate) mod shares;
@@ -33,16 +34,17 @@ use crate::limits::{CONNECTION_BUFFER, Limits};
 use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::{config_sources, tls, wrappers};
 
-/// Seconds that a connection to an endpoint may take to open.
+/// Connect timeout of an endpoint in seconds.
 const CONNECT_TIMEOUT: u32 = 5;
-/// Envoy's default of 1,024 requests a cluster turns into 503 under load. Those that wait are limited by the heap, and
-/// connections by the backend's share (`shares`); until that is read, by Envoy's default.
+/// Under load, Envoy's default of 1,024 requests per cluster leads to 503. The heap limits waiting
+/// requests, and the backend's share (`shares`) limits connections; until that file is read,
+/// Envoy's default does.
 const MOST_IN_FLIGHT: u32 = 100_000;
-/// Envoy's default of 3 retries at once turns a rolling restart into errors.
+/// With Envoy's default of 3 concurrent retries, a rolling restart causes errors.
 const MOST_RETRIES: u32 = 1_024;
 
-/// Headers of an answer, and KiB of them, beyond which it is 502. Envoy's defaults of 100 and 60 turn down answers that clients
-/// read when no proxy is in between.
+/// Maximum number of response headers, and their KiB; above these, the answer is 502. Envoy's
+/// defaults of 100 and 60 reject responses that clients accept without a proxy.
 const MOST_RESPONSE_HEADERS: u32 = 1_000;
 const MOST_RESPONSE_HEADERS_KIB: u32 = 256;
 
@@ -63,7 +65,7 @@ pub(crate) fn render(
     by_name(clusters, problems)
 }
 
-/// Returns the clusters of one backend, or why it has none.
+/// Returns the clusters of one backend, or an error if it cannot have one.
 pub(crate) fn of_backend(
     backend: &Backend,
     sets: &Sets<'_>,
@@ -153,8 +155,8 @@ fn cluster(
     if protocol != AppProtocol::UdpDatagrams {
         cluster.upstream_connection_options = Some(keepalive());
     }
-    // The lists are ordered, but a snapshot from elsewhere may name an endpoint set that it lacks: that is
-    // a backend without endpoints (503), not an error.
+    // The resolver adds every set, but a foreign snapshot may name a missing one. That is a backend
+    // without endpoints (503), not an error.
     if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {
         cluster.cluster_discovery_type = Some(cluster::ClusterDiscoveryType::Type(
             cluster::DiscoveryType::Eds.into(),
@@ -164,13 +166,13 @@ fn cluster(
             service_name: endpoints.clone(),
         });
     } else {
-        // STATIC is the type where none is named.
+        // Without a discovery type, the cluster is STATIC.
         cluster.load_assignment = Some(inline(backend, sets, &context.options.endpoints));
     }
     Ok(cluster)
 }
 
-/// Returns the options of HTTP connections to a backend. A backend of another protocol has no options.
+/// Returns the options of HTTP connections to a backend; empty for other protocols.
 fn http_options(protocol: AppProtocol) -> HashMap<String, Any> {
     let config = match protocol {
         AppProtocol::Http1 | AppProtocol::Websocket => {
@@ -193,7 +195,7 @@ fn http_options(protocol: AppProtocol) -> HashMap<String, Any> {
         ..Default::default()
     };
     let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-    // The only entry: prost writes more than one in random order.
+    // A single entry, because prost writes several in random order.
     HashMap::from([(name.to_owned(), pack_any(options))])
 }
 
@@ -209,7 +211,8 @@ fn circuit_breakers(limits: &Limits) -> CircuitBreakers {
     }
 }
 
-/// Finds endpoints that vanished without a word (a node that lost power) within about 90 s.
+/// Detects within about 90 s that an endpoint vanished silently, for instance because its node lost
+/// power.
 fn keepalive() -> UpstreamConnectionOptions {
     UpstreamConnectionOptions {
         tcp_keepalive: Some(TcpKeepalive {

@@ -20,10 +20,11 @@ use crate::rendered::Resource;
 
 /// The name of the layer, and of the only resource in its file.
 pub(crate) const LAYER: &str = "limits";
-/// The kind of listeners' owners that a tenant cannot add.
+/// The kind of listener owner that a tenant cannot create.
 const GATEWAY: &str = "Gateway";
 
-/// `envoy.service.runtime.v3.Runtime`, with its layer in the order of the keys: prost writes others in random order.
+/// `envoy.service.runtime.v3.Runtime`, with its layer sorted by key, because prost writes other
+/// maps in random order.
 #[derive(Clone, PartialEq, Message)]
 struct Runtime {
     #[prost(string, tag = "1")]
@@ -39,11 +40,12 @@ struct Layer {
     fields: BTreeMap<String, Value>,
 }
 
-/// Prefix and suffix of the runtime keys, around the name of a listener or cluster.
+/// Prefix and suffix of the runtime keys for a listener's or cluster's name.
 const OF_LISTENER: (&str, &str) = ("envoy.resource_limits.listener.", ".connection_limit");
 const OF_CLUSTER: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
 
-/// Returns the encoded `Runtime` for these listeners and clusters, which were made of these ports and backends.
+/// Returns the encoded `Runtime` for these listeners and clusters, which belong to these ports and
+/// backends.
 pub(crate) fn render(
     options: &RenderOptions,
     ports: &[Port],
@@ -97,12 +99,12 @@ pub(crate) fn render(
 #[derive(Clone)]
 struct Owners<'s> {
     gateways: bool,
-    /// Each once, and at least one.
+    /// Without duplicates, and never empty.
     namespaces: Vec<&'s str>,
 }
 
 impl Owners<'_> {
-    /// Returns the owner of a port whose listeners' names say nothing.
+    /// Returns the owner of a port whose listener names reveal none.
     fn unknown() -> Self {
         Self {
             gateways: false,
@@ -111,13 +113,13 @@ impl Owners<'_> {
     }
 }
 
-/// Returns the owners of TCP ports, by the number that is bound.
+/// Returns the owners of TCP ports, by bound port number.
 fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owners<'s>> {
     let tcp = ports.iter().filter(|it| it.transport() == Transport::Tcp);
     let owners = tcp.map(|port| {
         let names = port.listeners.iter().map(|it| it.name.as_str());
         let parsed: Vec<_> = names.filter_map(|it| Provenance::parse(it).ok()).collect();
-        // A port that Gateways share with ListenerSets is theirs.
+        // A port that Gateways share with ListenerSets belongs to the Gateways.
         let gateways = parsed.iter().any(|it| it.kind == GATEWAY);
         let owners = parsed.iter().filter(|it| !gateways || it.kind == GATEWAY);
         let mut namespaces: Vec<&str> = owners.map(|it| it.namespace).collect();
@@ -188,7 +190,7 @@ pub fn scarcity(shares: &[u8]) -> Vec<String> {
     listeners.into_iter().chain(backends).collect()
 }
 
-/// Returns the same while nothing is served.
+/// Returns the encoded `Runtime` for an empty configuration.
 pub fn none() -> Bytes {
     runtime(BTreeMap::new())
 }

@@ -1,4 +1,4 @@
-//! The descriptors of the Envoy API, as far as we render it. The test `envoy_descriptors` writes them.
+//! The descriptors of the rendered part of the Envoy API. The test `envoy_descriptors` writes them.
 
 use std::sync::OnceLock;
 
@@ -8,10 +8,10 @@ use super::DumpError;
 
 static COMPRESSED: &[u8] = include_bytes!("../../data/envoy-api.binpb.zst");
 
-/// Bytes that they may be once decompressed; they are a third of it.
+/// Maximum decompressed size, about three times the actual one.
 const MOST_BYTES: usize = 1024 * 1024;
 
-/// Returns the pool, which is built at first use, in about 10 ms; nothing that serves traffic needs it.
+/// Returns the pool, which is built on first use, in about 10 ms. The serving path never needs it.
 pub(super) fn pool() -> Result<&'static DescriptorPool, DumpError> {
     static POOL: OnceLock<Result<DescriptorPool, String>> = OnceLock::new();
     POOL.get_or_init(|| {

@@ -24,19 +24,19 @@ use serde_json::{Value, json};
 
 use crate::rendered::{Rendered, Resource};
 
-/// The parts of key pairs that are not shown. Certificates always are: they are public.
+/// The redacted parts of key pairs. Certificates are public and never redacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redact {
-    /// `<redacted>` stands for each private key.
+    /// Prints `<redacted>` for each private key.
     PrivateKeys,
-    /// Private keys are shown.
+    /// Prints private keys.
     Nothing,
 }
 
 /// Bytes that do not match their declared type, or a type that the descriptors lack.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
-    /// The bytes of a resource.
+    /// Malformed bytes of a resource.
     #[error("`{name}` cannot be read as {message}: {source}")]
     Decode {
         /// The resource.
@@ -46,7 +46,7 @@ pub enum DumpError {
         /// The reason.
         source: prost::DecodeError,
     },
-    /// The descriptors do not have a type that is inside of the resource.
+    /// The descriptors lack a type inside the resource.
     #[error(
         "`{name}` cannot be printed: {source}; add the type to tests/envoy_descriptors.rs, which writes them"
     )]
@@ -56,15 +56,16 @@ pub enum DumpError {
         /// The reason.
         source: serde_json::Error,
     },
-    /// The descriptors that are built in.
+    /// The built-in descriptors are broken.
     #[error("the Envoy descriptors of this build are broken: {0}")]
     Descriptors(String),
-    /// YAML.
+    /// YAML output failed.
     #[error("cannot be written as YAML: {0}")]
     Yaml(String),
 }
 
-/// Returns the resources under `listeners`, `routes`, `clusters`, `endpoints` and `secrets`, each a list by name.
+/// Returns the resources under `listeners`, `routes`, `clusters`, `endpoints` and `secrets`, each
+/// sorted by name.
 pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError> {
     let Rendered {
         listeners,
@@ -91,7 +92,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
     }))
 }
 
-/// Returns a bootstrap, static or not.
+/// Returns a bootstrap as a value, static or not.
 pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, DumpError> {
     let mut bootstrap: Bootstrap = decode("bootstrap", bytes)?;
     if let Some(resources) = &mut bootstrap.static_resources {
@@ -102,7 +103,8 @@ pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, DumpError> {
     value::<Bootstrap>("bootstrap", &bootstrap.encode_to_vec())
 }
 
-/// Returns a value as YAML that Envoy reads too: every string that YAML could take for something else is quoted.
+/// Returns a value as YAML that Envoy can read: every string that YAML could misinterpret is
+/// quoted.
 pub fn yaml(value: &Value) -> Result<String, DumpError> {
     serde_saphyr::to_string(value).map_err(|error| DumpError::Yaml(error.to_string()))
 }
@@ -171,7 +173,7 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
     value
 }
 
-/// Returns a secret with PEM as text instead of base64, and no private key unless asked for.
+/// Returns a secret with PEM as text instead of base64, and without private keys unless requested.
 fn readable(mut secret: Secret, redact: Redact) -> Secret {
     match &mut secret.r#type {
         Some(Type::TlsCertificate(TlsCertificate {

@@ -1,4 +1,4 @@
-//! Printing of all that is rendered.
+//! Prints all kinds of rendered resources.
 
 use super::*;
 use crate::http::route_tables::ENCODED_BY_HAND;

@@ -1,14 +1,15 @@
-//! Answers that Envoy gives by itself.
+//! Responses that Envoy generates itself.
 
 use envoy_types::pb::envoy::config::route::v3::{
     DirectResponseAction, route, route_action::ClusterNotFoundResponseCode,
 };
 use sesame_proto::refusal;
 
-/// Returns the action that answers every request with a status, or with 500 if Envoy would not take it.
+/// Returns the action that answers every request with a status, or with 500 if Envoy would reject
+/// it.
 pub(super) fn answer(status: u32) -> route::Action {
     route::Action::DirectResponse(DirectResponseAction {
-        // Envoy refuses any other.
+        // Envoy rejects any other status.
         status: if (200..600).contains(&status) {
             status
         } else {
@@ -18,11 +19,11 @@ pub(super) fn answer(status: u32) -> route::Action {
     })
 }
 
-/// The answer to the share of an invalid backend.
+/// The answer for the share of an invalid backend.
 pub(super) struct RefusalAnswer {
-    /// Status of a route that answers by itself.
+    /// Status of a route that answers directly.
     pub(super) status: u32,
-    /// Answer of Envoy's for a cluster that is never there.
+    /// Envoy's response code for a cluster that never exists.
     pub(super) not_found: ClusterNotFoundResponseCode,
 }
 

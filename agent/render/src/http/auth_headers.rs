@@ -23,16 +23,18 @@ use super::headers;
 /// The name of the routes' filter in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "authorization_headers";
 
-/// The same of a listener, and of the filter behind it that has Envoy look for the route again: the one that it found may
-/// match a header that is gone.
+/// The name of a listener's filter, and of the next filter, which makes Envoy select the route
+/// again because the first selection may have matched a removed header.
 pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
 pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 
-/// Returns what removes the headers that these services set, which are asked in this order; `None` if they name none.
+/// Returns a mutation that removes the headers set by these services, which are asked in this
+/// order. Returns `None` if they set none.
 ///
-/// A header that one of them is shown stays as the client wrote it, if that service is asked before the header is set.
+/// A header that is also sent to one of these services stays as the client wrote it, if that
+/// service is asked first.
 pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
-    // Shown to services over HTTP, whatever is configured.
+    // HTTP services always get this header.
     let mut shown = BTreeSet::from(["authorization".to_owned()]);
     let mut removed = BTreeSet::new();
     for auth in auths {
@@ -70,7 +72,7 @@ pub(crate) fn idle() -> Any {
     pack_any(HeaderMutationPerRoute::default())
 }
 
-/// Returns the configuration of [`REROUTE`], which says nothing: that it is there switches the filter on.
+/// Returns an empty configuration of [`REROUTE`], which only enables the filter.
 pub(crate) fn reroute() -> Any {
     pack_any(SetFilterState::default())
 }
@@ -124,7 +126,7 @@ mod tests {
             removed(&[http(&[], &["X-User", "x-role"])]),
             ["x-role", "x-user"]
         );
-        // The service has to see these.
+        // The service needs these.
         let credentials = ["authorization", "Cookie", "x-user"];
         assert_eq!(removed(&[http(&["cookie"], &credentials)]), ["x-user"]);
         // Framing headers are never removed.

@@ -28,7 +28,7 @@ use crate::wrappers;
 /// The filter's name in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
-/// Returns a route's configuration of the filter that allows nothing, and refuses nothing.
+/// Returns a route's configuration of the filter that neither allows nor refuses anything.
 pub(crate) fn idle() -> Any {
     pack_any(CorsPolicy::default())
 }
@@ -73,16 +73,16 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
     })
 }
 
-/// Returns the header by which caches keep answers to different origins apart, unless the backend has it already.
+/// Returns the header that makes caches distinguish origins, unless the backend already sends it.
 pub(crate) fn vary() -> HeaderValueOption {
-    // A header that is empty is not sent.
+    // Envoy omits an empty header.
     let value = "%CEL('vary' in response.headers && response.headers['vary'].matches('(?i)(^|[, ])(origin|[*])($|[, ])') ? '' : 'Origin')%";
     let action = HeaderAppendAction::AppendIfExistsOrAdd;
     wrappers::header("vary", value.to_owned(), action)
 }
 
-/// Returns the origins that may be looked for. A snapshot is not trusted to be cheap: one expression takes them all where the
-/// proxy answers by itself.
+/// Returns the usable origins. The snapshot's cost is not trusted: without forwarding, one
+/// expression contains all of them.
 fn usable<'c>(
     object: &str,
     origins: &'c [CorsOrigin],
@@ -113,8 +113,8 @@ fn usable<'c>(
     usable
 }
 
-/// Returns the headers that are exposed: with credentials, `*` is a header of that name to a browser, and Gateway API
-/// forbids it.
+/// Returns the exposed headers. With credentials, browsers take `*` as a literal header name, and
+/// Gateway API forbids it.
 fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
     if allow_credentials && expose_headers.iter().any(|name| name == "*") {
         &[]
@@ -123,7 +123,7 @@ fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
     }
 }
 
-/// Returns the values that may stand in a header, with commas.
+/// Returns the valid header values, separated by commas.
 fn joined(object: &str, field: &str, values: &[String], problems: &mut RenderProblems) -> String {
     let mut usable = |value: &&String| {
         let checked = headers::check_value(value).map_err(|why| format!("CORS {field}: {why}"));
@@ -133,8 +133,8 @@ fn joined(object: &str, field: &str, values: &[String], problems: &mut RenderPro
     values.map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the answer to a preflight of requests that are not forwarded: a route that forwards to nowhere, where
-/// the filter answers before anything is sent.
+/// Returns the answer to a preflight of requests that are not forwarded: a route without a backend,
+/// because the filter answers before Envoy forwards anything.
 pub(crate) fn preflight_route(
     name: &str,
     route_match: &RouteMatch,

@@ -34,7 +34,8 @@ use crate::wrappers;
 /// The name of the routes' filter in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "external_auth";
 
-/// Milliseconds that the service has for its answer. Clients wait for it, and the API has no field for it.
+/// Milliseconds that the service has to answer. Clients wait for it, and the API has no field for
+/// it.
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Headers that the service's response must never change: those that frame requests and
@@ -47,7 +48,7 @@ const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 /// Maximum bytes of a body buffered for the service, whatever the snapshot sets.
 const MOST_BODY: u32 = 1024 * 1024;
 
-/// Returns the name of a listener's filter at this place.
+/// Returns the name of a listener's filter by index.
 pub(crate) fn of_listener(place: usize) -> String {
     format!("listener_external_auth/{place}")
 }
@@ -95,7 +96,7 @@ fn config(
         allowed_headers: named(allowed_headers)?,
         with_request_body: (*max_body_bytes > 0).then(|| BufferSettings {
             max_request_bytes: (*max_body_bytes).min(MOST_BODY),
-            // A part of a body would be judged as if it were all.
+            // The service would take a partial body for the whole one.
             allow_partial_message: false,
             pack_as_bytes: true,
         }),
@@ -141,7 +142,7 @@ fn composite(filter: ExtAuthz) -> Any {
     })
 }
 
-/// Returns a route's configuration of [`FILTER`] that asks no service.
+/// Returns a route's configuration of [`FILTER`] without a service.
 pub(crate) fn idle() -> Any {
     pack_any(CompositePerRoute {
         matcher: Some(Matcher::default()),
@@ -162,7 +163,7 @@ fn grpc_service(backend: &str) -> Services {
     })
 }
 
-/// Returns the host that the service is asked as: its name in the cluster.
+/// Returns the host name for requests to the service: its name in the cluster.
 fn authority(backend: &str) -> String {
     match Provenance::parse(backend) {
         Ok(Provenance {
@@ -189,14 +190,14 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }
     let copied = match named(response_headers)? {
         Some(some) => some,
-        // All: those that it may not write are refused apart.
+        // All of them; the mutation rules reject forbidden ones.
         None => ListStringMatcher {
             patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
         },
     };
     Ok(Services::HttpService(HttpService {
         server_uri: Some(HttpUri {
-            // Needed, and not looked at: requests have the host of the client's.
+            // Required but unused, because requests keep the client's host.
             uri: format!("http://{}", authority(backend)),
             timeout: wrappers::milliseconds(TIMEOUT_MS),
             http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
@@ -204,7 +205,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         path_prefix: path_prefix.clone(),
         authorization_response: Some(AuthorizationResponse {
             allowed_upstream_headers: Some(copied),
-            // All but the one header that Envoy adds.
+            // All except the header that Envoy adds.
             allowed_client_headers: Some(ListStringMatcher {
                 patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
             }),
@@ -214,7 +215,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }))
 }
 
-/// Returns what matches these names alone; none for no names.
+/// Returns a matcher for exactly these names, or `None` without names.
 fn named(names: &[String]) -> Result<Option<ListStringMatcher>, String> {
     let mut patterns: Vec<StringMatcher> = Vec::with_capacity(names.len());
     for name in names {

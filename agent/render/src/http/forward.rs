@@ -1,4 +1,4 @@
-//! A route that sends its requests on: shares of backends, rewrites, timeouts.
+//! Routes that forward requests: backend shares, rewrites, timeouts.
 
 use envoy_types::pb::envoy::config::route::v3::{
     RouteAction, WeightedCluster, route,
@@ -81,7 +81,7 @@ fn render(
         return Err("no backend has weight".to_owned());
     }
     if shares.iter().all(is_refused) {
-        // Shorter than a cluster that is never there.
+        // Shorter than routing to a missing cluster.
         return Ok(answer(status));
     }
     if shares.iter().any(is_refused) {
@@ -99,14 +99,16 @@ fn render(
     Ok(route::Action::Route(action))
 }
 
-/// Returns the cluster that keeps sessions for `cluster`; itself if there is none.
+/// Returns the cluster that keeps sessions for `cluster`, or `cluster` itself if it has no
+/// sessions.
 fn cluster_of_sessions(cluster: &str, context: &RenderContext<'_>) -> String {
     Some(sessions::cluster(cluster))
         .filter(|name| context.has_cluster(name))
         .unwrap_or_else(|| cluster.to_owned())
 }
 
-/// Returns the one cluster that all requests go to, or the shares of several. One whose backend changes headers is a share, too.
+/// Returns the only cluster, or the shares of several. A backend that changes headers needs a share
+/// even if it is the only one.
 fn clusters(
     name: &str,
     shares: &[Share<'_>],
@@ -115,7 +117,7 @@ fn clusters(
     problems: &mut RenderProblems,
 ) -> ClusterSpecifier {
     match shares {
-        // The rule's own changes are here only if some backend has more.
+        // The rule's own changes are present only if some backend has additional ones.
         [only] if rule_request.is_empty() && !changes_headers(only.backend) => {
             ClusterSpecifier::Cluster(cluster(only))
         }

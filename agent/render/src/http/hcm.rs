@@ -54,7 +54,8 @@ pub(crate) enum Table<'a> {
     Inline(&'a [u8]),
 }
 
-/// Returns a connection manager for one route table; the place's protocol and port are the name of its statistics.
+/// Returns a connection manager for one route table. The place's protocol and port form its
+/// statistics name.
 pub(crate) fn render(
     place: LoggedPlace<'_>,
     table: Table<'_>,
@@ -65,13 +66,15 @@ pub(crate) fn render(
         stat_prefix: format!("{}-{}", place.protocol, place.port),
         http_filters: http_filters(),
         route_specifier: table_in_file(table, context),
-        // The client's address is the connection's, unless that many proxies before us are trusted to say.
+        // The connection's peer is the client, unless trusted proxies report another address.
         use_remote_address: wrappers::boolean(true),
         xff_num_trusted_hops: context.options.trusted_hops,
         internal_address_config: Some(nobody_is_internal()),
-        // `/a/../b` is `/b` for the route as for the backend, or a route could be stepped around.
+        // The route sees `/a/../b` as `/b`, like the backend, because otherwise a request could
+        // bypass the route.
         normalize_path: wrappers::boolean(true),
-        // So are `/a//b` and `/a%2Fb`, unless the Gateway says otherwise: a backend may take them for the same.
+        // The same holds for `/a//b` and `/a%2Fb` unless the Gateway disables it, because a backend
+        // may treat them as equal.
         merge_slashes: !edge.keep_repeated_slashes,
         path_with_escaped_slashes_action: escaped_slashes(edge).into(),
         // Keeps the backend's `server` header and adds none.
@@ -80,7 +83,8 @@ pub(crate) fn render(
         // listener or route.
         strip_trailing_host_dot: true,
         early_header_mutation_extensions: vec![no_envoy_headers()],
-        // Forwards a backend's `103 Early Hints` (RFC 9110, 15.2), and `Expect: 100-continue` to the backend that answers it.
+        // Forwards a backend's `103 Early Hints` (RFC 9110, 15.2), and leaves `Expect:
+        // 100-continue` to the backend.
         proxy_100_continue: true,
         common_http_protocol_options: Some(http_options(edge)),
         http_protocol_options: Some(http1_options(edge)),
@@ -131,8 +135,9 @@ fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     manager
 }
 
-/// Returns the internal addresses: none, because a private address would otherwise be allowed to steer retries and
-/// timeouts with `x-envoy-*` headers. An empty list means all private addresses to Envoy, so it gets one that no client has.
+/// Returns the internal addresses: none, because a client with a private address could otherwise
+/// control retries and timeouts with `x-envoy-*` headers. For Envoy an empty list means all private
+/// addresses, so the list contains an address that no client has.
 fn nobody_is_internal() -> InternalAddressConfig {
     InternalAddressConfig {
         cidr_ranges: vec![CidrRange {
@@ -152,7 +157,7 @@ fn escaped_slashes(edge: Edge) -> PathWithEscapedSlashesAction {
     }
 }
 
-/// Returns the options of a client's connection, whatever version of HTTP it speaks.
+/// Returns the options of a client's connection for all HTTP versions.
 fn http_options(edge: Edge) -> HttpProtocolOptions {
     // Backends that turn headers into variables read `a_b` as `a-b`, which bypasses earlier checks
     // of `a-b`.
@@ -174,16 +179,17 @@ fn http_options(edge: Edge) -> HttpProtocolOptions {
 
 fn http1_options(edge: Edge) -> Http1ProtocolOptions {
     Http1ProtocolOptions {
-        // Health checks of load balancers, and old proxies, speak HTTP/1.0.
+        // Health checks of load balancers and old proxies use HTTP/1.0.
         accept_http_10: true,
-        // A client may offer upgrades that the proxy does not know (`TLS/1.2`). They are ignored (RFC 9110, 7.8), whereas Envoy
-        // answers 403.
+        // A client may offer upgrades that the proxy does not support (`TLS/1.2`). They are ignored
+        // (RFC 9110, 7.8), whereas Envoy would answer 403.
         ignore_http_11_upgrade: vec![wrappers::matching_none_of(&upgrades(edge))],
         ..Default::default()
     }
 }
 
-/// Returns the protocols that HTTP/1.1 connections may be upgraded to, in lower case: Envoy compares them regardless of case.
+/// Returns the protocols that HTTP/1.1 connections may be upgraded to, in lower case, because Envoy
+/// ignores case.
 fn upgrades(edge: Edge) -> Vec<&'static str> {
     let mut upgrades = vec!["websocket"];
     if edge.upgrades_to_spdy {
@@ -202,7 +208,8 @@ fn upgrade(protocol: &str) -> UpgradeConfig {
     }
 }
 
-/// Returns the extension that removes all `x-envoy-*` headers of clients: they steer this proxy, and proxies behind it.
+/// Returns the extension that removes all `x-envoy-*` headers of clients, because they control this
+/// proxy and those behind it.
 fn no_envoy_headers() -> TypedExtensionConfig {
     let remove = header_mutation::Action::RemoveOnMatch(header_mutation::RemoveOnMatch {
         key_matcher: Some(wrappers::string(MatchPattern::Prefix(
@@ -224,29 +231,31 @@ fn http2_options() -> Http2ProtocolOptions {
         max_concurrent_streams: wrappers::uint32(100),
         initial_stream_window_size: wrappers::uint32(64 * 1024),
         initial_connection_window_size: wrappers::uint32(1024 * 1024),
-        // One bad request costs its stream, not the connection.
+        // A bad request resets its stream, not the connection.
         override_stream_error_on_invalid_http_message: wrappers::boolean(true),
         ..Default::default()
     }
 }
 
-/// Returns the time in milliseconds that a request may rest. A route that allows more for the whole says so itself.
+/// Returns the idle timeout of a request in milliseconds. A route with a longer total timeout
+/// overrides it.
 pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }
 
-/// The defaults where the Gateway says nothing; each in the table of `docs/security.md`.
+/// The defaults if the Gateway sets nothing. Each is listed in the table of `docs/security.md`.
 const STREAM_IDLE_MS: u64 = 300_000;
 const CONNECTION_IDLE_MS: u64 = 300_000;
 const HEADERS_MS: u64 = 10_000;
 const MOST_HEADER_KIB: u32 = 60;
 const MOST_HEADERS: u32 = 100;
 
-/// The filter that refuses malformed authorities.
+/// The filter that rejects malformed authorities.
 const AUTHORITY: &str = "authority";
 
-/// Returns the filter that answers 400 to an authority with `,` or `@`. Envoy joins two `Host` headers with a comma. Neither is a
-/// host (RFC 9112, 3.2), and a backend might take a part of it for one that another listener or route protects.
+/// Returns the filter that answers 400 to an authority with `,` or `@`. Envoy joins two `Host`
+/// headers with a comma. Neither form is a host (RFC 9112, 3.2), and a backend might extract a host
+/// that another listener or route protects.
 fn malformed_authorities() -> HttpFault {
     HttpFault {
         headers: vec![matches::header(

@@ -41,9 +41,9 @@ pub(crate) fn changes(
         let checked = check_writable(name).and_then(|()| Ok(check_value(value)?));
         if usable(name, checked, "it is left unchanged") {
             changes.add.push(HeaderValueOption {
-                // Envoy would leave out a header without value.
+                // By default Envoy drops a header with an empty value.
                 keep_empty_value: value.is_empty(),
-                // `%` starts a format in Envoy; the value is literal.
+                // `%` starts an Envoy format, but the value is literal.
                 ..wrappers::header(name, value.replace('%', "%%"), action)
             });
         }
@@ -62,7 +62,7 @@ impl HeaderChanges {
         self.add.is_empty() && self.remove.is_empty()
     }
 
-    /// Returns these changes and later ones in one.
+    /// Returns these changes, followed by later ones.
     pub(crate) fn then(&self, later: &Self) -> Self {
         let overwritten = |name: &str| {
             let set = later

@@ -1,4 +1,4 @@
-//! Matches of routes.
+//! Route matches.
 
 use envoy_types::pb::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
@@ -55,14 +55,15 @@ pub(crate) fn render(
     })
 }
 
-/// Returns the match of the preflight of a request with this method; empty for every method.
+/// Returns the match for preflights of requests with this method, or with any method if it is
+/// empty.
 pub(crate) fn preflight(route_match: &RouteMatch, method: &str) -> RouteMatch {
     let mut preflight = route_match.clone();
     if !method.is_empty() {
-        // A browser sends none of the request's own headers with it.
+        // A browser does not include the request's own headers.
         preflight.headers.clear();
     }
-    // As the CORS filter knows a preflight: neither is empty.
+    // Like the CORS filter, which requires both headers to be non-empty.
     let any = || wrappers::matching(".+");
     preflight.headers.extend([
         header(":method", wrappers::exact("OPTIONS")),
@@ -83,7 +84,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     let Some(path) = path else {
         return Ok(PathSpecifier::Prefix("/".to_owned()));
     };
-    // A kind of a newer release is not every path.
+    // An unknown kind from a newer release must not match every path.
     let kind = path.kind.as_ref();
     let kind = kind.ok_or("path match: neither exact nor a prefix nor a regular expression")?;
     Ok(match kind {
@@ -135,7 +136,8 @@ fn string(name: &str, kind: Option<&string_match::Kind>) -> Result<StringMatcher
     }
 }
 
-/// Checks an expression that every request may be compared with. A snapshot is not trusted to be cheap.
+/// Checks an expression that may be evaluated for every request. The snapshot's cost is not
+/// trusted.
 fn check_expression(pattern: &str) -> Result<(), String> {
     if pattern.is_empty() {
         return Err("the regular expression is empty".to_owned());

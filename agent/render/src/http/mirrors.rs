@@ -53,8 +53,8 @@ pub(crate) fn render(
     policies
 }
 
-/// The same fraction of 100, 10,000 or 1,000,000, which is all that Envoy knows; rounded where none fits,
-/// but never to nothing.
+/// Returns the fraction of 100, 10,000 or 1,000,000, the denominators that Envoy supports. It is
+/// rounded if none fits, but never to zero.
 fn fraction(numerator: u32, denominator: u32) -> FractionalPercent {
     let of = |whole: u64| u64::from(numerator) * whole / u64::from(denominator);
     let exact = |whole: u64| (u64::from(numerator) * whole).is_multiple_of(u64::from(denominator));

@@ -1,6 +1,7 @@
-//! HTTP: the connection manager, route tables, and all that a route may say.
+//! HTTP: the connection manager, route tables, and all features of routes.
 //!
-//! One bad route must never cost the others: Envoy refuses a whole table for it, so it is checked and left out here.
+//! One invalid route must never affect the others. Envoy rejects a whole table for it, so it is
+//! detected and left out here.
 
 mod answers;
 pub(crate) mod auth_headers;

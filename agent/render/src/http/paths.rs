@@ -1,7 +1,8 @@
-//! Replacing a path, for rewrites and redirects alike.
+//! Path replacement, for rewrites and redirects.
 //!
-//! Gateway API replaces whole path elements (`httproute_types.go`, the table of `ReplacePrefixMatch`);
-//! Envoy replaces characters. Where the two differ, a regular expression says it.
+//! Gateway API replaces whole path elements (`httproute_types.go`, the table of
+//! `ReplacePrefixMatch`), but Envoy replaces characters. If the results differ, a regular
+//! expression is used.
 
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use sesame_proto::canonical_path::in_either_case;
@@ -11,7 +12,7 @@ use super::headers;
 use crate::wrappers;
 pub(crate) use sesame_proto::expressions::quote;
 
-/// A longer prefix is not looked for with an expression: the program would be as long.
+/// A longer prefix is not matched by an expression, because the program would be as long.
 const LONGEST_PREFIX: usize = 16_384;
 
 /// A replacement of a path, as Envoy knows it. The query is never part of it.
@@ -19,7 +20,7 @@ const LONGEST_PREFIX: usize = 16_384;
 pub(crate) enum PathReplacement {
     Keep,
     Full(String),
-    /// The prefix that the route matched becomes this.
+    /// Replaces the prefix matched by the route.
     Prefix(String),
     Regex {
         pattern: String,

@@ -1,15 +1,16 @@
-//! Trying again.
+//! Retries.
 
 use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
 use sesame_proto::schema::Retry;
 
 use crate::wrappers;
 
-/// Failures before a backend saw the request. Safe to repeat for any method.
+/// Failures before a backend received the request. Safe to retry for any method.
 const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
 
-/// Failures that a retry of a route adds: the connection broke or the try took too long, whether or not the backend
-/// saw the request (`HTTPRouteRetry`: "retry on connection errors (disconnect, reset, timeout, TCP failure)").
+/// Failures added by a route's retry: a broken connection or a timeout, whether or not the backend
+/// received the request (`HTTPRouteRetry`: "retry on connection errors (disconnect, reset, timeout,
+/// TCP failure)").
 const RESET: &str = "connect-failure,refused-stream,reset";
 
 /// Failures to retry if the API forbids repeating a request that a backend may have processed. This
@@ -37,7 +38,8 @@ pub(crate) fn of_connections() -> RetryPolicy {
     }
 }
 
-/// Returns an exponential backoff: a random time below a bound, which begins with this one and doubles up to ten times of it.
+/// Returns an exponential backoff: a random time below a bound, which starts at `base_ms` and
+/// doubles up to ten times that.
 fn backoff(base_ms: u64) -> RetryBackOff {
     RetryBackOff {
         base_interval: wrappers::milliseconds(base_ms),
@@ -45,12 +47,13 @@ fn backoff(base_ms: u64) -> RetryBackOff {
     }
 }
 
-/// Returns a route's own policy, if it needs one. `backend_timeout_ms` bounds each try; 0 does not.
+/// Returns a route's own policy, if it needs one. `backend_timeout_ms` limits each attempt; 0 means
+/// no limit.
 pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<RetryPolicy> {
     let mut policy = match retry {
         None if backend_timeout_ms == 0 => return None,
         None => of_connections(),
-        // Said outright, or the virtual host's own would hold.
+        // Set explicitly, because otherwise the virtual host's policy applies.
         Some(Retry { attempts: 0, .. }) => RetryPolicy {
             num_retries: wrappers::uint32(0),
             ..Default::default()

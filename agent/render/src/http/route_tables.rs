@@ -25,9 +25,10 @@ use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Bytes that the routes of a virtual host may become.
+/// Maximum bytes of a virtual host's routes.
 const MOST_OF_VIRTUAL_HOST_BYTES: u64 = sizes::MOST_OF_VIRTUAL_HOST;
-/// Bytes of all rendered tables. Resolution counts in larger ones, and leaves room for answers to misdirected requests.
+/// Maximum bytes of all rendered tables. Resolution estimates larger ones, and leaves room for
+/// answers to misdirected requests.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a few hundred MiB, which fit into 32 bits"
@@ -38,11 +39,11 @@ pub(crate) const MOST_OF_TABLES: usize = 2 * MOST_OF_GATEWAY as usize;
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
 /// Number of the field `VirtualHost.routes`.
 const ROUTES: u32 = 3;
-/// How the names of the tables of HTTPS listeners begin.
+/// Name prefix of the tables of HTTPS listeners.
 const HTTPS_TABLES: &str = "https/";
-/// Number of the virtual hosts after which the length of the others is estimated.
+/// Number of virtual hosts after which the size of the rest is estimated.
 const MEASURED_HOSTS: usize = 64;
-/// Bytes that are reserved for the others at most: the first ones may be much longer than they.
+/// Maximum bytes reserved for the rest, because the first hosts may be much longer than the others.
 const MAX_RESERVED: usize = 16 * 1024 * 1024;
 /// The fields above, for a test that compares them with the Envoy API.
 #[cfg(test)]
@@ -87,7 +88,7 @@ pub(crate) fn render_encoded(
     Ok(rendering.finish())
 }
 
-/// Bytes that are left for tables that are not rendered yet.
+/// Bytes left for tables not rendered yet.
 pub(crate) struct TableRoom(usize);
 
 impl TableRoom {
@@ -96,12 +97,12 @@ impl TableRoom {
     }
 }
 
-/// A table that is being rendered, one virtual host after the other.
+/// A table during rendering, one virtual host after another.
 struct TableRendering<'t> {
     name: &'t str,
     bytes: Vec<u8>,
     seen: BTreeSet<&'t str>,
-    /// Room for the virtual host at hand.
+    /// Buffer for the current virtual host.
     host: Vec<u8>,
 }
 
@@ -115,7 +116,7 @@ impl<'t> TableRendering<'t> {
         }
     }
 
-    /// Adds a virtual host of this domain.
+    /// Adds a virtual host for this domain.
     fn add(
         &mut self,
         domain: &'t str,
@@ -126,7 +127,7 @@ impl<'t> TableRendering<'t> {
     ) {
         let checked = check_domain(domain, &mut self.seen)
             .map_err(|reason| format!("virtual host `{domain}`: {reason}"));
-        // Envoy would refuse the whole table.
+        // Envoy would reject the whole table.
         if problems
             .value(self.name, checked, "it is left out")
             .is_none()
@@ -184,7 +185,8 @@ impl<'t> TableRendering<'t> {
 pub(crate) fn head(name: &str) -> Vec<u8> {
     RouteConfiguration {
         name: name.to_owned(),
-        // Clusters and tables are two files: a table that names a cluster not yet there must load.
+        // Clusters and tables are in two files, so a table must load even if a cluster does not
+        // exist yet.
         validate_clusters: wrappers::boolean(false),
         ignore_port_in_host_matching: true,
         ..Default::default()
@@ -192,8 +194,8 @@ pub(crate) fn head(name: &str) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Appends a rendered virtual host of a table to `host`. Its domain must have been checked.
-// Long: the parts of a virtual host in the order of their bytes.
+/// Appends a rendered virtual host of a table to `host`. Its domain must already be checked.
+// Long, because it writes the parts of a virtual host in byte order.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
     table: &str,
@@ -217,7 +219,7 @@ pub(crate) fn render_host(
         return;
     };
     for (filter, config) in filters {
-        // One entry at a time: prost writes the entries of a map in random order.
+        // One entry at a time, because prost writes the entries of a map in random order.
         encode_into(
             &EnvoyVirtualHost {
                 typed_per_filter_config: HashMap::from([(filter, config)]),
@@ -232,7 +234,7 @@ pub(crate) fn render_host(
         https: table.starts_with(HTTPS_TABLES),
     };
     for it in routes {
-        // Counted before anything is rendered: the snapshot is not trusted to be small.
+        // Counted before rendering, because the snapshot's size is not trusted.
         let with_this = sizes::of_route(it).saturating_add(size);
         if with_this > MOST_OF_VIRTUAL_HOST_BYTES {
             problems.add(
@@ -308,7 +310,7 @@ fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
     let RenderedRoute { route, filters } = rendered;
     encode_into(&route, bytes);
     for (filter, config) in filters {
-        // One entry at a time: prost writes the entries of a map in random order.
+        // One entry at a time, because prost writes the entries of a map in random order.
         encode_into(
             &EnvoyRoute {
                 typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
@@ -342,8 +344,9 @@ fn listener_filters(
         filters.push((auth_headers::OF_LISTENERS.to_owned(), config));
         filters.push((auth_headers::REROUTE.to_owned(), auth_headers::reroute()));
     }
-    // Envoy decides which filters run by the first route of a request, but headers that services set may lead to another.
-    // So these run for every route, and do nothing without configuration of the route.
+    // Envoy decides which filters run by a request's first route, but headers set by services may
+    // lead to another one. So these filters run for every route, and do nothing without a route
+    // configuration.
     filters.extend(
         [
             (cors::FILTER, cors::idle()),
@@ -374,7 +377,7 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     message.encode_raw(bytes);
 }
 
-/// Checks that Envoy takes the domain in a table that has the seen ones; the error is the reason.
+/// Checks that Envoy accepts the domain in a table with the `seen` ones, or returns the reason.
 pub(crate) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,

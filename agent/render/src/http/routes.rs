@@ -20,14 +20,14 @@ use super::{auth_headers, cors, external_auth, matches, redirects, refusing};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// A route without its filters' configuration, and that.
+/// A route, and separately the configuration of its filters.
 pub(crate) struct RenderedRoute {
     pub(crate) route: EnvoyRoute,
-    /// By the filter's name.
+    /// By filter name.
     pub(crate) filters: BTreeMap<&'static str, Any>,
 }
 
-/// A virtual host, as far as its routes depend on it.
+/// The parts of a virtual host that its routes depend on.
 #[derive(Clone, Copy)]
 pub(crate) struct HostOfRoutes<'h> {
     pub(crate) domain: &'h str,
@@ -100,8 +100,9 @@ pub(crate) fn render(
     routes
 }
 
-/// Returns the changes of a rule that its backends get, and leaves the others. Envoy applies a backend's changes before the
-/// route's, but a request meets its rule first. So if a backend has changes, it gets the rule's too, and the route has none.
+/// Moves a rule's header changes to its backends if any backend has changes, and leaves the rest.
+/// Envoy applies a backend's changes before the route's, but the rule's come first. So if a backend
+/// has changes, it gets the rule's too, and the route has none.
 fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> HeaderChanges {
     match action {
         Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {
@@ -111,7 +112,7 @@ fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> He
     }
 }
 
-/// All of an Envoy route but its action.
+/// An Envoy route without its action.
 struct RouteFrame<'r> {
     route: &'r Route,
     route_match: RouteMatch,
@@ -182,7 +183,7 @@ impl RouteFrame<'_> {
         }
     }
 
-    /// Returns the route that keeps requests of a session on one endpoint, if it has sessions.
+    /// Returns the route with session persistence, if it has sessions.
     fn with_session(&self, action: route::Action, session: Option<&SessionParts>) -> RenderedRoute {
         let mut rendered = self.with(action);
         if let Some(SessionParts { config, response }) = session {
@@ -194,7 +195,7 @@ impl RouteFrame<'_> {
     }
 }
 
-/// The routes with those that CORS adds.
+/// Returns the routes together with the additional CORS routes.
 fn with_cors(
     name: &str,
     routes: Vec<RenderedRoute>,
@@ -207,7 +208,7 @@ fn with_cors(
         let headers = &mut rendered.route.response_headers_to_add;
         headers.push(cors::vary());
         if matches!(rendered.route.action, Some(route::Action::Route(_))) {
-            // The filter answers preflights here, if the route matches them.
+            // The filter answers preflights here if the route matches them.
             let preflight = (!method.is_empty() && method != "OPTIONS").then(|| RenderedRoute {
                 route: EnvoyRoute {
                     r#match: Some(matches::preflight(route_match, method)),

@@ -44,15 +44,15 @@ use crate::wrappers;
 /// The filter's name in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "envoy.filters.http.header_to_metadata";
 
-/// The namespace of metadata by which Envoy balances, and the key of a session in it.
+/// The metadata namespace for load balancing, and the key of a session in it.
 const NAMESPACE: &str = "envoy.lb";
 const KEY: &str = "session";
 
-/// Suffixes of the names of the clusters.
+/// Suffixes of the cluster names.
 const SESSIONS: &str = "/sessions";
 const ENDPOINT: &str = "/endpoint-of-session";
 
-/// A session's value where the client has none. No digest is one byte long.
+/// The session value of a client without a session. No digest is one byte long.
 const NO_SESSION: &str = "-";
 
 /// CEL expressions for the session in the request, and for the session of the endpoint that
@@ -83,7 +83,7 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
     let unless_told = |expression: &str| format!("%CEL({told} ? '' : {expression})%");
     let (read, response) = match kind {
         Some(Kind::Cookie(name)) => {
-            // A token has neither `"` nor `)`, which alone would end the text or the expression.
+            // A token contains neither `"` nor `)`, so it cannot end the text or the expression.
             headers::check_name(name).map_err(|reason| refused(name, reason))?;
             let lifetime = match cookie_max_age_seconds {
                 0 => String::new(),
@@ -94,7 +94,8 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
                 path if is_cookie_path(path) => path,
                 path => return Err(refused(name, &format!("path `{path}` is none of a cookie"))),
             };
-            // In three parts, because Envoy's expressions do not put strings together. A header that is empty is not sent.
+            // In three parts, because Envoy's expressions do not concatenate strings. Envoy omits
+            // an empty header.
             let secure = if https { "; Secure" } else { "" };
             let parts = [
                 format!("\"{name}=\""),
@@ -114,14 +115,15 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
         }
         None => return Err("session persistence names neither cookie nor header".to_owned()),
     };
-    // Without a value to compare with, the expressions fail and no client gets a session.
+    // Without a value to compare, the expressions fail and no client gets a session.
     Ok(SessionParts {
         config: reading(vec![no_session(), read]),
         response,
     })
 }
 
-/// Returns a route's configuration of [`FILTER`] that reads no session. Envoy refuses one without rules.
+/// Returns a route's configuration of [`FILTER`] that reads no session. Envoy rejects a
+/// configuration without rules.
 pub(crate) fn idle() -> Any {
     reading(vec![no_session()])
 }
@@ -133,12 +135,14 @@ fn reading(request_rules: Vec<Rule>) -> Any {
     })
 }
 
-/// Returns the rule by which a request has no session: every request has a method.
+/// Returns the rule for requests without a session. It matches always, because every request has a
+/// method.
 fn no_session() -> Rule {
     rule(":method", "", NO_SESSION)
 }
 
-/// Returns a rule. Exactly one of a header and a cookie is read; without `value`, its own value is taken.
+/// Returns a rule that reads either a header or a cookie. Without `value`, the session is the
+/// header's or cookie's own value.
 fn rule(header: &str, cookie: &str, value: &str) -> Rule {
     Rule {
         header: header.to_owned(),
@@ -161,7 +165,7 @@ pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     let session = Value {
         kind: Some(value::Kind::StringValue(session)),
     };
-    // One entry each: more would be written in random order.
+    // One entry each, because several would be written in random order.
     let fields = Struct {
         fields: HashMap::from([(KEY.to_owned(), session)]),
     };
@@ -171,7 +175,7 @@ pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     }
 }
 
-/// Returns the name of the cluster to which routes with sessions send.
+/// Returns the name of the cluster for routes with sessions.
 pub(crate) fn cluster(backend: &str) -> String {
     format!("{backend}{SESSIONS}")
 }
@@ -199,7 +203,7 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let entry = |name: &str| ClusterEntry {
         name: name.to_owned(),
     };
-    // Envoy fails a try for which the list has no cluster.
+    // Envoy fails an attempt beyond the end of this list.
     let tries = (0..Retry::MOST_ATTEMPTS).map(|_| entry(&all.name));
     let config = ClusterConfig {
         clusters: [entry(&of_session.name)].into_iter().chain(tries).collect(),

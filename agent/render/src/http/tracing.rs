@@ -25,9 +25,9 @@ use crate::collectors;
 use crate::context::RenderContext;
 use crate::wrappers;
 
-/// Path of traces at a collector, which OTLP over HTTP says.
+/// Path of traces at a collector, as defined by OTLP over HTTP.
 const PATH: &str = "/v1/traces";
-/// Spans that wait for the collector at most; more are dropped.
+/// Maximum number of spans that wait for the collector; more are dropped.
 const MOST_WAITING: u32 = 1_024;
 const MILLION: u32 = 1_000_000;
 
@@ -138,7 +138,7 @@ fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     })
 }
 
-/// Returns Envoy's format of a fact. Text that a client chooses has an end.
+/// Returns the Envoy format of a fact. Text from clients has a length limit.
 fn format(fact: RequestFact) -> Option<&'static str> {
     Some(match fact {
         RequestFact::UnknownFact => return None,

@@ -1,4 +1,4 @@
-//! Routes of connections.
+//! Routes for connections.
 
 pub(crate) mod udp;
 pub(crate) mod weights;

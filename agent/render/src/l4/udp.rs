@@ -35,11 +35,11 @@ use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Bytes of the longest datagram that is received, from a client or a backend: the most that UDP over IPv4 or IPv6 carries. Envoy
-/// drops longer ones than 1,500 bytes by default.
+/// Maximum bytes of a datagram from a client or a backend: the most that UDP over IPv4 or IPv6
+/// carries. By default Envoy drops datagrams longer than 1,500 bytes.
 const LONGEST_DATAGRAM: u64 = 65_535;
 
-/// Milliseconds for which nothing of a session may move: each is a socket.
+/// Idle timeout of a session in milliseconds, because each one holds a socket.
 const SESSION_MS: u64 = 30_000;
 
 /// Sends datagrams to the backends of the first route; drops them without one.

@@ -1,15 +1,15 @@
-//! Shares of traffic among backends.
+//! Traffic shares of backends.
 
 use sesame_proto::schema::WeightedBackend;
 
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// The cluster that is never there. A share of requests sent to it is answered with 500, a share of
-/// connections is closed.
+/// A cluster that never exists. Requests sent to it are answered with 500, and connections are
+/// closed.
 pub const REFUSED_CLUSTER: &str = "refused";
 
-/// One backend's part.
+/// The share of one backend.
 pub(crate) struct Share<'a> {
     /// A cluster of the snapshot, or [`REFUSED_CLUSTER`].
     pub(crate) cluster: &'a str,
@@ -18,7 +18,8 @@ pub(crate) struct Share<'a> {
     pub(crate) backend: &'a WeightedBackend,
 }
 
-/// Returns the backends of positive weight, in their order. Their sum fits 32 bits, as Envoy demands.
+/// Returns the backends with positive weight, in order. The sum of the weights fits 32 bits, as
+/// Envoy requires.
 pub(crate) fn shares<'a>(
     object: &str,
     backends: &'a [WeightedBackend],
@@ -45,7 +46,7 @@ pub(crate) fn shares<'a>(
         };
         shares.push(Share {
             cluster,
-            // Down, but never to nothing: a share that is asked for is seen.
+            // Rounded down, but never to zero, so that every configured share gets traffic.
             weight: (backend.weight / divisor).max(1),
             backend,
         });

@@ -1,9 +1,9 @@
-//! Filter chains: the ways of a TCP port with a connection, by its server name.
+//! Filter chains: how a TCP port handles a connection, by its server name.
 //!
-//! HTTP listeners of a port share one chain and one route table. Each HTTPS listener has its own, and each
-//! TLS route; a TLS listener's server names that no route of it has are refused, rather than left to a wider
-//! listener. A chain's name is the listener's, so that Envoy recognises it in an update and leaves its
-//! connections alone.
+//! The HTTP listeners of a port share one chain and one route table. Each HTTPS listener and each
+//! TLS route has a separate chain. Server names of a TLS listener without a route are refused,
+//! rather than left to a wider listener. A chain has its listener's name, so that Envoy recognises
+//! it in an update and keeps its connections.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -18,9 +18,10 @@ use crate::http::hcm::{self, Table};
 use crate::rendered::{RenderProblems, find};
 use crate::{l4, tls, wrappers};
 
-/// Protocols that are offered to clients of HTTPS, best first.
+/// Protocols offered to HTTPS clients, in order of preference.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
-/// Milliseconds that a client has to agree on TLS: one who stops after the first message would stay for ever.
+/// Milliseconds for the TLS handshake, because a client that stops after the first message would
+/// stay forever.
 const HANDSHAKE_MS: u64 = 10_000;
 
 pub(super) fn render(
@@ -64,7 +65,8 @@ enum ChainKind {
     Tls,
 }
 
-/// The chains of a port. Envoy refuses a whole listener for two chains that match alike, or share a name.
+/// The chains of a port. Envoy rejects a whole listener if two chains match the same connections,
+/// or share a name.
 #[derive(Default)]
 struct Chains {
     ready: Vec<(ChainKind, FilterChain)>,
@@ -98,7 +100,8 @@ impl Chains {
         match listener.protocol() {
             Protocol::Http => {
                 let table = usable(route_table, context)?;
-                // The table is shared by the port's HTTP listeners, which come and go without touching the chain.
+                // The port's HTTP listeners share the table, so adding or removing one does not
+                // affect the chain.
                 if self.matched.insert((ChainKind::Plain, String::new())) {
                     let place = LoggedPlace {
                         listener: None,
@@ -137,7 +140,8 @@ impl Chains {
         }
     }
 
-    /// Closes the connections for the server names of a listener that cannot be served, so that no wider listener has them.
+    /// Closes connections for the server names of a listener that cannot be served, so that no
+    /// wider listener gets them.
     fn hold(&mut self, listener: &Listener, port: u32, context: &RenderContext<'_>) {
         if !matches!(listener.protocol(), Protocol::Https | Protocol::Tls) {
             return;
@@ -150,11 +154,12 @@ impl Chains {
             backend: None,
         };
         let refused = chain(&listener.name, l4::refuse(place, context));
-        // Where another has the server names, there is nothing to hold.
+        // If another listener has the server names, there is nothing to block.
         let _taken = self.push(ChainKind::Tls, slice::from_ref(&listener.hostname), refused);
     }
 
-    /// Adds the chains of a TLS listener's routes: each by its own server names, or else by the listener's.
+    /// Adds the chains of a TLS listener's routes, each with its own server names or else the
+    /// listener's.
     fn push_tls_routes(
         &mut self,
         listener: &Listener,
@@ -188,7 +193,7 @@ impl Chains {
         Ok(())
     }
 
-    /// Adds a chain for these server names; `*` and nothing stand for every other.
+    /// Adds a chain for these server names; `*` or an empty list stands for all others.
     fn push(
         &mut self,
         kind: ChainKind,
@@ -220,7 +225,7 @@ impl Chains {
                 taken.unwrap_or_default()
             ));
         }
-        // All others: said by matching nothing.
+        // Without server names, the chain matches all other connections.
         if !server_names.iter().any(String::is_empty) {
             chain.filter_chain_match = Some(FilterChainMatch {
                 server_names,
@@ -231,7 +236,8 @@ impl Chains {
         Ok(())
     }
 
-    /// Returns the chains. If plain text and TLS share a port, plain text says so: both may match everything else.
+    /// Returns the chains. If plain text and TLS share a port, the plain chain matches only plain
+    /// text, because both may match everything else.
     fn finish(self) -> Vec<FilterChain> {
         let mixed = self.ready.iter().any(|(kind, _)| *kind == ChainKind::Tls);
         self.ready
@@ -258,7 +264,7 @@ pub(super) fn chain(name: &str, filter: Filter) -> FilterChain {
     }
 }
 
-/// Returns the chain for connections whose TLS ends here, with the time that a client has to agree on it.
+/// Returns the chain for connections with TLS termination, with the handshake timeout.
 fn over_tls(
     chain: FilterChain,
     socket: TransportSocket,
@@ -268,7 +274,7 @@ fn over_tls(
     FilterChain {
         transport_socket: Some(socket),
         transport_socket_connect_timeout: match timeout.unwrap_or(HANDSHAKE_MS) {
-            // For ever.
+            // No timeout.
             0 => None,
             time => wrappers::milliseconds(time),
         },

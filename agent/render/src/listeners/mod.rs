@@ -60,7 +60,8 @@ pub(crate) fn render(
 fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) -> EnvoyListener {
     let mut filter_chains = filter_chains::render(port, context, problems);
     if filter_chains.is_empty() {
-        // Bound, so that clients see the same whether or not a route is there; every connection is closed.
+        // The port is bound even without a route, so that clients see no difference; every
+        // connection is closed.
         let name = format!("refused/{}", port.port);
         let place = LoggedPlace {
             protocol: "tcp",

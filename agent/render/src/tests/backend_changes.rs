@@ -27,7 +27,7 @@ fn version() -> impl Strategy<Value = (Vec<AnyBackend>, Vec<AnySet>)> {
     (backends, proptest::collection::vec(set, SETS))
 }
 
-/// Returns two versions: of the second, the first has all but a few backends and sets.
+/// Returns two versions, which differ in a few backends and sets.
 fn versions() -> impl Strategy<Value = [(Vec<AnyBackend>, Vec<AnySet>); 2]> {
     let differs = proptest::collection::vec(proptest::bool::weighted(0.2), BACKENDS + SETS);
     (version(), version(), differs).prop_map(|(before, other, differs)| {
@@ -153,7 +153,7 @@ fn one_backend_that_comes_for_another_leaves_all_other_clusters_as_they_were() {
         snapshot(&(backends, sets.clone()))
     };
     let (before, now) = (with(1), with(2));
-    // All endpoints in files, and none.
+    // With all endpoints in files, and with none.
     for budget in [100, 4] {
         let options = RenderOptions {
             subscription_budget: budget,

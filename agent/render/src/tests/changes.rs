@@ -101,7 +101,7 @@ fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
 
 #[test]
 fn what_endpoints_leave_alone_is_what_would_be_rendered() {
-    // Without problems, or nothing is taken over.
+    // Without problems, because otherwise nothing is reused.
     let (mut old, keys) = everything_right();
     let some = old
         .endpoints
@@ -144,7 +144,7 @@ fn what_endpoints_leave_alone_is_what_would_be_rendered() {
             let clean = before.problems.is_empty() && whole.problems.is_empty();
             assert_eq!(after.is_some(), clean && told, "{:?}", before.problems);
             assert!(after.is_none_or(|after| after == whole));
-            // Routes may change together with them.
+            // Routes may change at the same time.
             let mut both = new.clone();
             both.route_tables[0].virtual_hosts[0].routes.clear();
             let encoded = encoded(&both, &keys);
@@ -164,7 +164,7 @@ fn what_endpoints_leave_alone_is_what_would_be_rendered() {
 #[test]
 fn what_backends_that_come_and_go_leave_alone_is_what_would_be_rendered() {
     let (mut old, keys) = everything_right();
-    // A backend that no route sends to, so that it may go.
+    // A backend without routes, so that it can be removed.
     let backend = |name: &str| Backend {
         name: name.to_owned(),
         endpoints: name.to_owned(),
@@ -200,14 +200,14 @@ fn what_backends_that_come_and_go_leave_alone_is_what_would_be_rendered() {
             remove(new, lone);
             change_host(new);
         }),
-        // Another protocol is of no concern to routes.
+        // Another protocol does not affect routes.
         (true, &|new| {
             let last = new.backends.last_mut().unwrap();
             last.set_protocol(sesame_proto::schema::AppProtocol::Http2);
         }),
-        // Routes that have not changed look different without it.
+        // Unchanged routes look different without it.
         (false, &|new| remove(new, &used)),
-        // Too many to look for.
+        // Too many to search for.
         (false, &|new| {
             for name in 0..20 {
                 new.backends

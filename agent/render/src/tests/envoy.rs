@@ -1,10 +1,10 @@
-//! A real Envoy, asked to validate.
+//! A real Envoy, for validation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-/// Returns `ENVOY`, or `envoy` on the path; if there is neither, says that the test leaves Envoy out.
+/// Returns `ENVOY`, or `envoy` on the path. If neither exists, prints that the test skips Envoy.
 pub(crate) fn envoy() -> Option<PathBuf> {
     static SAID: Once = Once::new();
     let on_path = || {

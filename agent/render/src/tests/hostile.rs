@@ -19,7 +19,7 @@ use super::envoy::{envoy, validate};
 use super::parts::options;
 use crate::{render, static_bootstrap};
 
-/// Mostly short, of characters that mean something somewhere.
+/// Mostly short, with special characters.
 fn text() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec![
         "a", "B", "/", "//", "*", ".", "%", "\\", "\\1", "?", "#", ":", "_", "-", " ", "\n", "\0",
@@ -143,7 +143,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
 
 fn external_auth_of(names: Vec<String>) -> impl Strategy<Value = ExternalAuth> {
     let protocol = prop_oneof![
-        // A part of the question, which frames no message.
+        // Part of the query, which frames no message.
         prop::collection::vec(text(), 0..3).prop_map(|request_headers| {
             external_auth::Protocol::Grpc(ExternalAuthGrpc { request_headers })
         }),
@@ -368,7 +368,7 @@ proptest! {
     fn nothing_that_is_rendered_writes_what_frames_a_message(snapshot in snapshot()) {
         let rendered = render(&snapshot, &[], &options());
         for table in rendered.route_tables.iter() {
-            // A cookie may be called anything.
+            // A cookie may have any name.
             for name in FRAMING.iter().filter(|_| !has_cookies(&snapshot)) {
                 let found = table.bytes.windows(name.len()).any(|w| w.eq_ignore_ascii_case(name.as_bytes()));
                 prop_assert!(!found, "{name}");
@@ -389,7 +389,8 @@ proptest! {
     }
 }
 
-/// 1,000 routes with an expression that RE2 cannot remember the states of, and one that is too large by itself.
+/// 1,000 routes with an expression that makes RE2 run out of state memory, and one that is too
+/// large by itself.
 #[test]
 fn no_virtual_host_looks_at_more_expressions_than_it_may() {
     let route = |i: usize, pattern: &str| Route {
@@ -420,7 +421,7 @@ fn no_virtual_host_looks_at_more_expressions_than_it_may() {
         .iter()
         .map(|it| it.object.as_str())
         .collect();
-    // The first six fit, and so does one that costs nearly nothing.
+    // The first six fit, and so does one with almost no cost.
     assert_eq!(left_out.len(), 995);
     assert!(left_out.contains("route-0") && left_out.contains("route-7"));
     assert!(!left_out.contains("route-6") && !left_out.contains("route-1001"));

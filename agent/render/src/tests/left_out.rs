@@ -1,4 +1,4 @@
-//! Parts of a snapshot that are wrong, and left out alone.
+//! Invalid parts of a snapshot are left out without affecting others.
 
 use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route};
 use prost::Message as _;
@@ -185,7 +185,7 @@ fn what_protects_and_cannot_be_matched_is_refused_and_not_left_out() {
     assert_eq!(query[0]["name"], "known");
     assert_eq!(matches[1]["path_separated_prefix"], "/bad");
     assert_eq!(matches[2]["path_separated_prefix"], "/private");
-    // What protects nothing leaves its requests to others.
+    // A route that protects nothing leaves its requests to others.
     assert_eq!(routes.len(), 7, "{routes:?}");
     if let Some(envoy) = envoy() {
         validate(&envoy, "pb", &static_bootstrap(&rendered).unwrap()).unwrap();
@@ -256,7 +256,7 @@ fn forged_gateway_answers_500_beyond_its_size() {
         virtual_hosts: hosts.map(host).to_vec(),
     };
     let mut problems = RenderProblems::default();
-    // For three of four.
+    // Enough for three of four.
     let mut room = TableRoom::new(4 * 1024 * 1024);
     let mut render = |table: &RouteTable| {
         let rendered = route_tables::render(table, &context, &mut room, &mut problems);

@@ -1,4 +1,4 @@
-//! Parts of snapshots, and a host.
+//! Parts of snapshots, and the options of a host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

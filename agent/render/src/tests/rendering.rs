@@ -1,4 +1,4 @@
-//! Rendering of a snapshot that uses every field, and Envoy's judgement.
+//! Renders a snapshot that uses every field, and validates it with Envoy.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,8 @@ fn envoy_takes_everything() {
         return;
     };
     let (snapshot, keys) = everything();
-    // With endpoints by file, with endpoints inline, with some route tables and keys inline, with all.
+    // With endpoints in files, with endpoints inline, with some route tables and keys inline, and
+    // with everything inline.
     for budget in [100, 10, 8, 6, 2] {
         let options = RenderOptions {
             subscription_budget: budget,
@@ -60,7 +61,7 @@ fn envoy_takes_the_bootstrap() {
     };
     let directory = tempfile::tempdir().unwrap();
     let layout = XdsLayout::new(directory.path());
-    // Envoy wants the files to be there, and reads none of them.
+    // Envoy requires the files to exist, but reads none of them.
     for file in [layout.lds(), layout.cds(), layout.rtds()] {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, b"").unwrap();
@@ -120,7 +121,7 @@ fn no_budget_is_exceeded() {
             }
         });
         assert!(3 + shared.len() + endpoints <= budget, "budget {budget}");
-        // Nothing is left out for it, and no key is printed wherever it stands.
+        // Nothing is left out because of the budget, and no key is printed anywhere.
         assert_eq!(rendered.problems, [], "budget {budget}");
         let mut keys = 0;
         private_keys(&printed, &mut |key| {

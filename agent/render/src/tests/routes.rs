@@ -127,7 +127,7 @@ fn where_the_proxy_answers_by_itself_the_headers_of_cors_are_the_routes() {
         ..Default::default()
     });
     let answer = Action::DirectResponse(DirectResponse { status: 500 });
-    // A redirect of all hosts is two routes: with and without a port in Host.
+    // A redirect for all hosts is two routes: with and without a port in `Host`.
     for (action, expected) in [(redirect, 5), (answer, 3)] {
         let routes = printed_routes(&[Route {
             cors: Some(Box::new(cors.clone())),
@@ -154,7 +154,7 @@ fn where_the_proxy_answers_by_itself_the_headers_of_cors_are_the_routes() {
                 ("access-control-expose-headers", "x-seen"),
             ]
         );
-        // Caches keep the answers apart, whichever origin asked.
+        // Caches must distinguish the answers, whatever the origin of the request.
         assert_eq!(vary.0, "vary");
         assert_eq!(said_by(&routes[expected - 1]), [*vary]);
     }

@@ -1,4 +1,4 @@
-//! Names of which a certificate must have one.
+//! Accepted names in certificates.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     SubjectAltNameMatcher, subject_alt_name_matcher::SanType,
@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
 use crate::wrappers;
 
-/// Subject alternative names, exact or by their ends and beginnings.
+/// Subject alternative names: exact ones, suffixes and prefixes.
 pub(super) struct PeerNames<'a> {
     pub(super) dns_names: &'a [String],
     pub(super) uris: &'a [String],
@@ -18,14 +18,14 @@ pub(super) struct PeerNames<'a> {
 /// The meaning of `*` in a DNS name of a certificate.
 #[derive(Clone, Copy)]
 pub(super) enum Wildcards {
-    /// It stands for other names, as in certificates of servers.
+    /// It matches other names, as in server certificates.
     Expanded,
-    /// It stands for itself.
+    /// It matches only itself.
     Literal,
 }
 
 impl PeerNames<'_> {
-    /// Returns matchers of the names; an error if one of them would match any name.
+    /// Returns matchers of the names, or an error if one of them would match any name.
     pub(super) fn matchers(
         self,
         wildcards: Wildcards,
@@ -56,7 +56,7 @@ impl PeerNames<'_> {
         };
         let dns_name = |name: &String| match wildcards {
             Wildcards::Expanded => MatchPattern::Exact(name.clone()),
-            // Envoy expands wildcards of certificates for exact matchers only.
+            // Envoy expands wildcards of certificates only for exact matchers.
             Wildcards::Literal => {
                 MatchPattern::SafeRegex(wrappers::regex(format!("(?i){}", escaped(name))))
             }
@@ -81,7 +81,7 @@ impl PeerNames<'_> {
     }
 }
 
-/// Returns an expression of RE2 that matches this text alone.
+/// Returns an RE2 expression that matches exactly this text.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     for character in text.chars() {

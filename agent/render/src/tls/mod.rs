@@ -1,4 +1,4 @@
-//! TLS on both sides: the certificates that clients are shown, and those that backends must show.
+//! TLS on both sides: certificates presented to clients, and required of backends.
 
 mod alt_names;
 pub(crate) mod secrets;
@@ -26,7 +26,8 @@ use crate::context::RenderContext;
 use crate::rendered::find;
 use crate::{config_sources, wrappers};
 
-/// Terminates TLS. `alpn` are the protocols that are offered to clients where the snapshot names none, best first.
+/// Terminates TLS. `alpn` are the protocols offered if the snapshot sets none, in order of
+/// preference.
 pub(crate) fn downstream(
     tls: &TlsTermination,
     alpn: &[&str],
@@ -120,7 +121,7 @@ fn of_clients(
         dns_suffixes: &tls.client_dns_suffixes,
         uri_prefixes: &tls.client_uri_prefixes,
     };
-    // A wildcard does not make a client every name that it covers.
+    // A wildcard in a client certificate does not cover other names.
     let names = names.matchers(Wildcards::Literal)?;
     let asks = !tls.client_trust_bundle.is_empty();
     if !names.is_empty() && (!asks || tls.client_insecure_fallback) {
@@ -172,7 +173,7 @@ pub(crate) fn upstream(
         ..Default::default()
     };
     let validation = if trust_bundle.is_empty() {
-        // Not `system_root_certs`: Envoy refuses to verify names with it.
+        // Not `system_root_certs`, because Envoy cannot verify names with it.
         validation.trusted_ca = Some(DataSource {
             specifier: Some(Specifier::Filename(
                 context.options.system_ca.to_string_lossy().into_owned(),
@@ -192,7 +193,7 @@ pub(crate) fn upstream(
             tls_params: Some(parameters()),
             tls_certificates: client_key.inline,
             tls_certificate_sds_secret_configs: client_key.in_files,
-            // Nothing for HTTP/1.1: servers that know no ALPN then have nothing to refuse.
+            // None for HTTP/1.1, because a server without ALPN might reject the handshake.
             alpn_protocols: match protocol {
                 AppProtocol::Http2 => vec!["h2".to_owned()],
                 AppProtocol::Http1
@@ -208,8 +209,9 @@ pub(crate) fn upstream(
     }))
 }
 
-/// Returns the names of which a backend's certificate must have one. Where there are none, any will do in a mesh; elsewhere that is
-/// an error, as a name that would be any.
+/// Returns the names of which a backend's certificate must have one. In a mesh, no names means that
+/// any certificate of the authority is accepted; otherwise it is an error. A name that would match
+/// any other is an error, too.
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,
@@ -229,7 +231,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
     };
     let names = names.matchers(Wildcards::Expanded)?;
     if names.is_empty() && !mesh {
-        // Without a name, any certificate of the authority would do.
+        // Without a name, any certificate of the authority would be accepted.
         return Err(
             "TLS to the backend has none of dns_names, uris, dns_suffixes and uri_prefixes to verify; at least one is needed"
                 .to_owned(),
@@ -273,7 +275,8 @@ fn parameters() -> TlsParameters {
     }
 }
 
-/// Own certificates with their keys: all in files, or all inline, because Envoy takes no mixture.
+/// Own certificates with their keys: all in files, or all inline, because Envoy supports no
+/// mixture.
 #[derive(Default)]
 struct OwnCertificates {
     in_files: Vec<SdsSecretConfig>,
@@ -308,7 +311,7 @@ impl OwnCertificates {
     }
 }
 
-/// Returns how certificates of the other side are verified: as `how` says, by the authorities of the bundle.
+/// Returns the validation of peer certificates: `how`, extended by the authorities of the bundle.
 fn validated(
     how: CertificateValidationContext,
     bundle: &str,

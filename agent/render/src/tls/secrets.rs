@@ -1,4 +1,4 @@
-//! Key pairs and trust bundles as SDS resources, their bytes inline.
+//! Key pairs and trust bundles as SDS resources, with their bytes inline.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ pub(crate) fn render(
             problems.add(name, why);
             continue;
         };
-        // Rotation reaches the host in two steps. The pair that is here is newer or older, and serves.
+        // Rotation reaches the host in two steps. The local pair is newer or older, and usable.
         let found = pair.digest();
         if !digest.is_empty() && found != *digest {
             problems.add(
@@ -86,7 +86,7 @@ pub(crate) fn render(
     by_name(secrets, problems)
 }
 
-/// Returns the certificate and key of a pair, or the keys of session tickets if it has no certificate.
+/// Returns the certificate and key of a pair, or session ticket keys if it has no certificate.
 fn keys_of(pair: &KeyPair) -> Resource {
     let KeyPair {
         name,
@@ -106,7 +106,7 @@ fn keys_of(pair: &KeyPair) -> Resource {
     encode(name, secret::Type::TlsCertificate(pair))
 }
 
-/// Returns the authorities of a bundle with those that are trusted still, and what all of them have revoked.
+/// Returns the authorities of a bundle, including retained ones, and all their revocation lists.
 fn validation(
     bundle: &TrustBundle,
     retained: Option<&RetainedAuthorities>,
@@ -127,7 +127,7 @@ fn validation(
     }
 }
 
-/// Returns two PEM texts as one.
+/// Concatenates two PEM texts.
 fn joined<'a>(pem: &'a str, more: &str) -> Cow<'a, str> {
     match (pem, more) {
         (pem, "") => pem.into(),
@@ -136,10 +136,10 @@ fn joined<'a>(pem: &'a str, more: &str) -> Cow<'a, str> {
     }
 }
 
-/// Name of the secret with the keys of session tickets that are the host's.
+/// Name of the secret with the host's session ticket keys.
 pub(crate) const SESSION_TICKET_KEYS: &str = "session-ticket-keys";
 
-/// Returns the secret with the keys of session tickets, newest first; each has [`TICKET_KEY_BYTES`].
+/// Returns the secret with the session ticket keys, newest first; each has [`TICKET_KEY_BYTES`].
 pub fn session_ticket_keys<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Resource {
     ticket_keys(SESSION_TICKET_KEYS, keys)
 }
