@@ -23,11 +23,13 @@ pub struct LastGood {
     sealing: Arc<SealingKeys>,
 }
 
-/// Start of every stored text, before its digest: a torn file (no `fsync` is done) is not believed.
+/// Start of every stored text, before its digest. It detects a torn file, because no `fsync` is
+/// done.
 const HEADER: &str = "# last good, sha256 ";
 
 impl LastGood {
-    /// Keeps texts in `dir`, which is created (0700) when first needed and belongs to one source only.
+    /// Keeps texts in `dir`, which is created (0700) on first use and must belong to one source
+    /// only.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: Some(dir.into()),
@@ -50,12 +52,12 @@ impl LastGood {
         }
     }
 
-    /// Returns the text stored for the manifest, if it is whole and can be read.
+    /// Returns the text stored for the manifest, if it is complete and readable.
     pub fn load(&self, manifest: &Path, limit: u64) -> Option<String> {
         self.read(manifest, limit).map(|(text, _)| text)
     }
 
-    /// Returns the stored text, and true if it is sealed as it would be now.
+    /// Returns the stored text, and true if its sealing is current.
     fn read(&self, manifest: &Path, limit: u64) -> Option<(String, bool)> {
         let path = self.dir.as_ref()?.join(name(manifest));
         let stored = open::read(&path, Rule::Own, limit.saturating_add(512)).ok()?;
@@ -90,7 +92,7 @@ impl LastGood {
         remove_if_there(&dir.join(name(manifest)))
     }
 
-    /// Removes the texts of all manifests but these.
+    /// Removes the texts of all other manifests.
     pub fn retain<'a>(&self, manifests: impl Iterator<Item = &'a Path>) -> io::Result<()> {
         let Some(dir) = &self.dir else {
             return Ok(());

@@ -6,13 +6,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sesame_gateway_api::resolve;
 
-/// Something wrong in a source, with its place. Never quotes a Secret.
+/// A problem of a source, with its place. Never quotes a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceProblem {
-    /// File, relative to the directory, or the cluster's object; empty when it concerns all of the source.
+    /// File, relative to the directory, or the cluster's object; empty for the whole source.
     pub file: String,
-    /// Line in the file, from 1; 0 when it concerns the whole file.
+    /// Line in the file, from 1; 0 for the whole file.
     pub line: usize,
     /// Severity of the problem.
     pub severity: Severity,
@@ -21,7 +21,8 @@ pub struct SourceProblem {
     pub object: Option<String>,
     /// Description of the problem and of its consequence.
     pub message: String,
-    /// The match that gets the requests of one that is never reached, as `HTTPRoute/namespace/name/rules/0/matches/0`.
+    /// For an unreachable match, the match that gets its requests, as
+    /// `HTTPRoute/namespace/name/rules/0/matches/0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_by: Option<String>,
 }
@@ -39,7 +40,7 @@ impl SourceProblem {
         }
     }
 
-    /// Returns a problem that resolution found, at the place of its object if that is known.
+    /// Returns a problem found by resolution, at the place of its object if known.
     pub fn of_object(problem: &resolve::Problem, place: Option<(&Path, usize)>) -> Self {
         let (file, line) = place.map_or((String::new(), 0), |(file, line)| {
             (file.display().to_string(), line)
@@ -59,9 +60,9 @@ impl SourceProblem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Something that was asked for is not served.
+    /// A requested feature is not served.
     Error,
-    /// Something has no effect.
+    /// A setting has no effect.
     Warning,
 }
 

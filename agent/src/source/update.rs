@@ -1,6 +1,7 @@
-//! The updates of a source of snapshots: values, whole and verified.
+//! The updates of a snapshot source, complete and verified.
 //!
-//! A source never sends half a revision, and never drops a Gateway unless it knows that it was withdrawn.
+//! A source never sends half a revision, and never drops a Gateway unless it is known to be
+//! withdrawn.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,10 +22,10 @@ use sesame_proto::encoded::EncodedSnapshot;
 /// trusted.
 pub type Trusted = Option<Arc<TrustedKeys>>;
 
-/// Everything that a source has, in its newest version.
+/// The newest content of a source.
 #[derive(Clone, Debug, Default)]
 pub struct SourceUpdate {
-    /// Reason for which the source cannot be read. Its last content is kept.
+    /// Reason why the source cannot be read. Its last content is kept.
     pub away: Option<String>,
     /// Gateways by name.
     pub gateways: BTreeMap<NamespacedName, GatewayUpdate>,
@@ -48,16 +49,17 @@ pub struct Receipt {
     pub version: u64,
 }
 
-/// Everything that a source has of one Gateway.
+/// The state of one Gateway in a source.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayUpdate {
-    /// Newest revision that is complete, if there is one.
+    /// Newest complete revision, if any.
     pub complete: Option<GatewayRevision>,
-    /// Newer revision that is not complete, if there is one.
+    /// Newer incomplete revision, if any.
     pub incomplete: Option<IncompleteRevision>,
 }
 
-/// One revision of a Gateway, resolved and encoded. Of one that was read from a manifest, every digest fits.
+/// One revision of a Gateway, resolved and encoded. If it was read from a manifest, every digest
+/// matches.
 #[derive(Clone, Debug)]
 pub struct GatewayRevision {
     /// The Gateway.
@@ -69,7 +71,7 @@ pub struct GatewayRevision {
 }
 
 impl GatewayRevision {
-    /// Returns the revision that a manifest names.
+    /// Returns the revision of a manifest.
     pub fn of_manifest(
         gateway: NamespacedName,
         revision: String,
@@ -98,7 +100,7 @@ impl From<ResolvedGateway> for GatewayRevision {
     }
 }
 
-/// A revision of which something is missing or wrong.
+/// A revision with missing or invalid parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IncompleteRevision {
     /// Revision in the manifest; empty if no manifest can be read.
@@ -118,7 +120,7 @@ impl fmt::Display for IncompleteRevision {
     }
 }
 
-/// Returns the Gateway that a snapshot or manifest names: `Gateway/namespace/name`.
+/// Returns the Gateway of a snapshot or manifest name: `Gateway/namespace/name`.
 pub fn gateway_of(name: &str) -> Option<NamespacedName> {
     ObjectKey::parse_as(Kind::Gateway, name)
 }

@@ -1,11 +1,12 @@
-//! The names on the way to a file: a change of one of them may lead to another file.
+//! The names on the way to a file, because a change of one of them may lead to another file.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Links on the way at most.
+/// Maximum number of links on the way.
 const MAX_LINKS: usize = 40;
 
-/// Returns each symbolic link on the way to a path, and the final path. No directory above one of them is a link.
+/// Returns each symbolic link on the way to a path, and the final path. No directory above one of
+/// them is a link.
 pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut path = path.to_owned();

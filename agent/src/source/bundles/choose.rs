@@ -1,28 +1,28 @@
-//! The choice among the good bundles of one Gateway. Pure.
+//! Chooses among the valid bundles of one Gateway. Pure.
 
 use std::collections::BTreeSet;
 
 use super::state::TakenBundle;
 
-/// A good bundle.
+/// A valid bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) sequence: u64,
     pub(super) digest: String,
 }
 
-/// The standing of a bundle among the others.
+/// The rank of a bundle among the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The one to serve.
+    /// It is served.
     Chosen,
-    /// One that would be served if there were none with a higher number.
+    /// It would be served if no other had a higher number.
     Superseded,
-    /// One that must not be served any more, with the reason.
+    /// It must no longer be served, for this reason.
     Older(String),
 }
 
-/// Returns the standing of each of the candidates. At most one is chosen, with its copies.
+/// Returns the standing of each candidate. At most one is chosen, together with its copies.
 pub(super) fn choose(
     taken: Option<&TakenBundle>,
     candidates: &[Candidate],
@@ -33,7 +33,7 @@ pub(super) fn choose(
         let current = taken.is_some_and(|taken| taken.digest == one.digest);
         let permitted = allowed.contains(&one.digest) && !current;
         let eligible = permitted || outdated(one).is_none();
-        // Of two with the same number the digest decides, so that no order of files does.
+        // Equal numbers are ordered by digest, so that the order of files does not matter.
         eligible.then(|| (permitted, one.sequence, one.digest.clone()))
     };
     let best = candidates.iter().filter_map(rank).max();
@@ -50,7 +50,7 @@ pub(super) fn choose(
     candidates.iter().map(standing).collect()
 }
 
-/// Returns why a bundle must not follow the one that was taken last.
+/// Returns why a bundle must not follow the last one taken.
 fn why_outdated(one: &Candidate, taken: &TakenBundle) -> Option<String> {
     let TakenBundle {
         gateway: _,
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// Returns the digest of the chosen one.
+    /// Returns the digest of the chosen candidate.
     fn chosen(taken: Option<&TakenBundle>, all: &[Candidate], allowed: &[&str]) -> Option<String> {
         let allowed = allowed.iter().map(ToString::to_string).collect();
         let standings = choose(taken, all, &allowed);
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(chosen(None, &all, &[]).as_deref(), Some("c"));
         let now = taken(3, 3, "c");
         assert_eq!(chosen(Some(&now), &all, &[]).as_deref(), Some("c"));
-        // The one that is served was taken away: an older one does not take its place.
+        // The served bundle was removed: an older one does not take its place.
         assert_eq!(chosen(Some(&now), &all[..1], &[]), None);
         let later = [candidate(4, "d"), candidate(3, "c")];
         assert_eq!(chosen(Some(&now), &later, &[]).as_deref(), Some("d"));
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(chosen(Some(&back), &all, &["a"]).as_deref(), Some("a"));
         let newer = [all[0].clone(), all[1].clone(), candidate(4, "d")];
         assert_eq!(chosen(Some(&back), &newer, &[]).as_deref(), Some("d"));
-        // A copy of the one that is served is as good.
+        // A copy of the served bundle is equally valid.
         let both = [candidate(2, "b"), candidate(2, "b")];
         let standings = choose(None, &both, &BTreeSet::new());
         assert_eq!(standings, [Standing::Chosen, Standing::Chosen]);

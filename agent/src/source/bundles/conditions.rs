@@ -1,5 +1,5 @@
-//! The conditions under which a bundle is good, besides its own content: whom this host trusts, who it is, and the keys that it
-//! has.
+//! The conditions for a valid bundle, apart from its content: the trusted keys, the identity and
+//! the key pairs of this host.
 
 use sesame_files::directory::KEYS;
 use sesame_proto::bundle::sealed::HostIdentity;
@@ -12,7 +12,7 @@ use crate::source::manifests::tree::{self, Found, Stamp};
 use crate::source::problem::SourceProblem;
 use crate::source::snapshots::read_keys;
 
-/// The conditions; if they change, every file is examined again.
+/// The conditions. If they change, every file is examined again.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     pub(super) trusted: TrustedKeys,
@@ -20,12 +20,12 @@ pub(super) struct Conditions {
     /// Key pairs from the separate key file.
     pub(super) keys: Vec<KeyPair>,
     keys_stamp: Option<Stamp>,
-    /// Faults, each with the file that has it.
+    /// Faults, each with its file.
     faults: Vec<(&'static str, String)>,
 }
 
 impl Conditions {
-    /// Returns the conditions as they are now, if they are not these.
+    /// Returns the current conditions, or `None` if they have not changed.
     pub(super) fn changed(
         &self,
         settings: &BundleSettings,

@@ -14,18 +14,18 @@ use sesame_proto::signature::TrustedKeys;
 
 use crate::source::update::{GatewayRevision, gateway_of, keys_of, needs_keys};
 
-/// Everything that decides whether a bundle is good.
+/// Everything that determines whether a bundle is valid.
 pub(super) struct BundleRules<'a> {
     pub(super) trusted: &'a TrustedKeys,
     pub(super) required: usize,
-    /// The only Gateways that are served; all if empty.
+    /// The only Gateways to serve; all if empty.
     pub(super) gateways: &'a [NamespacedName],
     pub(super) identity: Option<&'a HostIdentity>,
-    /// Returns the key pairs that the host has of a Gateway from elsewhere.
+    /// Returns the host's other key pairs for a Gateway.
     pub(super) held: &'a dyn Fn(&NamespacedName) -> Vec<KeyPair>,
 }
 
-/// A bundle that is good by itself.
+/// A valid bundle, before it is compared with others.
 #[derive(Debug)]
 pub(super) struct GoodBundle {
     pub(super) gateway: NamespacedName,
@@ -101,7 +101,7 @@ fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, S
     })
 }
 
-/// Returns the key pairs that the snapshot names: from the bundle, or those that the host has.
+/// Returns the key pairs that the snapshot needs, from the bundle or from the host.
 fn keys(
     file: &BundleFile<'_>,
     snapshot: &Snapshot,

@@ -36,18 +36,18 @@ use super::update::{GatewayRevision, GatewayUpdate, SourceUpdate};
 
 pub use self::report::{BundleFileState, BundleReport};
 
-/// Time without a change after which a file that is not whole is an error.
+/// Time without a change after which an incomplete file is an error.
 const SETTLED: Duration = Duration::from_secs(2);
-/// Number of bundles that a directory may hold.
+/// Maximum number of bundles in a directory.
 const MAX_FILES: usize = 1000;
 
-/// Returns true if a file of this name is looked at.
+/// Returns true if a file with this name is read.
 pub fn is_piece(name: &OsStr) -> bool {
     let bundle = |name: &str| name.ends_with(SUFFIX) || name == KEYS;
     !tree::is_hidden(name) && name.to_str().is_some_and(bundle)
 }
 
-/// The directory of bundles, and the conditions under which one is taken.
+/// The directory of bundles, and the conditions for taking one.
 #[derive(Clone, Debug)]
 pub struct BundleSettings {
     /// The directory.
@@ -60,28 +60,28 @@ pub struct BundleSettings {
     pub gateways: Vec<NamespacedName>,
 }
 
-/// The directory as it was last seen.
+/// The directory as of the last scan.
 #[derive(Debug)]
 pub struct BundleDirectory {
     settings: BundleSettings,
     state: BundleState,
     conditions: Conditions,
     files: BTreeMap<OsString, ExaminedFile>,
-    /// The revisions that are served, with the digest of their bundle.
+    /// The served revisions, with the digest of their bundle.
     held: BTreeMap<NamespacedName, (String, GatewayRevision)>,
-    /// The keys that were accepted before this agent started.
+    /// The keys accepted before this agent started.
     accepted: BTreeMap<NamespacedName, Vec<KeyPair>>,
 }
 
 #[derive(Debug)]
 struct ExaminedFile {
     stamp: Stamp,
-    /// Time since when it has this stamp.
+    /// Time since which the stamp is unchanged.
     since: Instant,
     outcome: Result<GoodBundle, BadBundle>,
 }
 
-/// The outcome of a look at the directory.
+/// The outcome of a scan.
 #[derive(Debug)]
 pub struct BundleScan {
     /// The newest revisions and the problems.
@@ -93,7 +93,7 @@ pub struct BundleScan {
 }
 
 impl BundleDirectory {
-    /// Starts with nothing read.
+    /// Starts without any content.
     pub fn new(settings: BundleSettings, state: BundleState, accepted: &[ResolvedGateway]) -> Self {
         let accepted = accepted.iter();
         Self {
@@ -168,7 +168,7 @@ impl BundleDirectory {
         Ok(())
     }
 
-    /// Returns the bundles that there are, with their stamps.
+    /// Returns the existing bundles, with their stamps.
     fn find(&self) -> io::Result<BTreeMap<OsString, Stamp>> {
         let mut found = BTreeMap::new();
         for entry in fs::read_dir(&self.settings.directory)? {
@@ -188,7 +188,7 @@ impl BundleDirectory {
         Ok(found)
     }
 
-    /// Examines a file, if it has changed.
+    /// Examines a file if it has changed.
     fn look_at(&mut self, name: OsString, stamp: Stamp) {
         let mut since = Instant::now();
         if let Some(known) = self.files.get(&name).filter(|known| known.stamp == stamp) {
@@ -216,7 +216,7 @@ impl BundleDirectory {
         self.files.insert(name, file);
     }
 
-    /// Returns the key pairs that the host has of a Gateway.
+    /// Returns the host's key pairs of a Gateway.
     fn keys_of(&self, gateway: &NamespacedName) -> Vec<KeyPair> {
         let mut keys = self.conditions.keys.clone();
         if let Some((_, revision)) = self.held.get(gateway) {
@@ -296,13 +296,14 @@ impl BundleDirectory {
             let held = self.held.get(gateway);
             held.is_some_and(|(held, _)| held == *digest)
         }) {
-            // It is noted as taken; the allowance would only count for a later time.
+            // It is recorded as taken; the allowance would only affect a later time.
             let _ = self.state.disallow(digest);
         }
         self.reports(names, &standings)
     }
 
-    /// Takes a good bundle if it is chosen and not served already. Fails if that cannot be noted.
+    /// Takes a valid bundle if it is chosen and not served already. Fails if that cannot be
+    /// recorded.
     fn settle(
         &mut self,
         gateway: &NamespacedName,
@@ -335,7 +336,7 @@ impl BundleDirectory {
             return Ok(());
         };
         if taken != Some(&next) {
-            // Were it served and not noted, an older one could follow it.
+            // If it were served without a record, an older one could follow it.
             let noted = self.state.take(gateway, &next);
             noted.map_err(|error| format!("cannot be noted as taken: {error}"))?;
         }

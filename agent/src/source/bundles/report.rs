@@ -1,4 +1,4 @@
-//! The report on a file in the directory of bundles.
+//! The report on a file in the bundle directory.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub struct BundleReport {
     pub file: String,
     /// State of the file.
     pub state: BundleFileState,
-    /// Reason for which it is not taken.
+    /// Reason why it is not taken.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The Gateway, `namespace/name`. It is empty, like all fields below, if the bundle is not
@@ -28,13 +28,13 @@ pub struct BundleReport {
     /// Revision of the manifest in it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub revision: String,
-    /// Identifiers of the trusted keys that have signed it.
+    /// Identifiers of the trusted keys that signed it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signers: Vec<String>,
 }
 
 impl BundleReport {
-    /// Returns the report on a bundle that is not good, which may be `unfinished`.
+    /// Returns the report on an invalid bundle, which may be `unfinished`.
     pub(super) fn of_bad(file: String, bad: &BadBundle, unfinished: bool) -> Self {
         Self {
             file,

@@ -33,13 +33,13 @@ const KEY_SUFFIX: &str = ".pem";
 const ALLOWANCE_SUFFIX: &str = ".allow";
 const IDENTITY: &str = "identity";
 const PUBLIC: &str = "identity.pub";
-/// Name of the identity that its sealed form is bound to.
+/// Name to which the sealed form of the identity is bound.
 const PLACE: &str = "bundles/identity";
 
-/// Reasons for which this state cannot be used.
+/// Reasons why this state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleStateError {
-    /// The system refuses.
+    /// A system error.
     #[error("{path}: {source}")]
     Io {
         /// The file or directory.
@@ -50,25 +50,26 @@ pub enum BundleStateError {
     /// A file must not be read.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A file holds something else.
+    /// A file has unexpected content.
     #[error("{path}: {reason}")]
     Content {
         /// The file.
         path: PathBuf,
-        /// The reason, and what to do.
+        /// The reason, and the remedy.
         reason: String,
     },
 }
 
-/// The last bundle of a Gateway that was taken.
+/// The last bundle taken for a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TakenBundle {
-    /// The Gateway, for people.
+    /// The Gateway, for readers of the file.
     pub gateway: String,
-    /// The highest sequence number that was ever taken.
+    /// The highest sequence number ever taken.
     pub highest: u64,
-    /// The sequence number of the last one; lower than the highest after an older one was allowed.
+    /// The sequence number of the last one. It is lower than the highest if an older one was
+    /// allowed.
     pub sequence: u64,
     /// The digest of the last one.
     pub digest: String,
@@ -81,7 +82,7 @@ pub struct BundleState {
     sealing: Arc<SealingKeys>,
 }
 
-/// Returns true if a change of a file of this name may change which bundles are taken.
+/// Returns true if a change of a file with this name may affect which bundles are taken.
 pub fn is_state(name: &std::ffi::OsStr) -> bool {
     let name = name.to_str().unwrap_or_default();
     name == IDENTITY || name.ends_with(KEY_SUFFIX) || name.ends_with(ALLOWANCE_SUFFIX)
@@ -119,7 +120,7 @@ impl BundleState {
         })
     }
 
-    /// Reads an identity that is sealed with these keys, and seals one that is not.
+    /// Uses these keys to read a sealed identity, and to seal an unsealed one.
     #[must_use]
     pub fn sealed_with(mut self, sealing: Arc<SealingKeys>) -> Self {
         self.sealing = sealing;
@@ -145,7 +146,7 @@ impl BundleState {
         Ok(keys)
     }
 
-    /// Trusts these keys, besides those that are trusted already.
+    /// Trusts these keys, in addition to those already trusted.
     pub fn trust(&self, keys: &TrustedKeys) -> Result<(), BundleStateError> {
         for (id, pem) in keys.to_pem() {
             let path = self.root.join("trusted").join(format!("{id}{KEY_SUFFIX}"));
@@ -154,9 +155,9 @@ impl BundleState {
         Ok(())
     }
 
-    /// Trusts the key of this identifier no longer; returns false if it was not trusted.
+    /// Stops trusting the key with this identifier. Returns false if it was not trusted.
     pub fn distrust(&self, id: &str) -> Result<bool, BundleStateError> {
-        // Only a name that is there is removed, so that no name is taken for a path.
+        // Only an existing name is removed, so that no identifier is taken for a path.
         let name = format!("{id}{KEY_SUFFIX}");
         for path in self.files("trusted", KEY_SUFFIX)? {
             if path.file_name().is_some_and(|found| *found == *name) {
@@ -191,7 +192,7 @@ impl BundleState {
         Ok(Some(identity))
     }
 
-    /// Stores the identity as it is to be stored now. Its public key is there before.
+    /// Stores the identity in the configured form. Its public key must exist already.
     fn seal(&self, identity: &HostIdentity) -> Result<(), BundleStateError> {
         let path = self.root.join(PUBLIC);
         let public = format!("{}\n", identity.public());
@@ -218,7 +219,8 @@ impl BundleState {
         Ok(Some(public.trim_end().to_owned()))
     }
 
-    /// Gives this host an identity, if it has none; returns it, and true if it is new.
+    /// Creates an identity for this host if it has none. Returns the identity, and true if it is
+    /// new.
     pub fn create_identity(&self) -> Result<(HostIdentity, bool), BundleStateError> {
         if let Some(identity) = self.identity()? {
             return Ok((identity, false));
@@ -231,7 +233,7 @@ impl BundleState {
         Ok((identity, true))
     }
 
-    /// Returns the bundle of a Gateway that was taken last.
+    /// Returns the last bundle taken for a Gateway.
     pub fn taken(&self, gateway: &NamespacedName) -> Result<Option<TakenBundle>, BundleStateError> {
         let path = self.taken_file(gateway);
         let bytes = match open::read(&path, Rule::Own, MAX_FILE_BYTES) {
@@ -240,14 +242,14 @@ impl BundleState {
             Err(error) => return Err(error.into()),
         };
         let taken = serde_json::from_slice(&bytes);
-        // An older bundle could be passed off for a new one if it did not count.
+        // If this file were ignored, an older bundle could pass for a new one.
         taken.map(Some).map_err(|error| BundleStateError::Content {
             path,
             reason: format!("is damaged ({error}); remove it to take any sequence number"),
         })
     }
 
-    /// Stores the bundle of a Gateway that is taken; it is on disk when this returns.
+    /// Records the bundle taken for a Gateway. It is on disk when this returns.
     pub fn take(
         &self,
         gateway: &NamespacedName,
@@ -266,13 +268,13 @@ impl BundleState {
         Ok(digests.map(str::to_owned).collect())
     }
 
-    /// Allows a bundle of this digest, which is hexadecimal, to be taken although it is older.
+    /// Allows a bundle with this hexadecimal digest to be taken although it is older.
     pub fn allow(&self, digest: &str) -> Result<(), BundleStateError> {
         let path = self.allowance(digest);
         durable::replace_file(&path, b"").map_err(at(&path))
     }
 
-    /// Withdraws such an allowance.
+    /// Revokes such an allowance.
     pub fn disallow(&self, digest: &str) -> Result<(), BundleStateError> {
         remove(&self.allowance(digest))
     }
@@ -328,7 +330,7 @@ mod tests {
             assert!(at_rest::is_sealed(&stored()));
         }
         let sealed = stored();
-        // A command, which has no sealing key, can say the public part and makes no other identity.
+        // A command has no sealing key. It can read the public key, and creates no second identity.
         assert_eq!(open().sealed_identity().unwrap(), Some(public));
         let error = with(2).identity().unwrap_err().to_string();
         let words = "which this host does not have; bring the sealing key back";

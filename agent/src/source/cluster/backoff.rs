@@ -1,12 +1,12 @@
-//! Pauses before something is tried again: growing, bounded, and never the same on all hosts.
+//! Pauses before a retry: growing, bounded, and jittered across hosts.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Longest pause before an API server that cannot be reached is tried again. It costs nothing while it is away, and all hosts
-/// should follow it soon after it has returned.
+/// Longest pause for an unreachable API server. Retrying costs nothing while it is down, and all
+/// hosts should reconnect soon after it returns.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(10);
 /// First pause after a refusal: the first `Retry-After` value of an overloaded API server.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
@@ -51,19 +51,20 @@ impl Backoff {
     }
 }
 
-/// Cause for which a request to an API server has failed.
+/// Reason why a request to an API server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerFault {
-    /// It has too many requests.
+    /// It is overloaded.
     Busy,
-    /// It has refused, for a reason that may last.
+    /// It refused, for a reason that may persist.
     Refused,
-    /// It was not reached, or is not able to answer.
+    /// It was not reached, or cannot answer.
     Unreachable,
 }
 
-/// The back-off of requests to an API server, which grows apart for one that is away and for one that refuses: the pauses of a long
-/// outage must not delay a host further when the server has returned and is merely busy at first.
+/// The back-off of requests to an API server. Unreachable and refusing servers are counted
+/// separately, because the pauses of a long outage must not delay a host further if the returned
+/// server is merely overloaded at first.
 #[derive(Debug)]
 pub(crate) struct ServerBackoff {
     unreachable: Backoff,
@@ -101,7 +102,7 @@ impl ServerBackoff {
 
 /// Returns a random duration from three quarters to five quarters of `duration`.
 pub(crate) fn jittered(duration: Duration) -> Duration {
-    // A new hasher has new keys: random enough to keep hosts apart.
+    // A new hasher has new keys, which is random enough to keep hosts apart.
     let random = u32::try_from(RandomState::new().hash_one(0) % 512).unwrap_or(256);
     duration * (768 + random) / 1024
 }

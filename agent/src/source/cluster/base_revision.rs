@@ -21,15 +21,15 @@ pub(super) struct Next {
     pub(super) config: Config,
 }
 
-/// A configuration whose revision is proven.
+/// A configuration with a verified revision.
 #[derive(Debug)]
 pub(super) enum Config {
-    /// A configuration that was joined from all of its shards, without its keys and endpoints.
+    /// A configuration joined from all of its shards, without its keys and endpoints.
     Joined(EncodedSnapshot),
     /// The complete revision after changes, with its keys and endpoints.
     Patched {
         encoded: EncodedSnapshot,
-        /// True if backends have come or gone, whose endpoints have not.
+        /// True if backends were added or removed, whose endpoints are not updated yet.
         backends_changed: bool,
     },
 }
@@ -45,14 +45,15 @@ impl Next {
     }
 }
 
-/// The shards that a revision was read from.
+/// The shards of a revision.
 #[derive(Debug)]
 pub(super) struct BaseRevision {
     config: Vec<ShardRef>,
-    /// Bytes of memory that the values of these take.
+    /// Bytes of memory that their values use.
     size: u64,
     key_secrets: usize,
-    /// Stored bytes, by digest, of the shards that later manifests do not name; no more than can be compared.
+    /// Stored bytes, by digest, of shards that later manifests do not contain; no more than can be
+    /// compared.
     unnamed: BTreeMap<String, Vec<u8>>,
 }
 
@@ -66,7 +67,8 @@ impl BaseRevision {
         }
     }
 
-    /// Keeps its shards among those that a newer manifest does not name. None if that manifest is too far away.
+    /// Keeps the shards of this revision among `unnamed`, which a newer manifest does not contain.
+    /// Returns `None` if that manifest differs too much.
     pub(super) fn keep(mut self, unnamed: BTreeMap<String, Vec<u8>>) -> Option<Self> {
         let config = &self.config;
         let ours = |digest: &String| config.iter().any(|shard| shard.sha256 == *digest);
@@ -75,8 +77,8 @@ impl BaseRevision {
         (self.unnamed.len() <= MAX_CHANGED_SHARDS).then_some(self)
     }
 
-    /// Returns the next revision by the fast path. `complete` is the snapshot of this revision; `shards` are by their digest,
-    /// and have to be all of the next revision's.
+    /// Returns the next revision by the fast path. `complete` is the snapshot of this revision;
+    /// `shards` are keyed by digest, and must contain all shards of the next revision.
     pub(super) fn patch(
         &self,
         gateway: &NamespacedName,
@@ -89,7 +91,7 @@ impl BaseRevision {
             key_secrets,
             stamp: _,
         } = next;
-        // A shard that was given up and read again has to be the same.
+        // A shard that was dropped and read again must be the same.
         let same =
             |digest: &String, bytes| self.unnamed.get(digest).is_none_or(|held| held == bytes);
         let all = manifest.config.iter().all(|shard| {

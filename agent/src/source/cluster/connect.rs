@@ -16,16 +16,16 @@ use crate::source::update::Trusted;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The place where snapshots are published, and the choice of those for this host.
+/// The place where snapshots are published, and the selection for this host.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
-    /// Kubeconfig file; the ServiceAccount of the Pod if there is none.
+    /// Kubeconfig file; without one, the ServiceAccount of the Pod is used.
     pub kubeconfig: Option<PathBuf>,
-    /// Namespace in which everything is published.
+    /// Namespace of all published objects.
     pub namespace: String,
     /// The only Gateways to serve; all of the fleet's if empty.
     pub gateways: Vec<NamespacedName>,
-    /// Fleet that this host belongs to.
+    /// Fleet of this host.
     pub fleet: String,
     /// Name of this host.
     pub host: String,
@@ -38,7 +38,8 @@ pub struct ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// Returns the settings of a host that serves the Gateways of a fleet, and reads its credentials from a kubeconfig.
+    /// Returns the settings of a host that serves the Gateways of a fleet, with credentials from a
+    /// kubeconfig.
     pub fn of_fleet(kubeconfig: PathBuf, namespace: &str, fleet: &str, host: &str) -> Self {
         Self {
             kubeconfig: Some(kubeconfig),
@@ -76,7 +77,7 @@ impl ClusterSettings {
     }
 }
 
-/// Returns a client made of the files as they are now: tokens and authorities change.
+/// Returns a client with the current files, because tokens and authorities change.
 pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         Some(path) => {
@@ -108,12 +109,12 @@ pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
-    // The agent has its own back-off: nothing waits out of sight.
+    // The agent has a back-off already, and hidden retries would delay it.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| describe_error(&error))
 }
 
-/// Describes the answer of the API server, or the failure to reach it.
+/// Describes the API server's answer, or the failure to reach it.
 pub(crate) fn describe_error(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => {
@@ -124,7 +125,8 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
     }
 }
 
-/// Returns whether the API server has refused, or could not be reached. A proxy before it answers that it cannot reach it, too.
+/// Returns whether the API server refused, or was unreachable. A proxy in front of it may also
+/// report it as unreachable.
 pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     match error {
         kube::Error::Api(status) if status.code == 429 => ServerFault::Busy,
@@ -133,7 +135,7 @@ pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     }
 }
 
-/// Waits for an answer of the API server, but not for ever.
+/// Waits for an answer of the API server, with a time limit.
 pub(crate) async fn within<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,
@@ -145,7 +147,7 @@ pub(crate) async fn within<T>(
     })
 }
 
-/// Describes an error with its causes, each once.
+/// Describes an error with its causes, without repetition.
 fn describe_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Reads the pieces that a revision names and that are not watched: configuration shards and key Secrets.
+//! Reads the unwatched pieces of a revision: configuration shards and key Secrets.
 
 use std::time::Duration;
 
@@ -21,19 +21,19 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 /// Number of concurrent requests for one Gateway.
 const AT_ONCE: usize = 8;
 
-/// The pieces that one Gateway lacks.
+/// The missing pieces of one Gateway.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MissingPieces {
     /// Configuration shards.
     pub(super) shards: Vec<ShardRef>,
-    /// Number of key Secrets to look through.
+    /// Number of key Secrets to search.
     pub(super) key_secrets: usize,
 }
 
 /// The outcome of a fetch.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
-    /// Stored bytes of shards by their digest, which was verified.
+    /// Stored bytes of shards, by their verified digest.
     pub(super) shards: Vec<(String, Vec<u8>)>,
     /// Keys of the Secrets.
     pub(super) keys: Vec<KeyPair>,
@@ -93,7 +93,7 @@ async fn one_shard(
         shard::check_digest(&reference, &bytes).map_err(|error| at(error.to_string()))?;
         Ok(bytes)
     };
-    // The digest says whether it is the right one, so the API server need not ask etcd on behalf of each host.
+    // The digest proves the content, so the API server need not query etcd for each host.
     let bytes = match read(cached(&api, &name).await.map_err(at)?) {
         Ok(bytes) => bytes,
         Err(_) => read(get(&api, &name).await.map_err(at)?)?,
@@ -135,7 +135,7 @@ pub(super) async fn look_for_manifest(
 
 const NOT_THERE: &str = "is not there";
 
-/// Reads an object as the API server remembers it, which may be a moment old.
+/// Reads an object from the API server's cache, which may be slightly outdated.
 async fn cached<K>(api: &Api<K>, name: &str) -> Result<Option<K>, String>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,

@@ -1,4 +1,5 @@
-//! The assembler of one Gateway, and the state of the requests that complete it. Values only, but for the time at which a manifest arrived.
+//! The assembler of one Gateway, and the state of the requests that complete it. Pure, except for
+//! the arrival time of a manifest.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -14,13 +15,13 @@ use crate::source::update::{GatewayUpdate, Receipt};
 pub(super) struct FetchState {
     pub(super) assembler: RevisionAssembler,
     pub(super) backoff: Backoff,
-    /// Counts manifests. A request for an earlier one is of no use for this one.
+    /// Counts manifests. The results of earlier rounds are ignored.
     pub(super) round: u64,
     /// True while a fetch or a pause of this round is in progress.
     pub(super) busy: bool,
     /// True if it is a pause.
     pub(super) paused: bool,
-    /// True while its manifest is being looked for by name.
+    /// True while its manifest is being read by name.
     pub(super) doubted: bool,
     /// Arrival of its manifest.
     receipt: Option<Receipt>,
@@ -47,7 +48,7 @@ impl FetchState {
         self.backoff.reset();
     }
 
-    /// Ends a pause that has grown while the cluster was away. Returns whether there was one.
+    /// Ends a pause that has grown during an outage of the cluster. Returns whether there was one.
     pub(super) fn resume(&mut self) -> bool {
         let resumes = self.paused && !self.doubted;
         if resumes {
@@ -56,7 +57,7 @@ impl FetchState {
         resumes
     }
 
-    /// Notes that this manifest has arrived now.
+    /// Records the arrival of this manifest.
     pub(super) fn note_receipt(&mut self, manifest: &ConfigMap) {
         let version = manifest.metadata.resource_version.as_deref();
         self.receipt = version.and_then(|version| {
@@ -67,8 +68,8 @@ impl FetchState {
         });
     }
 
-    /// Returns the update of the Gateway; none while that is not known. Adds the arrival of its manifest to these, if nothing of the
-    /// revision is missing.
+    /// Returns the update of the Gateway, or `None` if the Gateway is unknown. Adds the arrival of
+    /// its manifest to `receipts` if the revision is complete.
     pub(super) fn update(
         &self,
         receipts: &mut BTreeMap<NamespacedName, Receipt>,

@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, watch};
 use super::backoff::{ServerBackoff, ServerFault, jittered};
 use super::connect::{ClusterSettings, connect, describe_error, fault, within};
 
-/// Number of objects in a page of a list: each ConfigMap can hold a mebibyte.
+/// Number of objects per page of a list, because each ConfigMap can contain a mebibyte.
 const PAGE: u32 = 50;
-/// Number of objects that a host holds at most.
+/// Maximum number of objects that a host keeps.
 const MAX_OBJECTS: usize = 10_000;
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
@@ -30,7 +30,7 @@ const QUIET: Duration = Duration::from_secs(20);
 /// Time limit for its answer, whatever the answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Duration after which a watch counts as healthy.
+/// Duration after which a watch is considered healthy.
 const STEADY: Duration = Duration::from_secs(5);
 
 /// A change of the cluster, or of the connection to it.
@@ -85,9 +85,10 @@ pub(super) async fn follow(
 struct Follower {
     selector: String,
     events: mpsc::Sender<ClusterEvent>,
-    /// Version up to which the watch has come; none before the first list, or if the server has forgotten it.
+    /// Version that the watch has reached; `None` before the first list, or if the server has
+    /// dropped it.
     version: Option<String>,
-    /// True if the server had forgotten the version, and no watch has lasted since.
+    /// True if the server had dropped the version, and no watch has lasted since.
     expired: bool,
     backoff: ServerBackoff,
 }
@@ -111,7 +112,8 @@ impl Follower {
                 Ok(()) => {}
                 Err(Failure::Expired) => {
                     self.version = None;
-                    // A server that was restarted has forgotten: it is asked at once, but no more than once.
+                    // A restarted server has dropped the version: list again at once, but only
+                    // once.
                     if !std::mem::replace(&mut self.expired, true) {
                         continue;
                     }
@@ -119,7 +121,7 @@ impl Follower {
                 Err(Failure::Lost(fault, error)) => return (fault, error),
             }
             if watching && !steady {
-                // A server that ends watches at once must not be asked in a tight loop.
+                // If the server ends watches at once, do not retry in a tight loop.
                 tokio::time::sleep(self.backoff.after(ServerFault::Unreachable)).await;
             }
         }
@@ -190,9 +192,9 @@ impl Follower {
 }
 
 enum Failure {
-    /// The server has forgotten the version: everything is to be listed again.
+    /// The server has dropped the version, so everything must be listed again.
     Expired,
-    /// The connection is lost, or of no use.
+    /// The connection is lost, or unusable.
     Lost(ServerFault, String),
 }
 
@@ -207,7 +209,7 @@ impl From<kube::Error> for Failure {
     }
 }
 
-/// Checks that the API server answers at all. A refusal is an answer.
+/// Checks that the API server answers at all. A refusal is an answer, too.
 async fn answers(api: &Api<ConfigMap>) -> Result<(), Failure> {
     let client = api.clone().into_client();
     match within(PROBE_TIMEOUT, client.apiserver_version()).await {

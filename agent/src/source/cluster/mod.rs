@@ -1,9 +1,10 @@
-//! Snapshots from a Kubernetes cluster, as a controller publishes them.
+//! Snapshots from a Kubernetes cluster, as published by a controller.
 //!
-//! `follow` follows manifests and endpoint shards. `store` has an `assembler` for each Gateway, which returns the pieces that
-//! are missing, and `fetch` reads these; `base_revision` is the fast path from one revision to the next. A cluster that cannot be
-//! reached changes nothing: complete revisions stay. A Gateway is withdrawn only when the API server, asked for its
-//! manifest by name, says that there is none, or that it is for other hosts. This source writes nothing.
+//! `follow` follows manifests and endpoint shards. `store` has an `assembler` for each Gateway,
+//! which returns the missing pieces, and `fetch` reads them. `base_revision` is the fast path from
+//! one revision to the next. An unreachable cluster changes nothing: complete revisions stay. A
+//! Gateway is withdrawn only if a read of its manifest by name shows that the manifest is gone, or
+//! belongs to other hosts. This source writes nothing.
 
 mod assembler;
 pub(crate) mod backoff;

@@ -23,7 +23,7 @@ pub(super) struct CheckedManifest {
     pub(super) manifest: Manifest,
     /// Number of key Secrets.
     pub(super) key_secrets: usize,
-    /// Stamp of its signature, where signatures are required.
+    /// Stamp of its signature, if signatures are required.
     pub(super) stamp: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct EndpointShard {
     pub(super) gone: bool,
 }
 
-/// The obstacle that the newest revision waits for.
+/// The obstacle that blocks the newest revision.
 pub(super) struct Blocked {
     pub(super) reason: String,
     /// True if waiting alone has not helped.
@@ -49,7 +49,7 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    /// Returns an obstacle that only others can remove.
+    /// Returns an obstacle that only other parties can remove.
     pub(super) fn stuck(reason: String) -> Self {
         Self {
             reason,
@@ -59,7 +59,7 @@ impl Blocked {
     }
 }
 
-/// Returns the configuration, if all of its shards are held.
+/// Returns the configuration if all of its shards are held.
 pub(super) fn join(
     manifest: &Manifest,
     held: &BTreeMap<String, Vec<u8>>,
@@ -96,7 +96,7 @@ pub(super) fn join(
     shard::join_config(manifest, &shards).map_err(|error| Blocked::stuck(error.to_string()))
 }
 
-/// Returns the obstacle of keys that are not held.
+/// Returns the obstacle of missing keys.
 pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[String]) -> Blocked {
     let missing = missing.join(", ");
     let (reason, stuck) = match (key_secrets, faults) {
@@ -119,7 +119,7 @@ pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[St
     }
 }
 
-/// Returns the endpoint shards that the manifest names.
+/// Returns the endpoint shards in the manifest.
 pub(super) fn live_shards<'a>(
     gateway: &NamespacedName,
     manifest: &Manifest,
@@ -137,8 +137,9 @@ pub(super) fn live_shards<'a>(
     named.collect()
 }
 
-/// Returns the endpoint sets of these names, which the configuration uses. A set that is in no shard now stays as it was `before`:
-/// the shards may be ahead of the manifest, or behind it.
+/// Returns the endpoint sets with these names, which the configuration uses. A set that is missing
+/// from the shards keeps its content in `before`, because the shards may be ahead of the manifest,
+/// or behind it.
 pub(super) fn endpoints(
     shards: &[&EndpointShard],
     used: BTreeSet<&str>,
@@ -174,7 +175,7 @@ pub(super) fn used_endpoints(config: &EncodedSnapshot) -> Result<BTreeSet<&str>,
     used.ok_or_else(|| Blocked::stuck("its backends are not as they were encoded".to_owned()))
 }
 
-/// Returns the encoded snapshot with the endpoints as they are now, if they have changed.
+/// Returns the encoded snapshot with the current endpoints, if they have changed.
 pub(super) fn moved_endpoints(
     gateway: &NamespacedName,
     manifest: &Manifest,
@@ -187,7 +188,7 @@ pub(super) fn moved_endpoints(
     Ok((sets != earlier).then(|| encoded.with_endpoints(&sets)))
 }
 
-/// Reads a manifest, and checks it against the name, label and signature of its object.
+/// Reads a manifest, and verifies it against the name, label and signature of its object.
 pub(super) fn read_manifest(
     id: &str,
     object: &ConfigMap,
@@ -233,7 +234,7 @@ pub(super) fn read_manifest(
     ))
 }
 
-/// Verifies the signature of an object, where signatures are required. Returns its stamp.
+/// Verifies the signature of an object, if signatures are required. Returns its stamp.
 pub(super) fn verified(
     gateway: &NamespacedName,
     piece: SignedPiece<'_>,

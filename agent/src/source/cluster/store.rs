@@ -1,4 +1,4 @@
-//! The published objects of the cluster as far as they are held, and the requests that complete them.
+//! The held objects of the cluster, and the requests that complete them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,9 +32,9 @@ pub(super) struct ClusterStore {
     away: Option<String>,
     /// True once all objects were listed.
     listed: bool,
-    /// Problems of Gateways that are too many.
+    /// Problems of Gateways beyond the limit.
     refused: Vec<SourceProblem>,
-    /// Labels of Gateways that have new pieces.
+    /// Labels of Gateways with new pieces.
     touched: BTreeSet<String>,
     changed: bool,
 }
@@ -53,7 +53,7 @@ enum Outcome {
 }
 
 impl ClusterStore {
-    /// Starts with nothing read. `known` are the Gateways that were served before.
+    /// Starts without any content. `known` are the Gateways served before.
     pub(super) fn new(
         settings: ClusterSettings,
         clients: watch::Sender<Option<Client>>,
@@ -82,7 +82,8 @@ impl ClusterStore {
         }
     }
 
-    /// Waits until a request or pause has ended, and handles its outcome; for ever if there is none.
+    /// Waits until a request or pause has ended, and handles its outcome; waits forever if none is
+    /// pending.
     pub(super) async fn work(&mut self) {
         match self.work.next().await {
             Some(done) => self.done(done),
@@ -151,7 +152,7 @@ impl ClusterStore {
             let there = live.get(id.as_str()).unwrap_or(&nothing);
             entry.assembler.retain_live(there);
         }
-        // All pieces are taken first, because none of them is newer than another.
+        // All pieces are taken first, because none is newer than another.
         let touched: BTreeSet<String> = objects.iter().filter_map(|o| self.object(o)).collect();
         for id in &touched {
             self.advance(id);
@@ -169,7 +170,7 @@ impl ClusterStore {
         }
     }
 
-    /// Gives an object to the assembler of its Gateway. Returns the Gateway's label.
+    /// Passes an object to the assembler of its Gateway. Returns the Gateway's label.
     fn object(&mut self, object: &ConfigMap) -> Option<String> {
         let (id, name, part) = part(object)?;
         if !self.gateways.contains_key(id) && self.gateways.len() >= MAX_GATEWAYS {
@@ -211,13 +212,13 @@ impl ClusterStore {
         }
     }
 
-    /// Advances a Gateway, and fetches the pieces that are missing.
+    /// Advances a Gateway, and fetches its missing pieces.
     fn advance(&mut self, id: &str) {
         let Some(entry) = self.gateways.get_mut(id) else {
             return;
         };
         self.changed = true;
-        // Decompressing and comparing digests takes a while.
+        // Decompressing and verifying digests takes time.
         let need = tokio::task::block_in_place(|| entry.assembler.advance());
         let (Some(need), Some(gateway), false) = (need, entry.assembler.gateway(), entry.busy)
         else {
@@ -235,7 +236,7 @@ impl ClusterStore {
         }));
     }
 
-    /// Asks for a manifest by name before its Gateway is withdrawn.
+    /// Reads a manifest by name before its Gateway is withdrawn.
     fn doubt(&mut self, id: &str) {
         let Some(entry) = self.gateways.get_mut(id) else {
             return;
@@ -268,7 +269,7 @@ impl ClusterStore {
         match outcome {
             Outcome::Fetched(fetched) => {
                 if entry.round != round {
-                    // It was started for an earlier manifest.
+                    // It belongs to an earlier manifest.
                     return;
                 }
                 let failed = !fetched.faults.is_empty();

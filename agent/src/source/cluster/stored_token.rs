@@ -21,9 +21,9 @@ use crate::seal::SealingKeys;
 
 /// Name of the copy in the runtime directory.
 const COPY: &str = "cluster-token";
-/// Name of the token that its sealed form is bound to.
+/// Name to which the sealed form of the token is bound.
 const PLACE: &str = "cluster/token";
-/// Bytes that a sealed token may have.
+/// Maximum bytes of a sealed token.
 const MAX_BYTES: u64 = 2 * MAX_CREDENTIAL_BYTES;
 
 /// Reads and writes the token of a host.
@@ -31,7 +31,7 @@ const MAX_BYTES: u64 = 2 * MAX_CREDENTIAL_BYTES;
 pub(crate) struct StoredToken {
     copy: PathBuf,
     sealing: Arc<SealingKeys>,
-    /// True for the agent, which makes the copy; a command makes none.
+    /// True for the agent, which writes the copy; a command does not.
     copies: bool,
 }
 
@@ -53,12 +53,12 @@ impl StoredToken {
         }
     }
 
-    /// Returns the place of the copy in a runtime directory.
+    /// Returns the path of the copy in a runtime directory.
     pub(crate) fn copy_below(runtime_dir: &Path) -> PathBuf {
         runtime_dir.join(COPY)
     }
 
-    /// Fails if a token could not be stored now: before one is asked for.
+    /// Fails if a token could not be stored, so that none is requested in vain.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sealed = self.sealing.seal_text("", Path::new(PLACE));
         sealed.map(drop).map_err(|error| error.to_string())
@@ -80,7 +80,7 @@ impl StoredToken {
         self.open(stored, path).map(|(text, _)| Some(text))
     }
 
-    /// Stores a token in this file, and for clients that read it now.
+    /// Stores a token in this file, and makes it available to current clients.
     pub(crate) fn store(&self, path: &Path, token: &str) -> Result<(), String> {
         let at = |why: String| format!("{}: {why}", path.display());
         let sealed = self.sealing.seal_text(token, Path::new(PLACE));
@@ -125,7 +125,7 @@ impl StoredToken {
                 config.auth_info = user.map_err(|_| format!("{}: is no token", path.display()))?;
                 return Ok(());
             }
-            // An agent that could read it has left the copy.
+            // An agent that could unseal it has left the copy.
             Err(_) if self.copy.exists() => {}
             Err(error) => return Err(error),
         }

@@ -144,7 +144,7 @@ fn pieces_make_the_snapshot_in_any_order() {
         assembler.take_manifest(&id, &manifest(&sharded.manifest, "0"));
         let need = assembler.advance().expect("shards are missing");
         assert_eq!(need.shards, sharded.manifest.config);
-        // One after the other.
+        // One at a time.
         for reference in &need.shards {
             assert!(complete(&assembler).is_none());
             let one = MissingPieces {
@@ -178,7 +178,7 @@ fn endpoints_ahead_of_the_manifest_or_behind_it_take_nothing_away() {
     let first = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
     let mut assembler = filled(&first);
 
-    // The shards are ahead: the backend is still used, its endpoints are gone.
+    // The shards are ahead: the backend is still used, but its endpoints are gone.
     let ahead = shard::split(&snapshot(&[("b", "10.0.0.2")])).expect("shards");
     take_live(&mut assembler, &live(&ahead));
     assert_eq!(assembler.advance(), None);
@@ -218,7 +218,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     assert_eq!(assembler.advance(), None);
     let now = complete(&assembler).expect("complete");
     assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.9")]);
-    // A shard of other bytes, and one that is gone, change nothing.
+    // A shard with other content, and a missing one, change nothing.
     let name = live(&first).metadata.name.expect("a name");
     assembler.take_live(
         &name,
@@ -234,7 +234,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     assembler.advance();
     let now = complete(&assembler).expect("complete");
     assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.9")]);
-    // A shard may hold nothing but endpoints.
+    // An endpoint shard may contain only endpoints.
     let config = &first.shards[0];
     let hostile = object(name.clone(), SHARD_ENTRY, config.bytes.to_vec());
     assembler.take_live(&name, &hostile);
@@ -317,7 +317,7 @@ fn keys_are_asked_for_once_and_only_when_there_are_secrets() {
             .to_vec()
     };
     assert_eq!(keys(&assembler), std::slice::from_ref(&pair));
-    // The next revision names the same key.
+    // The next revision uses the same key.
     assembler.take_manifest(&id, &manifest(&second.manifest, "2"));
     let need = assembler.advance().expect("one shard is new");
     assert_eq!(need.key_secrets, 0);
@@ -380,7 +380,7 @@ fn a_manifest_that_cannot_be_followed_is_said_and_leaves_the_one_before() {
             now.manifest_revision.as_ref(),
             Some(&good.manifest.revision)
         );
-        // A good one again.
+        // A valid one again.
         assembler.take_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
         assembler.advance();
         assert_eq!(reason(&assembler), "");

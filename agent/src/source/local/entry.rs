@@ -1,4 +1,4 @@
-//! The settings that name local files, as `secret=NAMESPACE/NAME,certFile=PATH,keyFile=PATH`. Pure.
+//! The settings for local files, as `secret=NAMESPACE/NAME,certFile=PATH,keyFile=PATH`. Pure.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use sesame_gateway_api::api::NamespacedName;
 use super::fields::SettingFields;
 use super::request::CertificateRequest;
 
-/// Files that stand for an object.
+/// Files that replace an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalFile {
     /// A certificate chain and its key, for a Secret.
@@ -28,7 +28,7 @@ pub enum LocalFile {
         /// File of their certificate revocation lists.
         crl_file: Option<PathBuf>,
     },
-    /// A certificate for a key that the agent makes itself, for a Secret.
+    /// A certificate for a Secret, with a key that the agent generates.
     Requested(CertificateRequest),
 }
 
@@ -53,7 +53,8 @@ impl LocalFile {
     /// Form of a bundle.
     pub const BUNDLE: &'static str = "configMap=NAMESPACE/NAME,caFile=/PATH[,crlFile=/PATH]";
 
-    /// Returns the object that the files stand for: `Secret/namespace/name` or `ConfigMap/namespace/name`.
+    /// Returns the object that the files replace: `Secret/namespace/name` or
+    /// `ConfigMap/namespace/name`.
     pub fn object(&self) -> String {
         match self {
             Self::Certificate { secret, .. } => format!("Secret/{secret}"),
@@ -77,7 +78,7 @@ impl LocalFile {
         }
     }
 
-    /// Reads a certificate.
+    /// Parses a certificate setting.
     pub fn certificate(text: &str) -> Result<Self, LocalFileError> {
         let read = || {
             let mut fields = SettingFields::of(text)?;
@@ -92,13 +93,13 @@ impl LocalFile {
         read().map_err(|why| LocalFileError::new(why, expected))
     }
 
-    /// Reads a request.
+    /// Parses a request setting.
     pub fn request(text: &str) -> Result<Self, LocalFileError> {
         let read = CertificateRequest::parse(text).map(Self::Requested);
         read.map_err(|why| LocalFileError::new(why, CertificateRequest::FORM))
     }
 
-    /// Reads a bundle.
+    /// Parses a bundle setting.
     pub fn bundle(text: &str) -> Result<Self, LocalFileError> {
         let read = || {
             let mut fields = SettingFields::of(text)?;

@@ -1,4 +1,4 @@
-//! A text of `NAME=VALUE` with commas between, as settings name local files. Pure.
+//! Parses settings of the form `NAME=VALUE`, separated by commas. Pure.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 pub(super) struct SettingFields<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> SettingFields<'a> {
-    /// Reads a text.
+    /// Parses a text.
     pub(super) fn of(text: &'a str) -> Result<Self, String> {
         let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for part in text.split(',') {
@@ -22,12 +22,12 @@ impl<'a> SettingFields<'a> {
         Ok(Self(fields))
     }
 
-    /// Returns true if there is such a field.
+    /// Returns true if the field exists.
     pub(super) fn has(&self, field: &str) -> bool {
         self.0.contains_key(field)
     }
 
-    /// Takes the name of an object.
+    /// Consumes an object name.
     pub(super) fn object(&mut self, field: &str) -> Result<NamespacedName, String> {
         let text = self.take(field)?;
         match text.split_once('/') {
@@ -38,7 +38,7 @@ impl<'a> SettingFields<'a> {
         }
     }
 
-    /// Takes the path of a file.
+    /// Consumes a file path.
     pub(super) fn file(&mut self, field: &str) -> Result<PathBuf, String> {
         let path = Path::new(self.take(field)?);
         if path.is_absolute() {
@@ -49,13 +49,13 @@ impl<'a> SettingFields<'a> {
         }
     }
 
-    /// Takes a value that has to be there.
+    /// Consumes a required value.
     pub(super) fn take(&mut self, field: &str) -> Result<&'a str, String> {
         self.optional(field)?
             .ok_or_else(|| format!("{field} is missing"))
     }
 
-    /// Takes a value that may be there.
+    /// Consumes an optional value.
     pub(super) fn optional(&mut self, field: &str) -> Result<Option<&'a str>, String> {
         match self.all(field)[..] {
             [] => Ok(None),
@@ -64,7 +64,7 @@ impl<'a> SettingFields<'a> {
         }
     }
 
-    /// Takes all values of a field that may be there several times.
+    /// Consumes all values of a repeatable field.
     pub(super) fn all(&mut self, field: &str) -> Vec<&'a str> {
         self.0.remove(field).unwrap_or_default()
     }

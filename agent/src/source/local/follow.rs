@@ -22,9 +22,9 @@ use super::{LocalFile, LocalMaterial, RequestContext};
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::way;
 
-/// Time of quiet after which files are read: a key is written right after its certificate.
+/// Quiet time before files are read, because a key is written right after its certificate.
 const QUIET: Duration = Duration::from_millis(20);
-/// Time after which they are read in any case.
+/// Maximum time before they are read.
 const LONGEST: Duration = Duration::from_millis(500);
 /// Time after which a problem is reported, if it persists.
 const SECOND_LOOK: Duration = Duration::from_millis(300);
@@ -53,7 +53,7 @@ pub(super) fn start(
     thread.spawn(move || follower.run(&events)).map(|_| ())
 }
 
-/// Identity of a directory: another one may have its name later.
+/// Identity of a directory, because another one may get its name later.
 type DirectoryId = (u64, u64);
 
 struct Follower {
@@ -84,17 +84,17 @@ impl Follower {
         }
     }
 
-    /// Returns the time until the next certificate is to be renewed.
+    /// Returns the time until the next certificate renewal.
     fn until_renewal(&self) -> Duration {
         let Some(at) = self.newest.borrow().renew_at else {
             return RESCAN;
         };
         let left = at.saturating_sub(Timestamp::now().as_second());
-        // One whose request waits is past that time.
+        // It is in the past if a request is waiting.
         u64::try_from(left).map_or(RESCAN, |left| Duration::from_secs(left).max(POLL))
     }
 
-    /// Watches the directories that matter now. Returns whether all of them are.
+    /// Watches the current directories. Returns true if all of them are watched.
     fn watch(&mut self) -> bool {
         let files = self.entries.iter().flat_map(LocalFile::files);
         let all: BTreeSet<PathBuf> = files.flat_map(|file| directories(&file)).collect();
@@ -109,7 +109,8 @@ impl Follower {
         if wanted == self.watched && self.watcher.is_some() {
             return complete;
         }
-        // A new watcher for other directories: one that is removed takes its watch along, and the old watcher would not know.
+        // Changed directories need a new watcher: a removed directory takes its watch along, and
+        // the old watcher would not know.
         match self.watch_all(&wanted) {
             Ok(watcher) => {
                 self.watcher = Some(watcher);
@@ -130,13 +131,13 @@ impl Follower {
     ) -> notify::Result<RecommendedWatcher> {
         let sender = self.sender.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Our own reading is none.
+            // Ignore the events of our own reads.
             let is_read = |event: &Event| {
                 let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
                 event.kind.is_access() && event.kind != written
             };
             if !event.is_ok_and(|event| is_read(&event)) {
-                // The thread that reads has ended with the agent.
+                // The reading thread has ended with the agent.
                 let _ = sender.send(());
             }
         })?;
@@ -183,7 +184,7 @@ pub(super) fn log(problem: &SourceProblem) {
     }
 }
 
-/// Waits for a change and until it is over, but no longer than `pause`.
+/// Waits for a change and until it settles, but no longer than `pause`.
 fn wait(events: &Receiver<()>, pause: Duration) {
     if events.recv_timeout(pause).is_err() {
         return;
@@ -192,7 +193,7 @@ fn wait(events: &Receiver<()>, pause: Duration) {
     while Instant::now() < end && events.recv_timeout(QUIET).is_ok() {}
 }
 
-/// Returns the directories in which a change may lead to another file of this name.
+/// Returns the directories in which a change may make this name refer to another file.
 fn directories(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let names = way::names(file).into_iter();
     names.filter_map(|name| Some(name.parent()?.to_owned()))

@@ -28,10 +28,10 @@ pub use self::request::{
 use super::problem::SourceProblem;
 use crate::seal::SealingKeys;
 
-/// Everything that local files hold, as far as it can be used.
+/// The usable content of local files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalMaterial {
-    /// Key pairs and bundles by the objects that they stand for.
+    /// Key pairs and bundles by the objects that they replace.
     pub usable: Substitutes,
     /// All problems of the files.
     pub problems: Vec<SourceProblem>,

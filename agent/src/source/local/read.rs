@@ -16,9 +16,9 @@ use super::request::{RequestState, step};
 use super::{CertificateRequest, LocalFile, LocalMaterial, RequestContext, RequestedUsage};
 use crate::source::problem::{Severity, SourceProblem};
 
-/// Bytes of a file at most.
+/// Maximum bytes of a file.
 const MAX_BYTES: u64 = 1 << 20;
-/// Times that a pair is read while it changes.
+/// Maximum number of reads of a pair that keeps changing.
 const TRIES: usize = 5;
 
 /// Reads all files. Keeps the content in `before` for unusable files.
@@ -79,7 +79,7 @@ pub(super) fn read_all(
     found
 }
 
-/// Brings a request forward, and takes its pair, if it has one.
+/// Advances a request, and takes its pair, if any.
 fn requested(
     object: &str,
     request: &CertificateRequest,
@@ -150,7 +150,7 @@ fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool
     pair.is_some() || bundle.is_some()
 }
 
-/// Reads a certificate and its key, both of the same moment.
+/// Reads a certificate and its key, and tries again if the key changes in between.
 fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<CheckedPair, String> {
     let mut key = key_of(key_file)?;
     for _ in 0..TRIES {
@@ -187,7 +187,7 @@ fn content(field: &str, path: &Path) -> Result<Vec<u8>, String> {
     read.map_err(|error| explain(field, &error))
 }
 
-/// Says what to do about a file that the agent may not read.
+/// Explains how to fix the permissions of a file that the agent may not read.
 fn explain(field: &str, error: &OpenError) -> String {
     let denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
     let what_to_do = match error {

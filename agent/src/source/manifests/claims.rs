@@ -1,4 +1,4 @@
-//! Objects that several files declare: the first file by path counts, and the others are problems.
+//! Objects declared by several files: the first file by path wins, and the others are problems.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::objects::KeyedObject;
 use crate::source::problem::{Severity, SourceProblem};
 
 impl Manifests {
-    /// Settles which file declares the objects, after `path` changed its own declarations.
+    /// Decides which file declares the objects, after `path` changed its own declarations.
     pub(super) fn claim(
         &mut self,
         path: &Arc<Path>,
@@ -29,7 +29,7 @@ impl Manifests {
                 }
                 _ => {}
             }
-            // An index must not hold on to an object that is not in use any more.
+            // An index must not keep an unused object alive.
             self.owners.remove(&object);
             let winner = claims
                 .first()
@@ -44,7 +44,7 @@ impl Manifests {
             if claims.len() > 1 {
                 self.contested.insert(winner.clone(), claims);
             }
-            // A new comment makes a new document but no new object.
+            // A new comment changes the document but not the object.
             if self.world.get(&winner.key()).as_ref() != Some(&winner.0) {
                 self.world.insert(winner.0.clone());
                 changed.insert(winner);
@@ -52,13 +52,13 @@ impl Manifests {
         }
     }
 
-    /// Returns the object of that kind and name that the file declares.
+    /// Returns the object with that kind and name in the file.
     fn held(&self, path: &Path, object: &KeyedObject) -> Option<&KeyedObject> {
         let (held, _) = self.files.get(path)?.objects.get(object)?;
         Some(held)
     }
 
-    /// Returns the problems of the tree, of all files, and of objects that several files hold.
+    /// Returns the problems of the tree, of all files, and of objects declared several times.
     pub(super) fn problems(&self) -> Vec<SourceProblem> {
         let mut problems = self.tree_problems.clone();
         for file in self.files.values() {

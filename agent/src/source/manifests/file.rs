@@ -1,4 +1,4 @@
-//! One manifest: its documents, and the objects that stay in use when some of them break.
+//! One manifest: its documents, and the objects that stay in use when some documents break.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,10 +25,12 @@ pub(super) fn digest(text: &str) -> TextDigest {
 /// The content of one document.
 type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
-/// Number of documents below which a file is parsed again as a whole, which costs less than remembering them.
+/// Number of documents below which a file is parsed again as a whole, which costs less than caching
+/// them.
 const WORTH_REMEMBERING: usize = 16;
 
-/// Documents of large files by digest: a document that did not change is not parsed again, wherever it moved.
+/// Documents of large files by digest. An unchanged document is not parsed again, even if it has
+/// moved.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     known: HashMap<TextDigest, Weak<DecodedDocument>>,
@@ -58,7 +60,7 @@ impl Documents {
         outcomes
     }
 
-    /// Drops documents that no file holds any more, if there are enough of them to be worth a pass.
+    /// Drops documents that are no longer in any file, once there are enough of them.
     pub(super) fn collect(&mut self, held: usize) {
         if self.known.len() > held.saturating_mul(2) + 1024 {
             self.known.retain(|_, outcomes| outcomes.strong_count() > 0);
@@ -69,20 +71,20 @@ impl Documents {
 /// The state of one file.
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
-    /// Stamp of the file when it was read; none asks for another read at the next look.
+    /// Stamp of the file when it was read; `None` forces another read at the next scan.
     pub(super) stamp: Option<Stamp>,
-    /// Digest of the text that was read last.
+    /// Digest of the last text.
     pub(super) digest: Option<TextDigest>,
     /// True if the last attempt to read it failed.
     pub(super) unread: bool,
     /// Size in bytes.
     pub(super) size: u64,
-    /// Objects in use: the first of each key, and those that stay of documents that broke.
+    /// Objects in use: the first of each key, and those kept from broken documents.
     pub(super) objects: FileObjects,
-    /// True if everything in it is good.
+    /// True if the whole file is valid.
     pub(super) good: bool,
     pub(super) problems: Vec<SourceProblem>,
-    /// Documents of a large file, which are remembered as long as they are here.
+    /// Documents of a large file, cached as long as they are referenced here.
     documents: Vec<Arc<DecodedDocument>>,
 }
 
@@ -162,7 +164,7 @@ impl ManifestFile {
     }
 }
 
-/// One file while it is being read.
+/// A file during reading.
 struct FileReading<'a> {
     file: &'a str,
     objects: Reading,
@@ -200,7 +202,7 @@ impl<'a> FileReading<'a> {
         });
     }
 
-    /// Reads all documents. Objects that are as they were `previous`ly are those very objects.
+    /// Reads all documents. Unchanged objects of `previous` are reused.
     fn read(&mut self, text: &str, previous: &FileObjects, cache: &mut Documents) {
         let split: Vec<_> = split(text).into_iter().collect();
         let remember = split.len() >= WORTH_REMEMBERING;
@@ -226,7 +228,8 @@ impl<'a> FileReading<'a> {
         }
     }
 
-    /// Takes an object, unless one of its kind and name comes before it. `at` turns a line of its document into one of the file.
+    /// Takes an object, unless an earlier one has the same kind and name. `at` turns a line of its
+    /// document into one of the file.
     fn take(&mut self, decoded: &Decoded, at: impl Fn(usize) -> usize, previous: &FileObjects) {
         let Decoded {
             object,
@@ -305,7 +308,7 @@ fn keep(now: &mut Reading, earlier: &FileObjects, key: Option<&ObjectKey>, line:
     Kept::Others(count)
 }
 
-/// Returns the objects of a text that was good.
+/// Returns the objects of a text that was valid.
 pub(super) fn objects(text: &str, cache: &mut Documents) -> FileObjects {
     let mut objects = Reading::new();
     for document in split(text) {

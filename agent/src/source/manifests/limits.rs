@@ -1,4 +1,4 @@
-//! The limits of a directory of manifests.
+//! The limits of a manifest directory.
 
 use sesame_gateway_api::decode;
 

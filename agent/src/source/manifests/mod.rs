@@ -32,18 +32,19 @@ use self::tree::{Found, Stamp, Tree};
 use super::last_good::LastGood;
 use super::problem::{Severity, SourceProblem};
 
-/// The outcome of a look at the directory.
+/// The outcome of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanReport {
-    /// True if the directory was there. Otherwise the world is the same as before, and empty if it was never there.
+    /// True if the directory existed. Otherwise the world is unchanged, and empty if the directory
+    /// never existed.
     pub available: bool,
-    /// Objects that were added, removed or changed, sorted; empty if the world is the same.
+    /// Added, removed or changed objects, sorted; empty if the world is unchanged.
     pub changed: Vec<ObjectKey>,
-    /// Problems of all files now, sorted; not only those that this look found.
+    /// All current problems, sorted, even if an earlier scan found them.
     pub problems: Arc<[SourceProblem]>,
 }
 
-/// The directory as it was last seen.
+/// The directory as of the last scan.
 #[derive(Debug)]
 pub struct Manifests {
     root: PathBuf,
@@ -53,14 +54,14 @@ pub struct Manifests {
     dirs: BTreeMap<PathBuf, tree::Id>,
     files: BTreeMap<Arc<Path>, Box<ManifestFile>>,
     total_bytes: u64,
-    /// Objects in use, and the file that declares each: the first by path, if there are several.
+    /// Objects in use, with the file that declares each (the first by path).
     owners: BTreeMap<KeyedObject, Arc<Path>>,
-    /// Objects that more than one file declares, with these files, sorted.
+    /// Objects declared in several files, with these files, sorted.
     contested: BTreeMap<KeyedObject, Vec<Arc<Path>>>,
     world: World,
-    /// Objects for which local files stand.
+    /// Objects from local files.
     local: Vec<AnyObject>,
-    /// Problems of the directory rather than of a file's content.
+    /// Problems of the directory, not of a file's content.
     tree_problems: Vec<SourceProblem>,
     /// Good files that are not stored yet, and removed files that may still be stored.
     unsaved: BTreeSet<Arc<Path>>,
@@ -79,7 +80,7 @@ impl Manifests {
     pub fn with_limits(root: impl Into<PathBuf>, store: LastGood, limits: ReadLimits) -> Self {
         let root = root.into();
         Self {
-            // Events name absolute paths, whatever the working directory becomes.
+            // Events contain absolute paths, even if the working directory changes.
             root: std::path::absolute(&root).unwrap_or(root),
             limits,
             store,
@@ -128,13 +129,13 @@ impl Manifests {
         self.files.len()
     }
 
-    /// Looks at the whole directory and reads what changed.
+    /// Scans the whole directory and reads the changed files.
     pub fn scan(&mut self) -> ScanReport {
         self.look(&BTreeSet::new(), BTreeSet::new())
     }
 
-    /// Reads the given paths again, absolute below the root as events name them or relative to it. Whatever is
-    /// not a plain change of a manifest in a known directory becomes a look at the whole directory.
+    /// Reads the given paths again, absolute below the root as in events, or relative to it.
+    /// Anything but a plain change of a manifest in a known directory leads to a full scan.
     pub fn rescan_paths(&mut self, paths: &[PathBuf]) -> ScanReport {
         let mut all = !self.available;
         let mut read = BTreeSet::new();
@@ -157,16 +158,16 @@ impl Manifests {
                     self.read(&path, &mut changed);
                 }
                 Found::Gone if self.parent_stands(&path) => self.forget(&path, &mut changed),
-                // A directory of that name, a fifo, a link to nothing, one file too many; or the whole
-                // directory went, which is not the wish to have nothing.
+                // A directory of that name, a fifo, a dangling link, or too many files. If the
+                // whole directory disappeared, that does not mean an empty configuration.
                 _ => return self.look(&read, changed),
             }
         }
         self.report(&changed)
     }
 
-    /// Stores the good files that are not stored yet, for a start with a broken file. To be called when the
-    /// world was delivered, not before.
+    /// Stores the good files that are not stored yet, for a start with a broken file. Call this
+    /// only after the world was delivered.
     pub fn persist_last_good(&mut self) -> io::Result<()> {
         let mut outcome = Ok(());
         for path in std::mem::take(&mut self.unsaved) {
@@ -188,7 +189,7 @@ impl Manifests {
         let place = self.root.join(path);
         let text = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
         match text {
-            // Changed again since: the next look reads it and asks again.
+            // Changed since then: the next scan reads it and requests another store.
             Ok((text, _)) if file.good && file.digest == Some(file::digest(&text)) => {
                 self.store.save(path, &text)
             }
@@ -204,7 +205,7 @@ impl Manifests {
                 return PathScope::Tree;
             };
             if tree::is_hidden(name) {
-                // `..data` moved, or something that is not looked at.
+                // `..data` was moved, or the name is ignored.
                 let swap = name.as_encoded_bytes().starts_with(b"..");
                 return if swap {
                     PathScope::Tree
@@ -238,7 +239,7 @@ impl Manifests {
         }
     }
 
-    /// Returns whether the directory of the manifest is the one that was looked at.
+    /// Returns whether the directory of the manifest is still the scanned one.
     fn parent_stands(&self, path: &Path) -> bool {
         let parent = path.parent().unwrap_or(Path::new(""));
         matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))
@@ -248,7 +249,7 @@ impl Manifests {
         self.files.len() < self.limits.files
     }
 
-    /// Looks at the whole directory and reads what changed, and `read` in any case.
+    /// Scans the whole directory, and reads all files that have changed or are in `read`.
     fn look(
         &mut self,
         read: &BTreeSet<Arc<Path>>,
@@ -289,8 +290,8 @@ impl Manifests {
         self.report(&changed)
     }
 
-    /// Returns which of the files that are there are to be read, and which of the known ones are gone. Both are sorted, so one
-    /// pass does.
+    /// Returns which existing files must be read, and which known files are gone. Both are sorted,
+    /// so one pass is enough.
     fn compare(
         &self,
         files: Vec<(Arc<Path>, Stamp)>,
@@ -312,7 +313,7 @@ impl Manifests {
         (dirty, gone)
     }
 
-    /// Returns the directory that files have to be in, if links may not lead out of it.
+    /// Returns the directory that must contain the files, if links may not lead out of it.
     fn within(&self) -> Option<PathBuf> {
         let root = || fs::canonicalize(&self.root).unwrap_or_else(|_| self.root.clone());
         (!self.limits.links_out).then(root)
@@ -363,7 +364,7 @@ impl Manifests {
         self.claim(path, keys, changed);
     }
 
-    /// Drops a manifest that is gone, with its objects.
+    /// Drops a removed manifest, with its objects.
     fn forget(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<KeyedObject>) {
         let Some(file) = self.files.remove(path) else {
             return;
@@ -386,11 +387,11 @@ impl Manifests {
     }
 }
 
-/// The work that an event at a path asks for.
+/// The reaction to an event at a path.
 enum PathScope {
     /// Read this manifest.
     Manifest(Arc<Path>),
-    /// Look at everything.
+    /// Scan everything.
     Tree,
     Nothing,
 }

@@ -1,13 +1,13 @@
-//! The objects of one file, and objects that are the keys of themselves.
+//! The objects of one file, and objects that serve as their own keys.
 //!
-//! A directory may hold many thousands of objects: no index here copies their names.
+//! A directory may contain many thousands of objects, so no index here copies their names.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// An object as the key of itself: its kind and name are compared, nothing else.
+/// An object as its own key: only its kind and name are compared.
 #[derive(Clone, Debug)]
 pub(super) struct KeyedObject(pub(super) AnyObject);
 
@@ -42,7 +42,7 @@ impl PartialEq for KeyedObject {
 
 impl Eq for KeyedObject {}
 
-/// An object that a file holds.
+/// An object in a file.
 #[derive(Clone, Debug)]
 pub(super) struct DeclaredObject {
     pub(super) object: AnyObject,
@@ -50,7 +50,7 @@ pub(super) struct DeclaredObject {
     pub(super) line: usize,
 }
 
-/// The objects of a file while it is being read.
+/// The objects of a file during reading.
 pub(super) type Reading = BTreeMap<ObjectKey, DeclaredObject>;
 
 /// The objects of one file, sorted.
@@ -102,12 +102,12 @@ impl FileObjects {
             .map(|(held, _)| &held.0)
     }
 
-    /// Returns whether the very same object is among them.
+    /// Returns whether they include this very object.
     pub(super) fn holds(&self, object: &KeyedObject) -> bool {
         self.get(object).is_some_and(|(held, _)| held.0 == object.0)
     }
 
-    /// Returns all of them, as the content of a file where each is in `line`.
+    /// Returns all of them, as the content of a file, with each in `line`.
     pub(super) fn at(
         &self,
         line: Option<usize>,

@@ -11,7 +11,7 @@ use super::tree::{Stamp, leads_out};
 
 /// Returns the text of the file and its stamp when it was read, or why it cannot be read.
 ///
-/// The opened file has to be `within` this directory, wherever links led.
+/// The opened file must be `within` this directory after all links are resolved.
 pub(super) fn read(
     path: &Path,
     within: Option<&Path>,
@@ -21,7 +21,7 @@ pub(super) fn read(
     let opened = open::open(path, Rule::GivenByLink);
     let (mut file, metadata) = opened.map_err(|error| match error {
         OpenError::Io { source, .. } => told(source),
-        // The problem names the file itself.
+        // The problem already contains the file name.
         error => {
             let text = error.to_string();
             let name = format!("{}: ", path.display());
@@ -38,7 +38,7 @@ pub(super) fn read(
     if metadata.len() > limit {
         return Err(too_large());
     }
-    // The stamp is from before the read: a write in between shows as a change at the next look.
+    // The stamp is taken before the read, so a write in between is a change at the next scan.
     let stamp = Stamp::of(&metadata);
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1);
     file.by_ref()

@@ -28,7 +28,7 @@ impl Fixture {
         Self { dir, manifests }
     }
 
-    /// The agent ends and starts again.
+    /// Restarts the agent.
     fn restart(&mut self) {
         let store = LastGood::new(self.dir.path().join("store"));
         self.manifests = Manifests::new(self.path(""), store);
@@ -49,7 +49,7 @@ impl Fixture {
         fs::write(path, text).expect("written");
     }
 
-    /// The objects in use as `name=value`, after a look.
+    /// The objects in use as `name=value`, after a scan.
     fn objects(&mut self) -> Vec<String> {
         self.manifests.scan();
         self.shown()
@@ -159,7 +159,7 @@ fn a_broken_document_keeps_its_last_good_version_and_harms_no_other() {
     fixture.objects();
     let broken = object("b", "2").replace("\ndata:", "\ndata: [");
     fixture.write("a.yaml", object("a", "2") + "---\n" + &broken);
-    // The name of what broke is known, so `c` was deleted on purpose.
+    // The name of the broken object is known, so `c` was deleted on purpose.
     assert_eq!(fixture.objects(), ["a=2", "b=1"]);
     let problem = fixture.problem();
     assert!(problem.starts_with("a.yaml:1"), "{problem}");
@@ -314,7 +314,7 @@ fn what_is_no_file_is_skipped_and_never_waited_for() {
     assert_eq!(fixture.objects(), ["a=1"]);
     let problems = fixture.problems();
     assert_eq!(problems.len(), 4, "{problems:#?}");
-    // A file that turns into a fifo is judged before it is opened.
+    // A file that became a fifo is detected before it is opened.
     fs::remove_file(fixture.path("a.yaml")).expect("removed");
     nix::unistd::mkfifo(&fixture.path("a.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
     fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
@@ -436,7 +436,7 @@ fn limits_keep_what_was_known_and_refuse_what_is_new() {
     for name in ["a", "aa", "d"] {
         fixture.write(&format!("{name}.yaml"), object(name, "1"));
     }
-    // `c.yaml` is now the fourth by name, but it was there before.
+    // `c.yaml` is now the fourth by name, but it existed before.
     assert_eq!(fixture.objects(), ["a=1", "aa=1", "b=2", "c=2"]);
     assert!(fixture.problem().contains("after 3 files"));
     fs::remove_file(fixture.path("aa.yaml")).expect("removed");
@@ -458,7 +458,7 @@ fn a_directory_that_goes_away_takes_nothing_with_it() {
     fixture.objects();
     let away = fixture.dir.path().join("away");
     fs::rename(fixture.path(""), &away).expect("moved");
-    // Told by the path of a file or by nothing, it is the directory that went, not the file.
+    // Whether the event names a file or nothing, the directory is gone, not the file.
     let report = fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
     assert!(!report.available && report.changed.is_empty());
     let report = fixture.manifests.scan();

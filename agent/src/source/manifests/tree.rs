@@ -37,8 +37,8 @@ impl Stamp {
         }
     }
 
-    /// Returns whether the file changed so recently that it could change again without the stamp showing it: file
-    /// systems stamp with the tick of the kernel's clock, some milliseconds.
+    /// Returns whether the file changed so recently that another change might keep the stamp,
+    /// because file systems use the kernel's clock tick of some milliseconds.
     pub(crate) fn is_fresh(&self) -> bool {
         let Ok(age) = SystemTime::now().duration_since(UNIX_EPOCH) else {
             return true;
@@ -46,8 +46,8 @@ impl Stamp {
         let (seconds, nanoseconds) = self.ctime;
         let changed = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
         let age = i128::try_from(age.as_nanos()).map_or(0, |now| now - changed);
-        // A file server's clock may be ahead. Far ahead is a clock that was set back since, and the next change has
-        // the time of the new one.
+        // A file server's clock may be ahead. If it is far ahead, the clock was set to an earlier
+        // time since then, and the next change gets the new time.
         (-60_000_000_000..50_000_000).contains(&age)
     }
 }
@@ -68,12 +68,13 @@ impl Id {
     }
 }
 
-/// The content of a tree; paths are relative to its root.
+/// The content of a tree, with paths relative to its root.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// Directories, the root as the empty path.
+    /// Directories, with the root as the empty path.
     pub(crate) dirs: BTreeMap<PathBuf, Id>,
-    /// Manifests, sorted: a directory's entries are taken by name, which is the order of paths.
+    /// Manifests, sorted. The entries of a directory are taken by name, which is the order of
+    /// paths.
     pub(crate) files: Vec<(Arc<Path>, Stamp)>,
     /// Existing files and directories that could not be inspected.
     pub(crate) unreadable: Vec<PathBuf>,
@@ -85,15 +86,15 @@ pub(crate) struct Tree {
 pub(crate) enum Found {
     File(Stamp),
     Dir(Id),
-    /// Anything else, with its kind.
+    /// Any other kind, with its name.
     Other(&'static str),
-    /// Nothing.
+    /// It does not exist.
     Gone,
     /// It cannot be inspected, for instance because it is a dangling link.
     Unreadable(io::Error),
 }
 
-/// Looks at a path, through links.
+/// Inspects a path, following links.
 pub(crate) fn look(path: &Path) -> Found {
     match fs::metadata(path) {
         Ok(metadata) => found(&metadata),
@@ -124,7 +125,7 @@ fn found(metadata: &Metadata) -> Found {
     }
 }
 
-/// Returns whether files of this name are read: `*.yaml`, `*.yml` and `*.json`.
+/// Returns whether files with this name are read: `*.yaml`, `*.yml` and `*.json`.
 pub(crate) fn is_manifest(name: &OsStr) -> bool {
     let extension = Path::new(name).extension().and_then(OsStr::to_str);
     matches!(extension, Some("yaml" | "yml" | "json"))
@@ -167,7 +168,7 @@ fn start(root: &Path, limits: &ReadLimits, dirs_only: bool) -> io::Result<Tree> 
     Ok(walk.tree)
 }
 
-/// Message of a link that is not followed.
+/// Returns the message for a link that is not followed.
 pub(super) fn leads_out(real: &Path) -> String {
     format!(
         "is a link to {}, out of the directory of manifests, and is not followed; put the file itself there, or allow it with --follow-links",
@@ -177,19 +178,20 @@ pub(super) fn leads_out(real: &Path) -> String {
 
 struct Walk<'a> {
     root: &'a Path,
-    /// Root without links, if none may lead out of it.
+    /// Root with links resolved, if links may not lead out of it.
     within: Option<PathBuf>,
     limits: &'a ReadLimits,
     tree: Tree,
     seen: HashMap<Id, PathBuf>,
-    /// True once the limit of files was reached.
+    /// True once the file limit is reached.
     full: bool,
-    /// True if files are passed over.
+    /// True if files are ignored.
     dirs_only: bool,
 }
 
 impl Walk<'_> {
-    /// Walks a directory, and fails if it cannot be read. Faults below it are problems of the tree.
+    /// Walks a directory, and fails if it cannot be read. Faults below it become problems of the
+    /// tree.
     fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
         // Still watched, so that a fix is noticed.
         if !self.dirs_only {
@@ -244,7 +246,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns the target of a link that leads out of the root.
+    /// Returns the target of a link if it is outside the root.
     fn outside(&self, link: &Path) -> Option<PathBuf> {
         let within = self.within.as_ref()?;
         let real = fs::canonicalize(link).ok()?;

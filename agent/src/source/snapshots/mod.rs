@@ -28,16 +28,16 @@ use super::update::{
 };
 
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Number of directories below the root, and of files in one of them: more than any snapshot has.
+/// Maximum number of directories below the root, and of files in one of them; no snapshot has more.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;
 
-/// Returns whether a file of this name can belong to a snapshot.
+/// Returns whether a file with this name can belong to a snapshot.
 pub fn is_piece(name: &std::ffi::OsStr) -> bool {
     name.to_str().is_some_and(directory::is_piece)
 }
 
-/// The directory as it was last seen.
+/// The directory as of the last scan.
 #[derive(Debug)]
 pub struct SnapshotDirs {
     root: PathBuf,
@@ -49,7 +49,7 @@ pub struct SnapshotDirs {
 /// One snapshot directory.
 #[derive(Debug, Default)]
 struct SnapshotDir {
-    /// Pieces that were there when it was read, by file name.
+    /// Existing pieces when it was read, by file name.
     stamps: BTreeMap<OsString, PieceStamp>,
     gateway: Option<NamespacedName>,
     update: GatewayUpdate,
@@ -57,7 +57,7 @@ struct SnapshotDir {
     stamp: Option<u64>,
 }
 
-/// The state of a piece; if it changes, the directory is read again.
+/// The state of a piece. If it changes, the directory is read again.
 #[derive(Debug, PartialEq, Eq)]
 enum PieceStamp {
     File(Stamp),
@@ -67,14 +67,14 @@ enum PieceStamp {
 }
 
 impl PieceStamp {
-    /// Returns whether the file may still change without a change of its stamp.
+    /// Returns whether the file may still change without a new stamp.
     fn is_fresh(&self) -> bool {
         matches!(self, Self::File(stamp) if stamp.is_fresh())
     }
 }
 
 impl SnapshotDirs {
-    /// Starts with nothing read.
+    /// Starts without any content.
     pub fn new(root: impl Into<PathBuf>, trusted: Trusted) -> Self {
         Self {
             root: root.into(),
@@ -90,7 +90,7 @@ impl SnapshotDirs {
         let mut strays = Vec::new();
         match self.find(&mut strays) {
             Ok(found) if found.is_empty() => {
-                // A directory that is not mounted yet looks the same.
+                // A directory that is not mounted yet is empty, too.
                 away = Some(format!("{} holds no snapshot", self.root.display()));
             }
             Ok(found) => {
@@ -115,7 +115,7 @@ impl SnapshotDirs {
         let mut lists_all = away.is_none() && strays.is_empty();
         for (path, held) in &self.held {
             let Some(gateway) = &held.gateway else {
-                // The Gateway that it is meant for is not known, so none is known to be gone.
+                // Its Gateway is unknown, so no Gateway can be considered withdrawn.
                 lists_all = false;
                 let incomplete = held.update.incomplete.as_ref();
                 let reason = incomplete.map_or("", |incomplete| incomplete.reason.as_str());
@@ -144,8 +144,8 @@ impl SnapshotDirs {
         }
     }
 
-    /// Returns the snapshot directories, with those that were one and are still directories. A directory that may become one
-    /// is a stray.
+    /// Returns the snapshot directories, including former ones that are still directories. A
+    /// directory that may become one is a stray.
     fn find(&self, strays: &mut Vec<PathBuf>) -> io::Result<BTreeSet<PathBuf>> {
         if matches!(tree::look(&self.root.join(MANIFEST)), Found::File(_)) {
             return Ok(BTreeSet::from([PathBuf::new()]));
@@ -207,7 +207,7 @@ impl SnapshotDir {
         self.stamps = stamps;
     }
 
-    /// Returns the revision that is already held, if it is the same.
+    /// Returns the held revision instead, if it is the same.
     fn same_or(&self, complete: GatewayRevision) -> GatewayRevision {
         match &self.update.complete {
             Some(held) if held.encoded == complete.encoded => held.clone(),
@@ -229,8 +229,8 @@ impl SnapshotDir {
     }
 }
 
-/// Returns the real directory of a snapshot's files. A mounted volume changes as a whole, by one link, and is read behind it.
-/// No link leads out of the root.
+/// Returns the real directory of a snapshot's files. A mounted volume is replaced as a whole,
+/// through one link, so the link is resolved once. No link may lead out of the root.
 fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     let at = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let root = fs::canonicalize(root).map_err(|error| at(root, error))?;
@@ -251,7 +251,8 @@ fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     Ok(real)
 }
 
-/// Reads the revision in a directory. Returns it with the stamp of its signature, which is not older than the `known` one.
+/// Reads the revision in a directory. Returns it with the stamp of its signature, which must not be
+/// older than the `known` one.
 fn read(
     dir: &Path,
     trusted: Option<&TrustedKeys>,

@@ -16,9 +16,9 @@ pub(super) struct Batch {
     /// Times of the first and the last event.
     span: Option<(Instant, Instant)>,
     paths: BTreeSet<PathBuf>,
-    /// Files that were written to and are not closed: half a file is worth waiting for.
+    /// Files being written and not closed yet, because a half-written file is worth waiting for.
     writing: BTreeSet<PathBuf>,
-    /// True if the last event left its file whole, rather than gone or half-written.
+    /// True if the last event left its file complete, rather than removed or half-written.
     whole: bool,
     all: bool,
 }
@@ -35,13 +35,13 @@ impl Batch {
         }
     }
 
-    /// Takes note that any path may have changed.
+    /// Records that any path may have changed.
     pub(super) fn all(&mut self, now: Instant) {
         self.touch(now);
         self.all = true;
     }
 
-    /// Takes note that the path changed.
+    /// Records that the path changed.
     pub(super) fn path(&mut self, path: &Path, now: Instant) {
         self.touch(now);
         if self.paths.len() < MAX_PATHS {
@@ -81,7 +81,7 @@ impl Batch {
         })
     }
 
-    /// Returns the change, and starts the next.
+    /// Returns the change, and starts a new one.
     pub(super) fn take(&mut self) -> Change {
         let done = std::mem::replace(self, Self::new(self.timing));
         if done.all {

@@ -1,8 +1,10 @@
-//! Reports changes of a directory of manifests, snapshots or bundles, within milliseconds and without fail.
+//! Reports changes of a directory of manifests, snapshots or bundles, within milliseconds and
+//! without missing any.
 //!
-//! A change names the paths that may have changed, and nothing of their content. Directories are watched, never files: a watch on
-//! a linked file goes silent for ever when the link is moved. A slow rescan catches changes without events
-//! (the targets of links, network file systems); where inotify is not available, a quick rescan takes its place.
+//! A change contains the paths that may have changed, and nothing about their content. Directories
+//! are watched, never files, because a watch on a linked file goes silent forever when the link is
+//! moved. A slow rescan catches changes without events (targets of links, network file systems).
+//! Without inotify, a quick rescan replaces the events.
 
 mod batch;
 mod scope;
@@ -42,8 +44,8 @@ pub enum Change {
 /// A running watch, which ends when it is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    /// Changes. The first is `All`, after which nothing is missed. A receiver that lags gets fewer and
-    /// larger changes, never a lost one.
+    /// Changes. The first is `All`, and nothing after it is missed. A slow receiver gets fewer and
+    /// larger changes, but loses none.
     pub changes: mpsc::Receiver<Change>,
     polling: Arc<Mutex<Option<String>>>,
     first: FirstSeen,
@@ -93,7 +95,8 @@ impl Watch {
         })
     }
 
-    /// Returns the time of the first event since this was last asked; now if there was none.
+    /// Returns the time of the first event since the last call, or the current time if there was
+    /// none.
     pub fn first_seen(&self) -> SystemTime {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         first.take().unwrap_or_else(SystemTime::now)
@@ -110,7 +113,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // An error says that the thread is gone already.
+        // An error means that the thread is gone already.
         let _ = self.stop.send(Message::Stop);
     }
 }
@@ -130,11 +133,11 @@ struct WatchThread {
     inotify: Option<RecommendedWatcher>,
     /// Watched directories, relative to the root.
     watched: BTreeMap<PathBuf, tree::Id>,
-    /// Names on the way to the root, by the watched directory that they are in: events for them say that the root or a link
-    /// above it was created, removed or replaced.
+    /// Names on the way to the root, by the watched directory that contains them. Events for them
+    /// mean that the root or a link above it was created, removed or replaced.
     way: BTreeMap<PathBuf, (tree::Id, BTreeSet<PathBuf>)>,
     batch: Batch,
-    /// Change that the receiver had no room for.
+    /// A change for which the channel was full.
     waiting: Option<Change>,
     sender: mpsc::Sender<Change>,
     polling: Arc<Mutex<Option<String>>>,
@@ -190,7 +193,7 @@ impl WatchThread {
         }
     }
 
-    /// Notes the time of an event that makes a change, if it is the first.
+    /// Records the time of an event that makes a change, if it is the first.
     fn note_first(&self) {
         if self.batch.due().is_some() {
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,7 +201,7 @@ impl WatchThread {
         }
     }
 
-    /// Returns whether events alone are not enough.
+    /// Returns whether events alone are insufficient.
     fn is_polled(&self) -> bool {
         self.watched.is_empty() || self.is_degraded()
     }
@@ -210,12 +213,12 @@ impl WatchThread {
             .is_some()
     }
 
-    /// Returns whether everything is to be looked at when the time to poll has come.
+    /// Returns whether to scan everything when the poll time is reached.
     fn poll(&self) -> bool {
         self.is_degraded() || matches!(tree::look(&self.root), tree::Found::Dir(_))
     }
 
-    /// Watches the directories that are there now.
+    /// Watches the existing directories.
     fn refresh(&mut self) {
         if let Err(error) = self.try_refresh() {
             let mut polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,7 +234,7 @@ impl WatchThread {
         }
     }
 
-    /// Watches them, and fails if inotify is not available for all of them.
+    /// Watches them, and fails if inotify cannot watch all of them.
     fn try_refresh(&mut self) -> notify::Result<()> {
         let mut inotify = match self.inotify.take() {
             Some(inotify) => inotify,
@@ -245,7 +248,7 @@ impl WatchThread {
     fn connect(&self) -> notify::Result<RecommendedWatcher> {
         let events = self.events.clone();
         let handler = move |event: notify::Result<Event>| {
-            // Our own reading makes events too.
+            // Our own reads cause events, too.
             let reading = event.as_ref().is_ok_and(|event| {
                 matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
             });
@@ -257,8 +260,8 @@ impl WatchThread {
     }
 
     fn watch_all(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<()> {
-        // A directory that came between the look at its parent and the watch on it has no event: look again
-        // until a look finds nothing new.
+        // A directory created between the scan of its parent and the watch on it has no event: scan
+        // again until a scan finds nothing new.
         for _ in 0..8 {
             let new_way = self.watch_way(inotify)?;
             if !self.watch_dirs(inotify)? && !new_way {
@@ -269,7 +272,8 @@ impl WatchThread {
         Ok(())
     }
 
-    /// Watches the directories of the names on the way to the root. Returns whether there is a new one.
+    /// Watches the directories of the names on the way to the root. Returns whether there is a new
+    /// one.
     fn watch_way(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
         let mut wanted = BTreeMap::<_, (_, BTreeSet<_>)>::new();
         for name in way::names(&self.root) {
@@ -308,9 +312,9 @@ impl WatchThread {
         Ok(new)
     }
 
-    /// Brings the watches in line with the directories. Returns whether there is a new one.
+    /// Updates the watches to match the directories. Returns whether there is a new one.
     fn watch_dirs(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
-        // A root that cannot be read is the scan's to report; here it only means nothing to watch.
+        // The scan reports an unreadable root; here there is just nothing to watch.
         let dirs = tree::walk_dirs(&self.root, &self.limits).unwrap_or_default();
         let stale: Vec<_> = self
             .watched
@@ -333,7 +337,7 @@ impl WatchThread {
     }
 
     fn place(&self, relative: &Path) -> PathBuf {
-        // Joining the empty path would add a slash, and make another path of the root.
+        // Joining the empty path would add a slash, and so give another path for the root.
         if relative.as_os_str().is_empty() {
             self.root.clone()
         } else {
@@ -351,7 +355,7 @@ impl WatchThread {
             }
         };
         if event.need_rescan() || event.paths.is_empty() {
-            // The queue overflowed: watches of directories may be missing too.
+            // The queue overflowed, so watches of directories may be missing, too.
             return self.batch.all(now);
         }
         for path in &event.paths {

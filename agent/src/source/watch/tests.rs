@@ -12,7 +12,7 @@ fn object(name: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
 }
 
-/// A watch and the world that its changes lead to.
+/// A watch and the world that results from its changes.
 struct Fixture {
     dir: tempfile::TempDir,
     watch: Watch,
@@ -44,7 +44,7 @@ impl Fixture {
         self.root.join(name)
     }
 
-    /// Follows the changes, and nothing else, until the world holds these names.
+    /// Applies the changes, and nothing else, until the world has these names.
     async fn until(&mut self, expected: &[&str]) {
         let wait = async {
             loop {
@@ -68,7 +68,7 @@ impl Fixture {
     }
 }
 
-/// Only events: no periodic look can help.
+/// Events only, without periodic scans.
 const EVENTS: Timing = Timing {
     one: Duration::from_millis(1),
     quiet: Duration::from_millis(2),
@@ -80,7 +80,7 @@ const EVENTS: Timing = Timing {
 #[tokio::test]
 async fn every_way_to_change_a_file_is_told() {
     let mut fixture = Fixture::new(EVENTS);
-    // The root comes into being while it is watched for.
+    // The root is created while the watch is waiting for it.
     fs::create_dir(fixture.path("")).expect("root");
     fs::write(fixture.path("a.yaml"), object("a")).expect("created");
     fixture.until(&["a"]).await;

@@ -1,15 +1,16 @@
-//! The pauses of a watch: how long changes are gathered, and how often everything is looked at. Values only.
+//! The pauses of a watch: how long changes are collected, and how often everything is scanned.
+//! Values only.
 
 use std::time::Duration;
 
 /// The timing of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Time of quiet after which the change of one whole file is sent.
+    /// Quiet time before a change of one complete file is sent.
     pub one: Duration,
-    /// Time of quiet after which any other change is sent.
+    /// Quiet time before any other change is sent.
     pub quiet: Duration,
-    /// Time after its beginning at which a change is sent in any case.
+    /// Maximum time before a change is sent.
     pub longest: Duration,
     /// Time between two checks for a missing directory, or between two full scans without inotify.
     pub poll: Duration,

@@ -1,4 +1,4 @@
-//! Completes a revision once all of its pieces are there.
+//! Completes a revision once all of its pieces have arrived.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl RevisionAssembler {
             .collect();
         self.live
             .retain(|name, held| !held.gone || live.contains(name));
-        // The complete revision has them.
+        // The complete revision contains them.
         self.keys = Vec::new();
         self.faults = Vec::new();
     }

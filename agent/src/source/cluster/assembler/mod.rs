@@ -1,5 +1,5 @@
-//! Assembles the newest revision of one Gateway from its pieces. Pure: it returns the pieces that are missing, and `fetch`
-//! reads them.
+//! Assembles the newest revision of one Gateway from its pieces. Pure: it returns the missing
+//! pieces, and `fetch` reads them.
 
 mod completion;
 
@@ -19,14 +19,14 @@ use super::pieces::{
 };
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, Trusted};
 
-/// Number of bytes that the compressed configuration of one Gateway may take.
+/// Maximum bytes of one Gateway's compressed configuration.
 const MAX_HELD_BYTES: usize = 128 << 20;
 
 /// The pieces and revisions of one Gateway.
 #[derive(Debug, Default)]
 pub(super) struct RevisionAssembler {
     trusted: Trusted,
-    /// Stamps of the latest signatures, by the name of the object. Older ones are refused.
+    /// Stamps of the latest signatures, by object name. Older ones are rejected.
     stamps: BTreeMap<String, u64>,
     gateway: Option<NamespacedName>,
     manifest: Option<CheckedManifest>,
@@ -36,7 +36,7 @@ pub(super) struct RevisionAssembler {
     live: BTreeMap<String, EndpointShard>,
     /// True if the endpoints may differ from the complete revision's.
     endpoints_moved: bool,
-    /// Configuration shards as they are stored, by their digest, which was verified.
+    /// Configuration shards in stored form, by their verified digest.
     shards: BTreeMap<String, Vec<u8>>,
     keys: Vec<KeyPair>,
     /// Configuration of the manifest, until the revision is complete.
@@ -58,7 +58,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Starts with a Gateway that is known before anything of it was read.
+    /// Starts with a Gateway that is known before any of its objects was read.
     pub(super) fn of(gateway: &NamespacedName, trusted: &Trusted) -> Self {
         Self {
             gateway: Some(gateway.clone()),
@@ -76,7 +76,7 @@ impl RevisionAssembler {
         self.manifest.is_some()
     }
 
-    /// Takes a manifest, unless it cannot be followed. `id` is the Gateway's label.
+    /// Takes a manifest, unless it is invalid. `id` is the Gateway's label.
     pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let read = read_manifest(id, object, &self.trusted).and_then(|(gateway, named)| {
@@ -108,7 +108,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Takes note that the manifest was not in a list, and could not be read by name.
+    /// Records that the manifest was missing from a list, and could not be read by name.
     pub(super) fn doubt(&mut self, fault: String) {
         self.manifest_fault = Some(fault);
     }
@@ -126,12 +126,13 @@ impl RevisionAssembler {
         !self.live.is_empty()
     }
 
-    /// Returns whether nothing is held.
+    /// Returns true if nothing is held.
     pub(super) fn is_empty(&self) -> bool {
         self.gateway.is_none() && self.live.values().all(|live| live.gone)
     }
 
-    /// Takes the endpoint shard of this name. Keeps its earlier content if it cannot be read.
+    /// Takes the endpoint shard of this name. Keeps the previous content if the new one is
+    /// unreadable.
     pub(super) fn take_live(&mut self, name: &str, object: &ConfigMap) {
         if self.live.len() >= 2 * MAX_SHARDS && !self.live.contains_key(name) {
             return;
@@ -160,7 +161,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Returns the content of an endpoint shard, if it can be trusted.
+    /// Returns the content of an endpoint shard if it can be trusted.
     fn believed<'o>(&mut self, name: &str, object: &'o ConfigMap) -> Result<&'o [u8], String> {
         let bytes = entry(object, SHARD_ENTRY)?;
         if self.trusted.is_none() {
@@ -182,7 +183,7 @@ impl RevisionAssembler {
         Ok(bytes)
     }
 
-    /// Takes a stamp, unless it is older than one that was taken before.
+    /// Takes a stamp, unless it is older than the previous one.
     fn is_later(&mut self, name: &str, stamp: Option<u64>) -> Result<(), String> {
         if let Some(stamp) = stamp {
             let known = self.stamps.get(name).copied();
@@ -192,14 +193,14 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// Takes note that the endpoint shard is gone. It is kept while the manifest names it.
+    /// Records that the endpoint shard is gone. It is kept while the manifest refers to it.
     pub(super) fn drop_live(&mut self, name: &str) {
         if let Some(live) = self.live.get_mut(name) {
             live.gone = true;
         }
     }
 
-    /// Takes note that these are all endpoint shards that there are.
+    /// Records that these are all existing endpoint shards.
     pub(super) fn retain_live(&mut self, there: &BTreeSet<String>) {
         for (name, live) in &mut self.live {
             live.gone |= !there.contains(name);
@@ -230,7 +231,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Assembles as much as the pieces allow. Returns the pieces that are to be fetched.
+    /// Assembles as much as the pieces allow. Returns the pieces to fetch.
     pub(super) fn advance(&mut self) -> Option<MissingPieces> {
         let (reason, stuck, need) = match self.try_complete() {
             Ok(()) => match self.trouble() {
@@ -255,7 +256,7 @@ impl RevisionAssembler {
         need
     }
 
-    /// Returns the update of the Gateway; none while the Gateway is not known.
+    /// Returns the update of the Gateway, or `None` if the Gateway is unknown.
     pub(super) fn update(&self) -> Option<(NamespacedName, GatewayUpdate)> {
         let update = GatewayUpdate {
             complete: self.complete.clone(),
@@ -264,7 +265,7 @@ impl RevisionAssembler {
         Some((self.gateway.clone()?, update))
     }
 
-    /// Returns the problem of a complete revision, if there is one.
+    /// Returns the problem of a complete revision, if any.
     fn trouble(&self) -> Option<String> {
         if let Some(fault) = &self.manifest_fault {
             return Some(fault.clone());
@@ -279,7 +280,7 @@ impl RevisionAssembler {
         })
     }
 
-    /// Makes the next revision be assembled from all of its shards.
+    /// Forces the next revision to be assembled from all of its shards.
     #[cfg(test)]
     pub(super) fn forget_base(&mut self) {
         self.base = None;

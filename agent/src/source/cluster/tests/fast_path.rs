@@ -13,7 +13,7 @@ use super::*;
 use sesame_proto::encoded::EncodedSnapshot;
 
 const TABLES: [&str; 2] = ["http/80", "http/81"];
-/// Among how many shards virtual hosts and backends are shared out.
+/// Number of shards for virtual hosts and backends.
 const CONFIG: usize = 5;
 
 fn host(domain: &str, route: &str) -> VirtualHost {
@@ -78,19 +78,19 @@ fn change() -> impl Strategy<Value = Change> {
 enum Wrong {
     Nothing,
     Revision,
-    /// It names the revision of the manifest before.
+    /// It has the revision of the previous manifest.
     OldRevision,
-    /// Two shards change places.
+    /// Two shards are swapped.
     Order(usize),
-    /// Two shards have one name.
+    /// Two shards have the same name.
     Name(usize),
-    /// A shard is named twice.
+    /// A shard is listed twice.
     Twice(usize),
-    /// A shard that no writer would write.
+    /// A shard with content that no writer produces.
     Garbage(usize),
-    /// A shard also has endpoints, which count for nothing.
+    /// A shard also has endpoints, which are ignored.
     Endpoints(usize),
-    /// A shard has a virtual host twice.
+    /// A shard contains a virtual host twice.
     Double(usize),
 }
 
@@ -113,12 +113,12 @@ fn wrong() -> impl Strategy<Value = Wrong> {
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     All,
-    /// The first of it.
+    /// Only the first piece.
     One,
-    /// Other bytes instead of the first.
+    /// Garbage instead of the first piece.
     Garbage,
     Fault,
-    /// It comes too late: another manifest is there.
+    /// It arrives too late, after another manifest.
     None,
 }
 
@@ -136,7 +136,7 @@ fn answer() -> impl Strategy<Value = Answer> {
 struct Step {
     changes: Vec<Change>,
     wrong: Wrong,
-    /// Order of endpoint shards and manifest: before it, after it, or not now.
+    /// When the endpoint shards arrive: before the manifest, after it, or not now.
     live: u8,
     /// Number of endpoint shards.
     live_shards: usize,
@@ -170,9 +170,9 @@ fn step() -> impl Strategy<Value = Step> {
 struct Publisher {
     snapshot: Snapshot,
     keys: Vec<KeyPair>,
-    /// By digest, all there ever were.
+    /// All shards ever published, by digest.
     shards: BTreeMap<String, Vec<u8>>,
-    /// The revision of the manifest before.
+    /// The revision of the previous manifest.
     revision: String,
 }
 

@@ -1,4 +1,4 @@
-//! The setting that has the agent request a certificate, as `secret=NAMESPACE/NAME,commonName=NAME,…`. Pure.
+//! The setting for a certificate request, as `secret=NAMESPACE/NAME,commonName=NAME,…`. Pure.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 use crate::source::local::fields::SettingFields;
 
-/// Names of one kind at most.
+/// Maximum number of names of one kind.
 const MOST_NAMES: usize = 16;
-/// Bytes of a common name at most (RFC 5280, `ub-common-name`).
+/// Maximum bytes of a common name (RFC 5280, `ub-common-name`).
 const LONGEST_COMMON_NAME: usize = 64;
-/// Bytes of a URI at most, as SPIFFE has it.
+/// Maximum bytes of a URI, as in SPIFFE.
 const LONGEST_URI: usize = 2048;
-/// Seconds that a certificate may be asked for; the API server takes no less.
+/// Valid lifetimes in seconds; the API server accepts no shorter ones.
 const SECONDS: std::ops::RangeInclusive<i32> = 600..=31_536_000;
 
 /// A certificate that replaces a Secret, requested by the agent for a key generated on this host.
@@ -38,23 +38,23 @@ pub struct RequestedNames {
     pub common_name: Option<String>,
     /// DNS names.
     pub dns_names: Vec<String>,
-    /// URIs, such as an identity of SPIFFE.
+    /// URIs, such as a SPIFFE identity.
     pub uris: Vec<String>,
 }
 
 /// Use of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedUsage {
-    /// Towards backends.
+    /// As a client of backends.
     Client,
-    /// By a listener.
+    /// As a server, in a listener.
     Server,
 }
 
-/// Party that answers a request.
+/// The party that answers a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answerer {
-    /// People, who carry the files.
+    /// An operator, who copies the files.
     Operator,
     /// A program, with its arguments.
     Command(Vec<String>),
@@ -62,7 +62,7 @@ pub enum Answerer {
     Signer {
         /// Its name.
         name: String,
-        /// Life that is asked for.
+        /// Requested lifetime.
         seconds: Option<i32>,
     },
 }
@@ -71,7 +71,7 @@ impl CertificateRequest {
     /// Form of the setting.
     pub const FORM: &'static str = "secret=NAMESPACE/NAME with commonName=, dnsName= or uri=, and if wanted usage=client|server, signerName=DOMAIN/NAME, expirationSeconds=600..31536000 or command=/PROGRAM ARGUMENTS";
 
-    /// Reads the setting.
+    /// Parses the setting.
     pub(in crate::source::local) fn parse(text: &str) -> Result<Self, String> {
         let mut fields = SettingFields::of(text)?;
         let secret = fields.object("secret")?;
@@ -97,19 +97,20 @@ impl CertificateRequest {
         })
     }
 
-    /// Keeps its files below this state directory. The host's own settings name the Secret, and both parts are DNS names.
+    /// Sets the directory of its files below this state directory. The path is safe, because the
+    /// Secret is from the host's own settings and both parts are DNS names.
     pub(crate) fn kept_below(mut self, state: &Path) -> Self {
         let NamespacedName { namespace, name } = &self.secret;
         self.directory = state.join("requests").join(namespace).join(name);
         self
     }
 
-    /// Returns the file in which the answer is expected.
+    /// Returns the path of the expected answer.
     pub fn answer_file(&self) -> PathBuf {
         self.directory.join("certificate.pem")
     }
 
-    /// Returns the file of the request.
+    /// Returns the path of the request.
     pub fn request_file(&self) -> PathBuf {
         self.directory.join("request.pem")
     }

@@ -26,13 +26,13 @@ use crate::seal::SealingKeys;
 /// Everything that requests need besides their settings.
 #[derive(Clone, Debug, Default)]
 pub struct RequestContext {
-    /// Keys that the keys of requests are sealed with on disk.
+    /// Keys that seal the requests' keys on disk.
     pub sealing: Arc<SealingKeys>,
-    /// Troubles of those who answer.
+    /// Problems of the answering parties.
     pub troubles: Troubles,
 }
 
-/// Reasons for which requests have no answer yet, by the object that they are for.
+/// Reasons why requests have no answer yet, by their object.
 #[derive(Clone, Debug, Default)]
 pub struct Troubles(Arc<Mutex<BTreeMap<String, String>>>);
 
@@ -58,19 +58,19 @@ impl Troubles {
 pub struct OpenRequest {
     /// The request, in PEM.
     pub pem: String,
-    /// The file in which the answer is expected.
+    /// Path of the expected answer.
     pub answer_file: PathBuf,
 }
 
-/// State of a request after a look at it.
+/// The state of a request after a step.
 #[derive(Debug, Default)]
 pub(super) struct RequestState {
     /// The pair in use.
     pub(super) pair: Option<CheckedPair>,
-    /// Time at which it is to be renewed, in seconds since 1970.
+    /// Renewal time, in seconds since 1970.
     pub(super) renew_at: Option<i64>,
-    /// The request that waits.
+    /// The waiting request.
     pub(super) open: Option<OpenRequest>,
-    /// Something that is wrong, or to be done.
+    /// A problem, or a pending action.
     pub(super) problem: Option<(Severity, String)>,
 }

@@ -14,7 +14,7 @@ pub(super) struct NewKey {
     pub(super) request: String,
 }
 
-/// Makes a key (P-256) and the request for it.
+/// Generates a P-256 key and the request for it.
 pub(super) fn make(request: &CertificateRequest) -> Result<NewKey, rcgen::Error> {
     let RequestedNames {
         common_name,

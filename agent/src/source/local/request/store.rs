@@ -28,12 +28,12 @@ use crate::host::remove_if_there;
 use crate::seal::SealingKeys;
 use crate::source::problem::Severity;
 
-/// Bytes of a file at most.
+/// Maximum bytes of a file.
 const MAX_BYTES: u64 = 1 << 20;
 /// Mode of public files.
 const SHOWN: u32 = 0o644;
 
-/// The pair in use, as it is stored.
+/// The stored form of the pair in use.
 #[derive(Serialize, Deserialize)]
 struct KeptPair {
     purpose: String,
@@ -43,7 +43,7 @@ struct KeptPair {
     chain: String,
 }
 
-/// A key whose request waits, as it is stored.
+/// The stored form of a key with a pending request.
 #[derive(Serialize, Deserialize)]
 struct PendingKey {
     purpose: String,
@@ -62,7 +62,7 @@ pub(super) fn due_after(life: i64, chain: &str) -> i64 {
     two_thirds - moment % (life / 15 + 1)
 }
 
-/// A pair that was read, with the times of its leaf.
+/// A pair from disk, with the times of its leaf.
 struct Current {
     kept: KeptPair,
     checked: CheckedPair,
@@ -70,7 +70,7 @@ struct Current {
     not_after: i64,
 }
 
-/// Brings a request forward as far as it goes at this time: makes a key, takes an answer, tidies up.
+/// Advances a request as far as possible at this time: makes a key, takes an answer, cleans up.
 pub(in crate::source::local) fn step(
     request: &CertificateRequest,
     context: &RequestContext,
@@ -111,7 +111,7 @@ impl RequestState {
     }
 }
 
-/// A request that waits, and why the answer that is there is not taken.
+/// A waiting request, and why its current answer is rejected.
 struct Waiting {
     request: OpenRequest,
     refused: Option<String>,
@@ -167,7 +167,7 @@ struct RequestFiles<'a> {
 }
 
 impl RequestFiles<'_> {
-    /// Returns the pair in use after a step, and the request that waits, or the reason for which there is none.
+    /// Returns the pair in use after a step, and the waiting request, or why none could be made.
     fn advance(
         &self,
         current: Option<Current>,
@@ -195,7 +195,8 @@ impl RequestFiles<'_> {
         (current, Ok(Some(Waiting { request, refused })))
     }
 
-    /// Returns the key whose request waits, after making it if one is due; none while the pair in use is good.
+    /// Returns the key with a pending request, and creates it if one is due. Returns `None` while
+    /// the pair in use is good.
     fn ask(&self, current: Option<&Current>, now: i64) -> Result<Option<PendingKey>, String> {
         let purpose = self.request.purpose();
         let pending = self.pending(current)?;
@@ -239,7 +240,7 @@ impl RequestFiles<'_> {
         })
     }
 
-    /// Reads the key that waits. One whose pair is in use already is done, and removed.
+    /// Reads the pending key. If its pair is already in use, the key is done, and removed.
     fn pending(&self, current: Option<&Current>) -> Result<Option<PendingKey>, String> {
         let Some(pending) = self.read::<PendingKey>("pending")? else {
             return Ok(None);
@@ -283,7 +284,7 @@ impl RequestFiles<'_> {
         Ok(pending)
     }
 
-    /// Reads the answer. One that is for another key, cut off or expired is an error.
+    /// Reads the answer. Fails if it is for another key, truncated or expired.
     fn answer(&self, pending: &PendingKey, now: i64) -> Result<Option<Current>, String> {
         let path = self.request.answer_file();
         let chain = match open::read_text(&path, Rule::GivenByLink, MAX_BYTES) {
@@ -308,7 +309,7 @@ impl RequestFiles<'_> {
         Ok(Some(current))
     }
 
-    /// Puts a pair in use.
+    /// Starts using a pair.
     fn take(&self, taken: &Current) -> Result<(), String> {
         self.write("pair", &taken.kept)?;
         tracing::info!(
@@ -319,7 +320,7 @@ impl RequestFiles<'_> {
         self.tidy()
     }
 
-    /// Removes a request that is not needed any more: its names have changed, and back again.
+    /// Removes a request that is no longer needed, because its names were changed and restored.
     fn withdraw(&self) -> Result<(), String> {
         if self.path("pending").exists() {
             self.tidy()?;
@@ -343,7 +344,8 @@ impl RequestFiles<'_> {
         self.request.directory.join(name)
     }
 
-    /// Returns what sealed content is bound to: it is of no use for another Secret.
+    /// Returns the place to which sealed content is bound, so that it is useless for another
+    /// Secret.
     fn place(&self, name: &str) -> PathBuf {
         Path::new("requests")
             .join(self.request.secret.to_string())

@@ -30,7 +30,7 @@ fn sealed() -> RequestContext {
     }
 }
 
-/// Signs a request for 300 seconds from `NOW` on.
+/// Signs a request for 300 seconds from `NOW`.
 fn sign(request: &str) -> String {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -68,7 +68,7 @@ fn a_pair_is_renewed_by_two_thirds_of_its_life_and_serves_until_the_next_is_whol
     let (severity, why) = first.problem.as_ref().unwrap();
     assert_eq!(*severity, Severity::Error);
     assert!(why.contains("has no certificate yet"), "{why}");
-    // Nothing but an answer changes the request.
+    // Only an answer changes the request.
     assert_eq!(open(&step(&request, &context, NOW)), open(&first));
     fs::write(request.answer_file(), sign(&open(&first))).unwrap();
     let taken = step(&request, &context, NOW);
@@ -114,7 +114,7 @@ fn certificates_that_were_taken_together_are_due_at_moments_of_their_own() {
         .collect();
     let (first, last) = (due.iter().min().unwrap(), due.iter().max().unwrap());
     assert!(life * 3 / 5 <= *first && *last <= life * 2 / 3);
-    // Each day of the six has its share.
+    // Each of the six days gets its share.
     for day in 0..6 {
         let from = life * 3 / 5 + day * 86_400;
         let share = due.iter().filter(|at| (from..from + 86_400).contains(*at));
