@@ -1,4 +1,4 @@
-//! Location of the Envoy binary and its version.
+//! Locates the Envoy binary and reads its version.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,9 +19,9 @@ pub enum LocateError {
     /// The given path is not a program.
     #[error("{origin}: {path} is not an executable file; give the path of an Envoy binary", path = .path.display())]
     NotExecutable {
-        /// Option or variable that named it.
+        /// Option or variable with the path.
         origin: &'static str,
-        /// Path that was named.
+        /// The given path.
         path: PathBuf,
     },
     /// No binary was given, and none was found.
@@ -29,14 +29,14 @@ pub enum LocateError {
         "no Envoy found: not given, $ENVOY is not set, and no `envoy` is in PATH; install Envoy or give its path"
     )]
     NotFound,
-    /// Binary that does not say its version.
+    /// The binary does not report its version.
     #[error("{path} {argument}: {reason}", path = .path.display())]
     Version {
         /// Path of the binary.
         path: PathBuf,
-        /// Argument that asks for the version.
+        /// Argument that prints the version.
         argument: &'static str,
-        /// Error of the system.
+        /// Cause of the error.
         reason: String,
     },
 }
@@ -44,7 +44,7 @@ pub enum LocateError {
 /// Version of an Envoy binary.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Numbers of `1.40.0`.
+    /// Numeric version, as in `1.40.0`.
     pub number: (u32, u32, u32),
     /// Full text, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub build: String,

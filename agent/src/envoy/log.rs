@@ -16,7 +16,7 @@ pub const ENVOY_LOG: &str = "envoy.log";
 pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
 /// Size in bytes beyond which the log is copied aside and truncated.
 const MAX_LOG: u64 = 16 << 20;
-/// Number of bytes of the log that are read to explain one refusal.
+/// Maximum bytes of the log that are read to explain one rejection.
 const MAX_READ: u64 = 256 << 10;
 /// Maximum bytes of a log excerpt.
 const MAX_WORDS: usize = 2000;
@@ -27,21 +27,21 @@ pub struct EnvoyLog {
     path: PathBuf,
 }
 
-/// Place in the log.
+/// Position in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark(u64);
 
-/// Complaint of Envoy about something that it refused.
+/// Envoy's message about a rejected resource or file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// Text with its continuation lines; cut if long, without private keys.
+    /// Text with its continuation lines, truncated if long, and without private keys.
     pub words: String,
-    /// True if it ends the handling of a file; otherwise it is about one resource in it.
+    /// True if it is about a whole file, not one of its resources.
     pub whole_file: bool,
 }
 
 impl EnvoyLog {
-    /// Makes the log at a path, which need not exist.
+    /// Returns the log at a path, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -59,23 +59,24 @@ impl EnvoyLog {
         Ok(file)
     }
 
-    /// Returns the present end of the log.
+    /// Returns the current end of the log.
     pub fn mark(&self) -> Mark {
         Mark(fs::metadata(&self.path).map_or(0, |meta| meta.len()))
     }
 
-    /// Returns Envoy's complaints since a mark. Cheap when nothing was written.
+    /// Returns Envoy's complaints since a mark. Cheap if nothing was written.
     pub fn complaints_since(&self, mark: Mark) -> Vec<Complaint> {
         complaints(&self.text_since(mark))
     }
 
-    /// Returns the last lines, to explain a death: critical and error lines if there are any, else the end.
+    /// Returns the last lines, to explain a crash: critical and error lines if there are any, else
+    /// the end.
     pub fn last_words(&self, mark: Mark) -> String {
         worst(&self.text_since(mark))
     }
 
-    /// Keeps the log within its size: the old content goes to `<log>.1`, the file itself is truncated,
-    /// because Envoy holds it open for appending.
+    /// Limits the size of the log. The old content is copied to `<log>.1`, and the file itself is
+    /// truncated, because Envoy has it open for appending.
     pub fn bound(&self) -> io::Result<()> {
         let len = match fs::metadata(&self.path) {
             Ok(meta) => meta.len(),
@@ -95,7 +96,7 @@ impl EnvoyLog {
     fn text_since(&self, Mark(mark): Mark) -> String {
         let read = || -> io::Result<Vec<u8>> {
             let len = fs::metadata(&self.path)?.len();
-            // Shorter than before: it was truncated.
+            // A shorter log was truncated.
             let from = if len < mark { 0 } else { mark };
             let from = from.max(len.saturating_sub(MAX_READ));
             if from == len {
@@ -115,7 +116,7 @@ impl EnvoyLog {
     }
 }
 
-/// Returns critical and error lines if there are any, else the last three; without time and logger.
+/// Returns critical and error lines if there are any, else the last three. Omits time and logger.
 pub(crate) fn worst(text: &str) -> String {
     let records = records(text);
     let mut worst: Vec<&str> = records
@@ -177,7 +178,7 @@ fn message(record: &str) -> &str {
     rest.trim()
 }
 
-/// Cuts a text to size, and withholds all of a text with a private key in it.
+/// Truncates a text, and withholds it completely if it contains a private key.
 fn presentable(text: &str) -> String {
     if text.contains("PRIVATE KEY") {
         return "(withheld: the message contains a private key)".to_owned();

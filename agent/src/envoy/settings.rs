@@ -1,4 +1,4 @@
-//! Settings of a supervisor, and the states of its Envoy: values.
+//! Settings of a supervisor, and the states of its Envoy.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared
 /// Default time for connections to finish when their listener or Envoy is replaced.
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 
-/// Pauses before a dead Envoy is started again.
+/// Pauses before a crashed Envoy is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartBackoff {
     /// Pause after a first death, in which files are repaired.
     pub at_once: Duration,
     /// Pause after a second death.
     pub first: Duration,
-    /// Longest pause, up to which it doubles.
+    /// Longest pause; the pause doubles up to this.
     pub longest: Duration,
-    /// Time for which an Envoy was live after which its death counts as a first one.
+    /// Uptime after which a death counts as a first one.
     pub reset_after: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Default for RestartBackoff {
 }
 
 impl RestartBackoff {
-    /// Returns the pause after this many deaths in a row, at least one.
+    /// Returns the pause after this many consecutive deaths, at least one.
     pub(super) fn pause(self, deaths: u32) -> Duration {
         let Some(doublings) = deaths.checked_sub(2) else {
             return self.at_once;
@@ -54,7 +54,7 @@ impl RestartBackoff {
 pub struct SupervisorConfig {
     /// Path of the Envoy binary.
     pub binary: PathBuf,
-    /// Directory of bootstrap, pid file and log; on the host's runtime file system, 0700.
+    /// Directory of bootstrap, pid file and log, on the host's runtime file system, with mode 0700.
     pub runtime_dir: PathBuf,
     /// Encoded bootstrap.
     pub bootstrap: Bytes,
@@ -66,11 +66,11 @@ pub struct SupervisorConfig {
     pub drain_time: Duration,
     /// Log level of Envoy.
     pub log_level: String,
-    /// Pauses before a dead Envoy is started again.
+    /// Pauses before a crashed Envoy is restarted.
     pub backoff: RestartBackoff,
-    /// Time for which an Envoy that does not answer, left by an earlier agent, may drain before it is replaced.
+    /// Time for which an unresponsive Envoy of an earlier agent may drain before it is replaced.
     pub replace_grace: Duration,
-    /// Time that an Envoy may take to take over from another one.
+    /// Time limit for a takeover.
     pub takeover: Duration,
     /// True if Envoy writes to the standard output of its launcher, or of this process.
     pub has_stdout: bool,
@@ -79,7 +79,7 @@ pub struct SupervisorConfig {
 }
 
 impl SupervisorConfig {
-    /// Makes the usual settings.
+    /// Returns the usual settings.
     pub fn new(
         binary: impl Into<PathBuf>,
         runtime_dir: impl Into<PathBuf>,
@@ -119,7 +119,7 @@ impl SupervisorConfig {
         }
     }
 
-    /// Returns the start of a new line, where Envoys can be hot-restarted.
+    /// Returns the start of a new line, if Envoys can be hot-restarted.
     pub(super) fn new_lineage(&self) -> Option<Lineage> {
         self.launcher.as_ref()?;
         if self.runtime_dir.as_os_str().len() + LONGEST_SOCKET_NAME > MAX_SOCKET_PATH {
@@ -135,7 +135,7 @@ impl SupervisorConfig {
             .ok()
     }
 
-    /// Returns the launcher of an Envoy; one that is in no line can be a child.
+    /// Returns the launcher for an Envoy; one without a line can be a child.
     pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Launcher> {
         let launcher = self.launcher.as_ref();
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
@@ -157,7 +157,7 @@ impl SupervisorConfig {
 /// State of a supervised Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Envoy was started and is not live yet.
+    /// Envoy was started, but is not live yet.
     Starting {
         /// Process number; absent before the process exists.
         pid: Option<u32>,
@@ -170,16 +170,16 @@ pub enum State {
         adopted: bool,
         /// True if it accepted listeners and clusters; if not, it serves nothing.
         loaded: bool,
-        /// Reason why it is to be replaced by another one, if it is.
+        /// Reason why it must be replaced, if any.
         outdated: Option<&'static str>,
-        /// True if the Envoy before it still reads the same files.
+        /// True if the previous Envoy still reads the same files.
         accompanied: bool,
     },
-    /// Envoy died, and will be started again.
+    /// Envoy died, and will be restarted.
     Backoff {
-        /// Number of deaths in a row.
+        /// Number of consecutive deaths.
         deaths: u32,
-        /// Reason of the death, in its own words if it said some.
+        /// Reason of the death, including its last log lines, if any.
         reason: String,
     },
     /// Envoy drains, then ends.
@@ -187,7 +187,7 @@ pub enum State {
         /// Process number.
         pid: u32,
     },
-    /// Envoy ended because it was asked to.
+    /// Envoy ended on request.
     Stopped,
 }
 

@@ -1,4 +1,4 @@
-//! Validation of a configuration by Envoy, without running it: `envoy --mode validate`.
+//! Validates a configuration with Envoy, without running it: `envoy --mode validate`.
 //!
 //! This mode reads no dynamic files, binds no ports and does not touch a running Envoy, so the
 //! configuration must consist of static resources. It stops at the first error. Pitfall: a
@@ -16,15 +16,16 @@ use tokio::time::timeout;
 use super::log;
 use crate::host::create_directory;
 
-/// Limit for one run. Five thousand clusters and routes take 1.5 s on one core; a host may be busy.
+/// Time limit for one run. Five thousand clusters and routes take 1.5 s on one core, but a host may
+/// be busy.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Verdict of Envoy.
+/// Envoy's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// Envoy would start.
+    /// Envoy would start with it.
     Valid,
-    /// Envoy would not start.
+    /// Envoy would not start with it.
     Invalid {
         /// Reason given by Envoy.
         envoy_words: String,
@@ -34,12 +35,12 @@ pub enum Validity {
 /// Reason why no verdict was reached.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
-    /// Program that could not be run, or temporary file that could not be written.
+    /// The program could not be run, or the temporary file could not be written.
     #[error("cannot run `{binary} --mode validate`: {source}")]
     Io {
         /// Path of the program.
         binary: String,
-        /// Error of the system.
+        /// System error.
         source: io::Error,
     },
     /// Validation timed out.
@@ -48,13 +49,13 @@ pub enum ValidateError {
     /// Envoy was ended by a signal.
     #[error("`envoy --mode validate` was ended by a signal: {envoy_words}")]
     Killed {
-        /// Last words of Envoy.
+        /// Last log lines of Envoy.
         envoy_words: String,
     },
 }
 
-/// Judges an encoded bootstrap. It is written to `directory` for the time, readable by this user alone, because
-/// it may carry keys.
+/// Validates an encoded bootstrap. It is temporarily written to `directory`, readable only by this
+/// user, because it may contain keys.
 pub async fn validate(
     binary: &Path,
     directory: &Path,
@@ -65,7 +66,7 @@ pub async fn validate(
         source,
     };
     create_directory(directory).map_err(failed)?;
-    // 0600 by its nature, and removed when dropped.
+    // `tempfile` creates it with mode 0600, and removes it on drop.
     let mut file = tempfile::Builder::new()
         .prefix("validate")
         .suffix(".pb")

@@ -1,4 +1,4 @@
-//! Answers of Envoy's admin interface, as values.
+//! Answers of Envoy's admin interface.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub enum AdminError {
     Timeout {
         /// Path of the request.
         path: String,
-        /// Time for which it was waited.
+        /// Time limit that was exceeded.
         after: Duration,
     },
     /// An unexpected answer.
@@ -39,7 +39,7 @@ pub enum AdminError {
     Answer {
         /// Path of the request.
         path: String,
-        /// Fault of the answer.
+        /// Problem of the answer.
         reason: String,
     },
 }
@@ -51,13 +51,13 @@ impl AdminError {
     }
 }
 
-/// State that Envoy reports of itself.
+/// State reported by Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Readiness {
-    /// Serves. Says nothing about whether its configuration was accepted.
+    /// Serves. This does not mean that its configuration was accepted.
     Live,
-    /// Fails its health check on purpose.
+    /// Fails its health check intentionally.
     Draining,
     /// Has not loaded its bootstrap's clusters yet.
     PreInitializing,
@@ -65,7 +65,7 @@ pub enum Readiness {
     Initializing,
 }
 
-/// Parts of `/server_info` that are of use.
+/// The used parts of `/server_info`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ServerInfo {
     /// Version, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
@@ -98,8 +98,8 @@ pub struct CommandLineOptions {
 }
 
 impl ServerInfo {
-    /// Returns its place in a line of Envoys as its command line has it; `None` if it cannot be hot-restarted. An Envoy that
-    /// chose its base id says 0.
+    /// Returns its place in a line of Envoys, according to its command line, or `None` if it cannot
+    /// be hot-restarted. An Envoy that chose its own base id reports 0.
     pub fn lineage(&self) -> Option<Lineage> {
         let CommandLineOptions {
             base_id,

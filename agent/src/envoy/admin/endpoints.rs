@@ -27,19 +27,19 @@ pub struct ClusterEndpoints {
 pub struct EndpointCounts {
     /// Address and port.
     pub address: String,
-    /// True if requests are sent there.
+    /// True if it gets requests.
     pub healthy: bool,
-    /// Connections that are open.
+    /// Open connections.
     pub connections: u64,
-    /// Connections that could not be made.
+    /// Failed connection attempts.
     pub failed_connections: u64,
-    /// Requests that are not answered yet.
+    /// Requests in progress.
     pub active: u64,
     /// Requests that wait for a connection to this endpoint.
     pub waiting: u64,
-    /// Requests.
+    /// Total requests.
     pub requests: u64,
-    /// Requests that failed or were answered with a status of 500 or more.
+    /// Requests that failed or got a status of 500 or more.
     pub failed: u64,
 }
 
@@ -60,7 +60,7 @@ struct Breakers {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Threshold {
-    /// None for the priority that all our requests have.
+    /// `None` for the default priority, which all our requests have.
     priority: Option<String>,
     max_connections: Option<u64>,
 }
@@ -90,7 +90,7 @@ struct SocketAnswer {
 #[serde(default)]
 struct Statistic {
     name: String,
-    /// A number as text; none for zero.
+    /// A number as text, or `None` for zero.
     value: Option<String>,
 }
 
@@ -103,7 +103,7 @@ struct HealthAnswer {
 }
 
 impl ClustersAnswer {
-    /// Returns the clusters, by name.
+    /// Returns the clusters, sorted by name.
     pub(super) fn clusters(self) -> Vec<ClusterEndpoints> {
         let clusters = self.cluster_statuses.into_iter();
         let mut clusters: Vec<ClusterEndpoints> = clusters.map(ClusterAnswer::endpoints).collect();

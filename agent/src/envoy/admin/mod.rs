@@ -1,7 +1,8 @@
 //! Client of Envoy's admin interface: HTTP/1 over a Unix socket, never TCP.
 //!
-//! It is answered by Envoy's main thread, which also loads configuration: an answer waits for a load, and a
-//! long dump delays one. So only cheap queries are asked, one after the other, on one connection.
+//! Envoy's main thread answers, and also loads configuration: an answer waits for a load, and a
+//! long dump delays one. This client therefore sends only cheap queries, one at a time, on one
+//! connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,11 +32,11 @@ use self::endpoints::ClustersAnswer;
 pub use self::endpoints::{ClusterEndpoints, EndpointCounts};
 pub(crate) use self::sample::Sample;
 
-/// Size in bytes beyond which an answer is refused: a dump of everything belongs into a support bundle.
+/// Size in bytes beyond which an answer is rejected. A full dump belongs into a support bundle.
 const MAX_ANSWER: usize = 32 << 20;
-/// Limit for an answer, longer than the load of the largest file takes (5,000 clusters: 3 s).
+/// Time limit for an answer, longer than loading the largest file (5,000 clusters: 3 s).
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Longest path of a Unix socket in bytes: 108 with its final zero.
+/// Longest path of a Unix socket in bytes: 108 including the final zero.
 pub const MAX_SOCKET_PATH: usize = 107;
 
 /// Client of one Envoy's admin socket. Clones share the connection.
@@ -57,7 +58,7 @@ impl fmt::Debug for Admin {
 }
 
 impl Admin {
-    /// Makes a client; nothing is connected yet.
+    /// Creates a client without connecting.
     pub fn new(socket: impl AsRef<Path>) -> Self {
         Self {
             socket: socket.as_ref().into(),
@@ -86,7 +87,7 @@ impl Admin {
         self.connection.lock().await.take();
     }
 
-    /// Asks for `/ready`.
+    /// Queries `/ready`.
     pub async fn ready(&self) -> Result<Readiness, AdminError> {
         let path = "/ready";
         let (_, body) = self.request(Method::GET, path).await?;
@@ -94,23 +95,26 @@ impl Admin {
         serde_json::from_value(text.into()).map_err(|error| unexpected(path, error))
     }
 
-    /// Asks for `/server_info` on a fresh connection.
+    /// Queries `/server_info` on a new connection.
     pub async fn server_info(&self) -> Result<ServerInfo, AdminError> {
         self.reconnect().await;
         self.json("/server_info").await
     }
 
-    /// Returns the counters that moved and whose name matches the regular expression. Costs Envoy a scan of all.
+    /// Returns the non-zero counters whose name matches the regular expression. Envoy scans all
+    /// statistics for this.
     pub async fn counters(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Counters", filter).await
     }
 
-    /// Returns the gauges that were ever set and whose name matches the regular expression. Costs Envoy a scan of all.
+    /// Returns the used gauges whose name matches the regular expression. Envoy scans all
+    /// statistics for this.
     pub async fn gauges(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Gauges", filter).await
     }
 
-    /// Returns the names of clusters that are warming: for people, 10 ms at five thousand clusters.
+    /// Returns the names of warming clusters, for display. This takes 10 ms with five thousand
+    /// clusters.
     pub async fn warming_clusters(&self) -> Result<Vec<String>, AdminError> {
         #[derive(Deserialize)]
         struct Dump {
@@ -179,13 +183,13 @@ impl Admin {
         if listeners.peek().is_some() {
             return Ok(listeners.sum());
         }
-        // Without statistics of listeners there is only the total, which counts our own connection.
+        // Without listener statistics, only the total is left, which includes our own connection.
         let total = gauges.get(TOTAL).copied().unwrap_or(0);
         Ok(total.saturating_sub(1))
     }
 
-    /// Returns the statistics that were ever set and whose name matches the regular expression, in the text format of Prometheus.
-    /// Costs Envoy a scan of all.
+    /// Returns the used statistics whose name matches the regular expression, in the Prometheus
+    /// text format. Envoy scans all statistics for this.
     pub async fn prometheus(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats/prometheus?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;
@@ -201,12 +205,12 @@ impl Admin {
         Ok(text(&path, &body)?.to_owned())
     }
 
-    /// Sends a request that changes something, such as `/drain_listeners?graceful`.
+    /// Sends a modifying request, such as `/drain_listeners?graceful`.
     pub async fn post(&self, path: &str) -> Result<Bytes, AdminError> {
         self.expect_ok(Method::POST, path).await
     }
 
-    /// Sends a request that reads something.
+    /// Sends a read-only request.
     pub async fn get(&self, path: &str) -> Result<Bytes, AdminError> {
         self.expect_ok(Method::GET, path).await
     }
@@ -246,7 +250,7 @@ impl Admin {
     async fn request(&self, method: Method, path: &str) -> Result<(StatusCode, Bytes), AdminError> {
         let exchange = async {
             let mut slot = self.connection.lock().await;
-            // Taken out for the time of the exchange: if this future is dropped, so is the connection.
+            // Taken out during the exchange: if this future is dropped, so is the connection.
             let kept = slot.take().filter(|c| !c.is_closed());
             let reused = kept.is_some();
             let mut connection = match kept {
@@ -286,7 +290,7 @@ impl Admin {
                     path: "connect".to_owned(),
                     reason: error.to_string(),
                 })?;
-        // Ends when the sender is dropped or the peer closes; its error reaches the request as well.
+        // Ends when the sender is dropped or the peer closes; the request gets its error, too.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -331,7 +335,7 @@ fn unexpected(path: &str, reason: impl fmt::Display) -> AdminError {
     }
 }
 
-/// Returns a serial number as all sources agree on it: lower case, no separators, no leading zeros.
+/// Returns a serial number in the common form: lower case, no separators, no leading zeros.
 pub fn serial(text: &str) -> String {
     let digits: String = text
         .chars()

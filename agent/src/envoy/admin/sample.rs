@@ -1,4 +1,4 @@
-//! Lines of statistics in the text format of Prometheus.
+//! Parses lines of statistics in the Prometheus text format.
 //!
 //! The samples are Envoy's. Never fail on one, and never return another sample's value.
 
@@ -20,7 +20,7 @@ pub(crate) struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// Reads `name{label="text",…} 1`; none for comments and whatever else is not of this form.
+    /// Parses `name{label="text",…} 1`. Returns `None` for comments and all other lines.
     pub(crate) fn read(line: &'a str) -> Option<Self> {
         let (series, value) = line.rsplit_once(' ')?;
         let (name, labels) = series.split_once('{')?;
@@ -38,7 +38,7 @@ impl<'a> Sample<'a> {
 
     /// Returns the value of a label.
     pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
-        // Names and values of the labels that are read here hold neither quotes nor commas.
+        // The names and values of the labels used here contain neither quotes nor commas.
         let found = self.labels.split(',').find_map(|label| {
             let (found, value) = label.split_once('=')?;
             (found == name).then_some(value)

@@ -1,6 +1,7 @@
-//! Identity of an Envoy, by which one that an earlier agent left running is recognised.
+//! Identity of an Envoy, to recognise one that an earlier agent left running.
 //!
-//! A process number alone is not an identity: numbers are used again. With the start time it is.
+//! A process number alone is ambiguous because numbers are reused. Together with the start time it
+//! is unique.
 
 use std::fs;
 use std::io;
@@ -20,12 +21,12 @@ use crate::host::{durable, written_by_agent};
 
 /// Name of the pid file in an Envoy's runtime directory.
 pub const PID_FILE: &str = "envoy.pid.json";
-/// Name of the pid file of the Envoy that is to take over.
+/// Name of the pid file of an Envoy that is taking over.
 pub const NEXT_PID_FILE: &str = "envoy.next.json";
 /// Size in bytes beyond which a file is not read as a pid file.
 const MAX_PID_FILE: u64 = 64 << 10;
 
-/// File that a process was started from; it differs after an upgrade in place.
+/// Executable file of a process; it changes with an upgrade in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executable {
     /// Path when the process was started.
@@ -34,13 +35,13 @@ pub struct Executable {
     pub device: u64,
     /// Inode of the file.
     pub inode: u64,
-    /// Time of the last change in nanoseconds: a file may get the inode of one that is gone.
+    /// Modification time in nanoseconds, because inodes are reused.
     #[serde(default)]
     pub modified: i128,
 }
 
 impl Executable {
-    /// Returns the file that is at this path now.
+    /// Returns the file that is now at this path.
     pub fn at(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         Ok(Self {
@@ -57,7 +58,7 @@ impl Executable {
     }
 }
 
-/// Content of the pid file: the Envoy that was started, and from what.
+/// Content of the pid file: the started Envoy, and the inputs of its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Process number.
@@ -73,18 +74,18 @@ pub struct Identity {
     /// Place in a line of Envoys; absent if it cannot be hot-restarted.
     #[serde(default)]
     pub lineage: Option<Lineage>,
-    /// True if it was asked to drain. That cannot be taken back, so such an Envoy is not adopted.
+    /// True if it was asked to drain. Draining cannot be undone, so such an Envoy is not adopted.
     #[serde(default)]
     pub stopping: bool,
 }
 
 impl Identity {
-    /// Returns the identity of a process that was just started.
+    /// Returns the identity of a newly started process.
     pub fn of(process: &Process, command: &CommandLine, bootstrap: &[u8]) -> Self {
         Self {
             pid: process.pid(),
             start_time: process.start_time(),
-            // The process may not be Envoy yet.
+            // The process may not have become Envoy yet.
             executable: Executable::at(&command.binary).ok(),
             bootstrap_digest: sha256(bootstrap),
             arguments: settings(command),
@@ -105,7 +106,7 @@ impl Identity {
         }
     }
 
-    /// Returns the time for which its listeners, and the Envoy before it, drain.
+    /// Returns the drain time of its listeners, and of the previous Envoy.
     pub(crate) fn drain_time(&self) -> Duration {
         let mut arguments = self.arguments.iter();
         let value = arguments.find(|argument| *argument == DRAIN_TIME);
@@ -121,13 +122,13 @@ impl Identity {
         }
     }
 
-    /// Reads again which file it was started from, and its base id; to be called when it is known to be Envoy.
+    /// Reads its executable and base id again. Call this once the process is known to be Envoy.
     pub(crate) fn refresh(&mut self, directory: &Path) {
         self.executable = executable(self.pid);
         self.lineage = self.lineage.map(|line| line.resolve(directory));
     }
 
-    /// Reads a pid file; `None` if there is none that makes sense.
+    /// Reads a pid file. Returns `None` if it is missing or invalid.
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&open::read(path, written_by_agent(), MAX_PID_FILE).ok()?).ok()
     }
@@ -139,17 +140,17 @@ impl Identity {
     }
 }
 
-/// Envoy that runs.
+/// A running Envoy.
 #[derive(Clone, Debug)]
 pub struct RunningEnvoy {
     /// Identity of the Envoy.
     pub identity: Identity,
-    /// Process, held so that its number cannot be taken by another.
+    /// Process handle, which prevents reuse of its number.
     pub process: Process,
 }
 
 impl RunningEnvoy {
-    /// Removes the sockets and the shared memory of an Envoy that has ended.
+    /// Removes the sockets and the shared memory of a terminated Envoy.
     pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
             line.remove(directory);
@@ -157,9 +158,10 @@ impl RunningEnvoy {
     }
 }
 
-/// Finds the Envoys that run in a directory, the newest last: one, or two if the agent died while one replaced the
-/// other. Their identity is known from the pid files; without a usable one, from a process that runs with exactly
-/// this bootstrap path, because the agent may have died between start and note.
+/// Finds the running Envoys of a directory, the newest last. There are two if the agent died during
+/// a replacement. The pid files contain their identity. Without a usable pid file, a process with
+/// exactly this bootstrap path is used, because the agent may have died before it wrote the pid
+/// file.
 pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<RunningEnvoy>> {
     let mut found = Vec::new();
     let noted = [PID_FILE, NEXT_PID_FILE]
@@ -180,7 +182,8 @@ pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<R
     Ok(found)
 }
 
-/// Looks for processes of this user with `--config-path <bootstrap>` among their arguments that are not noted.
+/// Finds processes of this user with `--config-path <bootstrap>` among their arguments that have no
+/// pid file.
 fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Vec<Identity>> {
     let bootstrap = command.bootstrap.to_string_lossy();
     let user = rustix::process::geteuid().as_raw();
@@ -213,7 +216,7 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
             if !arguments.iter().any(|argument| argument == ORPHAN_OF) {
                 continue;
             }
-            // It will be Envoy in a moment.
+            // It is about to become Envoy.
             if let Some(end) = arguments.iter().position(|argument| argument == "--") {
                 arguments.drain(..(end + 2).min(arguments.len()));
             }

@@ -1,9 +1,9 @@
-//! Start of an Envoy that outlives the agent, hot restart and all.
+//! Starts an Envoy that outlives the agent, including its hot restarts.
 //!
-//! With hot restart enabled Envoy asks the kernel to end it together with the thread that is its parent. So its
-//! parent must be gone before it begins: the agent starts a *launcher*, that starts a second one and ends, and the
-//! second one becomes Envoy as soon as it is an orphan. The agent holds the launcher until it has written down
-//! which process it is about to have.
+//! With hot restart enabled, Envoy makes the kernel kill it when its parent thread ends. The parent
+//! must therefore be gone before Envoy begins: the agent starts a *launcher*, which starts a second
+//! one and ends, and the second one becomes Envoy once it is an orphan. The agent holds the
+//! launcher back until it has recorded the process.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -18,24 +18,25 @@ use std::time::{Duration, Instant};
 use super::{CommandLine, Process, launcher};
 use crate::envoy::log::EnvoyLog;
 
-/// Command of the agent's binary that launches.
+/// Subcommand of the agent's binary that launches.
 pub const LAUNCH: &str = "launch-envoy";
-/// Argument that makes it wait for the end of its parent.
+/// Argument that makes it wait until its parent has ended.
 pub const ORPHAN_OF: &str = "--orphan-of";
-/// Limit for the end of the parent, which has nothing else to do and takes microseconds.
+/// Time limit for the end of the parent, which normally takes microseconds.
 const ORPHANED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_micros(200);
 
 /// Launcher of Envoys that outlive the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// Program with the command of this module, usually the agent itself.
+    /// Program with the subcommand of this module, usually the agent itself.
     Program(PathBuf),
-    /// Socket of a launcher that stays.
+    /// Socket of a long-lived launcher.
     Socket(PathBuf),
 }
 
-/// Envoy that waits to begin. It begins too when this is dropped: an agent that dies leaves no half-made Envoy.
+/// An Envoy that waits to begin. Dropping this lets it begin, too, so that an agent that crashes
+/// leaves no half-started Envoy.
 #[derive(Debug)]
 pub(crate) struct WaitingEnvoy {
     process: Process,
@@ -44,14 +45,14 @@ pub(crate) struct WaitingEnvoy {
 
 #[derive(Debug)]
 enum Gate {
-    /// It has begun.
+    /// It has begun already.
     None,
     Own(Child, UnixStream),
     Remote(launcher::StartSignal),
 }
 
 impl WaitingEnvoy {
-    /// Returns the process that will be Envoy.
+    /// Returns the process that will become Envoy.
     pub(crate) fn process(&self) -> &Process {
         &self.process
     }
@@ -75,8 +76,8 @@ impl WaitingEnvoy {
     }
 }
 
-/// Prepares an Envoy as `command` says: by `launcher` if there is one, else as a child of the agent, which begins at
-/// once.
+/// Prepares the Envoy of `command` with `launcher`. Without one, Envoy is a child of the agent and
+/// begins at once.
 pub(crate) fn launch(
     launcher: Option<&Launcher>,
     command: &CommandLine,
@@ -110,7 +111,7 @@ pub(super) fn stdout(shared: bool) -> Stdio {
     }
 }
 
-/// Prepares a program with these arguments and this standard output, by `launcher`.
+/// Prepares a program with these arguments and this standard output, through `launcher`.
 pub(super) fn own(
     launcher: &Path,
     binary: &Path,
@@ -118,7 +119,7 @@ pub(super) fn own(
     log: &EnvoyLog,
     stdout: Stdio,
 ) -> io::Result<WaitingEnvoy> {
-    // Both ways over its standard input, because its standard output is the program's.
+    // Both directions use its standard input, because its standard output belongs to the program.
     let (gate, theirs) = UnixStream::pair()?;
     let mut child = Command::new(launcher)
         .arg(LAUNCH)
@@ -139,15 +140,15 @@ pub(super) fn own(
             launcher.display()
         )));
     };
-    // It cannot end before its parent does, which waits for us.
+    // It cannot end before its parent, which waits for us.
     Ok(WaitingEnvoy {
         process: Process::hold(pid)?,
         gate: Gate::Own(child, gate),
     })
 }
 
-/// Runs the launcher: with no `orphan_of` the first, else the second, which becomes the program. Returns when it has
-/// nothing more to do, or with why it could not.
+/// Runs the launcher: the first stage without `orphan_of`, else the second, which becomes the
+/// program. Returns when the work is done, or with the reason for a failure.
 pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     let [binary, arguments @ ..] = program else {
         return Err(io::Error::other("no program to launch"));
@@ -174,11 +175,11 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
         }
         thread::sleep(POLL);
     }
-    // Returns only if it fails.
+    // Returns only on failure.
     Err(Command::new(binary).args(arguments).exec())
 }
 
-/// Returns a path of this program that is valid even when its file was replaced or removed.
+/// Returns a path of this program that stays valid after its file was replaced or removed.
 pub fn own_binary() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }

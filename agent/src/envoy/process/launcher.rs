@@ -35,12 +35,12 @@ use crate::host::{limits, remove_if_there};
 
 /// Name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
-/// Size limit of a message in bytes; a command line has some hundred.
+/// Size limit of a message in bytes; a command line has several hundred.
 const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
-/// Time from the answer to the word that lets Envoy begin; without one it begins too.
+/// Time from the answer until Envoy begins without a signal.
 const HELD: Duration = Duration::from_secs(30);
-/// Number of callers at a time; an agent asks for one thing at a time for each of its Envoys.
+/// Maximum number of concurrent callers; an agent sends one request at a time per Envoy.
 const MAX_CALLERS: u32 = 64;
 
 /// Request to a launcher.
@@ -53,11 +53,11 @@ enum LauncherRequest {
         directory: PathBuf,
         arguments: Vec<String>,
     },
-    /// Asks whether the launcher is about to end.
+    /// Queries whether the launcher is about to end.
     State,
-    /// Asks which hot restart protocol its program speaks. Older launchers do not understand this.
+    /// Queries the hot restart protocol of its program. Older launchers do not support this.
     HotRestartVersion,
-    /// Asks whether its Envoys can append to this file. Older launchers do not understand this.
+    /// Queries whether its Envoys can append to this file. Older launchers do not support this.
     Append {
         /// Path of the file.
         file: PathBuf,
@@ -68,24 +68,25 @@ enum LauncherRequest {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct LauncherAnswer {
-    /// Number of the process that will be Envoy.
+    /// Number of the process that will become Envoy.
     pid: Option<u32>,
-    /// Number of the process namespace in which that number counts.
+    /// Identifier of the process namespace of that number.
     process_namespace: u64,
     /// True while Envoys are being ended.
     stopping: bool,
-    /// Number of files that its Envoys may open, each; none from older launchers.
+    /// Number of files that each of its Envoys may open; `None` from older launchers.
     open_files: Option<u64>,
-    /// Bytes of memory that its Envoys may use, all together; none from older launchers.
+    /// Bytes of memory that its Envoys may use together; `None` from older launchers.
     memory: Option<u64>,
-    /// Program that it would start; none from older launchers, or while it is being replaced.
+    /// Program that it would start; `None` from older launchers, or while the program is being
+    /// replaced.
     executable: Option<Executable>,
-    /// Words of its program about its hot restart protocol.
+    /// Output of its program about the hot restart protocol.
     hot_restart_version: Option<String>,
     error: Option<String>,
 }
 
-/// Envoy at a launcher that waits to begin.
+/// Signal for an Envoy that waits at a launcher.
 #[derive(Debug)]
 pub(super) struct StartSignal(UnixStream);
 
@@ -163,7 +164,8 @@ pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     known.ok_or_else(|| io::Error::other("the launcher is older than its answer to this question"))
 }
 
-/// Asks the launcher at this socket to try whether its Envoys can append to a file: it may see other directories than the agent.
+/// Makes the launcher at this socket test whether its Envoys can append to a file, because it may
+/// see other directories than the agent.
 pub(crate) fn try_append(socket: &Path, file: &Path) -> io::Result<()> {
     let file = file.to_owned();
     let (_, answer) = exchange(socket, &LauncherRequest::Append { file })?;
@@ -205,13 +207,13 @@ fn process_namespace() -> io::Result<u64> {
     Ok(std::fs::metadata("/proc/self/ns/pid")?.ino())
 }
 
-/// Launcher itself.
+/// The launcher.
 #[derive(Debug)]
 pub struct Server {
     binary: PathBuf,
     runtime: PathBuf,
     stopping: AtomicBool,
-    /// Permits of callers.
+    /// Limits concurrent callers.
     callers: Arc<Semaphore>,
 }
 
@@ -262,13 +264,13 @@ impl Server {
         Ok(())
     }
 
-    /// Stops taking requests; returns when the Envoys that were asked for before have been started.
+    /// Stops accepting requests. Returns when the Envoys of earlier requests have been started.
     pub async fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.answered().await;
     }
 
-    /// Waits until the Envoys that were asked for have been started.
+    /// Waits until the requested Envoys have been started.
     pub async fn answered(&self) {
         // With all permits acquired, no request is in progress.
         let _ = timeout(HELD, self.callers.acquire_many(MAX_CALLERS)).await;
@@ -280,7 +282,7 @@ impl Server {
                 Ok(caller) => caller,
                 Err(error) => {
                     tracing::warn!(%error, "a caller is lost");
-                    // Out of descriptors: there may be some in a moment.
+                    // Out of descriptors, which may be temporary.
                     thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -289,7 +291,7 @@ impl Server {
                 continue;
             };
             let serving = Arc::clone(self);
-            // Without a thread the caller hears nothing, and asks again.
+            // Without a thread the caller gets no answer, and tries again.
             let _ = thread::Builder::new().spawn(move || {
                 let _permit = permit;
                 if let Err(error) = serving.answer(&caller) {
@@ -361,7 +363,7 @@ impl Server {
             },
         )?;
         caller.set_read_timeout(Some(HELD))?;
-        // An agent that is gone, or says nothing, lets it begin too.
+        // If the agent is gone or silent, Envoy begins, too.
         let _ = (&*caller).read(&mut [0]);
         held.release()?;
         tracing::info!(pid, "started an Envoy");
@@ -373,7 +375,7 @@ impl Server {
             .arg("--hot-restart-version")
             .stdin(Stdio::null())
             .output()?;
-        // Envoy says it on standard error.
+        // Envoy prints it to standard error.
         let said = [asked.stdout.as_slice(), &asked.stderr].concat();
         Ok(LauncherAnswer {
             hot_restart_version: Some(String::from_utf8_lossy(&said).trim().to_owned()),

@@ -1,10 +1,12 @@
 //! Place of an Envoy in its line: hot restarts of one Envoy share a base id and count epochs.
 //!
-//! The base id names the shared memory, and with it the line; the sockets over which a line hands over lie in the
-//! Envoy's own directory, because sockets without a file would be open to every user of the host.
+//! The base id is the name of the shared memory, and so of the line. The sockets for handing over
+//! are in the Envoy's own directory, because sockets without a file would be open to every user of
+//! the host.
 //!
-//! The first Envoy of a line chooses the base id and writes it to a file. A base id on its command line would let any user of
-//! the host create the shared memory first, and Envoy aborts if it cannot create it.
+//! The first Envoy of a line chooses the base id and writes it to a file. With a base id on its
+//! command line, any user of the host could create the shared memory first, and Envoy aborts if it
+//! cannot create it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +21,8 @@ use crate::host::durable;
 
 /// Directory of Envoy's shared memory.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
-/// File in an Envoy's directory to which the first Envoy of the newest line writes its base id.
+/// File in an Envoy's directory that contains the base id of the newest line, written by its first
+/// Envoy.
 const BASE_ID_FILE: &str = "base-id";
 /// Size limit of that file in bytes.
 const MAX_BASE_ID_FILE: u64 = 32;
@@ -31,14 +34,14 @@ pub(crate) const LONGEST_SOCKET_NAME: usize = 37;
 /// Place in a line of Envoys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// Base id of the whole line; `None` until it is read from the file that its first Envoy writes.
+    /// Base id of the whole line; `None` until it is read from the first Envoy's file.
     pub base_id: Option<u32>,
     /// Epoch, from 0.
     pub epoch: u32,
 }
 
 impl Lineage {
-    /// First place of a new line, which has no base id yet.
+    /// First place of a new line, without a base id.
     const NEW: Self = Self {
         base_id: None,
         epoch: 0,
@@ -52,14 +55,14 @@ impl Lineage {
         Ok(Self::NEW)
     }
 
-    /// Returns whether this is the line of an earlier Envoy, given its place. The command line of the first Envoy of a line does
-    /// not say its base id, but the file does until another line begins.
+    /// Returns whether this is the line of an earlier Envoy, given its place. The command line of a
+    /// line's first Envoy lacks the base id, but the file has it until another line begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
     }
 
-    /// Returns the same place with its base id, if the first Envoy of the line has written it.
+    /// Returns the same place with its base id, if the first Envoy has written it.
     #[must_use]
     pub(crate) fn resolve(self, directory: &Path) -> Self {
         let read = || {
@@ -73,7 +76,7 @@ impl Lineage {
         }
     }
 
-    /// Returns the place that follows by hot restart.
+    /// Returns the next place after a hot restart.
     #[must_use]
     pub fn next(self) -> Self {
         Self {
@@ -82,7 +85,7 @@ impl Lineage {
         }
     }
 
-    /// Returns the arguments that put an Envoy into its place.
+    /// Returns the arguments for this place.
     pub(crate) fn arguments(self, directory: &Path, drain_time: Duration) -> Vec<OsString> {
         let shutdown = (drain_time + AFTER_DRAIN).as_secs();
         let mut arguments: Vec<OsString> = match self.base_id {
@@ -106,12 +109,12 @@ impl Lineage {
         arguments
     }
 
-    /// Returns the time after which a first Envoy ends by itself after a hot restart.
+    /// Returns the time after which the first Envoy terminates after a hot restart.
     pub(crate) fn parent_ends_after(drain_time: Duration) -> Duration {
         drain_time + AFTER_DRAIN
     }
 
-    /// Splits the arguments of an Envoy into those that do not depend on its place in a line, and that place;
+    /// Splits the arguments of an Envoy into the general ones and its place in a line, which is
     /// `None` if it cannot be hot-restarted.
     pub(crate) fn split(arguments: &[String]) -> (Vec<String>, Option<Self>) {
         let mut rest = Vec::new();
@@ -135,13 +138,13 @@ impl Lineage {
         (rest, lineage)
     }
 
-    /// Returns the path of the line's shared memory; `None` without a base id.
+    /// Returns the path of the line's shared memory, or `None` without a base id.
     pub(crate) fn shared_memory(self) -> Option<PathBuf> {
         let id = u64::from(self.base_id?) * 10;
         Some(Path::new(SHARED_MEMORY).join(format!("envoy_shared_memory_{id}")))
     }
 
-    /// Removes the sockets of this Envoy, which has ended.
+    /// Removes the sockets of this terminated Envoy.
     pub(crate) fn remove_sockets(self, directory: &Path) {
         for socket in self.sockets(directory) {
             let _ = fs::remove_file(socket);
@@ -151,7 +154,7 @@ impl Lineage {
     /// Removes the sockets of this Envoy, and the shared memory of the line, which has ended with
     /// it. Envoy does not remove them, and a new line has another name.
     pub(crate) fn remove(self, directory: &Path) {
-        // It may have ended before anyone read its base id.
+        // It may have ended before its base id was read.
         let line = self.resolve(directory);
         line.remove_sockets(directory);
         if let Some(path) = line.shared_memory() {
@@ -164,17 +167,18 @@ impl Lineage {
         self.sockets_of(&["child", "parent", "udp_child", "udp_parent"], directory)
     }
 
-    /// Returns the paths of the sockets on which it hears from the Envoy before.
+    /// Returns the paths of the sockets on which it receives from the previous Envoy.
     pub(crate) fn sockets_of_child(self, directory: &Path) -> Vec<PathBuf> {
         self.sockets_of(&["child", "udp_child"], directory)
     }
 
-    /// Returns the paths of sockets by role; none without a base id.
+    /// Returns the paths of sockets by role; empty without a base id.
     fn sockets_of(self, roles: &[&str], directory: &Path) -> Vec<PathBuf> {
         let Some(base_id) = self.base_id else {
             return Vec::new();
         };
-        // As Envoy computes it: the product has 32 bits with a sign, the sum 64 bits without.
+        // Computed like in Envoy: the product is signed with 32 bits, the sum unsigned with 64
+        // bits.
         let product = i64::from(base_id.wrapping_mul(10).cast_signed());
         let id = product
             .cast_unsigned()
@@ -235,7 +239,7 @@ mod tests {
     #[test]
     fn socket_names_repeat_after_three_epochs() {
         let directory = Path::new("");
-        // The largest that Envoy chooses.
+        // The second one is the largest that Envoy chooses.
         for base_id in [4711, 0x0fff_ffff] {
             let first = Lineage {
                 base_id: Some(base_id),

@@ -1,6 +1,7 @@
-//! Processes of Envoy: started, or adopted from an agent that is gone.
+//! Processes of Envoy: started, or adopted from an earlier agent.
 //!
-//! Dropping a [`Process`] does nothing to the Envoy. One that can be hot-restarted is never our child, see `launch`.
+//! Dropping a [`Process`] does not affect the Envoy. One that can be hot-restarted is never our
+//! child; see `launch`.
 
 pub mod identity;
 pub mod launch;
@@ -34,9 +35,9 @@ use crate::host::processes;
 pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
 pub use self::lineage::Lineage;
 
-/// Time from the request to end to the end by force.
+/// Time from SIGTERM to SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
-/// Argument with the time for which a listener, or the Envoy before, drains.
+/// Argument for the drain time of listeners and of the previous Envoy.
 const DRAIN_TIME: &str = "--drain-time-s";
 
 /// Command line of an Envoy.
@@ -72,7 +73,8 @@ impl CommandLine {
         arguments
     }
 
-    /// Returns the arguments that do not depend on the place in a line: an Envoy with different ones is to be replaced.
+    /// Returns the arguments that do not depend on the place in a line. If they change, Envoy must
+    /// be replaced.
     pub fn settings(&self) -> Vec<OsString> {
         let Self {
             binary: _,
@@ -94,7 +96,7 @@ impl CommandLine {
             log_level.into(),
             "--log-format".into(),
             log::FORMAT.into(),
-            // Access logs are for people who look at them, and for what reads them.
+            // Readers of access logs expect lines soon after the request.
             "--file-flush-interval-msec".into(),
             "1000".into(),
         ];
@@ -109,11 +111,11 @@ impl CommandLine {
 /// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It ended by itself, with a code.
+    /// It exited with a code.
     Code(i32),
-    /// It was ended by a signal.
+    /// A signal ended it.
     Signal(i32),
-    /// It is gone; only its parent could know how.
+    /// It is gone; only its parent could know how it ended.
     Unknown,
 }
 
@@ -137,7 +139,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// Envoy that runs, or ran.
+/// A running or terminated Envoy.
 #[derive(Clone, Debug)]
 pub struct Process {
     pid: u32,
@@ -147,7 +149,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts an Envoy in its own process group, its words appended to the log.
+    /// Starts an Envoy in its own process group, with its output appended to the log.
     pub fn spawn(command: &CommandLine, log: &EnvoyLog) -> io::Result<Self> {
         let mut program = Command::new(&command.binary);
         program
@@ -163,7 +165,8 @@ impl Process {
             .spawn(move || {
                 let result = program.spawn();
                 let (answer, child) = match result {
-                    // Before the child is reaped, so that the handle cannot be of another process.
+                    // Opened before the child is reaped, so that the handle cannot refer to another
+                    // process.
                     Ok(child) => (open(child.id()).map(|fd| (child.id(), fd)), Some(child)),
                     Err(error) => (Err(error), None),
                 };
@@ -184,7 +187,8 @@ impl Process {
         })
     }
 
-    /// Takes over a process that was started by someone else; `None` if it is not that process any more.
+    /// Adopts a process that this one did not start. Returns `None` if the number belongs to
+    /// another process now.
     pub fn adopt(pid: u32, start_time: u64) -> io::Result<Option<Self>> {
         let handle = match open(pid) {
             Ok(handle) => Arc::new(handle),
@@ -193,14 +197,14 @@ impl Process {
             }
             Err(error) => return Err(error),
         };
-        // Checked after the handle exists, which pins the process: no other can have its number now.
+        // Checked once the handle exists, because the handle prevents reuse of the number.
         if processes::start_time(pid) != Some(start_time) {
             return Ok(None);
         }
         Self::watch(pid, start_time, handle).map(Some)
     }
 
-    /// Takes a process that is known to exist.
+    /// Opens a process that is known to exist.
     pub(crate) fn hold(pid: u32) -> io::Result<Self> {
         let handle = Arc::new(open(pid)?);
         Self::watch(pid, processes::start_time(pid).unwrap_or_default(), handle)
@@ -230,7 +234,7 @@ impl Process {
         self.pid
     }
 
-    /// Returns its start time in clock ticks since boot: with the number, unique.
+    /// Returns its start time in clock ticks since boot, which is unique together with the number.
     pub fn start_time(&self) -> u64 {
         self.start_time
     }
@@ -260,7 +264,7 @@ impl Process {
         )?)
     }
 
-    /// Asks the process to end now, in-flight requests and all.
+    /// Asks the process to end now, without waiting for requests in progress.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
@@ -294,8 +298,8 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Returns how a process ended that this one did not start: known only where orphans become its children, in a container whose
-/// first process is the agent.
+/// Returns how a process ended that this one did not start. This is known only if orphans become
+/// children of the agent, as the first process of a container.
 fn reap_orphan(handle: &OwnedFd) -> Exit {
     if std::process::id() != 1 {
         return Exit::Unknown;

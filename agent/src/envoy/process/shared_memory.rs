@@ -16,22 +16,22 @@ use sesame_files::open::{self, Rule};
 use super::lineage::{Lineage, SHARED_MEMORY};
 use crate::host::PathError;
 
-/// Layout that is known: size, version, two mutexes, flags.
+/// The known layout: size, version, two mutexes, flags.
 const SIZE: u64 = 104;
 const VERSION: u64 = 11;
 const FLAGS_AT: u64 = 96;
 const INITIALIZING: u64 = 1;
 
-/// Fault of the shared memory of a line.
+/// A problem with the shared memory of a line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedMemoryError {
-    /// File that does not exist, or cannot be opened.
+    /// The file does not exist, or cannot be opened.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// Line without a base id.
+    /// The line has no base id.
     #[error("the base id of the running Envoy is unknown")]
     Unknown,
-    /// File that belongs to another user.
+    /// The file belongs to another user.
     #[error("{path}: belongs to user {owner}, and this agent runs as {user}")]
     Owner {
         /// Path of the file.
@@ -41,7 +41,7 @@ pub(crate) enum SharedMemoryError {
         /// User as whom this agent runs.
         user: u32,
     },
-    /// File with another layout.
+    /// The file has another layout.
     #[error(
         "{path}: size {size} and version {version} are not known (expected {SIZE} and {VERSION})"
     )]
@@ -70,7 +70,7 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     Ok(written.map_err(PathError::at(&path))?)
 }
 
-/// Checks that a new line could be made, with a file that has no name.
+/// Checks with an unnamed file that a new line could be created.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let made = rustix::fs::open(SHARED_MEMORY, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR);
     let made = made.map(drop).map_err(io::Error::from);

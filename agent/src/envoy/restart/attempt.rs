@@ -1,4 +1,4 @@
-//! Attempt to have a second Envoy take over from the first.
+//! An attempt to let a second Envoy take over from the first.
 
 use std::fs;
 use std::io;
@@ -17,22 +17,23 @@ use crate::envoy::process::{Lineage, shared_memory};
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::{durable, listening, remove_if_there};
 
-/// Name of the first Envoy's admin socket while a second one has its place; no longer than the name of the other.
+/// Name of the first Envoy's admin socket while a second one uses the usual name; never longer than
+/// that name.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
 const ASK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
-/// Time from SIGKILL to the end.
+/// Time limit for termination after SIGKILL.
 const KILLED: Duration = Duration::from_secs(5);
 
-/// Attempt with all that it needs.
+/// An attempt with its inputs.
 pub(crate) struct Attempt<'a> {
-    /// Settings that the second Envoy is started with.
+    /// Settings for the second Envoy.
     pub(crate) config: &'a SupervisorConfig,
     /// Admin interface of both.
     pub(crate) admin: &'a Admin,
-    /// First Envoy.
+    /// The first Envoy.
     pub(crate) parent: &'a RunningEnvoy,
-    /// Way in which it takes over.
+    /// Way of taking over.
     pub(crate) way: Way,
 }
 
@@ -40,9 +41,9 @@ pub(crate) struct Attempt<'a> {
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) reason: String,
-    /// True if the first Envoy still takes connections.
+    /// True if the first Envoy still accepts connections.
     pub(crate) parent_serves: bool,
-    /// Sockets to be held as long as the first Envoy lives, or until the next attempt.
+    /// Sockets to keep open as long as the first Envoy lives, or until the next attempt.
     pub(crate) sink: Option<Sink>,
 }
 
@@ -70,15 +71,15 @@ impl Attempt<'_> {
         self.finish(child, before, listened, mark).await
     }
 
-    /// Goes on with an attempt of an agent that has died.
+    /// Continues the attempt of an agent that crashed.
     pub(crate) async fn resume(&self, child: RunningEnvoy) -> Result<RunningEnvoy, Failed> {
-        // Their number before is not known; none are left when they were given away.
+        // Their original number is unknown; after the handover none are left.
         let (listened, mark) = (1, self.config.log().mark());
         let bootstrap = fs::read(self.config.command(None).bootstrap);
         self.finish(child, bootstrap, listened, mark).await
     }
 
-    /// Waits until the second Envoy has taken over; one that does not is ended, and `bootstrap` is put back.
+    /// Waits until the second Envoy has taken over. On failure, ends it and restores `bootstrap`.
     async fn finish(
         &self,
         child: RunningEnvoy,
@@ -101,11 +102,12 @@ impl Attempt<'_> {
     fn start(&self, lineage: Option<Lineage>) -> io::Result<RunningEnvoy> {
         let command = self.config.command(lineage);
         if self.way == Way::Handover {
-            // The second one puts its own socket there; the first stays reachable by another name.
+            // The second Envoy creates its own socket there; the first stays reachable under
+            // another name.
             let old = self.old_admin();
             remove_if_there(&old)?;
             match fs::hard_link(&self.config.admin_socket, &old) {
-                // It has lost its socket before.
+                // It has lost its socket earlier.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result?,
             }
@@ -124,7 +126,8 @@ impl Attempt<'_> {
         })
     }
 
-    /// Waits until the second Envoy answers in the place of the first, live. The error says why it does not.
+    /// Waits until the second Envoy answers in the place of the first and is live. Returns an error
+    /// if it does not.
     async fn took_over(&self, child: &RunningEnvoy, listened: usize) -> Result<(), String> {
         let mut deadline = Instant::now() + self.config.takeover;
         let mut extended = false;
@@ -142,7 +145,7 @@ impl Attempt<'_> {
             }
             if Instant::now() > deadline {
                 if !extended && self.has_given_away(listened) {
-                    // It has the sockets: to end it now would end the service.
+                    // It already has the sockets, so ending it now would end the service.
                     (deadline, extended) = (Instant::now() + self.config.takeover, true);
                     continue;
                 }
@@ -167,7 +170,7 @@ impl Attempt<'_> {
         self.way == Way::Handover || info.lineage() == child.identity.lineage
     }
 
-    /// Makes the second Envoy the one that is supervised.
+    /// Makes the second Envoy the supervised one.
     fn commit(&self, mut child: RunningEnvoy) -> RunningEnvoy {
         child.identity.refresh(&self.config.runtime_dir);
         let noted = child
@@ -175,13 +178,14 @@ impl Attempt<'_> {
             .write(&self.config.runtime_dir.join(PID_FILE))
             .and_then(|()| fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE)));
         if let Err(error) = noted {
-            // It can still be found by its command line.
+            // Its command line still identifies it.
             tracing::warn!(%error, "cannot write the pid file");
         }
         child
     }
 
-    /// Ends the second Envoy and removes its traces; `true` if the first still takes connections.
+    /// Ends the second Envoy and removes its traces. Returns true if the first still accepts
+    /// connections.
     async fn abandon(
         &self,
         child: &RunningEnvoy,

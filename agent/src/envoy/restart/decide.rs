@@ -1,4 +1,4 @@
-//! Decision on how to replace an Envoy, from facts. Pure.
+//! Decides how to replace an Envoy, from facts. Pure.
 
 use super::{Strategy, Way};
 use crate::envoy::process::Lineage;
@@ -8,18 +8,18 @@ use crate::envoy::process::Lineage;
 pub enum Answers {
     /// It answers.
     Yes,
-    /// It runs without an admin socket: an earlier hot restart took that away and failed.
+    /// It runs without an admin socket, because an earlier hot restart took it away and failed.
     NoSocket,
     /// It is stuck, or was stopped.
     No,
 }
 
-/// Facts about the Envoy that runs, the one that is to come, and the host.
+/// Facts about the running Envoy, the next one, and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartFacts {
     /// Place of the running Envoy in its line, or `None` if it was started without hot restart.
     pub lineage: Option<Lineage>,
-    /// Answers of its main thread.
+    /// Whether its main thread answers.
     pub answers: Answers,
     /// Hot restart protocol of the running Envoy, if it reports one.
     pub protocol: Option<String>,
@@ -27,20 +27,20 @@ pub struct RestartFacts {
     pub next_protocol: Result<String, String>,
     /// True if an interrupted restart left its mark in the shared memory; an error if unknown.
     pub interrupted: Result<bool, String>,
-    /// True if an Envoy can be started that outlives the agent.
+    /// True if the launcher can start an Envoy that outlives the agent.
     pub can_launch: bool,
     /// True if the new Envoy is known to have fewer workers.
     pub has_fewer_workers: bool,
     /// Number of files that the running Envoy watches.
     pub watches: usize,
-    /// Number of files that may be watched in addition.
+    /// Number of additional files that may be watched.
     pub free_watches: usize,
 }
 
 /// Plan of a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestartPlan {
-    /// Ways in order; the next is tried when one fails.
+    /// Ways in order; on failure the next one is tried.
     pub ways: Vec<Way>,
     /// True if the shared memory must be repaired first.
     pub repair: bool,
@@ -58,20 +58,20 @@ pub enum RestartRefused {
     Watches {
         /// Number of files that the second Envoy needs.
         needed: usize,
-        /// Number of files that may be watched.
+        /// Number of free watches.
         free: usize,
     },
-    /// Its connections could be neither taken over nor drained.
+    /// Its connections could neither be taken over nor drained.
     #[error(
         "the running Envoy does not answer; is it stopped, or stuck? Its connections could not be taken over"
     )]
     Silent,
-    /// Hot was asked for.
+    /// The caller requires a hot restart.
     #[error("no hot restart: {0}")]
     NotHot(String),
 }
 
-/// Number of files that may come to be watched between the count and the start.
+/// Number of files that may become watched between the count and the start.
 const SPARE: usize = 2;
 
 /// Decides how to replace the running Envoy.

@@ -1,4 +1,4 @@
-//! Facts for the decision on a restart, gathered from Envoy and the host.
+//! Gathers the facts for a restart decision from Envoy and the host.
 
 use std::path::Path;
 use std::process::Output;
@@ -14,10 +14,11 @@ use crate::envoy::process::shared_memory;
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::{Budget, watched_by};
 
-/// Limit for an answer: a healthy Envoy takes milliseconds, one that loads a large file seconds.
+/// Time limit for an answer: a healthy Envoy takes milliseconds, and one that is loading a large
+/// file takes seconds.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Looks at the running Envoy, the binary that is to be started, and the host.
+/// Inspects the running Envoy, the binary to start, and the host.
 pub(crate) async fn gather(
     parent: &RunningEnvoy,
     admin: &Admin,
@@ -78,7 +79,7 @@ async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
 /// Returns the hot restart protocol of a binary, such as `11.104`.
 pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     let read = |output: &Output| {
-        // Envoy says it on standard error.
+        // Envoy prints it to standard error.
         let said = [output.stdout.as_slice(), &output.stderr].concat();
         protocol_in(&String::from_utf8_lossy(&said))
     };
@@ -91,7 +92,7 @@ pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     asked.await.map_err(|error| error.to_string())
 }
 
-/// Reads the numbers of a protocol.
+/// Parses the numbers of a protocol.
 fn protocol_in(text: &str) -> Option<String> {
     let text = text.trim();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

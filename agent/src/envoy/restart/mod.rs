@@ -72,11 +72,11 @@ impl std::fmt::Display for Way {
 pub struct Request {
     /// Strategy to follow.
     pub strategy: Strategy,
-    /// Bootstrap of the new Envoy, if it is to be another one.
+    /// Bootstrap of the new Envoy, if it changes.
     pub bootstrap: Option<Bytes>,
-    /// Configuration that Envoy serves as static resources: the new one must find it valid.
+    /// The served configuration as static resources, which the new Envoy must accept.
     pub served: Option<Bytes>,
-    /// Receiver of messages on the progress.
+    /// Receiver of progress messages.
     pub progress: Option<mpsc::UnboundedSender<String>>,
 }
 
@@ -119,7 +119,7 @@ pub enum RestartError {
         /// Reason given by Envoy.
         envoy_words: String,
     },
-    /// The new Envoy could not be asked.
+    /// The new Envoy did not validate the configuration.
     #[error("the new Envoy cannot be asked: {0}")]
     NoVerdict(String),
     /// All attempts failed.

@@ -38,7 +38,7 @@ const SETTLED: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     sockets: BTreeMap<SocketAddr, Socket>,
-    /// Addresses at which there can be none; it is logged once.
+    /// Addresses that cannot be parked; this is logged once.
     refused: BTreeSet<SocketAddr>,
 }
 
@@ -77,14 +77,15 @@ impl Parked {
         }
     }
 
-    /// Closes all. Waiting connections are handed over to the process that listens there, if one does.
+    /// Closes all of them. The kernel hands waiting connections over to the process that listens
+    /// there, if any.
     pub(crate) fn release(&mut self) {
         for address in self.sockets.keys().copied().collect::<Vec<_>>() {
             self.let_go(address);
         }
     }
 
-    /// Returns when a connection waits at one of them, and has for a moment.
+    /// Returns when a connection has been waiting at one of them for a moment.
     pub(crate) async fn is_awaited(&self) {
         if self.sockets.is_empty() {
             std::future::pending::<()>().await;
@@ -137,14 +138,15 @@ impl Parked {
         let Some(socket) = self.sockets.remove(&address) else {
             return;
         };
-        // Places that the program knows are others now.
+        // The program's places are outdated now.
         if let Err(error) = attach(&socket, Choice::Any) {
             tracing::debug!(%address, %error, "connections are not left to the kernel again");
         }
     }
 }
 
-/// Opens one more socket at the address, which is never chosen; an error if another process listens there too.
+/// Opens an additional socket at the address, which is never chosen. Returns `None` unless this
+/// process, and no other, listens there.
 fn park(
     process: &Process,
     address: SocketAddr,

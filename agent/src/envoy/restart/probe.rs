@@ -1,4 +1,4 @@
-//! Tries whether the kernel, and the sandbox around this process, let new connections be steered.
+//! Tests whether the kernel, and the sandbox of this process, permit steering of new connections.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

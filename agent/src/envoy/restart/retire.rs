@@ -1,4 +1,4 @@
-//! Retirement of the first Envoy after another has taken over, until it is gone.
+//! Retires the first Envoy after a takeover, until it is gone.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,12 +19,12 @@ const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the time after which the first Envoy is ended at the latest, from the moment at which the second one serves.
+/// Returns the latest time at which the first Envoy is ended, measured from the takeover.
 pub(crate) fn latest_end(drain_time: Duration) -> Duration {
     Lineage::parent_ends_after(drain_time) + LATE
 }
 
-/// Envoy that has a successor.
+/// An Envoy that has a successor.
 #[derive(Debug)]
 pub(crate) struct Retiring {
     process: Process,
@@ -32,7 +32,7 @@ pub(crate) struct Retiring {
 }
 
 impl Retiring {
-    /// Starts to see the first Envoy off; after a handover new connections are steered if that is possible.
+    /// Starts to retire the first Envoy. After a handover, new connections are steered if possible.
     pub(crate) fn start(
         parent: RunningEnvoy,
         successor: &Process,
@@ -71,9 +71,9 @@ impl Retiring {
         self.task.is_finished()
     }
 
-    /// Waits until it is gone; it does not matter if this is cancelled.
+    /// Waits until it is gone. Cancelling this has no effect.
     pub(crate) async fn gone(&mut self) {
-        // A panic in the task has been logged by the runtime.
+        // The runtime has logged any panic in the task.
         let _ = (&mut self.task).await;
     }
 
@@ -84,7 +84,8 @@ impl Retiring {
     }
 }
 
-/// Waits for the successor to end it. A signal before that would take the successor down as well, unless that has ended.
+/// Waits for the successor to end it. An earlier signal would take down the successor, too, unless
+/// that has ended.
 async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
     let start = Instant::now();
     let told = Lineage::parent_ends_after(drain_time);
@@ -153,7 +154,7 @@ async fn drains(
 
 async fn is_idle(admin: &Admin, steering: Option<&Steering>) -> bool {
     let is_without = async || matches!(admin.active_connections().await, Ok(0));
-    // Connections that waited may have been taken since the first look.
+    // Waiting connections may have been accepted since the first check.
     is_without().await
         && steering.is_none_or(|steering| !steering.is_awaited())
         && is_without().await

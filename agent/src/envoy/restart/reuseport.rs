@@ -1,4 +1,4 @@
-//! Choice of the socket at one address that gets a new connection. Pure.
+//! Chooses the socket that gets a new connection at one address. Pure.
 //!
 //! The kernel keeps the sockets that listen on one address with SO_REUSEPORT in a group, in the
 //! order in which they began to listen. If one closes, the last takes its place. The first socket
@@ -21,11 +21,11 @@ use crate::host::listening::Listening;
 pub(super) struct SocketGroup {
     /// Address at which they listen.
     pub(super) address: SocketAddr,
-    /// Number of sockets of the process that came first.
+    /// Number of sockets of the first process.
     pub(super) before: u32,
-    /// Number of sockets of the process that came second.
+    /// Number of sockets of the second process.
     pub(super) after: u32,
-    /// Number of sockets of neither, or of both: with them the order is not known.
+    /// Number of sockets of neither, or of both, for which the order is unknown.
     pub(super) others: u32,
 }
 
@@ -42,7 +42,8 @@ impl SocketGroup {
     }
 }
 
-/// Returns the addresses where both processes listen, from all that listen and the sockets of each of the two.
+/// Returns the addresses at which both processes listen, from all listening sockets and each
+/// process's sockets.
 pub(super) fn groups(
     all: &[Listening],
     before: &BTreeMap<u64, i32>,
@@ -70,25 +71,25 @@ pub(super) fn groups(
 /// Choice of the socket that gets a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// One of several from a place on, by chance.
+    /// A random one of several consecutive places.
     Among {
         /// First place.
         first: u32,
         /// Number of places, at least one.
         count: u32,
     },
-    /// The one in this place.
+    /// The socket in this place.
     Only(u32),
-    /// One of all, by the kernel's hash.
+    /// Any socket, by the kernel's hash.
     Any,
 }
 
 impl Choice {
-    /// Returns the program that makes this choice.
+    /// Returns the BPF program for this choice.
     pub(super) fn program(self) -> Vec<sock_filter> {
         match self {
             Self::Among { first, count } => vec![
-                // An ancillary load: negative offsets are not of the packet.
+                // An ancillary load: negative offsets are outside the packet.
                 instruction(
                     BPF_LD | BPF_W | BPF_ABS,
                     SKF_AD_OFF.wrapping_add(SKF_AD_RANDOM).cast_unsigned(),
@@ -103,10 +104,10 @@ impl Choice {
     }
 }
 
-/// Makes an instruction that jumps nowhere.
+/// Returns an instruction without jumps.
 pub(super) fn instruction(code: u32, k: u32) -> sock_filter {
     sock_filter {
-        // The codes are of one byte.
+        // Codes have one byte.
         code: u16::try_from(code).unwrap_or(0),
         jt: 0,
         jf: 0,
@@ -146,7 +147,7 @@ mod tests {
             listening("127.0.0.1:83", 99),
             listening("127.0.0.1:84", 6),
         ];
-        // A socket that both have was handed over.
+        // A socket in both processes was handed over.
         let (before, after) = (
             having(&[1, 2, 3, 4, 5, 6, 1000]),
             having(&[6, 11, 12, 13, 14]),
@@ -167,7 +168,7 @@ mod tests {
         );
     }
 
-    /// Does as the kernel does: the last one takes the place of one that goes.
+    /// Like in the kernel, the last socket takes the place of a closed one.
     #[test]
     fn the_first_of_the_second_process_stays_until_all_of_the_first_are_gone() {
         for (before, after) in [(1, 1), (2, 2), (4, 4), (2, 3), (1, 4), (4, 1), (3, 2)] {

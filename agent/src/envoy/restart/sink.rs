@@ -22,7 +22,7 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::Lineage;
 use crate::host::remove_if_there;
 
-/// Reads the sockets of an Envoy that has ended, until dropped.
+/// Reads the sockets of a terminated Envoy, until dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
     _tasks: JoinSet<()>,
@@ -66,7 +66,7 @@ impl Sink {
             for _ in 0..ROUNDS {
                 admin.reconnect().await;
                 if admin.ready().await.is_err() {
-                    // It has given the admin interface away: there is only waiting.
+                    // It has handed over the admin interface, so only waiting is possible.
                     std::future::pending::<()>().await;
                 }
             }
@@ -78,13 +78,13 @@ impl Sink {
                 () = came_to_it => {}
             }
         };
-        // No error: none may be owed.
+        // A timeout is not an error, because no answer may be owed.
         let _ = timeout(ANSWER, settled).await;
         sleep(REST).await;
     }
 }
 
-/// Binds a socket so that the path is never without one.
+/// Binds a socket so that the path always has one.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
     remove_if_there(&staged)?;

@@ -26,7 +26,7 @@ use crate::host::listening::{self, Listening};
 /// Maximum number of reads of the host's sockets until two agree.
 const MAX_LOOKS: usize = 20;
 
-/// Steering of the new connections of two processes to the second.
+/// Steers the new connections of two processes to the second.
 #[derive(Debug)]
 pub(crate) struct Steering {
     before: Process,
@@ -34,20 +34,21 @@ pub(crate) struct Steering {
     groups: Vec<SocketGroup>,
 }
 
-/// Steering to one socket that stays in its place whatever else is closed. To be let go when the first process is gone.
+/// Steers to one socket that keeps its place whichever others close. Release it when the first
+/// process is gone.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Narrowed(Vec<Member>);
 
-/// Group of sockets as it can be reached.
+/// A group of sockets, with access to one of them.
 #[derive(Debug)]
 struct Member {
     socket: OwnedFd,
-    /// Sockets that take the places of others.
+    /// Sockets that fill the places of others.
     more: Vec<OwnedFd>,
 }
 
-/// Reason why new connections go to both.
+/// Reason why both get new connections.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {
@@ -56,7 +57,7 @@ pub(crate) struct SteerError {
 }
 
 impl Steering {
-    /// Steers new connections from now on, at every address that both have; on an error nothing changes.
+    /// Steers new connections from now on, at every common address. On an error nothing changes.
     pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
         let sight = Sight::steady(Some(before), after);
         let groups = sight.groups();
@@ -101,7 +102,7 @@ impl Steering {
         for group in self.groups {
             match narrow(&sight, &group, now.contains(&group)) {
                 Ok(member) => members.push(member),
-                // It may be gone, as listeners go.
+                // It may be gone, because its listener was removed.
                 Err(error) => {
                     tracing::debug!(address = %group.address, %error, "not steered to the end");
                 }
@@ -112,7 +113,7 @@ impl Steering {
 }
 
 impl Narrowed {
-    /// Leaves new connections to the kernel again.
+    /// Lets the kernel choose again.
     pub(crate) fn release(self) {
         for Member { socket, more } in self.0 {
             drop(more);
@@ -123,7 +124,8 @@ impl Narrowed {
     }
 }
 
-/// Leaves new connections of a process to the kernel, whatever an earlier agent had in mind.
+/// Lets the kernel distribute new connections of a process, and so removes a program left by an
+/// earlier agent.
 pub(crate) fn any(process: &Process) {
     let sight = Sight::of(None, process);
     for Listening { address, inode, .. } in &sight.all {
@@ -132,13 +134,13 @@ pub(crate) fn any(process: &Process) {
         };
         let set = own(process, *inode, *descriptor).and_then(|socket| attach(&socket, Choice::Any));
         if let Err(error) = set {
-            // It may have been closed, or be alone at its address, or not be ours to touch.
+            // It may be closed, or alone at its address, or inaccessible.
             tracing::debug!(%address, %error, "left as it is");
         }
     }
 }
 
-/// Sockets of two processes as they are seen at one moment.
+/// A snapshot of the sockets of two processes.
 struct Sight<'a> {
     process: &'a Process,
     all: Vec<Listening>,
@@ -175,7 +177,8 @@ impl<'a> Sight<'a> {
         groups(&self.all, &self.before, &self.after)
     }
 
-    /// Returns a socket of the group at the address: of the second process, or one that joins.
+    /// Returns a socket of the group at the address: one of the second process, or a new one that
+    /// joins.
     fn member(&self, address: SocketAddr) -> io::Result<OwnedFd> {
         let found = self
             .all
@@ -211,7 +214,7 @@ fn narrow(sight: &Sight<'_>, group: &SocketGroup, is_as_known: bool) -> io::Resu
 
 pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<OwnedFd> {
     let socket = process.duplicate(descriptor)?;
-    // The process may have closed it and opened something else.
+    // The process may have closed it and reused the descriptor.
     if rustix::fs::fstat(&socket)?.st_ino == inode {
         Ok(socket)
     } else {
@@ -219,7 +222,7 @@ pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<
     }
 }
 
-/// Opens one more socket that listens there, and drops whatever comes.
+/// Opens an additional listening socket there, which drops all packets.
 pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -324,7 +327,7 @@ mod tests {
 
     impl Drop for Server {
         fn drop(&mut self) {
-            // It may have ended.
+            // It may already have ended.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -419,7 +422,7 @@ mod tests {
         assert_eq!(took.count(), sockets_after, "{narrow:?} {wide:?}");
     }
 
-    /// Returns the addresses of these that this host has.
+    /// Returns those test addresses that this host has.
     fn addresses() -> impl Iterator<Item = IpAddr> {
         [
             IpAddr::V4(Ipv4Addr::LOCALHOST),

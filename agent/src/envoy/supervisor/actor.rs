@@ -1,4 +1,4 @@
-//! The task that owns an Envoy: starts it, sees it live, has it replaced, sees it end.
+//! The task that owns an Envoy: starts, supervises, replaces and ends it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,7 +22,7 @@ use crate::xds::{Subscription, XdsKind};
 
 /// Interval at which the size of the log and the binary's file are checked.
 const CHECK: Duration = Duration::from_secs(5);
-/// Time that the first versions may take after Envoy says that it is live. Later it counts as not loaded.
+/// Time limit for the first versions after Envoy is live. After that it is considered not loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
 const SLOWEST_POLL: Duration = Duration::from_millis(20);
 /// Time for which new connections wait for the next Envoy; after that they are refused.
@@ -59,17 +59,17 @@ pub(super) struct Actor {
     pub(super) inbox: mpsc::Receiver<SupervisorCommand>,
     pub(super) deaths: u32,
     pub(super) retiring: Option<Retiring>,
-    /// Sockets of the last failed attempt to replace the Envoy.
+    /// Sockets of the last failed replacement.
     pub(super) sink: Option<Sink>,
-    /// Addresses at which connections are to wait while a dead Envoy is replaced.
+    /// Addresses at which connections wait while a dead Envoy is replaced.
     pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
-    /// Sockets at which they wait.
+    /// The sockets at these addresses.
     pub(super) parked: Parked,
     /// End of that wait, if no Envoy runs.
     pub(super) parked_until: Option<Instant>,
 }
 
-/// Event that ended a wait.
+/// Event that interrupted a wait.
 enum ProcessEvent {
     Died(Exit),
     Stop(Stop),
@@ -148,8 +148,8 @@ impl Actor {
         })
     }
 
-    /// Supervises until the process ends, or the supervision does; returns how long Envoy was live. One that is replaced
-    /// on the way is the new one from then on.
+    /// Supervises until the process or the supervision ends. Returns how long Envoy was live. After
+    /// a replacement, `running` is the new Envoy.
     async fn supervise(
         &mut self,
         running: &mut RunningEnvoy,
@@ -208,7 +208,8 @@ impl Actor {
         }
     }
 
-    /// Waits until Envoy is live. Returns whether it has taken its files; the error is an event that came first.
+    /// Waits until Envoy is live. Returns whether it has loaded its files, or an earlier event as
+    /// an error.
     async fn first_load(&mut self, running: &RunningEnvoy) -> Result<bool, ProcessEvent> {
         let admin = self.admin.clone();
         let loading = first_load(&admin);
@@ -280,7 +281,7 @@ impl Actor {
         let command = self.config.command(None);
         identity
             .outdated(&command, &self.config.bootstrap)
-            // A binary that is not there is being replaced.
+            // A missing binary is being replaced.
             .or_else(|| {
                 let differs = command.binary.is_file() && !identity.is_from(&command.binary);
                 let replaced = differs && self.config.starts_another(identity);
@@ -290,12 +291,13 @@ impl Actor {
 
     pub(super) fn note(&self, identity: &Identity) {
         if let Err(error) = identity.write(&self.config.runtime_dir.join(PID_FILE)) {
-            // It can still be found by its command line.
+            // Its command line still identifies it.
             tracing::warn!(%error, "cannot write the pid file");
         }
     }
 
-    /// Notes that Envoy is stopping: an agent that starts while it drains must not adopt it.
+    /// Records that Envoy is stopping, because an agent that starts while it drains must not adopt
+    /// it.
     pub(super) fn note_stopping(&self, identity: Identity) {
         self.note(&Identity {
             stopping: true,
@@ -333,7 +335,7 @@ type RestartCommand = (
     oneshot::Sender<Result<Restarted, RestartError>>,
 );
 
-/// Waits for the next event; the error is a request to restart.
+/// Waits for the next event. A request to restart is an error.
 async fn event(
     inbox: &mut mpsc::Receiver<SupervisorCommand>,
     process: &Process,
@@ -348,7 +350,8 @@ async fn event(
     }
 }
 
-/// Waits until Envoy is live and has taken its first listeners and clusters; `false` if it is live without.
+/// Waits until Envoy is live and has its first listeners and clusters. Returns false if it is live
+/// without them.
 async fn first_load(admin: &Admin) -> bool {
     let mut pause = Duration::from_millis(2);
     let mut live_since = None;

@@ -17,7 +17,7 @@ use crate::envoy::restart::latest_end;
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::processes;
 
-/// Time that a replacement may take, with an attempt that was extended and another one after it.
+/// Time limit for a replacement, including an extended attempt and another one.
 const REPLACEMENT: Duration = Duration::from_secs(300);
 /// Time allowed beyond the moment at which the agent itself would end a replaced Envoy.
 const LATE: Duration = Duration::from_secs(10);

@@ -1,4 +1,5 @@
-//! Supervisor of one Envoy: starts or adopts it, restarts it with back-off when it dies, stops it when asked.
+//! Supervisor of one Envoy: starts or adopts it, restarts it with back-off after a crash, and stops
+//! it on request.
 //!
 //! One task owns the process; all other code sees its state through a `watch` and sends requests
 //! through the handle. Dropping the handle, or killing the agent, ends the supervision and leaves
@@ -25,10 +26,10 @@ use super::restart::{self, Parked, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
 use crate::host::{PathError, create_directory};
 
-/// Reason why the supervision did not begin.
+/// Reason why the supervision could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Path that is longer than the kernel allows.
+    /// The path exceeds the kernel's limit.
     #[error("{path}: {len} bytes are too long for a Unix socket, at most {MAX_SOCKET_PATH}; choose a shorter runtime directory", path = .path.display())]
     SocketPath {
         /// Path of the socket.
@@ -51,8 +52,9 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Adopts the Envoy that runs with this bootstrap and command line, or starts one. Returns at once; wait
-    /// for the state. Needs the CDS and LDS files to exist, and to be called within a runtime.
+    /// Adopts the running Envoy with this bootstrap and command line, or starts one. Returns at
+    /// once; wait for the state. The CDS and LDS files must exist, and this must be called within a
+    /// runtime.
     pub fn start(config: SupervisorConfig) -> Result<Self, StartError> {
         let len = config.admin_socket.as_os_str().len();
         if len > MAX_SOCKET_PATH {
@@ -97,8 +99,9 @@ impl Supervisor {
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Ends the Envoys of this program that [`Supervisor::start`] would adopt or replace, and returns their number. One that
-    /// serves is drained for at most `grace`; one that has a successor ends when the agent and the successor are done with it.
+    /// Ends this program's Envoys that [`Supervisor::start`] would adopt or replace, and returns
+    /// their number. A serving one is drained for at most `grace`; one with a successor ends when
+    /// the agent and the successor no longer need it.
     pub async fn end_own(
         config: &SupervisorConfig,
         own: &Executable,
@@ -118,8 +121,8 @@ impl Supervisor {
         Ok(found.len())
     }
 
-    /// Drains for at most `grace`, and ends, the Envoys that [`Supervisor::start`] would adopt or replace; returns their
-    /// number.
+    /// Drains the Envoys that [`Supervisor::start`] would adopt or replace, for at most `grace`,
+    /// and ends them. Returns their number.
     pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
         let admin = Admin::new(&config.admin_socket);
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;
@@ -135,12 +138,13 @@ impl Supervisor {
         Ok(count)
     }
 
-    /// Returns the state of Envoy, now and from now on.
+    /// Returns the current and future states of Envoy.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// Has new connections wait at these addresses, as far as Envoy listens there, while a dead one is replaced.
+    /// Makes new connections at these addresses wait while a dead Envoy is replaced, if Envoy
+    /// listens there.
     pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
         self.ports.send_if_modified(|ports| {
             let other = *ports != addresses;
@@ -149,7 +153,8 @@ impl Supervisor {
         });
     }
 
-    /// Drops all other addresses: a port that is about to be closed is to refuse connections, not to keep them.
+    /// Drops all other addresses, because a port that is about to close must refuse connections,
+    /// not hold them.
     pub fn park_only(&self, addresses: &BTreeSet<SocketAddr>) {
         let left = self
             .ports
@@ -160,7 +165,7 @@ impl Supervisor {
         self.park(left);
     }
 
-    /// Returns its admin interface, which stays valid over restarts.
+    /// Returns the admin interface, which stays valid across restarts.
     pub fn admin(&self) -> Admin {
         self.admin.clone()
     }
@@ -177,7 +182,7 @@ impl Supervisor {
         wait.await.map_err(|_| RestartError::Stopping)?
     }
 
-    /// Drains for at most `grace`, ends Envoy, and returns when it is gone.
+    /// Drains for at most `grace`, ends Envoy, and returns once it is gone.
     pub async fn stop(self, grace: Duration) {
         let (done, wait) = oneshot::channel();
         let stop = SupervisorCommand::Stop(Stop { grace, done });

@@ -15,14 +15,14 @@ use crate::envoy::restart::{
 use crate::envoy::settings::{State, SupervisorConfig};
 use crate::envoy::validate::{Validity, validate};
 
-/// Time that a running Envoy gets to answer: it may be loading its largest file.
+/// Time limit for an answer of the running Envoy, which may be loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Number of attempts of one restart.
+/// Maximum number of attempts per restart.
 const ATTEMPTS: usize = 4;
 
 impl Actor {
-    /// Keeps an Envoy that an earlier agent left if it answers, or can be taken over; another one makes place. Of
-    /// two, one was about to replace the other.
+    /// Keeps an Envoy of an earlier agent if it answers, or can be taken over; otherwise ends it.
+    /// With two, one was about to replace the other.
     pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
             self.sweep();
@@ -40,7 +40,8 @@ impl Actor {
                 self.adopt(&running).await;
                 return Some(running);
             }
-            // An interrupted hot restart has taken its admin socket; it serves, and can be taken over.
+            // An interrupted hot restart took its admin socket. It still serves, and can be taken
+            // over.
             Err(AdminError::Connect { .. }) if !stopping && running.identity.lineage.is_some() => {
                 self.note(&running.identity);
                 let request = restart::Request::default();
@@ -66,7 +67,7 @@ impl Actor {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
         let is_hot = next.is_some_and(|next| next.continues(line, &self.config.runtime_dir));
         if !is_hot {
-            // The file of base ids is the successor's by now, whose shared memory must stay.
+            // The base id file already belongs to the successor, whose shared memory must stay.
             parent.identity.lineage = line.filter(|line| line.base_id.is_some());
         }
         let way = if is_hot { Way::Hot } else { Way::Handover };
@@ -104,11 +105,11 @@ impl Actor {
         if let Err(error) = self.admin.post("/healthcheck/ok").await {
             tracing::warn!(%error, "the running Envoy may still be drained");
         }
-        // It may have been found without a pid file.
+        // It may have had no pid file.
         self.note(&running.identity);
     }
 
-    /// Ends an Envoy that an earlier agent left and that cannot be used.
+    /// Ends an unusable Envoy of an earlier agent.
     async fn end_found(&self, running: &RunningEnvoy) {
         let pid = running.process.pid();
         tracing::info!(
@@ -125,7 +126,7 @@ impl Actor {
         running.forget(&self.config.runtime_dir);
     }
 
-    /// Clears away the files of the last Envoy, which is gone.
+    /// Removes the files of the last Envoy, which is gone.
     fn sweep(&self) {
         let directory = &self.config.runtime_dir;
         for name in [PID_FILE, NEXT_PID_FILE] {
@@ -138,7 +139,7 @@ impl Actor {
         let _ = fs::remove_file(directory.join(OLD_ADMIN));
     }
 
-    /// Clears away the traces of a replacement of which only one Envoy is left.
+    /// Removes the traces of a replacement of which only one Envoy is left.
     fn tidy(&mut self, running: &RunningEnvoy) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
         let answers =
@@ -168,7 +169,7 @@ impl Actor {
         request: restart::Request,
     ) -> Result<Restarted, RestartError> {
         let start = Instant::now();
-        // The sockets of two Envoys are to be all that there are.
+        // Only the sockets of the two Envoys may be left.
         self.parked.release();
         if let Some(retiring) = &mut self.retiring {
             request.say(format!(
@@ -196,7 +197,7 @@ impl Actor {
         Ok(restarted)
     }
 
-    /// Has another Envoy take over.
+    /// Lets another Envoy take over.
     async fn replace(
         &mut self,
         parent: &RunningEnvoy,

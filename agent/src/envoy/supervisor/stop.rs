@@ -1,4 +1,4 @@
-//! End of an Envoy: first its connections, then the process.
+//! Ends an Envoy: first its connections, then the process.
 
 use std::time::Duration;
 
@@ -8,15 +8,16 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::{Exit, Process};
 
 const POLL: Duration = Duration::from_millis(100);
-/// Limit for the admin interface, which must not hold up a stop.
+/// Time limit for the admin interface, which must not delay a stop.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Drains for at most `grace`, then ends the process. Connections are asked to close while new ones are
-/// still taken; it ends early when none are left. Zero grace does not drain.
+/// Drains for at most `grace`, then ends the process. Connections are asked to close while new ones
+/// are still accepted, and the drain ends early once none are left. A zero `grace`
+/// skips the drain.
 pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> Exit {
     if !grace.is_zero() && process.exit().is_none() {
         let deadline = Instant::now() + grace;
-        // At the deadline, or when Envoy is gone, there is nothing left to drain.
+        // After the deadline, or once Envoy is gone, nothing is left to drain.
         let _ = timeout_at(deadline, async {
             tokio::select! {
                 () = drain(admin) => {}
@@ -30,13 +31,14 @@ pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> E
 
 async fn drain(admin: &Admin) {
     let admin = admin.with_timeout(ADMIN_TIMEOUT);
-    // `skip_exit` keeps the listeners open to the end: a refused connection is worse than a late one.
+    // `skip_exit` keeps the listeners open to the end, because a refused connection is worse than a
+    // late one.
     if let Err(error) = admin.post("/drain_listeners?graceful&skip_exit").await {
         if error.is_gone() {
             tracing::warn!(%error, "cannot drain Envoy, ending it");
             return;
         }
-        // One that is busy has been asked.
+        // A busy Envoy has received the request.
         tracing::warn!(%error, "Envoy may not drain");
     }
     loop {
