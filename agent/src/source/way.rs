@@ -25,7 +25,8 @@ pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the first link on the way and the path with its target substituted, or the path as an error if it has no link.
+/// Returns the first link on the way, and the path with its target substituted. Returns the path as
+/// an error if it contains no link.
 fn first_link(path: &Path) -> Result<(PathBuf, PathBuf), PathBuf> {
     let mut walked = PathBuf::new();
     let mut parts = path.components();

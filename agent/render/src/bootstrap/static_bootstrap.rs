@@ -23,7 +23,8 @@ use prost::{DecodeError, Message, Name};
 
 use crate::rendered::{Rendered, Resource, find};
 
-/// Returns the rendered resources as one static bootstrap. Fails only on bytes that `render` did not write.
+/// Returns the rendered resources as one static bootstrap. Fails only on bytes not written by
+/// `render`.
 pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
     let Rendered {
         listeners,

@@ -144,7 +144,8 @@ impl Admin {
         Ok(answer.clusters())
     }
 
-    /// Returns the serial numbers of all certificates in use, in lower-case hexadecimal without leading zeros.
+    /// Returns the serial numbers of all certificates in use, in lower-case hexadecimal without
+    /// leading zeros.
     pub async fn certificate_serials(&self) -> Result<Vec<String>, AdminError> {
         #[derive(Deserialize)]
         struct Certs {
@@ -197,8 +198,8 @@ impl Admin {
     }
 
     /// Returns the used statistics whose name matches the regular expression, one per line, in the
-    /// form `name: value`. Names are complete, whereas the Prometheus format moves parts of them into labels.
-    /// Envoy scans all statistics for this.
+    /// form `name: value`. Names are complete, whereas the Prometheus format moves parts of them
+    /// into labels. Envoy scans all statistics for this.
     pub async fn statistics(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;

@@ -28,7 +28,8 @@ const BASE_ID_FILE: &str = "base-id";
 const MAX_BASE_ID_FILE: u64 = 32;
 /// Time from the end of the drain to the end of the first Envoy.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// Length of the longest name of a socket, with its separator and one more byte: `/hot_udp_parent_18446744072098938870`.
+/// Length of the longest name of a socket, with its separator and one more byte:
+/// `/hot_udp_parent_18446744072098938870`.
 pub(crate) const LONGEST_SOCKET_NAME: usize = 37;
 
 /// Place in a line of Envoys.

@@ -158,8 +158,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns true if a new connection to the admin socket reaches the second Envoy, or might in a hot restart. In a handover the
-    /// first Envoy's socket keeps its inode under another name.
+    /// Returns true if a new connection to the admin socket reaches the second Envoy, or might do
+    /// so in a hot restart. In a handover the first Envoy's socket keeps its inode under another
+    /// name.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
         self.way == Way::Hot || inode(&self.config.admin_socket) != inode(&self.old_admin())

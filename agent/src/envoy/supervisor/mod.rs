@@ -93,7 +93,8 @@ impl Supervisor {
         })
     }
 
-    /// Returns the admin interface of an Envoy that [`Supervisor::start`] would adopt or replace, if one runs.
+    /// Returns the admin interface of a running Envoy that [`Supervisor::start`] would adopt or
+    /// replace.
     pub fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
         let found = find_running(&config.runtime_dir, &config.command(None))?;
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))

@@ -71,7 +71,7 @@ pub struct Manifests {
 }
 
 impl Manifests {
-    /// Starts with the directory `root`, which need not exist yet. `store` must belong to this directory only.
+    /// Starts with the directory `root`, which need not exist yet. `store` must belong to it alone.
     pub fn new(root: impl Into<PathBuf>, store: LastGood) -> Self {
         Self::with_limits(root, store, ReadLimits::default())
     }
