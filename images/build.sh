@@ -1,10 +1,10 @@
 #!/bin/sh
-# Builds the images: build.sh OUT ARCH=DIRECTORY... where each DIRECTORY has sesame-agent, sesame-controller and envoy for
+# Builds the images: build.sh OUT ARCH=DIRECTORY..., where each DIRECTORY has sesame-agent, sesame-controller and envoy for
 # that processor. Needs python3, strip, and unless $BASE is set, mmdebstrap and dpkg-deb.
 #
-# $BASE is an image archive or a tar of a root file system to build on. $SUITE is the release of Debian that the base is
-# taken from otherwise; the programs must run with its C library. $IMAGE_LEVEL is how much to compress, 1 to 9. $PROFILE
-# and $ENVOY_VERSION are only told; the latter is what an Envoy says that can run here.
+# $BASE is an image archive or a tar of a root file system to build on. Without it, the base comes from the Debian release
+# $SUITE; the programs must run with its C library. $IMAGE_LEVEL is the compression level, 1 to 9. $PROFILE and
+# $ENVOY_VERSION only describe the programs; an Envoy for this machine's processor reports its own version.
 set -eu
 export LC_ALL=C TZ=UTC
 umask 022
@@ -46,7 +46,7 @@ for pair in "$@"; do
   stages="$stages --stage $arch=$stage"
 done
 
-# Twice, so that what depends on anything but its input is found here.
+# Builds twice, to find images that depend on anything but their input.
 build() {
   # shellcheck disable=SC2086 # One argument each.
   python3 "$here/build.py" --out "$1" $stages --epoch "$SOURCE_DATE_EPOCH" --revision "${SESAME_REVISION:-unknown}" \

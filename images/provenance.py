@@ -13,7 +13,7 @@ def statement(subjects, revision, parameters, materials, builder):
         ]
 
     source = {"uri": "git+https://projectsesame.io"}
-    # Sources that were changed since have no digest.
+    # The revision of sources with uncommitted changes is not a digest.
     if re.fullmatch("[0-9a-f]{40,64}", revision):
         source["digest"] = {"gitCommit": revision}
     return {

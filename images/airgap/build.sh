@@ -2,8 +2,8 @@
 # Builds the archive for a site without a network: build.sh DIRECTORY PACKAGES IMAGES DEFINITIONS, the last one a directory with
 # the Gateway API's standard and experimental definitions and its licence. Prints the archive's path.
 #
-# The same parts give the same bytes: owners, modes, order and times are set ($SOURCE_DATE_EPOCH, else the time of the last
-# commit). $SIGNING_KEY is a file with the private ed25519 key to sign with; a signature is the same every time, too.
+# The archive is reproducible: owners, modes, order and times are set ($SOURCE_DATE_EPOCH, else the time of the last commit).
+# $SIGNING_KEY is a file with the private ed25519 key to sign with; ed25519 signatures are deterministic, too.
 set -eu
 export LC_ALL=C TZ=UTC
 umask 022
@@ -28,7 +28,7 @@ tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE
   gzip -n >"$tree/cluster/sesame-$version.tgz"
 for channel in standard experimental; do
   mkdir "$tree/cluster/gateway-api/$channel"
-  # What only tells kustomize about the others is no definition.
+  # kustomization.yaml only lists the definitions.
   for file in "$definitions/$channel"/*.yaml; do
     [ "${file##*/}" = kustomization.yaml ] || cp "$file" "$tree/cluster/gateway-api/$channel/"
   done

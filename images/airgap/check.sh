@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks that an archive is the same twice, and that its install.sh takes it only whole, unchanged and signed by the key, with
-# the reason. Packages and images are one small file each here; that they install is for other tests.
+# Checks that the archive is reproducible, and that its install.sh rejects it, with the reason, unless it is complete, unchanged
+# and signed by the key. Packages and images are stand-ins of one small file each; other tests install real ones.
 #
 #   check.sh DEFINITIONS
 set -eu
@@ -28,7 +28,7 @@ for file in "$archive" "$archive.sig"; do
 done
 unsigned=$(build unsigned "")
 
-# Unpacks an archive anew.
+# Unpacks an archive into a fresh directory.
 unpack() {
   rm -rf "$work/tree"
   mkdir "$work/tree"
@@ -59,7 +59,7 @@ expect 0 "usage: " --help
 
 tar -tzf "$work/tree/cluster"/sesame-*.tgz | grep -qx sesame/Chart.yaml
 
-# What was changed stops every command before it does anything.
+# A changed file stops every command before it does anything.
 printf x >>"$work/tree/docs/images.md"
 for command in verify host images cluster; do
   expect 1 "changed: docs/images.md" "$command" --key "$ours"

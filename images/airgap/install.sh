@@ -109,7 +109,7 @@ Installed; nothing was started. What is next:
 TEXT
 }
 
-# Prints the first tool that can take images.
+# Prints the first installed tool that can import images.
 find_tool() {
   for candidate in ctr podman docker skopeo; do
     if has "$candidate"; then

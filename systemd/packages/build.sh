@@ -1,10 +1,10 @@
 #!/bin/sh
 # Builds the packages of a gateway host: build.sh AGENT ENVOY DIRECTORY. Needs dpkg-dev and binutils.
 #
-# The same programs give the same bytes: owners, modes, order and times are set ($SOURCE_DATE_EPOCH, else the time of
-# the last commit). dpkg-deb does all that is needed, and is on every Debian: there is no other tool to fetch and pin.
+# The packages are reproducible: owners, modes, order and times are set ($SOURCE_DATE_EPOCH, else the time of the last
+# commit). dpkg-deb suffices, and is on every Debian, so no other tool has to be pinned.
 #
-# $PACKAGE_REVISION is added to both versions; $PACKAGE_LEVEL is how much to compress, 0 to 9.
+# $PACKAGE_REVISION is appended to both versions; $PACKAGE_LEVEL is the compression level, 0 to 9.
 set -eu
 export LC_ALL=C TZ=UTC
 umask 022
