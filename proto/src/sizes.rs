@@ -23,6 +23,11 @@ pub const MOST_OF_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
 /// Bytes of all virtual hosts of a Gateway.
 pub const MOST_OF_GATEWAY: u64 = 96 * 1024 * 1024;
 
+/// Bytes of a trust bundle with its revocation lists, as PEM. It fits into a shard, since Base64 compresses to three quarters.
+pub const MOST_OF_TRUST_BUNDLE: usize = 1024 * 1024;
+/// Bytes of the different trust bundles that the policies of one namespace may use.
+pub const MOST_OF_NAMESPACE_BUNDLES: usize = 8 * 1024 * 1024;
+
 /// Bytes of a proxy route without its parts.
 const ROUTE: u64 = 512;
 /// Bytes added to each string.

@@ -3,6 +3,7 @@
 //! A policy that is invalid still takes its targets: traffic to them is refused, never sent in plain text.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use sesame_proto::schema::{self, TrustBundle};
 
@@ -23,7 +24,7 @@ pub(crate) struct Policy<'w> {
     pub(crate) resolved: Verdict,
     /// None if the policy is invalid; connections are refused then.
     tls: Option<schema::BackendTls>,
-    bundle: Option<TrustBundle>,
+    bundle: Option<Arc<TrustBundle>>,
 }
 
 /// A port of a Service by name; none for all of it.
@@ -148,7 +149,7 @@ impl<'w> Policies<'w> {
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         self.all
             .iter()
-            .filter_map(|policy| policy.bundle.as_ref())
+            .filter_map(|policy| policy.bundle.as_deref())
             .map(|bundle| (bundle.name.as_str(), bundle))
             .collect()
     }

@@ -1,6 +1,8 @@
 //! Validation of backends: the TLS that it configures, for BackendTLSPolicies and XBackends alike. It must never leave out a check
 //! that it cannot read.
 
+use std::sync::Arc;
+
 use sesame_proto::schema::{self, TrustBundle};
 
 use crate::api::{BackendTlsValidation, Metadata, WellKnownCaCertificates};
@@ -32,7 +34,7 @@ impl<'w> Validation<'w> {
         resolved: &mut Verdict,
         bundles: &mut CaBundles<'w>,
         cx: &mut ResolveContext<'w, '_>,
-    ) -> (schema::BackendTls, Option<TrustBundle>) {
+    ) -> (schema::BackendTls, Option<Arc<TrustBundle>>) {
         let BackendTlsValidation {
             ca_certificate_refs: _,
             well_known_ca_certificates: _,
@@ -81,7 +83,7 @@ impl<'w> Validation<'w> {
         resolved: &mut Verdict,
         bundles: &mut CaBundles<'w>,
         cx: &mut ResolveContext<'w, '_>,
-    ) -> Option<TrustBundle> {
+    ) -> Option<Arc<TrustBundle>> {
         let Self {
             of,
             at,

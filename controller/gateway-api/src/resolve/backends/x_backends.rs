@@ -1,6 +1,7 @@
 //! XBackends: which of them can be sent to, and how. One that says anything that is not understood gets no traffic at all.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use sesame_proto::digest;
 use sesame_proto::schema::{AppProtocol, Backend, BackendTls, TrustBundle};
@@ -23,7 +24,7 @@ pub(crate) struct CheckedXBackend<'w> {
     pub(crate) object: &'w XBackend,
     pub(crate) accepted: Verdict,
     tls: Option<BackendTls>,
-    bundle: Option<TrustBundle>,
+    bundle: Option<Arc<TrustBundle>>,
     /// 0 if it is refused.
     pub(super) port: u16,
 }
@@ -49,7 +50,7 @@ impl<'w> XBackends<'w> {
 
     /// Returns all trust bundles.
     pub(super) fn bundles(&self) -> impl Iterator<Item = &TrustBundle> {
-        self.0.values().filter_map(|it| it.bundle.as_ref())
+        self.0.values().filter_map(|it| it.bundle.as_deref())
     }
 }
 
@@ -118,7 +119,7 @@ fn read_tls<'w>(
     accepted: &mut Verdict,
     bundles: &mut CaBundles<'w>,
     cx: &mut ResolveContext<'w, '_>,
-) -> (Option<BackendTls>, Option<TrustBundle>) {
+) -> (Option<BackendTls>, Option<Arc<TrustBundle>>) {
     let Some(XBackendTls {
         mode,
         validation,

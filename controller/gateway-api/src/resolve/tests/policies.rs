@@ -236,3 +236,71 @@ fn a_policy_has_room_for_sixteen_gateways_and_applies_to_more() {
             .all(|g| tls(&g.snapshot).is_some())
     );
 }
+
+/// Returns a ConfigMap of one certificate of about 480 KiB.
+fn large_authority(name: &str) -> String {
+    let padding = "x".repeat(50);
+    let names: Vec<String> = (0..5_800).map(|i| format!("{padding}{i}.test")).collect();
+    let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+    let pem = made.cert.pem().replace('\n', "\n    ");
+    format!(
+        "---\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: web}}\ndata:\n  ca.crt: |\n    {pem}\n"
+    )
+}
+
+#[test]
+fn authorities_too_large_together_refuse_the_policy() {
+    let maps = large_authority("one") + &large_authority("two") + &large_authority("three");
+    let validation = |names: &[&str]| {
+        let references: Vec<String> = names
+            .iter()
+            .map(|name| format!("{{group: '', kind: ConfigMap, name: {name}}}"))
+            .collect();
+        format!(
+            "{{hostname: good.test, caCertificateRefs: [{}]}}",
+            references.join(", ")
+        )
+    };
+    let resolution =
+        served(&(maps.clone() + &policy("p", "name: a", &validation(&["one", "two"]))));
+    assert_eq!(says(&resolution, "p"), (Holds::True, Holds::True));
+    let all = policy("p", "name: a", &validation(&["one", "two", "three"]));
+    let resolution = served(&(maps + &all));
+    let refused = (
+        Holds::False(Reason::NoValidCaCertificate),
+        Holds::False(Reason::InvalidCaCertificateRef),
+    );
+    assert_eq!(says(&resolution, "p"), refused);
+    assert!(resolution.gateways[0].snapshot.backends.is_empty());
+}
+
+#[test]
+fn combinations_of_authorities_have_a_share_per_namespace() {
+    let maps: String = (0..20)
+        .map(|i| large_authority(&format!("ca-{i:02}")))
+        .collect();
+    let policies: String = (0..20)
+        .map(|i| {
+            let validation = format!(
+                "{{hostname: good.test, caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca-{i:02}}}]}}"
+            );
+            let target = format!("name: a, sectionName: p{i}");
+            // The second policy of each bundle takes nothing more.
+            let first = policy(&format!("p-{i:02}"), &target, &validation);
+            first + &policy(&format!("q-{i:02}"), &target, &validation)
+        })
+        .collect();
+    let resolution = served(&(maps + &policies));
+    let is_refused = |name: &str| {
+        let conditions = ancestors(&resolution, name).iter();
+        let mut resolved =
+            conditions.map(|one| holds(&one.conditions, ConditionType::ResolvedRefs));
+        resolved.any(|holds| holds == Holds::False(Reason::InvalidCaCertificateRef))
+    };
+    let good: Vec<bool> = (0..20).map(|i| !is_refused(&format!("p-{i:02}"))).collect();
+    let count = good.iter().filter(|good| **good).count();
+    assert!((16..19).contains(&count), "{good:?}");
+    for (i, good) in good.iter().enumerate() {
+        assert_eq!(is_refused(&format!("q-{i:02}")), !good);
+    }
+}

@@ -1,10 +1,11 @@
 //! CA certificates and revocation lists from ConfigMaps, and CA certificates from ClusterTrustBundles: looked up, permitted, read
 //! and checked, each object once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use sesame_proto::schema::TrustBundle;
+use sesame_proto::sizes::{MOST_OF_NAMESPACE_BUNDLES, MOST_OF_TRUST_BUNDLE};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::pem;
@@ -57,8 +58,8 @@ struct Authority {
 /// The bundle of several references together.
 #[derive(Debug, Default)]
 pub(crate) struct Combined {
-    /// None if no reference is valid.
-    pub(crate) bundle: Option<TrustBundle>,
+    /// `None` if no reference is valid, or if they are too large together.
+    pub(crate) bundle: Option<Arc<TrustBundle>>,
     /// Faults of the references that are not valid; each message starts with the reference, as `caCertificateRefs[0]: `.
     pub(crate) faults: Vec<Grounds>,
     /// Message for the owner of the references, although the bundle can be used.
@@ -74,13 +75,78 @@ pub(crate) enum Reach {
     OwnNamespace,
 }
 
-/// The bundles read so far.
+/// The bundles read so far. Objects with the same references share a bundle, so a corporate bundle exists once in memory.
 #[derive(Default)]
-pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str, &'w str), ParsedObject>);
+pub(crate) struct CaBundles<'w> {
+    objects: HashMap<(&'w str, &'w str, &'w str), ParsedObject>,
+    /// Unions by name.
+    unions: HashMap<String, Arc<Union>>,
+    /// Unions of the policies of each namespace, and their bytes. Eight of a few objects can be combined in thousands of ways.
+    shares: HashMap<&'w str, NamespaceShare>,
+}
+
+/// All certificates and revocation lists of several objects.
+#[derive(Debug)]
+struct Union {
+    /// The error is the size if it exceeds the limit.
+    bundle: Result<Arc<TrustBundle>, usize>,
+    advice: Option<String>,
+}
+
+#[derive(Default)]
+struct NamespaceShare {
+    names: HashSet<String>,
+    bytes: usize,
+}
+
+impl Union {
+    /// Unites objects in their order, each certificate once. The bundle is named after their sources, so that the same
+    /// references make the same bundle.
+    fn new(name: &str, sources: &[(String, Arc<Authorities>)]) -> Self {
+        let mut authorities: Vec<Authority> = Vec::new();
+        let mut crls: Vec<&str> = Vec::new();
+        for (_, found) in sources {
+            for authority in &found.certificates {
+                match authorities.iter_mut().find(|it| it.pem == authority.pem) {
+                    Some(known) => known.has_crl |= authority.has_crl,
+                    None => authorities.push(authority.clone()),
+                }
+            }
+            for crl in &found.crls {
+                if !crls.contains(&crl.as_str()) {
+                    crls.push(crl);
+                }
+            }
+        }
+        let certificates = authorities.iter().map(|authority| authority.pem.len());
+        let size: usize = certificates.chain(crls.iter().map(|crl| crl.len())).sum();
+        // Leaving out only a part could leave out the list that revokes a certificate.
+        if size > MOST_OF_TRUST_BUNDLE {
+            return Self {
+                bundle: Err(size),
+                advice: None,
+            };
+        }
+        let unlisted = unlisted(&authorities, !crls.is_empty());
+        let bundle = TrustBundle {
+            name: name.to_owned(),
+            pem: authorities.iter().map(|it| it.pem.as_str()).collect(),
+            crl: crls.concat(),
+            crl_for_leaf_only: unlisted.is_some(),
+        };
+        let advice: Vec<String> = unlisted
+            .into_iter()
+            .chain(namesakes(&authorities))
+            .collect();
+        Self {
+            bundle: Ok(Arc::new(bundle)),
+            advice: (!advice.is_empty()).then(|| advice.join("; ")),
+        }
+    }
+}
 
 impl<'w> CaBundles<'w> {
-    /// Returns the certificates of all references, each once, in their order. The bundle is named after their sources, so that
-    /// the same references make the same bundle.
+    /// Returns the certificates of all references, each once, in their order.
     pub(crate) fn combine(
         &mut self,
         referrer: Referrer<'w>,
@@ -89,9 +155,7 @@ impl<'w> CaBundles<'w> {
         cx: &ResolveContext<'w, '_>,
     ) -> Combined {
         let mut combined = Combined::default();
-        let mut names = Vec::new();
-        let mut authorities: Vec<Authority> = Vec::new();
-        let mut crls: Vec<String> = Vec::new();
+        let mut sources: Vec<(String, Arc<Authorities>)> = Vec::new();
         for (i, reference) in references.iter().enumerate() {
             let elsewhere = reference.namespace.as_deref().filter(|namespace| {
                 let own = *namespace == referrer.namespace || is_cluster_trust_bundle(reference);
@@ -108,39 +172,65 @@ impl<'w> CaBundles<'w> {
                 None => self.get(referrer, reference, cx),
             };
             match found {
-                Ok((name, found)) => {
-                    if !names.contains(&name) {
-                        names.push(name);
-                    }
-                    for authority in &found.certificates {
-                        match authorities.iter_mut().find(|it| it.pem == authority.pem) {
-                            Some(known) => known.has_crl |= authority.has_crl,
-                            None => authorities.push(authority.clone()),
-                        }
-                    }
-                    let more = found.crls.iter().filter(|crl| !crls.contains(crl));
-                    let more: Vec<String> = more.cloned().collect();
-                    crls.extend(more);
-                }
+                Ok(source) if sources.iter().any(|(name, _)| *name == source.0) => {}
+                Ok(source) => sources.push(source),
                 Err((reason, why)) => combined
                     .faults
                     .push((reason, format!("caCertificateRefs[{i}]: {why}"))),
             }
         }
-        let unlisted = unlisted(&authorities, !crls.is_empty());
-        let advice: Vec<String> = unlisted
-            .iter()
-            .cloned()
-            .chain(namesakes(&authorities))
-            .collect();
-        combined.advice = (!advice.is_empty()).then(|| advice.join("; "));
-        combined.bundle = (!authorities.is_empty()).then(|| TrustBundle {
-            name: names.join("+"),
-            pem: authorities.iter().map(|it| it.pem.as_str()).collect(),
-            crl: crls.concat(),
-            crl_for_leaf_only: unlisted.is_some(),
+        if sources.is_empty() {
+            return combined;
+        }
+        let names: Vec<&str> = sources.iter().map(|(name, _)| name.as_str()).collect();
+        let name = names.join("+");
+        let union = self.unions.entry(name.clone());
+        let union = union
+            .or_insert_with_key(|name| Arc::new(Union::new(name, &sources)))
+            .clone();
+        let bundle = union.bundle.as_ref().map_err(|size| {
+            format!(
+                "certificates and revocation lists take {size} bytes together; at most {MOST_OF_TRUST_BUNDLE} are allowed"
+            )
         });
+        let bundle = bundle.and_then(|bundle| match reach {
+            Reach::Granted => Ok(bundle),
+            Reach::OwnNamespace => self.charge(referrer.namespace, &name, bundle),
+        });
+        match bundle {
+            Ok(bundle) => {
+                combined.bundle = Some(bundle.clone());
+                combined.advice.clone_from(&union.advice);
+            }
+            Err(why) => combined.faults.push((
+                Reason::InvalidCaCertificateRef,
+                format!("caCertificateRefs: {why}"),
+            )),
+        }
         combined
+    }
+
+    /// Charges a bundle to the policies of a namespace, once. The error is a sentence.
+    fn charge<'b>(
+        &mut self,
+        namespace: &'w str,
+        name: &str,
+        bundle: &'b Arc<TrustBundle>,
+    ) -> Result<&'b Arc<TrustBundle>, String> {
+        let share = self.shares.entry(namespace).or_default();
+        if !share.names.contains(name) {
+            let bytes = share.bytes + bundle.pem.len() + bundle.crl.len();
+            if bytes > MOST_OF_NAMESPACE_BUNDLES {
+                self.unions.remove(name);
+                return Err(format!(
+                    "the policies of namespace {namespace:?} would use {bytes} bytes of different trust bundles; at most \
+                     {MOST_OF_NAMESPACE_BUNDLES} are allowed, and older policies come first"
+                ));
+            }
+            share.bytes = bytes;
+            share.names.insert(name.to_owned());
+        }
+        Ok(bundle)
     }
 
     /// Returns the certificates of a ClusterTrustBundle, and its name. A reference may name any of
@@ -163,7 +253,7 @@ impl<'w> CaBundles<'w> {
         let ClusterTrustBundleSpec { trust_bundle } = &bundle.spec;
         let key = ("", bundle.metadata.name.as_str(), "");
         let parse = || authorities("spec.trustBundle", trust_bundle, Vec::new());
-        let parsed = self.0.entry(key).or_insert_with(parse);
+        let parsed = self.objects.entry(key).or_insert_with(parse);
         let certificates = parsed
             .clone()
             .map_err(|why| invalid(format!("ClusterTrustBundle {name} {why}")))?;
@@ -213,7 +303,7 @@ impl<'w> CaBundles<'w> {
         let Some(map) = cx.world.config_maps.get(namespace, name) else {
             return Err(format!("ConfigMap {object} does not exist"));
         };
-        let parsed = self.0.entry((namespace, name, key));
+        let parsed = self.objects.entry((namespace, name, key));
         let parsed = parsed.or_insert_with(|| parse(map, key));
         parsed
             .clone()

@@ -4,6 +4,7 @@
 //! listeners that it applies to.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use sesame_proto::schema::{TlsTermination, TrustBundle};
 
@@ -32,7 +33,7 @@ struct PortValidation {
     faults: Vec<Grounds>,
     advice: Option<String>,
     /// None if clients are not validated, or if no reference is valid.
-    bundle: Option<TrustBundle>,
+    bundle: Option<Arc<TrustBundle>>,
     wanted: bool,
     insecure_fallback: bool,
 }
@@ -120,7 +121,7 @@ impl FrontendValidation {
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         std::iter::once(&self.default)
             .chain(self.ports.values())
-            .filter_map(|outcome| outcome.bundle.as_ref())
+            .filter_map(|outcome| outcome.bundle.as_deref())
             .map(|bundle| (bundle.name.as_str(), bundle))
             .collect()
     }
