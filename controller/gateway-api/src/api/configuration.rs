@@ -198,11 +198,15 @@ pub struct PinnedNodePort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PortRules {
-    /// Ports that hosts open in place of those that clients see. A port that is not listed is opened as it is. `--port-map` of a
-    /// host takes precedence.
+    /// Ports that hosts open in place of those that clients see. A port that is not listed is opened as it is, or at
+    /// `offset`. `--port-map` of a host takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub map: Option<Vec<PortMapping>>,
+    /// Number that hosts add to each port that `map` does not list: with 8000, they open 8080 for port 80. 0 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 65534))]
+    pub offset: Option<i32>,
     /// Ports that listeners may have, such as `443` or `8000-8999`; all by default. Where several configurations say it, a port
     /// has to be allowed by all of them.
     #[serde(skip_serializing_if = "Option::is_none")]

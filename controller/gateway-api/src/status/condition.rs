@@ -222,7 +222,7 @@ words! {
         PartiallyAssigned = "PartiallyAssigned",
         /// Hosts have not reported yet; the message says which are awaited.
         Pending = "Pending",
-        /// The port is not allowed (`spec.ports.allowed`), or hosts open it for another port of the Gateway (`spec.ports.map`).
+        /// The port is not allowed (`spec.ports.allowed`), or hosts open it for another port of the Gateway (`spec.ports.map`, `spec.ports.offset`).
         PortUnavailable = "PortUnavailable",
         /// All is well.
         Programmed = "Programmed",

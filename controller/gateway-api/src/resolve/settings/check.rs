@@ -22,6 +22,9 @@ const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
 /// Longest time for which a certificate is trusted that a bundle has lost, in milliseconds.
 const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 
+/// Largest number that may be added to a port.
+const MAX_PORT_OFFSET: i32 = 65_534;
+
 /// Shortest and longest time from which on requests may be logged, in milliseconds.
 const MIN_DURATION_MS: std::ops::RangeInclusive<u64> = 1..=86_400_000;
 
@@ -263,7 +266,17 @@ impl Faults<'_> {
     }
 
     fn ports(&mut self, ports: &PortRules) {
-        let PortRules { map, allowed } = ports;
+        let PortRules {
+            map,
+            offset,
+            allowed,
+        } = ports;
+        if let Some(offset) = offset.filter(|offset| !(0..=MAX_PORT_OFFSET).contains(offset)) {
+            self.add(
+                "ports.offset",
+                format!("{offset}: expected 0 to {MAX_PORT_OFFSET}"),
+            );
+        }
         let map = map.as_deref().unwrap_or_default();
         let allowed = allowed.as_deref().unwrap_or_default();
         if self.number("ports.map", map.len(), MAX_LISTED) {
@@ -335,6 +348,7 @@ mod tests {
             }),
             ports: Some(PortRules {
                 map: Some(vec![mapping(80, 8080), mapping(81, 8080), mapping(0, 1)]),
+                offset: Some(-1),
                 allowed: Some(vec!["80-".to_owned()]),
             }),
             edge: Some(EdgeSettings {
@@ -374,6 +388,7 @@ mod tests {
             "spec.fleet.drainSeconds: 0: expected 1 to 3600",
             "spec.ports.map[1].inside: 8080 is there twice",
             "spec.ports.map[2].outside: 0: expected",
+            "spec.ports.offset: -1: expected 0 to 65534",
             "spec.ports.allowed[0]: \"80-\"",
             "spec.edge.escapedSlashes: \"redirect\" is not one of Redirect,",
             "spec.edge.requestTimeout: \"1d\" is not a duration",

@@ -91,7 +91,17 @@ impl Merged {
             self.sources
                 .insert("spec.metrics.routes".to_owned(), source.clone());
         }
-        if let Some(PortRules { map, allowed }) = ports {
+        if let Some(PortRules {
+            map,
+            offset,
+            allowed,
+        }) = ports
+        {
+            if let Some(offset) = offset {
+                self.ports.set_offset(*offset, &source);
+                self.sources
+                    .insert("spec.ports.offset".to_owned(), source.clone());
+            }
             if let Some(map) = map {
                 self.ports.map(map, &source);
                 self.sources

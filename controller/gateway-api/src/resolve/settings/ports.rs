@@ -20,6 +20,10 @@ pub(crate) struct PortLimits {
     map: BTreeMap<u16, u16>,
     /// Configuration that has the map.
     mapped_by: String,
+    /// Added to each port that is not in the map.
+    offset: u16,
+    /// Configuration that has the offset.
+    offset_by: String,
     /// Each has to hold a port.
     allowed: Vec<AllowedPorts>,
 }
@@ -48,6 +52,12 @@ impl PortLimits {
         source.clone_into(&mut self.mapped_by);
     }
 
+    /// Replaces the offset. An invalid one was refused before.
+    pub(super) fn set_offset(&mut self, offset: i32, source: &str) {
+        self.offset = u16::try_from(offset).unwrap_or_default();
+        source.clone_into(&mut self.offset_by);
+    }
+
     /// Restricts ports to these, in addition to earlier restrictions.
     pub(super) fn allow(&mut self, ports: &[String], source: &str) {
         self.allowed.push(AllowedPorts {
@@ -57,14 +67,15 @@ impl PortLimits {
         });
     }
 
-    /// Returns the port that hosts open for a port.
+    /// Returns the port that hosts open for a port. A port without one, beyond 65535, has no listener.
     pub(super) fn opened(&self, port: u16) -> u16 {
-        *self.map.get(&port).unwrap_or(&port)
+        let mapped = self.map.get(&port).copied();
+        mapped.unwrap_or_else(|| port.saturating_add(self.offset))
     }
 
     /// Returns true if hosts open the same ports.
     pub(super) fn maps_as(&self, other: &Self) -> bool {
-        self.map == other.map
+        self.map == other.map && self.offset == other.offset
     }
 
     /// Refuses the listeners whose ports are not allowed, or are opened for another port that is `used` by the same Envoys.
@@ -78,6 +89,13 @@ impl PortLimits {
                 let expected = if text.is_empty() { "none" } else { text };
                 let message = format!(
                     "port {port} is not allowed; {source} allows {expected} (spec.ports.allowed)"
+                );
+                listener.accepted.refuse(Reason::PortUnavailable, message);
+            }
+            if !self.map.contains_key(&port) && port.checked_add(self.offset).is_none() {
+                let message = format!(
+                    "port {port} is above 65535 with the offset {} ({}, spec.ports.offset); choose another port, or list it in spec.ports.map",
+                    self.offset, self.offset_by
                 );
                 listener.accepted.refuse(Reason::PortUnavailable, message);
             }
@@ -100,7 +118,12 @@ impl PortLimits {
     pub(crate) fn open(&self, ports: &mut [schema::Port]) {
         for port in ports {
             let outside = u16::try_from(port.port).unwrap_or_default();
-            port.inside = self.map.get(&outside).map_or(0, |inside| (*inside).into());
+            let is_same = self.offset == 0 && !self.map.contains_key(&outside);
+            port.inside = if is_same {
+                0
+            } else {
+                self.opened(outside).into()
+            };
         }
     }
 }
