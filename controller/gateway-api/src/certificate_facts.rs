@@ -44,7 +44,7 @@ pub struct CertificateFacts {
 }
 
 impl CertificateFacts {
-    /// Reads the certificates of a PEM text, in order. What cannot be read is left out.
+    /// Reads the certificates of a PEM text, in order. Malformed ones are skipped.
     pub fn of_pem(pem: &[u8]) -> Vec<Self> {
         pem::read::<CertificateDer<'_>>(pem)
             .into_iter()
@@ -52,7 +52,7 @@ impl CertificateFacts {
             .collect()
     }
 
-    /// Reads one certificate; none if it cannot be read.
+    /// Reads one certificate, or returns `None` if it is malformed.
     pub fn of_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         Some(Self {
@@ -74,12 +74,12 @@ pub struct RevocationListFacts {
     pub issuer: String,
     /// Time at which it was issued, in seconds since 1970.
     pub this_update: i64,
-    /// Time until which there is to be a new one; none if it does not say.
+    /// Time by which the next list is due, or `None` if the list does not state it.
     pub next_update: Option<i64>,
 }
 
 impl RevocationListFacts {
-    /// Reads the lists of a PEM text, in order. What cannot be read is left out.
+    /// Reads the revocation lists of a PEM text, in order. Malformed ones are skipped.
     pub fn of_pem(pem: &[u8]) -> Vec<Self> {
         let lists = pem::read::<CertificateRevocationListDer<'_>>(pem);
         let facts = lists.into_iter().filter_map(|der| {

@@ -1,8 +1,9 @@
-//! Expiry of certificates, and the warnings about it. The time is an argument.
+//! Expiry of certificates, and the warnings about it.
 //!
-//! This is the place for statements that depend on the time: resolution has no clock, so the callers that have one ask here
-//! and tell the outcome. An expired certificate is served like any other: its clients decide if they accept it, and a
-//! closed port would help nobody.
+//! This is the place for statements that depend on the time, which is an argument. Resolution has
+//! no clock, so callers that have one ask here and report the result. An expired certificate is
+//! served like any other: its clients decide whether to accept it, and a closed port would not help
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::certificate_facts::{CertificateFacts, RevocationListFacts};
 use crate::ocsp_response::{self, OcspResponse};
 
-/// Seconds before the expiry from which on it is told.
+/// Seconds before the expiry at which the warnings start.
 const WARNING: i64 = 14 * 24 * 60 * 60;
 
 /// The time for which a certificate is valid, in seconds since 1970.
@@ -39,7 +40,7 @@ pub enum ExpiryOf {
     Leaf,
     /// An authority of a trust bundle, by its subject.
     Authority(String),
-    /// A list of what an authority of a trust bundle has revoked, by its issuer.
+    /// A revocation list of an authority in a trust bundle, by its issuer.
     RevocationList(String),
     /// The OCSP response that is shown with the leaf of a key pair.
     Staple {
@@ -74,7 +75,7 @@ pub struct Warning {
 }
 
 impl Expiry {
-    /// Returns the expiry of the leaf of a pair; none if the leaf cannot be read.
+    /// Returns the expiry of the leaf of a pair, or `None` if the leaf is malformed.
     pub fn of(pair: &KeyPair) -> Option<Self> {
         let leaf = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
         let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
@@ -86,7 +87,7 @@ impl Expiry {
         })
     }
 
-    /// Returns the expiry of the staple of a pair; none if there is none, or it cannot be read.
+    /// Returns the expiry of the staple of a pair, or `None` if the staple is missing or malformed.
     pub fn of_staple(pair: &KeyPair) -> Option<Self> {
         let staple = OcspResponse::read(&pair.ocsp_staple).ok()?;
         let leaf = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
@@ -100,12 +101,13 @@ impl Expiry {
         })
     }
 
-    /// Returns the expiry of the leaf of a pair, and that of its staple.
+    /// Returns the expiry of the leaf and of the staple of a pair.
     pub fn of_pair(pair: &KeyPair) -> impl Iterator<Item = Self> {
         Self::of(pair).into_iter().chain(Self::of_staple(pair))
     }
 
-    /// Returns the expiry of each authority and revocation list of a trust bundle; what cannot be read is left out.
+    /// Returns the expiry of each authority and revocation list of a trust bundle. Malformed ones
+    /// are skipped.
     pub fn of_bundle(bundle: &TrustBundle) -> Vec<Self> {
         let facts = CertificateFacts::of_pem(bundle.pem.as_bytes()).into_iter();
         let authorities = facts.map(|facts| Self {

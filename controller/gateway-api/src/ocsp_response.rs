@@ -1,7 +1,8 @@
-//! OCSP responses: statements of an authority on one of its certificates, which a server shows together with it.
+//! OCSP responses: statements of an authority about one of its certificates, which a server staples
+//! to the certificate.
 //!
-//! Read only as far as whoever staples one has to know. Must never judge the time, which the caller knows, nor vouch for the
-//! signature, which is for the clients to verify.
+//! It reads only the parts that stapling depends on. Must never judge the time, which the caller
+//! knows, nor vouch for the signature, which clients verify.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -51,7 +52,7 @@ enum CertificateStatus {
 /// Reasons for which a response is not shown. Each completes the sentence "tls.ocsp-staple of Secret x …".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OcspResponseError {
-    /// It is longer than anybody's.
+    /// It is longer than any real response.
     #[error("has {0} bytes; at most {MAX_BYTES} are read")]
     TooLong(usize),
     /// It is text.
@@ -123,7 +124,8 @@ impl OcspResponse {
 }
 
 impl IssuerHash {
-    /// Returns true if it is that of this distinguished name, or of a kind that cannot be computed here.
+    /// Returns true if this is the hash of the distinguished name, or of a kind that cannot be
+    /// computed here.
     fn may_be(&self, name: &[u8]) -> bool {
         let algorithm = match self.algorithm.as_slice() {
             SHA1_ID => &SHA1_FOR_LEGACY_USE_ONLY,

@@ -1,6 +1,8 @@
-//! The objects of one moment by kind and name, the last good key pairs, and what was served last where that matters: the only input of resolution.
+//! The only input of resolution: the objects of one moment by kind and name, the last good key
+//! pairs, and the ports that merged Gateways had last.
 //!
-//! A copy of a world is cheap, and a change replaces one object. A world decides nothing and drops nothing.
+//! Copying a world is cheap, and a change replaces one object. A world decides nothing and drops
+//! nothing.
 
 mod definitions;
 mod last_good;

@@ -26,7 +26,7 @@ pub struct XBackendSpec {
     pub external_hostname: Option<ExternalHostname>,
     /// The port of every endpoint.
     pub port: XBackendPort,
-    /// The protocol that is spoken; that of the route when absent.
+    /// Protocol of the port. Defaults to the protocol of the route.
     pub protocol: Option<String>,
     /// Session persistence across the endpoints.
     pub session_persistence: Option<SessionPersistence>,
@@ -112,11 +112,11 @@ pub struct RetryRate {
     pub interval: Option<String>,
 }
 
-/// `Pod` v1. A cluster has many, so that only what is needed of their statuses is kept.
+/// `Pod` v1. A cluster has many Pods, so only the needed parts of their statuses are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    /// Its labels are what is selected by.
+    /// Selectors match its labels.
     pub metadata: Metadata,
     /// Its state.
     pub status: PodState,

@@ -1,8 +1,9 @@
-//! `SesameConfiguration`: the settings of a controller, and of Gateways.
+//! `SesameConfiguration`: settings of the controller and of Gateways.
 //!
-//! A controller has one of its own. A GatewayClass or a Gateway may name others by `parametersRef`; those hold settings of
-//! Gateways alone. On a host it is the same YAML. Every field may be left out, so that several can be laid over each other.
-//! Values are read as they are written: resolution says what is wrong with them.
+//! The controller reads one of its choice. A GatewayClass or a Gateway may name others by
+//! `parametersRef`; they hold settings of Gateways only. On a host it is the same YAML. Every field
+//! is optional, so that configurations can be merged. Values are read as written; resolution
+//! reports invalid ones.
 
 use std::collections::BTreeMap;
 

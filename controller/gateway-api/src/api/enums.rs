@@ -8,7 +8,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Declares an enum over strings with an `Other(String)` case for what it does not know.
+/// Declares an enum over strings with an `Other(String)` variant for unknown values.
 macro_rules! open_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$doc])*
@@ -260,7 +260,7 @@ open_enum! {
     FleetManagement {
         /// The controller keeps agents and Envoys for the Gateway.
         Managed = "Managed",
-        /// Somebody else does, in the cluster.
+        /// It is maintained outside Sesame, in the cluster.
         Unmanaged = "Unmanaged",
         /// They run on hosts outside the cluster.
         External = "External",
@@ -270,7 +270,7 @@ open_enum! {
 open_enum! {
     /// `spec.fleet.gateways` of a SesameConfiguration.
     FleetGateways {
-        /// Each Gateway is served, by Envoys of its own.
+        /// Each Gateway has its dedicated Envoys.
         Isolated = "Isolated",
         /// All Gateways of a class are served by the same Envoys.
         Merged = "Merged",
@@ -378,7 +378,7 @@ open_enum! {
     UnderscoresAction {
         /// 400.
         Reject = "Reject",
-        /// The request goes on without the header.
+        /// The request is forwarded without the header.
         Drop = "Drop",
         Allow = "Allow",
     }

@@ -15,7 +15,7 @@ pub enum PathStep {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(pub Box<[PathStep]>);
 
-/// Most characters of a key that are told, since keys come from outside.
+/// Longest part of a key to print: keys are untrusted input.
 const MOST_OF_A_KEY: usize = 64;
 
 impl FieldPath {

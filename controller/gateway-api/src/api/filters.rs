@@ -76,7 +76,7 @@ pub struct RequestRedirect {
     pub hostname: Option<String>,
     /// The path.
     pub path: Option<PathModifier>,
-    /// The port; that of the scheme or of the listener when absent.
+    /// Port. Defaults to the port of the scheme or of the listener.
     pub port: Option<i32>,
     /// 302 when absent.
     pub status_code: Option<i32>,

@@ -130,8 +130,9 @@ pub struct Toleration {
 pub struct Quantity(pub String);
 
 impl Quantity {
-    /// Returns the quantity in billionths; none if the text is no quantity. The API writes equal quantities in one way, so
-    /// texts cannot be compared.
+    /// Returns the quantity in billionths, or `None` if the text is invalid.
+    ///
+    /// The API server rewrites quantities in a canonical form, so their texts cannot be compared.
     pub fn billionths(&self) -> Option<i128> {
         let text = self.0.as_str();
         let end = text

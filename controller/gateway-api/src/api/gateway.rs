@@ -39,7 +39,7 @@ pub struct GatewaySpec {
     /// Addresses asked for.
     #[serde(default)]
     pub addresses: Vec<GatewayAddress>,
-    /// Labels, annotations and parameters of what is created for the Gateway.
+    /// Labels, annotations and parameters for the resources that are created for the Gateway.
     pub infrastructure: Option<Infrastructure>,
     /// The `ListenerSets` that may attach.
     pub allowed_listeners: Option<AllowedListeners>,
@@ -134,7 +134,7 @@ pub struct ObjectRef {
 pub struct AllowedRoutes {
     /// The namespaces of the routes; Same when absent.
     pub namespaces: Option<AllowedNamespaces>,
-    /// The kinds of the routes; those of the protocol when empty.
+    /// Kinds of routes. Defaults to the kinds that the protocol supports.
     pub kinds: Vec<RouteGroupKind>,
 }
 

@@ -1,7 +1,8 @@
-//! `GatewayMeshPolicy` and `MeshOCGPolicy`: Gateways outside the cluster and the mesh whose workloads they send to, as each side sees
-//! the other one.
+//! `GatewayMeshPolicy` and `MeshOCGPolicy`: Gateways outside the cluster and the mesh whose
+//! workloads they send to, as each side describes the other.
 //!
-//! The fields are those of GEP-3951, which no upstream type carries. A Gateway or an XMesh that has them itself is read, too.
+//! The fields follow GEP-3951, which no upstream type carries. Fields that a Gateway or an XMesh
+//! has itself are read as well.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,7 +59,7 @@ pub struct MeshOcg {
     pub trust_bundle: TrustBundleRef,
 }
 
-/// `XMesh` v1alpha1: a mesh. Whose mesh it is, and what it says of itself, is not for Sesame to look at.
+/// `XMesh` v1alpha1: a mesh. Its owner and its own settings are of no concern to Sesame.
 pub type XMesh = Object<XMeshSpec>;
 
 /// The part of an XMesh that is about Gateways outside the cluster.

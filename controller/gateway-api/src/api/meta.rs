@@ -23,7 +23,7 @@ pub struct Metadata {
     pub namespace: String,
     /// `metadata.uid`, when a cluster gave one.
     pub uid: Box<str>,
-    /// `metadata.generation`; 0 where no cluster counts it.
+    /// `metadata.generation`; 0 for objects from files.
     pub generation: i64,
     /// `metadata.creationTimestamp`.
     pub creation_timestamp: Option<Timestamp>,

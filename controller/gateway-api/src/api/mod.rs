@@ -1,8 +1,8 @@
 //! Gateway API v1.5 to v1.7 and the few core types that resolution reads, as plain values.
 //!
-//! The types are our own: one Rust type per concept, shared by every route kind, with open enums, so that
-//! a value that a newer API adds reaches resolution as a value (and becomes a condition) instead of
-//! failing the whole object. Nothing here decides anything.
+//! One Rust type per concept, shared by every route kind. Enums are open: a value from a newer API
+//! reaches resolution and becomes a condition instead of failing the whole object. Nothing here
+//! decides anything.
 
 mod access_log;
 mod backends;

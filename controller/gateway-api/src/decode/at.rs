@@ -14,7 +14,7 @@ pub(super) enum Down<'p> {
     Root,
     /// A field of a type.
     Field(&'p str),
-    /// An entry of a map, whose key is a value of its own.
+    /// Entry of a map with arbitrary keys.
     Key(&'p str),
     Index(usize),
 }

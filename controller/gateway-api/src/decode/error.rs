@@ -10,7 +10,7 @@ use crate::world::{Kind, ObjectKey};
 pub struct DecodeError {
     /// Line within the document, 1-based.
     pub line: usize,
-    /// The object, if its kind and name could still be told.
+    /// The object, if its kind and name could still be read.
     pub object: Option<ObjectKey>,
     /// The reason.
     pub reason: Box<Reason>,
@@ -26,7 +26,7 @@ impl DecodeError {
         }
     }
 
-    /// Returns true if the document is of a kind that Sesame does not read, which is no fault.
+    /// Returns true if Sesame does not read documents of this kind. That is not an error.
     pub fn is_unsupported(&self) -> bool {
         matches!(*self.reason, Reason::Unsupported { .. })
     }
@@ -51,7 +51,7 @@ pub enum Reason {
     Field {
         /// The path of the field.
         field: String,
-        /// The value as far as it may be told, cut short.
+        /// The value, truncated, and only if it may be printed.
         value: String,
         /// The expectation that it does not meet.
         why: String,

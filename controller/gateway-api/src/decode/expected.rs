@@ -40,7 +40,7 @@ pub(super) fn integer(field: &str) -> String {
     }
 }
 
-/// Returns the words for a text, in those of its type if that has any.
+/// Describes the expected text. A type may bring a more specific description.
 pub(super) fn text(wanted: &dyn Expected) -> String {
     let wanted = wanted.to_string();
     if wanted == "a string" {

@@ -37,7 +37,7 @@ struct Place {
     value: String,
 }
 
-/// Most characters of a value that are told.
+/// Longest part of a value that a message quotes.
 const MOST_OF_A_VALUE: usize = 64;
 
 impl Fault {
@@ -63,7 +63,8 @@ impl Fault {
         self
     }
 
-    /// Returns the line, if it is known, and the reason; that of a Secret quotes nothing of it.
+    /// Returns the line, if known, and the reason. The reason of a Secret never quotes its
+    /// contents.
     pub(super) fn into_reason(self, secret: bool) -> (Option<u32>, Reason) {
         let Inner { what, place } = *self.0;
         let Some(Place {
@@ -105,7 +106,7 @@ impl Fault {
     }
 }
 
-/// Returns the part of the value that is told.
+/// Returns the part of the value that a message quotes.
 fn shown(node: &Node) -> String {
     match &node.value {
         Value::Null => "null".to_owned(),

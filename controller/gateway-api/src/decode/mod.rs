@@ -1,12 +1,13 @@
-//! Decoding of one YAML or JSON document, or of a value of an API server, into an object; or an error with its place.
+//! Decodes one YAML or JSON document, or one value from an API server, into an object or an error
+//! with its location.
 //!
-//! It opens no file and keeps nothing. It never repairs or guesses: anything that the API server would refuse
-//! (a duplicate key, a number where text is expected, a name that is no name) is refused here, because
-//! on a host no API server looks first. Limits apply before memory is allocated. No error ever quotes
-//! a Secret.
+//! It opens no file and keeps no state. It never repairs or guesses. Everything that the API server
+//! would reject is an error, such as a duplicate key, a number in place of text or an invalid name,
+//! because hosts have no API server in front of them. Limits apply before memory is allocated.
+//! Errors never quote a Secret.
 //!
-//! There is one way: every source becomes a `tree`, and the tree becomes the object (`typed`), so that null, unknown fields
-//! and errors are the same for every kind, field and source.
+//! There is a single path: every source becomes a `tree`, and `typed` turns the tree into an
+//! object. So null, unknown fields and errors work the same for every kind, field and source.
 
 mod at;
 mod error;
@@ -63,7 +64,7 @@ impl Default for DecodeLimits {
     }
 }
 
-/// One object and what was in its text but is not modelled.
+/// One object, and the parts of its text that the types do not model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
     /// The object. Its namespace is `default` when none was given, and empty when it is cluster-scoped.
@@ -92,10 +93,12 @@ pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeEr
     }
 }
 
-/// The document as a tree, and what it is. Of what is evidently not for us nothing more than that is looked at.
+/// Returns the document as a tree, with its head. A document of an unsupported kind is not read any
+/// further.
 fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeError>> {
     let fail = |line, object, reason| Box::new(DecodeError::new(line, object, reason));
-    // The lines at the margin tell what it is without a parse, and what it was meant to be if there can be none.
+    // The top-level lines reveal the kind without parsing. If parsing fails, they still say which
+    // object was meant.
     let sniffed = Head::sniffed(text);
     let secret = sniffed
         .as_ref()
@@ -144,7 +147,8 @@ struct Head {
 }
 
 impl Head {
-    /// From the lines at the margin, where that is possible, and whether an error could quote a Secret.
+    /// Reads the head from the top-level lines, if possible, and whether an error could quote a
+    /// Secret.
     fn sniffed(text: &str) -> Option<(Self, bool)> {
         let Sniffed {
             api_version,
@@ -164,7 +168,8 @@ impl Head {
         Some((head, secret))
     }
 
-    /// From what it really holds; `typed` is what it is if it does not say so itself.
+    /// Reads the head from the parsed document. `typed` is the default for an item without its own
+    /// type.
     fn of(tree: &Node, typed: Option<(&str, &str)>) -> Result<Self, Reason> {
         if !matches!(tree.value, Value::Map(_)) {
             return Err(Reason::Invalid(
@@ -259,7 +264,7 @@ fn decode_list(list: &Node, head: &Head) -> Vec<Result<Decoded, DecodeError>> {
         .collect()
 }
 
-/// Decodes an item of a list; `typed` is what it is if it does not say so itself.
+/// Decodes an item of a list. `typed` is the default for an item without its own type.
 fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<DecodeError>> {
     let line = usize::try_from(item.line).unwrap_or(1).max(1);
     let fail = |reason| Box::new(DecodeError::new(line, None, reason));

@@ -30,7 +30,8 @@ const SIGNED: Form = Form {
                each part starting and ending with a letter or digit",
 };
 
-/// Checks the names in an object: its own, its namespace, and those of its listeners and rules.
+/// Checks the names in an object: its name, its namespace, and the names of its listeners and
+/// rules.
 pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
     let metadata = object.metadata();
     let form = match object.kind() {

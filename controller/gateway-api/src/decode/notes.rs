@@ -40,11 +40,12 @@ pub(super) struct Unknown {
 
 /// A hostile document must not fill the report.
 const MOST_UNKNOWN: usize = 32;
-/// Of these each refuses what it stands in, so that none may be forgotten before there are far too many.
+/// Limit for unknown fields that protect something. Each of them rejects the part that contains it,
+/// so the limit is high enough that none gets lost in practice.
 const MOST_PROTECTING: usize = 128;
 
 impl Notes {
-    /// Notes a field that is unknown, unless it is none of ours.
+    /// Records an unknown field, unless Sesame does not model that part of the object.
     pub(super) fn note(&self, of: &At<'_>, entry: &Entry, known: &'static [&'static str]) {
         let within = At {
             parent: Some(of),

@@ -1,8 +1,9 @@
 //! Unknown fields that may protect something: the table of their names and places.
 //!
-//! A newer release of the API has fields that this version does not know. An object that is served without a field that
-//! authorizes, validates, encrypts or narrows is open where its author closed it. So names and places decide, and rather
-//! too many fields count as protecting than too few. Only fields below `spec` count: nothing else is configuration.
+//! A newer release of the API has fields that this version does not know. Serving an object without
+//! a field that authorizes, validates, encrypts or narrows would open an object that its author
+//! closed. Names and places decide, and when in doubt a field counts as protecting. Only fields
+//! below `spec` count: nothing else is configuration.
 
 use crate::api::FieldPath;
 

@@ -2,7 +2,7 @@
 
 /// Returns the field that differs least, if it differs little: by a letter in three, and by three at most.
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // No field has a longer name, and the comparison takes the product of both lengths.
+    // All known fields are shorter, and the cost of a comparison is the product of both lengths.
     if unknown.len() > 64 {
         return None;
     }

@@ -2,7 +2,7 @@
 //!
 //! The caller compares it with the result of the parse.
 
-/// The values that were found; `None` where one is absent or not a plain word.
+/// The values that were found; `None` if a value is absent or not a plain word.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sniffed<'a> {
     pub(super) api_version: Option<&'a str>,
@@ -55,7 +55,7 @@ impl<'a> Sniffed<'a> {
     }
 }
 
-/// Returns true if the text could be, or hold, a Secret, where its kind cannot be told.
+/// Returns true if the text could be or contain a Secret. For documents of unknown kind.
 pub(super) fn may_be_secret(text: &str) -> bool {
     text.contains("Secret")
 }
@@ -80,7 +80,7 @@ fn entry(line: &str) -> Option<(&str, &str)> {
     Some((key, value.trim()))
 }
 
-/// Returns a scalar that means what it says: plain or quoted, without anything that YAML would interpret.
+/// Returns a scalar that YAML takes literally: plain or quoted, with nothing to interpret.
 fn word(value: &str) -> Option<&str> {
     let value = unquote(value).unwrap_or(value);
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '/' | '_');

@@ -9,11 +9,11 @@ pub struct Document<'a> {
     pub text: &'a str,
 }
 
-/// Returns the documents of a file, without those that hold only blanks, comments and directives.
+/// Returns the documents of a file, except documents of blanks, comments and directives only.
 ///
-/// A line that starts with `---` or `...` at the margin, followed by a blank or nothing, is a marker wherever it
-/// stands, even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`): so the cut needs no
-/// parse, and a document that is broken cannot swallow the next.
+/// A line that starts with `---` or `...` at the margin, followed by a blank or nothing, is a
+/// marker even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`). So splitting needs
+/// no parser, and a broken document cannot swallow the next.
 pub fn split(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let mut push = |line: usize, text| {

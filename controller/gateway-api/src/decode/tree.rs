@@ -1,6 +1,6 @@
-//! A document as a tree that remembers its lines, whether from YAML or from an API server's JSON.
+//! A document as a tree that remembers its lines, from YAML or from an API server's JSON.
 //!
-//! Scalars stay as they were written. Their meaning in a field is for `typed` to decide: there a bare number is no text.
+//! Scalars stay as they were written. `typed` interprets them by field: a bare number is not text.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_json::Number;
 use serde_saphyr::Spanned;
 
-/// A value and the line that it starts on: 1-based, 0 where there are no lines.
+/// A value and the line on which it starts: 1-based, or 0 if the source has no lines.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) line: u32,

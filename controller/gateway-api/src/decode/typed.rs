@@ -1,12 +1,13 @@
-//! Typed values from a tree: the one way in which objects are read, whatever their source.
+//! Typed values from a tree: the only way in which objects are read, whatever their source.
 //!
-//! **Null is absent.** A field that is null is as if it were not there, and elsewhere (an element of a list, an entry of a
-//! map) null is the empty text, list or map. An API server's own components write lists that are empty as null, so no
-//! type has to say it for each of its fields.
+//! **Null is absent.** A null field counts as missing. Elsewhere (an element of a list, an entry of
+//! a map) null is the empty text, list or map. The components of an API server write empty lists as
+//! null, and this way no type has to handle that for each of its fields.
 //!
-//! **Errors have a place.** The innermost one counts: the path of the field, its line, its value and the expected one.
+//! **Errors have a location.** The innermost one counts: the path of the field, its line, its value
+//! and the expected value.
 //!
-//! **Unknown fields are noted**, with the known one that was perhaps meant.
+//! **Unknown fields are recorded**, with the known field that was perhaps meant.
 
 use std::slice;
 
@@ -62,7 +63,7 @@ impl<'de> Reader<'_, 'de> {
             },
             _ => return self.refuse(expected::integer(self.at.field())),
         };
-        // A number that is too large for the type is told with the limits of the field.
+        // If a number does not fit into the type, the error states the limits of the field.
         self.told(read.map_err(|_: Fault| Fault::expected(expected::integer(self.at.field()))))
     }
 

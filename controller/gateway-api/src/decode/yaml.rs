@@ -11,8 +11,8 @@ pub(super) const WITHHELD: &str = "not a valid Secret: YAML that does not parse,
                                    or `data` that is not base64 (the details could show a value, so they \
                                    are not told)";
 
-/// Returns the options of every parse. As in the API server, `yes` is no boolean, a bare number is no text, and a key
-/// stands once.
+/// Options of every parse. As in the API server, `yes` is not a boolean, a bare number is not text,
+/// and duplicate keys are errors.
 pub(super) fn options(limits: &DecodeLimits) -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

@@ -66,7 +66,7 @@ fn preflight_answer(
     })
 }
 
-/// Returns what the route does; the error says why it cannot.
+/// Returns the action of the route, or an error with the reason why it cannot be determined.
 fn action(
     snapshot: &Snapshot,
     domain: &str,
@@ -163,7 +163,7 @@ fn forward(
     })
 }
 
-/// Returns the retries in words.
+/// Describes the retries.
 fn retries(retry: Option<&Retry>) -> String {
     let Some(Retry {
         statuses,

@@ -1,4 +1,4 @@
-//! The way of a connection: port, then listener, by server name where there is TLS.
+//! The path of a connection: port, then listener, with TLS by server name.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) enum Chain<'s> {
 
 /// The way that a connection takes.
 pub(super) struct FoundChain<'s> {
-    /// The listener; none if no hostname of a plain-text port covers the request's.
+    /// The listener, or `None` if no hostname of a plain-text port covers the request's.
     pub(super) listener: Option<ExplainedListener>,
     pub(super) chain: Chain<'s>,
 }
@@ -179,7 +179,8 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     chains
 }
 
-/// Returns the entry of a server name: its own, that of the longest wildcard, or that for all others.
+/// Returns the entry of a server name: the exact one, else the longest wildcard, else the
+/// catch-all.
 fn look_up<'s>(chains: &BTreeMap<String, NamedChain<'s>>, sni: &str) -> Option<NamedChain<'s>> {
     let wildcards = sni.char_indices().filter(|(at, c)| *at > 0 && *c == '.');
     let wildcards = wildcards.filter_map(|(at, _)| Some(format!("*{}", sni.get(at..)?)));
@@ -201,7 +202,7 @@ pub(super) fn listens(snapshot: &Snapshot, port: u16) -> bool {
     over_tcp(snapshot).any(|it| it.port == u32::from(port))
 }
 
-/// Returns the ports of a Gateway with TCP, in words.
+/// Lists the TCP ports of a Gateway for a message.
 pub(super) fn ports(snapshot: &Snapshot) -> String {
     let ports: Vec<String> = over_tcp(snapshot).map(|it| it.port.to_string()).collect();
     match ports.as_slice() {

@@ -1,4 +1,4 @@
-//! A request as routes see it: what Envoy refuses or changes before any route is tried.
+//! A request as routes see it, after Envoy's normalization and rejections.
 
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::Underscores;

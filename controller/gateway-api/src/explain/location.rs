@@ -5,8 +5,8 @@ use sesame_proto::schema::{PathMatch, PathModifier, Redirect, path_match, path_m
 use super::compared::Compared;
 use super::request::UrlScheme;
 
-/// Returns path and query as a modifier leaves them; the error says what cannot be replaced. `redirect` is true where the
-/// replacement may bring its own query.
+/// Returns path and query after the modifier, or an error if they cannot be replaced. `redirect` is
+/// true if the replacement may contain a query.
 pub(super) fn replaced(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,

@@ -36,7 +36,7 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
     ))
 }
 
-/// Returns the parts of a match that the request does not fulfil, in words; none if it matches.
+/// Describes the parts of a match that the request does not fulfil. Empty if it matches.
 pub(super) fn mismatches(
     route: &Route,
     request: &Compared,

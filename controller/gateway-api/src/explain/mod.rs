@@ -1,7 +1,8 @@
 //! Explains the answer to one request: port, listener, virtual host, route, filters, backends.
 //!
-//! It follows what rendering writes and what Envoy does with it; `tests/tests/routes/explain` compares the two. It never prints what
-//! clients must not know (`session_key`), and never decides what is served.
+//! It follows the rendered configuration and Envoy's behavior; `tests/tests/routes/explain`
+//! compares the two. It never prints secrets that clients must not know (`session_key`), and never
+//! decides what to serve.
 
 mod answer;
 mod backends;
@@ -128,7 +129,7 @@ impl<'s> Explainer<'s> {
 /// Reason why a request cannot be explained.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
-    /// Several Gateways listen on the port, at addresses of their own.
+    /// Several Gateways listen on the port, at different addresses.
     #[error("{} all listen on port {port}; name one of them with --gateway", .gateways.join(" and "))]
     Several {
         /// The port of the request.
@@ -138,7 +139,7 @@ pub enum ExplainError {
     },
 }
 
-/// Explains a request to the one of these Gateways that listens on its port.
+/// Explains a request to whichever of these Gateways listens on its port.
 pub fn explain_any(
     snapshots: &[&Snapshot],
     request: &ExplainRequest,

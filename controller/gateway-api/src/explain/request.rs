@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest URL or header in bytes; Envoy's default limit is no higher.
+/// Longest URL or header in bytes, at least Envoy's default limit.
 const MOST_BYTES: usize = 60 << 10;
 /// Number of headers at most, likewise.
 const MOST_HEADERS: usize = 100;

@@ -1,4 +1,4 @@
-//! The places where a snapshot serves an object: listeners, matches of routes, backends, keys.
+//! Lists the places that serve an object: listeners, matches of routes, backends, keys.
 
 use serde::{Deserialize, Serialize};
 use sesame_proto::provenance::Provenance;
@@ -8,7 +8,7 @@ use sesame_proto::schema::{Listener, Port, Route, Snapshot, Transport, WeightedB
 use super::describe;
 use super::hosts;
 
-/// One place where an object is served.
+/// One place that serves an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServedPlace {
@@ -26,7 +26,8 @@ pub struct ServedPlace {
     pub condition: String,
 }
 
-/// Returns the places where an object (as `Kind/namespace/name`) is served, in the order of ports and tables.
+/// Returns the places that serve an object (as `Kind/namespace/name`), in the order of ports and
+/// tables.
 pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     let mut places = Vec::new();
     for port in &snapshot.ports {

@@ -1,17 +1,20 @@
 //! Resolution: a pure function from the objects of one moment to snapshots, keys and statuses.
 //!
-//! It has no IO, no clock, no randomness, and depends on no order of arrival: the same world gives the same bytes. The
-//! snapshots and the statuses come from the same values, each of which is made from the ones before and never changed:
+//! It has no IO, no clock, no randomness, and depends on no order of arrival: the same world gives
+//! the same bytes. Snapshots and statuses come from the same values. Each step builds on the
+//! previous ones and never changes them:
 //!
-//! 1. `gateways`: the Gateways of our `gateways::classes`, checked with their `settings`, their `listeners` and the
-//!    ListenerSets';
+//! 1. `gateways`: the Gateways of our `gateways::classes`, checked with their `settings`, their
+//!    `listeners` and the ListenerSets';
 //! 2. `backends`: the BackendTLSPolicies, and the Backends that references of routes lead to;
-//! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`, and attached to listeners;
+//! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`,
+//!    and attached to listeners;
 //! 4. `tables`: ports, virtual hosts and routes;
-//! 5. `snapshot`: one Gateway, or those of a class that are served together, assembled from these, and `conditions`: the statuses of all objects.
+//! 5. `snapshot`: one Gateway, or several of a class that are served together, assembled from
+//!    these, and `conditions`: the statuses of all objects.
 //!
 //! `syntax`, `context` and `tls` serve all steps. `incremental` resolves a few changed routes or
-//! endpoints by themselves, with the same outcome.
+//! endpoints by themselves, with the same result.
 
 mod backends;
 mod conditions;
@@ -67,21 +70,23 @@ use crate::world::{LastGoodKeys, ServedTogether, World};
 /// The outcome of [`resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resolution {
-    /// The accepted Gateways of ours, sorted by the name under which they are published.
+    /// The accepted Gateways of Sesame classes, sorted by the name under which they are published.
     pub gateways: Vec<ResolvedGateway>,
     /// The statuses of all objects that are ours to judge.
     pub statuses: Statuses,
-    /// Gateways of ours that are not served for the sake of another one, and have nothing.
+    /// Gateways of Sesame classes that get nothing because another Gateway is served instead.
     pub unserved: BTreeSet<NamespacedName>,
     /// The Gateways that are published together with others of their class, accepted or not.
     pub merged: BTreeMap<NamespacedName, MergedGateway>,
-    /// Names of which nothing can be published now, because parameters cannot be used. What was published before stays.
+    /// Names that cannot be published now because parameters are unusable. Their last publication
+    /// stays.
     pub retained: BTreeSet<NamespacedName>,
-    /// The settings of all Gateways of ours whose parameters are valid, and of those that are published together by that name.
+    /// Settings of all Gateways of Sesame classes with valid parameters. Gateways that are
+    /// published together have an entry under the shared name.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
     /// The wishes for Services, by the name under which the Gateways are published.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
-    /// Messages for the authors of objects for which there is no condition, sorted by object.
+    /// Messages for the authors of objects for which no condition exists, sorted by object.
     pub problems: Vec<Problem>,
     /// The last good key pair of each Secret that was looked at, for the next world.
     pub last_good: LastGoodKeys,
@@ -153,8 +158,8 @@ impl Resolution {
     }
 }
 
-/// Resolves worlds one after the other, and remembers what it parsed of the last one. The outcome is the same
-/// as without memory.
+/// Resolves one world after another and caches the parsed parts of the last one. The cache never
+/// affects the result.
 #[derive(Debug, Default)]
 pub struct Resolver {
     certificates: CertificateCache,

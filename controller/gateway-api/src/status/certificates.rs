@@ -1,6 +1,8 @@
-//! Conditions of listeners about their certificates: valid for how long, and shown by the hosts. Told the time.
+//! Conditions of listeners about their certificates: how long they are valid, and whether hosts
+//! present them. The time is an argument.
 //!
-//! Neither changes what is served, nor the conditions of the specification: a certificate that is about to expire works.
+//! Neither affects traffic or the conditions of the specification: a certificate that is about to
+//! expire works.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +11,13 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason};
 use crate::expiry::{Expiry, ExpiryPhase};
 
-/// Number of certificates that a condition names: its message has an end, and nobody reads more.
+/// Maximum number of certificates in a condition, because its message is bounded and must stay
+/// readable.
 const MAX_TOLD: usize = 20;
 
-/// Adds the condition CertificatesValid to each listener one of whose certificates expires soon, has expired, or is not valid
-/// yet: by the worst of them. `expiries` are those of an object's listeners, by name.
+/// Adds the condition CertificatesValid to each listener with a certificate that expires soon, has
+/// expired, or is not valid yet. The worst one counts. `expiries` has the certificates by listener
+/// name.
 pub fn tell_expiry(
     listeners: &mut [ListenerStatus],
     expiries: &BTreeMap<String, Vec<Expiry>>,
@@ -52,8 +56,8 @@ pub fn tell_expiry(
     }
 }
 
-/// Adds the condition CertificatesShown to each listener that does not show one of its certificates, with the reason in words
-/// by the listener's name.
+/// Adds the condition CertificatesShown to each listener that does not present one of its
+/// certificates. `unshown` has the reason by listener name.
 pub(super) fn tell_unshown(listeners: &mut [ListenerStatus], unshown: &BTreeMap<String, String>) {
     for listener in listeners {
         if let Some(why) = unshown.get(&listener.name) {

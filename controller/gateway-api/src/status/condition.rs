@@ -18,9 +18,9 @@ pub struct Condition {
     pub status: ConditionStatus,
     /// The reason, for programs.
     pub reason: Reason,
-    /// The reason, for people: names the field, the value, what was expected and what to do.
+    /// The explanation for people: names the field, the value, the expected value and the remedy.
     pub message: String,
-    /// The generation of the object that was judged; 0 where no cluster counts it.
+    /// The observed generation of the object; 0 for objects from files.
     #[serde(skip_serializing_if = "is_zero")]
     pub observed_generation: i64,
     /// The trust that it rests on, which ends with certificates; none for most.
@@ -43,7 +43,8 @@ macro_rules! words {
             /// All words, in their order here.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Returns what the word says, in a sentence: its documentation here, which is on the page of conditions, too.
+            /// Returns the meaning of the value: its doc comment here, which is also on the page of
+            /// conditions.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($meaning),*).trim_ascii(),)+ }
             }
@@ -53,7 +54,7 @@ macro_rules! words {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// Returns the word with this text; none if it is not one of ours.
+            /// Parses the text, or returns `None` if it is not a known value.
             pub fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }
             }

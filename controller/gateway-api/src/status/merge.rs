@@ -1,4 +1,4 @@
-//! Conditions as they are stored: with times, and beside those of other controllers.
+//! Conditions as they are stored: with times, and merged with the conditions of other controllers.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -26,11 +26,12 @@ pub struct TimedCondition {
     pub last_transition_time: Timestamp,
 }
 
-/// Returns the conditions to store: ours first in their order, then those of types that are not ours, as they were.
+/// Returns the conditions to store: ours first in their order, then other controllers' types,
+/// unchanged.
 ///
-/// The time of a condition is kept while its status stays; reason, message and generation are always
-/// the new ones. A stored condition that observed a later generation is kept: then `new` was made from an
-/// old copy of the object. A stored condition of one of our types that `new` lacks is gone.
+/// A condition keeps its time while its status stays; reason, message and generation are always the
+/// new ones. A stored condition that observed a later generation is kept: then `new` was made from
+/// an old copy of the object. A stored condition of one of our types that `new` lacks is removed.
 pub fn merge(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<TimedCondition> {
     let ours = new.iter().map(|condition| {
         let stored = old

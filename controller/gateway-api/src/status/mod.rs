@@ -115,7 +115,7 @@ pub struct GatewayStatus {
 }
 
 impl GatewayStatus {
-    /// Returns the status of a Gateway of ours that is not served at all.
+    /// Returns the status of a Gateway of a Sesame class that is not served at all.
     pub fn unserved(reason: Reason, why: &str, generation: i64) -> Self {
         let refused =
             |type_| Condition::new(type_, ConditionStatus::False, reason, why, generation);

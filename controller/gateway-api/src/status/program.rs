@@ -21,13 +21,14 @@ pub struct Programmed {
     pub hosts_ready: u32,
     /// Number of all hosts of the Gateway.
     pub hosts: u32,
-    /// Listeners that hosts could not open, or have no certificate for, with the reason in words: by provenance, or of one object by name.
+    /// Listeners that hosts could not open, or have no certificate for, with the reason. The key is
+    /// the provenance, or the listener name within one object.
     pub refused_listeners: BTreeMap<String, String>,
-    /// Listeners that do not show one of their certificates, with the reason in words: named as those before.
+    /// Listeners that do not present one of their certificates, with the reason. Keys are as above.
     pub unshown_certificates: BTreeMap<String, String>,
-    /// Addresses of the specification that no host has, with the reason in words.
+    /// Addresses of the specification that no host has, with the reason.
     pub unusable_addresses: BTreeMap<String, String>,
-    /// Reason in words why there is no address yet, where that is not because hosts report none.
+    /// Reason why the address is missing, unless the hosts just do not report one.
     pub awaited: Option<String>,
     /// Remarks on the hosts, which follow the number of those that are ready.
     pub notes: Vec<String>,
@@ -157,7 +158,7 @@ fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) 
             continue;
         };
         if let Some(why) = programmed.refused_listeners.get(&listener.name) {
-            // Where no certificate is there to be shown, that is all that is told of it.
+            // Without a certificate to present, report only that.
             let unshown = programmed.unshown_certificates.get(&listener.name);
             let reason = match unshown {
                 Some(unshown) if unshown == why => Reason::CertificateNotShown,
@@ -220,7 +221,7 @@ fn set(condition: &mut Condition, status: ConditionStatus, reason: Reason, messa
     message.clone_into(&mut condition.message);
 }
 
-/// Sets the condition where no host is ready: Unknown while there is no host, else False.
+/// Sets the condition when no host is ready: Unknown without any host, else False.
 fn wait(condition: &mut Condition, hosts: u32, progress: &str) {
     if hosts > 0 {
         set(condition, ConditionStatus::False, Reason::Pending, progress);

@@ -20,7 +20,7 @@ pub struct PathValidity {
 }
 
 impl PathValidity {
-    /// The validity of what nobody has looked at.
+    /// The validity of paths that were not checked.
     pub(crate) const ALWAYS: Self = Self {
         not_before: i64::MIN,
         not_after: i64::MAX,
@@ -39,7 +39,7 @@ impl PathValidity {
     }
 }
 
-/// Trust that somebody has in a certificate, by signatures.
+/// A peer's trust in a certificate, by signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureTrust {
     /// Words for whose certificate it is, or who trusts it.
@@ -49,7 +49,7 @@ pub struct SignatureTrust {
 }
 
 impl SignatureTrust {
-    /// Returns why it does not hold at this time; none if it does.
+    /// Returns the reason why it does not hold at this time, or `None` if it does.
     fn lapse(&self, now: Timestamp) -> Option<String> {
         let Self { of, paths } = self;
         if paths.iter().any(|path| path.includes(now.as_second())) {
@@ -97,7 +97,7 @@ fn lapsed(condition: &Condition, now: Timestamp) -> Vec<String> {
 }
 
 impl Statuses {
-    /// Returns the objects that tell of trust which does not hold at this time.
+    /// Returns the objects whose conditions rely on trust that does not hold at this time.
     pub fn with_lapsed_trust(&self, now: Timestamp) -> BTreeSet<ObjectKey> {
         let any = |conditions: &[Condition]| {
             let mut all = conditions.iter();

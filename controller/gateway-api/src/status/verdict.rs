@@ -52,12 +52,12 @@ impl Verdict {
         }
     }
 
-    /// Returns true if there is no fault.
+    /// Returns true unless a fault was found.
     pub(crate) fn good(&self) -> bool {
         self.fault.is_none()
     }
 
-    /// Returns the first reason and all messages; none if there is no fault.
+    /// Returns the first reason and all messages, or `None` without a fault.
     pub(crate) fn fault(&self) -> Option<(Reason, &str)> {
         self.fault
             .as_ref()

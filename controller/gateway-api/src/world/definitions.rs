@@ -60,7 +60,7 @@ impl ReleaseChannel {
 pub enum DefinitionRelease {
     /// A release and a channel.
     Known(ApiRelease, ReleaseChannel),
-    /// Nothing, or what cannot be read: the values of both annotations.
+    /// The annotations are missing or malformed: the values of both.
     Unknown {
         /// Value of [`BUNDLE_VERSION`]; empty if it is not there.
         version: String,
@@ -100,7 +100,7 @@ const MAX_SHOWN: usize = 64;
 /// The definitions that are installed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Definitions {
-    /// There is no cluster: objects have all fields that Sesame knows.
+    /// Without a cluster, objects have all fields that Sesame knows.
     #[default]
     OwnTypes,
     /// The release of each kind that is installed.

@@ -1,8 +1,8 @@
-//! The last good key pair of each Secret, which goes on being served while the Secret is broken.
+//! The last good key pair of each Secret, which stays in use while the Secret is broken.
 //!
-//! Resolution has no memory, so the past that it needs is a part of its input. The caller hands the pairs that a resolution
-//! found good to the next one; after a restart, those that were published or accepted last. They hold private keys, and
-//! print none.
+//! Resolution has no memory, so the past that it needs is part of its input. The caller passes the
+//! pairs that one resolution found good to the next one; after a restart, the pairs that were last
+//! published or accepted. They hold private keys and never print them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::api::NamespacedName;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
-    /// Secrets that could not be read, so that it is unknown if they exist. Their pairs stay good; those of a Secret that is
-    /// known to be gone do not.
+    /// Secrets that could not be read, so that their existence is unknown. Their pairs stay good,
+    /// unlike the pairs of a deleted Secret.
     unread: BTreeSet<NamespacedName>,
 }
 

@@ -6,7 +6,8 @@ use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
 impl ObjectKey {
-    /// Reads `Kind/namespace/name`; none if it is not the whole of an object of a kind that Sesame reads.
+    /// Parses `Kind/namespace/name`, or returns `None` unless it names a whole object of a
+    /// supported kind.
     pub fn parse(text: &str) -> Option<Self> {
         let Provenance {
             kind,
@@ -22,7 +23,7 @@ impl ObjectKey {
         Some(Self { kind, name })
     }
 
-    /// Reads `Kind/namespace/name` of an object of this kind; none if it is anything else.
+    /// Parses `Kind/namespace/name` of this kind, or returns `None` for anything else.
     pub fn parse_as(kind: Kind, text: &str) -> Option<NamespacedName> {
         let key = Self::parse(text)?;
         (key.kind == kind).then_some(key.name)

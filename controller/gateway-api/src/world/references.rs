@@ -6,14 +6,14 @@ use crate::api::{
     RequestMirror, RouteSpec,
 };
 
-/// A reference to what may be a Service.
+/// A reference that may point to a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceReference<'w> {
     /// The namespace.
     pub namespace: &'w str,
     /// The name.
     pub name: &'w str,
-    /// The port, where it is part of the reference.
+    /// The port, if it is part of the reference.
     pub port: Option<i32>,
 }
 

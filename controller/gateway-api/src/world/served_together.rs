@@ -1,7 +1,9 @@
-//! The ports on which Gateways that are published together were served last: they go on while a Gateway's own settings are refused.
+//! The ports on which Gateways that are published together were last served. They stay while a
+//! Gateway's own settings are refused.
 //!
-//! Resolution has no memory, so the past that it needs is a part of its input. The caller hands what a resolution found to the
-//! next one; after a restart, what was published or accepted last. It must never hold what is not served.
+//! Resolution has no memory, so the past that it needs is part of its input. The caller passes the
+//! ports that one resolution found to the next one; after a restart, the ports that were last
+//! published or accepted. It must never hold a port that is not served.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -19,8 +21,8 @@ use crate::api::NamespacedName;
 pub struct ServedPorts(BTreeMap<ObjectKey, BTreeSet<u16>>);
 
 impl ServedPorts {
-    /// Reads them from a snapshot of several Gateways; there are none in that of one Gateway. A listener that is there only to refuse
-    /// what it holds is not served.
+    /// Reads the ports from a snapshot of several Gateways; a snapshot of one Gateway has none. A
+    /// listener that only refuses the hostnames it holds is not served.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut found = Self::default();
         let refusing = refusing(snapshot);
@@ -48,7 +50,8 @@ impl ServedPorts {
         found
     }
 
-    /// Returns true if this virtual host can be the one that tells that a listener refuses what it holds.
+    /// Returns true if this virtual host may be the marker of a listener that only refuses
+    /// requests.
     pub fn depend_on(host: &VirtualHost) -> bool {
         refusing_listener(host).is_some()
     }
@@ -124,7 +127,8 @@ impl ServedTogether {
         self.0.get(published_as)?.0.get(object)
     }
 
-    /// Adds what was served `before` of the objects that are kept, whose listeners may be served again.
+    /// Adds the ports of `before` for the objects that are kept, whose listeners may be served
+    /// again.
     pub(crate) fn keep(
         &mut self,
         before: &Self,

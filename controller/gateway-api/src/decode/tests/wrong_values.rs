@@ -1,4 +1,5 @@
-//! A wrong value in any field of any kind is told with object, path, value, what is expected, and its line.
+//! A wrong value in any field of any kind is reported with object, path, value, expectation and
+//! line.
 
 use serde_json::{Value as Json, json};
 
@@ -21,7 +22,7 @@ fn write(
     lines: &mut Vec<String>,
     at: &mut usize,
 ) {
-    // A value that has lines of its own starts on the first of these.
+    // A value that spans several lines starts on the first of them.
     let below: Vec<(String, String, &Json)> = match value {
         Json::Object(fields) => fields
             .iter()
@@ -84,7 +85,7 @@ fn a_wrong_value_is_told_with_object_path_value_expectation_and_line() {
         let mut all = Vec::new();
         places(&object, "", &mut all);
         for place in all {
-            // Without these there is no object to tell of; an unknown field of `metadata` is not looked at.
+            // An error needs these to name the object; unknown fields of `metadata` are ignored.
             let is_head = ["/kind", "/apiVersion", "/metadata"].contains(&place.as_str());
             if is_head || place == "/metadata/name" {
                 continue;

@@ -5,8 +5,8 @@
 
 use sesame_proto::schema::AppProtocol;
 
-/// Returns the protocol of a port for a route that says no more than HTTP; none if the name is unknown, or needs TLS that no
-/// policy configures.
+/// Returns the protocol of a port for a plain HTTP route, or `None` if the name is unknown or needs
+/// TLS that no policy configures.
 pub(crate) fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<AppProtocol> {
     match app_protocol {
         None | Some("") => Some(AppProtocol::Http1),

@@ -207,7 +207,7 @@ fn check<'w>(
     }
 }
 
-/// Reads the options. An invalid option of ours refuses the policy, because its author wants its
+/// Reads the options. An invalid Sesame option rejects the policy, because its author wants the
 /// protection.
 fn patterns(
     options: &BTreeMap<String, String>,

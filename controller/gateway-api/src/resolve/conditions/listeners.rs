@@ -6,7 +6,8 @@ use crate::resolve::listeners::{CheckedListener, protocols};
 use crate::resolve::routes::attachments::AttachedListener;
 use crate::status::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason, Verdict};
 
-/// Returns the status of a listener. `generation` is that of its owner, `gateway` the verdict on the Gateway as a whole.
+/// Returns the status of a listener. `generation` belongs to the owner of the listener, `gateway`
+/// is the verdict on the Gateway as a whole.
 pub(super) fn status(
     attached: &AttachedListener<'_, '_>,
     generation: i64,
@@ -71,7 +72,7 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
     Some(Condition::new(type_, status, reason, &message, generation))
 }
 
-/// Returns the condition ResolvedRefs, which also tells what is wrong with certificates that are served all the same.
+/// Returns the condition ResolvedRefs, with advice on certificates that are flawed but served.
 fn resolved_refs(listener: &CheckedListener<'_>, generation: i64) -> Condition {
     let condition = listener.resolved.resolved_refs(generation);
     if listener.advice.is_empty() {

@@ -1,4 +1,4 @@
-//! Context of one resolution: the objects, the options, and the problems that were found so far.
+//! Context of one resolution: the objects, the options, and the problems found until now.
 
 pub(crate) mod grants;
 pub(crate) mod references;
@@ -27,7 +27,8 @@ pub struct Options {
     pub controller_name: String,
     /// Allows endpoints on loopback, link-local and unspecified addresses, which are refused otherwise.
     pub allow_local_endpoints: bool,
-    /// Heeds what is said of Gateways outside the cluster and its mesh; otherwise what it is said of is refused.
+    /// Supports Gateways outside the cluster and its mesh. Otherwise objects that refer to them are
+    /// rejected.
     pub extra_minimal_ocg: bool,
     /// The place where objects come from.
     pub resolved_for: ResolvedFor,
@@ -60,8 +61,8 @@ pub struct Problem {
     pub object: ObjectKey,
     /// Names the field and the value, and says what follows.
     pub message: String,
-    /// The match that gets the requests of one that is never reached, as `HTTPRoute/namespace/name/rules/0/matches/0`; none if it is
-    /// about something else.
+    /// The match that takes the requests of an unreachable match, as
+    /// `HTTPRoute/namespace/name/rules/0/matches/0`. `None` for other problems.
     pub hidden_by: Option<String>,
 }
 
@@ -102,7 +103,7 @@ impl<'w, 'o> ResolveContext<'w, 'o> {
     }
 }
 
-/// The problems that were found so far.
+/// The problems found until now.
 #[derive(Debug, Default)]
 pub(crate) struct Problems(Vec<Problem>);
 

@@ -113,7 +113,7 @@ impl<'w> MeshTrust<'w> {
     }
 
     /// Returns the condition whether the meshes trust the Gateway's certificate. `None` if no mesh
-    /// declares its trust, or there is no certificate.
+    /// declares its trust, or if the Gateway has no certificate.
     pub(crate) fn of_gateway(
         &self,
         gateway: &CheckedGateway<'_>,

@@ -1,5 +1,5 @@
-//! Gateways of our classes, checked with their listeners and those of their ListenerSets, each and against those that are served
-//! together with it. Routes are not known yet.
+//! Gateways of our classes, checked with their own listeners and the listeners of their
+//! ListenerSets, each against all that are served together. Routes are not known yet.
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
@@ -50,14 +50,15 @@ use crate::resolve::tls::client_validation::FrontendValidation;
 use crate::status::{GOOD, GatewayStatus, Reason, Verdict};
 use crate::world::Kind;
 
-/// A Gateway of ours with everything that is known of it before routes attach.
+/// A Gateway of a Sesame class, with everything that is known before routes attach.
 pub(crate) struct CheckedGateway<'w> {
     pub(crate) owner: ListenerOwner<'w>,
     pub(crate) metadata: &'w Metadata,
     pub(crate) class: &'w str,
-    /// Name under which it is published with others of its class; none if it is published by itself.
+    /// Name under which it is published with others of its class, or `None` if it is published
+    /// alone.
     pub(crate) merged: Option<NamespacedName>,
-    /// Its own listeners, then those of its ListenerSets.
+    /// Its own listeners, followed by the listeners of its ListenerSets.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
     /// Its ListenerSets in their order of precedence.
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
@@ -83,7 +84,7 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) parameters_refused: bool,
     /// Messages about annotations that are not understood, and settings that cannot be heeded, so that the default applies.
     pub(crate) not_understood: Vec<String>,
-    /// Verdict on what it says for itself, which is passed over, so that what was served goes on.
+    /// Verdict on its own settings if they are ignored, so that the previous ones stay in effect.
     pub(crate) passed_over: Verdict,
 }
 
@@ -175,7 +176,7 @@ fn compare(together: &mut [&mut CheckedGateway<'_>]) {
     listeners::compare(&mut compared);
 }
 
-/// Checks one Gateway of a class of ours.
+/// Checks one Gateway of a Sesame class.
 // Long: each field of a Gateway in turn, so that none is forgotten.
 fn check<'w>(
     gateway: &'w Gateway,
@@ -258,7 +259,7 @@ fn check<'w>(
     accepted.refuse_if(Reason::Invalid, too_many);
     let frontend =
         FrontendValidation::resolve(owner.referrer(), frontend, references.ca_bundles, cx);
-    // Each of too many would name all the others in what it says.
+    // With too many listeners, each message would name all the others.
     let looked_at = listeners.get(..limits::MAX_LISTENERS).unwrap_or(listeners);
     let mut listeners = listeners::check(&owner, 0, looked_at);
     let own = listeners.len();
@@ -326,7 +327,7 @@ impl<'w> CheckedGateway<'w> {
         self.listeners.get(set.range.clone()).unwrap_or_default()
     }
 
-    /// Returns the listeners of the ListenerSet at this place, or those of the Gateway itself.
+    /// Returns the listeners of the ListenerSet with this index, or the Gateway's own without one.
     pub(crate) fn parent_listeners(&self, set: Option<usize>) -> ParentListeners<'_, 'w> {
         let (owner, refused, range) = match set.and_then(|set| self.sets.get(set)) {
             Some(set) => (&set.owner, &set.refused, set.range.clone()),
@@ -346,7 +347,7 @@ impl<'w> CheckedGateway<'w> {
         listener.is_some_and(|listener| listener.tls.is_some())
     }
 
-    /// Returns the listeners that its conditions speak of: its own, or all where it has none.
+    /// Returns the listeners that its conditions summarize: its own, or all if it has no own ones.
     pub(crate) fn answers_for(&self) -> &[CheckedListener<'w>] {
         if self.own == 0 {
             &self.listeners

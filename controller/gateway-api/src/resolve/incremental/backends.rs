@@ -1,8 +1,9 @@
-//! Backends that come and go with changed routes and Services.
+//! Backends that appear and disappear with changed routes and Services.
 //!
-//! A Backend is there while a route sends to it that is reached, and of a neighbour that is not known for certain. So all routes that
-//! refer to a Service are taken for changed where the Service has changed, or a changed route has begun or ceased to refer to it. Of
-//! any other Service this must never say that a Backend has come or gone.
+//! A Backend exists while a reachable match sends to it, and a neighbour's matches are not known
+//! for certain. So if a Service has changed, or a changed route has begun or ceased to refer to it,
+//! all routes that refer to it are resolved as changed. For any other Service, this must never
+//! report that a Backend has appeared or disappeared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -125,7 +126,7 @@ impl Upstreams {
     }
 }
 
-/// Returns the difference between the Backends; none if only a whole resolution tells.
+/// Returns the difference between the Backends, or `None` if it takes a whole resolution to know.
 pub(super) fn difference(
     then: Upstreams,
     now: Upstreams,
@@ -174,7 +175,7 @@ pub(super) fn difference(
     (complete && problems.is_empty()).then_some((delta, endpoints))
 }
 
-/// Returns the Service that a Backend is made of; none if it is not of one, or never has endpoints.
+/// Returns the Service behind a Backend, or `None` if it is not a Service or never has endpoints.
 fn service_of(backend: &Backend) -> Option<NamespacedName> {
     let mut parts = backend.endpoints.split('/');
     let is_service = parts.next()? == Kind::Service.as_str();

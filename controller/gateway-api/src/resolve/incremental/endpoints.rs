@@ -16,13 +16,13 @@ use crate::world::{AnyObject, World};
 pub struct SliceIndex(HashMap<NamespacedName, Vec<Box<str>>>);
 
 impl SliceIndex {
-    /// Returns the index of these Services alone, for whoever keeps none.
+    /// Builds an index of these Services alone, for callers that keep no index.
     pub fn of(world: &World, services: &BTreeSet<NamespacedName>) -> Self {
         let mut index = Self::default();
         if services.is_empty() {
             return index;
         }
-        // There are thousands of slices: no name is made for those of other Services.
+        // There are thousands of slices, so skip other Services before allocating a name.
         let wanted: BTreeSet<(&str, &str)> = services
             .iter()
             .map(|key| (key.name.as_str(), key.namespace.as_str()))

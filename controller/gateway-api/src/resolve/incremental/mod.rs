@@ -1,9 +1,10 @@
-//! Incremental resolution: the outcome of a whole resolution, where a few routes or endpoints have changed since the last
-//! one. Pure.
+//! Incremental resolution: the result of a whole resolution after a change of a few routes or
+//! endpoints. Pure.
 //!
-//! `routes` resolves changed routes with their `neighbours` alone, and `backends` says which Backends come and go; `endpoints` reads the EndpointSlices of the changed Services
-//! alone. It must never give anything but what a whole resolution gives (property tests compare): where it cannot tell, it
-//! has no outcome.
+//! `routes` resolves changed routes with only their `neighbours`, and `backends` finds the Backends
+//! that appear and disappear. `endpoints` reads only the EndpointSlices of the changed Services. It
+//! must never give another result than a whole resolution (property tests compare): if it cannot be
+//! sure, it returns none.
 
 mod backends;
 mod endpoints;
@@ -29,7 +30,7 @@ use crate::world::{Kind, ObjectKey, World};
 pub struct Delta {
     /// The changes of routes.
     pub routes: RouteDelta,
-    /// Endpoint sets that may have changed; a Gateway takes those of the names that it has.
+    /// Endpoint sets that may have changed. A Gateway applies only those whose names it has.
     pub endpoints: Vec<EndpointSet>,
 }
 

@@ -48,7 +48,7 @@ pub(super) fn neighbourhood(
         listener_sets,
         http_routes,
         grpc_routes,
-        // They have tables of their own, or none.
+        // They have separate tables, or no table.
         tls_routes: _,
         tcp_routes: _,
         udp_routes: _,
@@ -100,7 +100,7 @@ pub(super) fn neighbourhood(
     })
 }
 
-/// Returns the Gateways that are parents, and those of classes in which one depends on the others.
+/// Returns the parent Gateways, and all Gateways of classes in which one depends on the others.
 fn around(
     gateways: &Objects<Gateway>,
     parents: &BTreeSet<(&str, &str)>,
@@ -139,7 +139,7 @@ fn hosts(hostnames: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
     all.then_some(Cow::Borrowed("")).into_iter().chain(each)
 }
 
-/// Returns the objects that are wanted; none if they are too many.
+/// Returns the wanted objects, or `None` if there are too many.
 fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<Objects<T>> {
     let mut found = Objects::default();
     for object in objects.iter().filter(|object| wanted(object)) {

@@ -1,14 +1,16 @@
-//! A few routes that have changed, resolved with their neighbours alone.
+//! Resolves a few changed routes with only their neighbours.
 //!
-//! The virtual hosts of a route and its status depend on listeners, Services and the like, and of the routes only on those
-//! that have a hostname in common with it: its neighbours. So a world of these alone is resolved twice, with the routes as
-//! they were and as they are. A changed route has the same status there as in the whole world, and so have the virtual hosts
-//! that it has a part in the same content. If the two outcomes differ in virtual hosts and in statuses of routes only, so do
-//! those of the whole world; if they differ in more, only a whole resolution tells.
+//! The virtual hosts and the status of a route depend on listeners, Services and the like, but only
+//! on such other routes as share a hostname with it: its neighbours. So a world of these alone is
+//! resolved twice, with the routes before and after the change. There, a changed route has the same
+//! status as in the whole world, and the virtual hosts that it contributes to have the same
+//! content. If the two results differ only in virtual hosts and in statuses of routes, the whole
+//! world differs in the same way. If they differ in more, it takes a whole resolution to know.
 //!
-//! Not everything is known of a neighbour: its remaining virtual hosts lack the neighbours' neighbours, so a match that seems
-//! to be reached there may be hidden. So these worlds cannot tell that a Backend has lost its last user, or a match the last
-//! host in which it is reached: the changed virtual hosts must send to the same Backends as before, and hide the same.
+//! A neighbour is not fully known: its other virtual hosts lack the neighbours' neighbours, so a
+//! match that seems to be reached there may be hidden. So these worlds cannot show that a Backend
+//! has lost its last user, or a match the last host in which it is reached. The changed virtual
+//! hosts must send to the same Backends as before, and hide the same matches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -186,8 +188,8 @@ fn differences(
     Some(delta)
 }
 
-/// Returns the changed statuses; none if that of a route has changed which has not itself: what is said of it depends on its neighbours,
-/// which are not all here.
+/// Returns the changed statuses, or `None` if the status of an unchanged route differs: it depends
+/// on that route's neighbours, some of which are missing here.
 fn status_changes(
     changed: &PreviousRoutes,
     mut before: BTreeMap<ObjectKey, RouteStatus>,
@@ -211,7 +213,7 @@ fn status_changes(
     Some(statuses)
 }
 
-/// Returns what has changed of a Gateway: virtual hosts, and the Backends that have come and gone.
+/// Returns the changes of a Gateway: virtual hosts, and Backends that appear or disappear.
 fn differences_of(
     then: ResolvedGateway,
     now: ResolvedGateway,

@@ -60,7 +60,7 @@ fn check_one<'w>(
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
 
     let withheld = owner.unknown.refusal_of("listeners", index);
-    // A port without hostnames is nobody else's.
+    // A port without hostnames is never shared.
     let has_hostname = !matches!(protocol, Protocol::Tcp | Protocol::Udp);
     let (withheld, at_once) = if has_hostname {
         (withheld, None)
@@ -117,7 +117,7 @@ fn check_one<'w>(
     }
 }
 
-/// Returns what is wrong with the name of a listener.
+/// Returns the errors in the name of a listener.
 fn name_faults(name: &str, unique: bool) -> Vec<String> {
     let mut faults = Vec::new();
     if !is_dns_subdomain(name) {
@@ -133,7 +133,7 @@ fn name_faults(name: &str, unique: bool) -> Vec<String> {
     faults
 }
 
-/// Returns the hostname; none if it is not valid.
+/// Returns the hostname, or `None` if it is invalid.
 fn check_hostname(
     hostname: Option<&str>,
     protocol: &Protocol,

@@ -121,15 +121,16 @@ impl<'w> Asked<'w> {
 }
 
 impl<'w> ComparedGateway<'_, 'w> {
-    /// Returns the ranges of listeners that count against the share of a namespace; those of a Gateway that is `alone` do not.
+    /// Returns the ranges of listeners that count against the share of a namespace. The Gateway's
+    /// own do not if it is `alone`.
     fn shared(&self, alone: bool) -> Vec<(&'w str, Range<usize>)> {
         let own = (!alone).then_some((self.namespace, 0..self.own));
         own.into_iter().chain(self.sets.iter().cloned()).collect()
     }
 }
 
-/// Returns the most that each may have of `room`: those that ask for less get what they ask for, and the rest is shared
-/// evenly. So one that asks for much takes nothing from one that asks for little, whichever came first.
+/// Returns the most that each may have of `room`. Small requests are granted in full, and the rest
+/// is shared evenly. So a large request takes nothing from a small one, whichever came first.
 fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     let mut asked = asked.to_vec();
     asked.sort_unstable();
@@ -145,7 +146,7 @@ fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     usize::MAX
 }
 
-/// Refuses the listeners that are in conflict, of those that are valid so far.
+/// Refuses conflicting listeners among those that are still valid.
 fn find_conflicts(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let mut indices = Vec::new();
     let mut claims = Vec::new();

@@ -292,7 +292,7 @@ mod tests {
                 (2, 80, Http, "a.com", P),
                 (3, 80, RawTcp, "", P),
             ],
-            // Two of the Gateway conflict: nobody has it.
+            // Two listeners of the same Gateway conflict: neither gets the hostname.
             &[
                 (0, 80, Http, "a.com", H),
                 (0, 80, Http, "a.com", H),

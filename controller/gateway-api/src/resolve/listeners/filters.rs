@@ -22,7 +22,7 @@ pub(crate) struct CheckedFilters<'w> {
     pub(crate) external_auth: Vec<schema::ExternalAuth>,
     /// True if all requests are refused, because not all filters can be served.
     pub(crate) refuse: bool,
-    /// The objects that they ask, where statuses tell it.
+    /// The objects that the filters ask and that get a status for it.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 

@@ -128,7 +128,7 @@ pub(crate) struct CheckedListener<'w> {
 }
 
 impl CheckedListener<'_> {
-    /// Returns true if the listener is in the snapshot, where it may refuse all requests.
+    /// Returns true if the listener is in the snapshot, even if only to refuse all requests.
     pub(crate) fn is_served(&self) -> bool {
         self.holds.is_some()
             || (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate

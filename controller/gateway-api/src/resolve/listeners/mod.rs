@@ -1,9 +1,10 @@
 //! Listeners of Gateways and ListenerSets, checked one by one and against each other.
 //!
-//! [`check()`] reads the listeners of one object, `sets` appends those of ListenerSets, [`compare()`] finds conflicts among
-//! all listeners of a Gateway and of those that are served together with it, and `termination` looks up certificates
-//! and `filters` what requests are to pass. A listener that is refused harms no other one; [`hold()`] says which of them keep
-//! their hostnames all the same.
+//! [`check()`] reads the listeners of one object and `sets` appends the listeners of ListenerSets.
+//! [`compare()`] finds conflicts among all listeners that are served together. `termination` looks
+//! up certificates, and `filters` the checks that requests have to pass. A refused listener does
+//! not affect others; [`hold()`] decides which refused listeners keep their hostnames nevertheless.
+//!
 //! Nothing here knows routes: whether a route attaches does not depend on the state of the listener
 //! (`ListenerStatus.attachedRoutes`).
 

@@ -16,7 +16,8 @@ use crate::resolve::tls::key_pairs::Certificate;
 use crate::resolve::tls::ticket_keys::NamedTicketKeys;
 use crate::status::Reason;
 
-/// Returns what is wrong with `tls` of a listener: what the API's schema would refuse, and options of ours that are not understood.
+/// Returns the errors in `tls` of a listener: violations of the API's schema, and Sesame options
+/// that are not understood.
 pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<String> {
     let of_options = tls.map(|tls| TlsOptions::read(protocol, tls).1);
     let of_schema = check(protocol, tls).err();
@@ -153,7 +154,8 @@ fn dns_names(keys: &[String], certificates: &Certificates<'_, '_>) -> Vec<String
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// Returns the name of the keys of session tickets that a listener names. If they cannot be used, its `resolved` tells why.
+/// Returns the name of the session ticket keys that a listener refers to. If they are unusable, the
+/// reason is in its `resolved`.
 fn ticket_keys<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -170,7 +172,8 @@ fn ticket_keys<'w>(
     name
 }
 
-/// Returns the names of the usable keys of a listener. A reference that is wrong is told in its `resolved`, the rest as problems.
+/// Returns the names of the usable keys of a listener. Invalid references are reported in its
+/// `resolved`, the rest as problems.
 fn keys<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -223,7 +226,8 @@ fn keys<'w>(
     keys
 }
 
-/// Returns the names of the keys of a listener whose certificates are in files of hosts: which, the hosts tell.
+/// Returns the names of the keys of a listener whose certificates are files on hosts. Only the
+/// hosts know these certificates.
 fn keys_on_hosts<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -246,7 +250,7 @@ fn keys_on_hosts<'w>(
     keys
 }
 
-/// Tells the owner of a listener, in its condition too, what is wrong with certificates that are served all the same.
+/// Reports, also in the listener's condition, flaws of certificates that are served nevertheless.
 fn advise<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -259,7 +263,7 @@ fn advise<'w>(
     }
 }
 
-/// Tells the owner of a listener something for which there is no condition.
+/// Reports a problem of a listener for which no condition exists.
 fn tell(
     owner: &ListenerOwner<'_>,
     listener: &CheckedListener<'_>,

@@ -72,7 +72,7 @@ impl RouteRule for HttpRule {
             ));
         }
         let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
-        // Since then the API asks not to repeat what a backend may have processed.
+        // Since that release, the API asks not to retry requests that a backend may have processed.
         let unprocessed_only = cx.cx.world.definitions.since(Kind::HttpRoute, 7);
         let retry = retry
             .as_deref()

@@ -86,8 +86,9 @@ impl RouteMatch {
     }
 }
 
-/// Returns matches that take at least what these take, each in its place. For rules that refuse what they match: what is not
-/// understood of a match must not leave its requests to another route. `read` leaves out what it cannot read.
+/// Widens matches: each returned match takes at least the requests of its original. Used for rules
+/// that refuse requests, because a match that is partly unknown must not leave its requests to
+/// another route. `read` skips the parts that it cannot read.
 pub(crate) fn read_widened<S>(
     specs: &[S],
     all: RouteMatch,
@@ -123,7 +124,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let is_method = names::check_token(format_args!("method"), method).is_ok();
     RouteMatch {
         path: by_path.path,
-        // One that is not supported is still told from others.
+        // An unsupported method still distinguishes this match from others.
         method: if is_method { method } else { "" }.to_owned(),
         headers: by_headers.headers,
         query_params: by_query.query_params,

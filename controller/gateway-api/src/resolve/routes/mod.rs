@@ -1,7 +1,7 @@
-//! Routes of all kinds that name a Gateway or ListenerSet of ours, checked.
+//! Checked routes of all kinds whose parent is a Gateway or ListenerSet of a Sesame class.
 //!
-//! All kinds take one path; they differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and in the limits of
-//! their schema (`kinds`). `attachments` has those that each listener gets.
+//! All kinds take one path. They differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and
+//! in the limits of their schema (`kinds`). `attachments` assigns routes to listeners.
 
 pub(crate) mod attachments;
 mod backend_refs;
@@ -41,20 +41,21 @@ pub(crate) struct CheckedRoute<'w> {
     /// Name in the snapshot: `HTTPRoute/namespace/name`.
     pub(crate) provenance: String,
     pub(crate) metadata: &'w Metadata,
-    /// Its parentRefs that name a Gateway or ListenerSet of ours, in their order; at least one.
+    /// Its parentRefs that name a Sesame Gateway or ListenerSet, in their order; at least one.
     pub(crate) parents: Vec<RouteParent<'w>>,
     pub(crate) rules: Rules,
     /// Bytes that its rules become in each virtual host.
     pub(crate) size: u64,
-    /// The objects that it sends to, where statuses tell it.
+    /// The objects that it sends to and that get a status for it.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     /// Verdict on the route as a whole.
     pub(crate) accepted: Verdict,
-    /// True if it is not accepted, and yet attaches: what it matches is protected, and would be served by other routes.
+    /// True if it is not accepted but attaches nevertheless: its requests are protected and would
+    /// otherwise reach other routes.
     pub(crate) refuses: bool,
     /// Verdict on its references, wherever it attaches.
     pub(crate) resolved: Verdict,
-    /// Reason and message about the rules that are not served; none if all or none are served.
+    /// Reason and message about rules that are not served, or `None` if all or none are served.
     pub(crate) dropped: Option<Grounds>,
 }
 
@@ -225,8 +226,9 @@ fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     }
 }
 
-/// Returns true if a route of which nothing is served attaches all the same, to refuse its requests: they may be protected. Where a
-/// field that is not known says where it attaches or what for, it may attach for more than its author meant: only for filters.
+/// Returns true if a route that serves nothing attaches nevertheless, to refuse its requests: they
+/// may be protected. A rule that protects is always a reason. An unknown field is not if it may
+/// narrow parents or hostnames, because the route might attach more widely than its author meant.
 fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     let unknown = || metadata.unknown.iter().filter(|field| field.protects);
     let narrows = unknown().any(|field| {

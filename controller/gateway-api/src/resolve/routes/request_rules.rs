@@ -40,7 +40,7 @@ pub(crate) struct Forwarding<'w> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestTimeouts {
     pub(crate) request_ms: u64,
-    /// True if the route says `0s`; where it says nothing, the proxy has its own limits.
+    /// True if the route sets `0s`. Without a value, the proxy's limits apply.
     pub(crate) request_disabled: bool,
     /// Timeout of one try.
     pub(crate) backend_ms: u64,
@@ -55,7 +55,7 @@ struct Forwarded<'w> {
 }
 
 impl<'w> RuleContext<'_, 'w, '_> {
-    /// Decides what is done with the requests of a rule.
+    /// Decides how to handle the requests of a rule.
     pub(super) fn requests(
         &mut self,
         rule: RequestRule<'w>,
@@ -88,7 +88,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         let authorized = external_auth.map(|auth| self.authorized(index, auth, &mut references));
         let (external_auth, is_refused) = match authorized {
             None => (None, false),
-            // Nobody is asked about what is refused anyway.
+            // Requests that are refused anyway need no authorization.
             Some(_) if unserved.is_some() => (None, false),
             Some(auth) => (auth.clone(), auth.is_none()),
         };
@@ -124,7 +124,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Resolves where a rule sends its requests, with its rewrite and mirrors; an error if the rule is invalid.
+    /// Resolves the targets of a rule, with its rewrite and mirrors, or fails if the rule is
+    /// invalid.
     fn forward(
         &mut self,
         index: usize,
@@ -231,7 +232,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         }
     }
 
-    /// Looks up the service of an authorization; none if it cannot be asked.
+    /// Looks up the authorization service, or returns `None` if it cannot be asked.
     fn authorized(
         &mut self,
         index: usize,

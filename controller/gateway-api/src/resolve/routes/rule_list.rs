@@ -19,9 +19,9 @@ pub(super) struct CheckedRules<'w> {
     pub(super) refuses: bool,
     /// Verdict on the references, wherever the route attaches.
     pub(super) resolved: Verdict,
-    /// The objects that they send to, where statuses tell it.
+    /// The objects that they send to and that get a status for it.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
-    /// Reason and message about the rules that are not served; none if all or none are served.
+    /// Reason and message about rules that are not served, or `None` if all or none are served.
     pub(super) dropped: Option<Grounds>,
 }
 
@@ -44,7 +44,7 @@ struct RuleFindings<'w> {
 }
 
 impl<'w> RuleFindings<'w> {
-    /// Adds those of a rule that is valid. `at` is its place.
+    /// Adds the findings of a valid rule. `at` is its location.
     fn add(&mut self, at: &str, unsupported: Option<Unsupported>, references: RuleReferences<'w>) {
         let RuleReferences { faults, policed } = references;
         for (reason, message) in faults {
@@ -80,7 +80,8 @@ impl<'w> RuleFindings<'w> {
     }
 }
 
-/// Checks all rules of a route, in one loop: the name of each is compared with those before it, and its fate depends on the others.
+/// Checks all rules of a route in one loop, because each name is compared with the previous ones
+/// and the outcome of a rule depends on the others.
 // Long: one loop over the rules, and what follows from all of them together.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
@@ -94,7 +95,8 @@ pub(super) fn check<'w, R: RouteRule>(
     for (i, rule) in rules.iter().enumerate() {
         let name = rule.name();
         let at = place(i, name);
-        // A rule that would match more than it says is dropped; one that would do more with what it matches refuses it.
+        // An unknown field in the matches would widen them, so the rule is dropped. Elsewhere in
+        // the rule, its requests are refused.
         let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
         let is_withheld = elsewhere.is_some();
         let fault = in_match.or_else(|| name_fault(name, &mut names));
@@ -196,7 +198,7 @@ fn place(index: usize, name: &str) -> String {
     }
 }
 
-/// Returns the reason and message about the rules that are not served beside those that are.
+/// Returns the reason and message about rules that are not served although others are.
 fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
     let reason = faults.first()?.reason;
     let messages: Vec<String> = faults

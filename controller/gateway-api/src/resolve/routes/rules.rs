@@ -1,7 +1,7 @@
-//! Checked rules of all kinds of routes, and what it takes to check one.
+//! Checked rules of all kinds of routes, and the context that checking one needs.
 //!
-//! A rule that is invalid is dropped and harms no other one; a reference that is invalid keeps its share of the traffic,
-//! as an error.
+//! An invalid rule is dropped and does not affect others. An invalid reference keeps its share of
+//! the traffic, as an error.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +74,7 @@ pub(crate) struct RuleOutcome<'w, C> {
 pub(crate) struct RuleReferences<'w> {
     /// Reasons and messages of the references that are invalid.
     pub(crate) faults: Vec<Grounds>,
-    /// The objects that it sends to, where statuses tell it.
+    /// The objects that it sends to and that get a status for it.
     pub(crate) policed: BTreeSet<PolicedBackend<'w>>,
 }
 
@@ -297,7 +297,8 @@ impl Rules {
         ))
     }
 
-    /// Returns the verdict on the references where a listener terminates TLS, if the route has one of its own there.
+    /// Returns the verdict on the references behind listeners that terminate TLS, if the route has
+    /// a separate one there.
     pub(crate) fn resolved_where_terminated(&self) -> Option<&Verdict> {
         match self {
             Self::Requests(_) => None,

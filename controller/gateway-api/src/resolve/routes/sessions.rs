@@ -85,7 +85,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
 /// Longest name of a cookie or header.
 const MAX_NAME: usize = 256;
 
-/// The fields of one release, as far as they say the same as those of another.
+/// The fields of one release that have a counterpart in the other.
 struct Shape<'w> {
     header: bool,
     name: Option<&'w str>,
@@ -145,7 +145,7 @@ impl<'w> Shape<'w> {
     }
 }
 
-/// Returns true for type Header; an error if the fields that are set do not go with the type, or with each other.
+/// Returns true for type Header. Fails if the fields contradict the type or each other.
 fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
     let refuse = |field: &str, why: &str| Err(format!("{AT}.{field} must not be set {why}"));
     let is_header = match spec.type_.as_deref() {

@@ -45,7 +45,7 @@ impl EdgeDefaults {
             min_status,
             min_duration,
             percent,
-            // They are no part of the treatment of clients.
+            // They do not affect the treatment of clients.
             format: _,
             on_host: _,
             sinks: _,

@@ -28,8 +28,9 @@ pub(super) struct Merged {
     pub(super) sources: BTreeMap<String, String>,
 }
 
-/// Replaces fields by those of the layer that are there, and notes the source of each. Fields that are laid in another way
-/// stand in the braces: every field of the type has to be named, so that a new one is not forgotten.
+/// Overrides fields with the ones set in the layer, and records the source of each. Fields that
+/// merge in another way stand in the braces: every field of the type has to be named, so that a new
+/// one is not forgotten.
 macro_rules! lay {
     ($type:ident { $($other:ident),* } = $of:expr, over $on:expr, $sources:expr, $source:expr; $($field:ident as $path:literal,)+) => {
         let $type { $($field,)+ $($other,)* } = $of;
@@ -41,7 +42,7 @@ macro_rules! lay {
 }
 
 impl Merged {
-    /// Lays a configuration over those before.
+    /// Merges a configuration on top of the previous ones.
     pub(super) fn lay(&mut self, layer: &SesameConfiguration) {
         let source = named(layer);
         // The first two are the controller's own.
@@ -229,7 +230,7 @@ impl Merged {
     }
 }
 
-/// Lays the entries of a mapping over those before, and notes the source of each.
+/// Merges the entries of a mapping on top of the previous ones, and records the source of each.
 fn lay_entries<T: Clone>(
     of: &BTreeMap<String, T>,
     on: &mut BTreeMap<String, T>,

@@ -21,7 +21,8 @@ use crate::world::Kind;
 /// The snapshot of one Gateway, or of all of a class that are served together, and the keys that it names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedGateway {
-    /// The name under which it is published: that of the Gateway, or [`merged_name`](crate::resolve::merged_name).
+    /// The name under which it is published: the Gateway's name, or
+    /// [`merged_name`](crate::resolve::merged_name).
     pub gateway: NamespacedName,
     /// The listeners, route tables, Backends and endpoints.
     pub snapshot: Snapshot,
@@ -29,9 +30,9 @@ pub struct ResolvedGateway {
     pub keys: Vec<KeyPair>,
 }
 
-/// Returns the snapshot of Gateways that are served together, and its keys; none if no Gateway is accepted and has an address to be
-/// served on.
-// Long: one value after the other, each from those before.
+/// Returns the snapshot of Gateways that are served together, with its keys. `None` if no Gateway
+/// is accepted and has an address to be served on.
+// Long: each value builds on the previous ones.
 pub(crate) fn assemble<'w>(
     together: &[&AttachedGateway<'_, 'w>],
     routes: &Routes<'w>,

@@ -1,6 +1,6 @@
 //! Hostnames of listeners and routes: validity, coverage, intersection, specificity.
 //!
-//! Ports and schemes are no part of a hostname. A wildcard covers any number of labels, at least one
+//! A hostname has neither port nor scheme. A wildcard covers any number of labels, at least one
 //! (Gateway API, `HTTPRouteSpec.hostnames`).
 
 use std::borrow::Cow;

@@ -9,8 +9,8 @@ use super::names::is_field_value;
 
 /// Listeners of a Gateway, and of a ListenerSet.
 pub(crate) const MAX_LISTENERS: usize = 64;
-/// Listeners of a Gateway together with its ListenerSets. Each HTTPS listener is a chain with a connection manager of its own in
-/// Envoy. Our own.
+/// Listeners of a Gateway together with its ListenerSets. Each HTTPS listener becomes a filter
+/// chain with a separate connection manager in Envoy. This limit is Sesame's.
 pub(crate) const MAX_ATTACHED_LISTENERS: usize = 2048;
 /// Addresses of a Gateway.
 pub(crate) const MAX_ADDRESSES: usize = 16;

@@ -1,6 +1,6 @@
-//! Syntax of names, hostnames, durations and regular expressions: checks of form, and the errors about it.
+//! Syntax of names, hostnames, durations and regular expressions, and the errors about it.
 //!
-//! Nothing here knows an object or what it refers to.
+//! Nothing here knows objects or references.
 
 pub(crate) mod durations;
 pub(crate) mod hostnames;

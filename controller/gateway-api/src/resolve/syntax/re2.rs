@@ -1,8 +1,9 @@
 //! Syntax of Rust's `regex` that RE2 does not know, or reads differently.
 //!
-//! One expression that RE2 refuses costs the whole route table, and one that it reads differently matches
-//! other requests than its author was told. Envoy gives RE2 bytes (Latin-1), so a character beyond ASCII is
-//! several to it. The proxy has the last word; the list of `tests/tests/routes/regexes.rs` is compared with it.
+//! A single expression that RE2 rejects costs the whole route table. An expression that RE2 reads
+//! differently matches other requests than its author expects. Envoy gives RE2 bytes (Latin-1), so
+//! a character beyond ASCII counts as several. The proxy has the last word; the list of
+//! `tests/tests/routes/regexes.rs` is compared with it.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -14,7 +15,7 @@ use regex_syntax::ast::{
 /// Most repetitions of a part, where repetitions of repetitions are multiplied.
 const MOST_REPETITIONS: u32 = 1000;
 
-/// The classes that RE2 knows by `\p{...}`: general categories, and the scripts that anybody asks for.
+/// The classes that RE2 knows by `\p{...}`: general categories, and the scripts in common use.
 const UNICODE_CLASSES: &[&str] = &[
     "Any",
     "C",

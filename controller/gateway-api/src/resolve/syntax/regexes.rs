@@ -1,7 +1,8 @@
-//! Regular expressions: checked for the syntax of RE2 and for a bounded size.
+//! Regular expressions, checked for the syntax of RE2 and for a bounded size.
 //!
-//! The proxy has the last word; the check tells the author early and keeps out expressions that would stall it. The cost
-//! of all expressions of a route together is bounded in `routes::rules`, that of a virtual host in `tables::candidates`.
+//! The proxy has the last word. The check informs the author early and rejects expressions that
+//! would stall the proxy. `routes::rules` bounds the total cost of the expressions of a route, and
+//! `tables::candidates` the total of a virtual host.
 
 use std::collections::HashMap;
 
@@ -62,7 +63,7 @@ fn check(pattern: &str) -> Result<u64, String> {
             .map_err(|why| why.to_string())
     };
     parse(false).or_else(|_| parse(true)).map_err(|text| {
-        // The last line is the message; those before it draw the expression.
+        // The last line is the message; the previous ones draw the expression.
         let last = text.lines().last().unwrap_or_default().trim();
         format!("is not a regular expression that is supported (RE2): {last}")
     })?;

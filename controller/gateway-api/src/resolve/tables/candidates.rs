@@ -85,7 +85,7 @@ impl MatchCandidate<'_> {
         }
     }
 
-    /// Returns the route that refuses what the match takes without its expressions.
+    /// Returns a route that refuses the requests of the match, without its expressions.
     fn refusing(self, name: String) -> schema::Route {
         let RouteMatch {
             path,
@@ -119,8 +119,9 @@ impl MatchCandidate<'_> {
     }
 }
 
-/// Returns the routes whose expressions have no room in a virtual host beside those of older ones, each with its cost and
-/// the cost of those that have room. A route is left out as a whole: without some of its matches it would be another route.
+/// Returns the routes whose expressions exceed the budget of a virtual host after the older routes,
+/// each with its cost and the cost of the accepted ones. A route is excluded as a whole: without
+/// some of its matches it would be another route.
 pub(super) fn unaffordable(
     candidates: &[(Order, MatchCandidate<'_>)],
 ) -> BTreeMap<usize, (u64, u64)> {

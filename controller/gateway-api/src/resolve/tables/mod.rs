@@ -46,7 +46,7 @@ pub(crate) struct Tables {
     pub(crate) wanted: u64,
 }
 
-/// Findings about the routes of all Gateways that come out while tables are built, and that authors are told.
+/// Findings about the routes of all Gateways that building the tables brings up, for their authors.
 #[derive(Debug)]
 pub(crate) struct Findings {
     /// Matches that no request reaches.
@@ -64,7 +64,8 @@ impl Findings {
         }
     }
 
-    /// Tells the authors. Returns what statuses say of it, and the matches that no request reaches.
+    /// Reports the findings to the authors. Returns the parts for statuses, and the unreachable
+    /// matches.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,
@@ -249,7 +250,7 @@ fn to_schema(
     displaced: &mut Displaced,
 ) -> schema::Listener {
     let l4_routes = match placed.protocol {
-        // Nothing gets through without what it lacks.
+        // Nothing passes while a required filter is unavailable.
         _ if placed.listener.refuses() => Vec::new(),
         schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
         schema::Protocol::Tls => {

@@ -13,7 +13,7 @@ use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::world::ObjectKey;
 
-/// The matches seen so far.
+/// The matches seen until now.
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
     reached: Vec<MatchPlace>,

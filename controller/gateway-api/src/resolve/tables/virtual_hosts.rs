@@ -23,7 +23,7 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// The virtual hosts of one table so far, in its order.
+/// The virtual hosts of one table, in its order.
 #[derive(Default)]
 pub(crate) struct VirtualHosts(BTreeMap<DomainOrder, schema::VirtualHost>);
 

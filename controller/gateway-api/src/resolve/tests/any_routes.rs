@@ -70,7 +70,7 @@ pub(crate) fn any_place() -> impl Strategy<Value = String> {
             "'*.example.com'",
             "'*.b.example.com'",
             "'*.com'",
-            // Routes that may protect something hold what it stands for.
+            // Invalid: routes that may protect something hold the hostname that it stands for.
             "B.example.com",
         ],
         2,

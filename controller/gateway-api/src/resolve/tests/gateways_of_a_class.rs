@@ -46,7 +46,7 @@ fn parent(name: &str, backend: &str) -> String {
     )
 }
 
-/// Changes a route of this name, and expects of the change by itself what a whole resolution says.
+/// Changes the named route and expects the same incremental result as from a whole resolution.
 fn change(world: &mut World, route_name: &str, spec: &str) {
     let options = Options::default();
     let key = Kind::HttpRoute.named(name(route_name));
@@ -112,7 +112,7 @@ fn a_route_of_a_gateway_that_is_not_served_changes_nothing_by_itself() {
     change(&mut world(&yaml), "r", &parent("new", "b"));
 }
 
-/// Both Gateways of the class, with a hostname each, and a route of each that sends to a Service of its own.
+/// Both Gateways of the class, each with a hostname and a route to a separate Service.
 pub(super) fn two(gateways: &str) -> String {
     class(gateways)
         + &created("old", 1, &http("old.example.com"))

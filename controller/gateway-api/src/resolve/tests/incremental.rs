@@ -1,4 +1,4 @@
-//! Changed routes and endpoints that are resolved by themselves get what a whole resolution gives them.
+//! An incremental resolution of changed routes and endpoints equals a whole resolution.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -74,8 +74,8 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
     resolution
 }
 
-/// Returns the outcome of a whole resolution; that of an incremental one since `then`, the outcome of `before`, has to be the same, if
-/// there is one.
+/// Returns the result of a whole resolution. An incremental resolution since `then`, the result of
+/// `before`, has to be the same if there is one.
 fn compare(
     before: &World,
     world: &World,
@@ -302,7 +302,7 @@ fn a_backend_that_a_neighbour_seems_to_send_to_may_have_no_other_user() {
     );
     let user = route("user", 0, other, "/", "s0");
     let routes = format!("{far}{near}{user}");
-    // Of so few, all that refer to it are looked at; of so many, it is not known.
+    // With few references, all are checked. With too many, the result is unknown.
     assert!(told(&routes, one, [("/", "s1"), ("/", "s0")]));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: none}]", "/", "s1"))
@@ -319,7 +319,7 @@ fn a_switch_of_a_backend_that_has_few_users_is_told() {
     assert!(told("", place, [("/", "s0"), ("/", "s3")]));
     let other = route("b", 1, "parentRefs: [{name: wide}]", "/", "s0");
     assert!(told(&other, place, [("/", "s0"), ("/", "s3")]));
-    // A policy refers to it, so that more than the Backend comes with it.
+    // A policy refers to it, so more than the Backend would be added.
     assert!(!told("", place, [("/", "s0"), ("/", "s2")]));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: wide}]", "/", "s0"))

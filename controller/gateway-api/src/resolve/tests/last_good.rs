@@ -1,4 +1,5 @@
-//! A Secret that is broken: its last good certificate goes on being served, unless it is gone or may not be used.
+//! A broken Secret: its last good certificate stays in use unless the Secret is deleted or no
+//! longer permitted.
 
 use super::tls::{Pem, certificate, https, secret};
 use super::{Holds, gateway, holds};
@@ -107,7 +108,8 @@ fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_l
     let world = after(&mended.last_good, &(broken.clone() + GRANT));
     assert_eq!(served(&resolver.resolve(&world, &options)), lines(&other));
 
-    // A grant that is gone takes it back, and so does a Secret that is; neither comes back by itself.
+    // Removing the grant or the Secret withdraws the certificate. Breaking or granting it again
+    // does not restore it.
     for without in [broken.clone(), GRANT.to_owned()] {
         let world = after(&kept, &without);
         let withdrawn = resolver.resolve(&world, &options);
@@ -117,7 +119,7 @@ fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_l
         assert_eq!(served(&resolver.resolve(&world, &options)), None);
     }
 
-    // One of which nobody knows whether it is there is not gone.
+    // A Secret whose existence is unknown does not count as deleted.
     let mut world = after(&kept, GRANT);
     world
         .last_good

@@ -166,7 +166,7 @@ fn a_gateway_answers_for_its_own_listeners_and_its_sets_go_with_it() {
     assert_eq!(says(&resolution, "s"), (Holds::True, Holds::Unknown));
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 
-    // None of its own: it is there for its sets.
+    // Without own listeners, the Gateway exists for its sets.
     let empty = gateway_with(ALLOWED, "").replace("  listeners:\n\n", "  listeners: []\n");
     let resolution = resolved(&(empty.clone() + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
@@ -207,7 +207,7 @@ fn a_route_means_the_gateway_or_a_set_and_never_the_other() {
             0,
             Holds::False(Reason::NoMatchingParent),
         ),
-        // Its own namespace is that of the set.
+        // The namespace defaults to the set's.
         (&format!("{{{set}}}"), 0, 1, Holds::True),
         (&format!("{{{set}, sectionName: extra}}"), 0, 1, Holds::True),
         (&format!("{{{set}, port: 8080}}"), 0, 1, Holds::True),
@@ -299,7 +299,7 @@ fn a_namespace_with_many_listeners_takes_none_from_one_with_few() {
         let one = |i| format!("{{name: l{i}, port: {}, protocol: HTTP}}", 1000 + from + i);
         (0..count).map(one).collect::<Vec<_>>().join(", ")
     };
-    // By their names, those of the greedy namespace are first.
+    // The sets of the greedy namespace sort first.
     let greedy: String = (0..33)
         .map(|i| set("greedy", &format!("a{i:02}"), &listeners(i * 64, 64)))
         .collect();

@@ -66,7 +66,7 @@ fn beside_many_others_a_listener_answers_421_for_what_its_certificate_is_for() {
         ("h0.example.org", "h0.example.com", "404"),
         ("h1.example.org", "h2.example.org", "404"),
         ("h2.example.org", "h3.example.org", "421"),
-        // Nobody has it.
+        // No listener has this host.
         ("h2.example.org", "nobody.example.com", "404"),
         ("h3.example.org", "h0.example.com", "421"),
         ("other.example.org", "other.example.org", "web/a/80"),
@@ -85,7 +85,7 @@ fn beside_many_others_a_listener_answers_421_for_what_its_certificate_is_for() {
         let said = answer(snapshot, &request);
         assert_eq!(said, expected, "SNI {sni}, host {host}");
     }
-    // One table has the others one by one: that of the wildcard.
+    // Only the table of the wildcard lists the others one by one.
     let hosts = snapshot.route_tables.iter();
     let hosts: usize = hosts.map(|table| table.virtual_hosts.len()).sum();
     assert!(hosts < 4 * count, "{hosts} virtual hosts");

@@ -110,7 +110,7 @@ fn gateway(listeners: &str) -> String {
     )
 }
 
-/// An HTTPRoute in namespace `web` with this specification beside its parent `gw`.
+/// An HTTPRoute with this specification in namespace `web`, next to its parent `gw`.
 fn route(name: &str, spec: &str) -> String {
     let parents = if spec.contains("parentRefs") {
         ""

@@ -1,4 +1,4 @@
-//! BackendTLSPolicies: which applies, what it makes of a backend, what its status says.
+//! BackendTLSPolicies: which one applies, its effect on a backend, and its status.
 
 use sesame_proto::schema::{BackendTls, Snapshot};
 
@@ -152,7 +152,7 @@ fn a_target_that_is_not_there_is_said_where_a_route_refers_to_it() {
             Holds::False(Reason::TargetNotFound),
             "{target}"
         );
-        // It is not for this port: that goes on as before.
+        // The policy is not for this port, which stays unaffected.
         let plain = resolution.gateways[0].snapshot.backends.first();
         assert!(plain.is_none_or(|backend| backend.tls.is_none()));
     }
@@ -224,7 +224,7 @@ fn a_policy_has_room_for_sixteen_gateways_and_applies_to_more() {
         parents.join(", ")
     );
     let resolution = resolved(&(gateways + &route("r", &spec) + &policy("p", "name: a", SYSTEM)));
-    // Who writes the status knows which of them are in it already.
+    // The writer of the status knows which of them are already in it.
     assert_eq!(ancestors(&resolution, "p").len(), 17);
     assert_eq!(resolution.problems.len(), 1);
     assert_eq!(resolution.problems[0].object.name.name, "p");

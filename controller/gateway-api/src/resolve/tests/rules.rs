@@ -240,7 +240,7 @@ fn a_filter_that_is_not_supported_is_never_skipped() {
         let alone = with_rules(&rule);
         let accepted = holds(alone.route_conditions("r"), ConditionType::Accepted);
         assert_eq!(accepted, Holds::False(Reason::UnsupportedValue), "{filter}");
-        // A wider route, which may ask nobody, must not have them.
+        // A wider route, which may lack authorization, must not get them.
         assert_eq!(answer_to(&alone, "/"), "500", "{filter}");
         assert_eq!(alone.attached("http"), 0, "{filter}");
     }
@@ -450,7 +450,7 @@ fn the_largest_set_of_expressions_that_is_taken_is_bounded() {
             host.domain
         );
     }
-    // The oldest have room, and the others are told.
+    // The oldest routes fit, and the others get a condition.
     let told = |name: &str| holds(resolution.route_conditions(name), ConditionType::Displaced);
     assert_eq!((told("r00"), told("r01")), (Holds::Absent, Holds::Absent));
     assert_eq!((told("r02"), told("r49")), (Holds::True, Holds::True));

@@ -1,4 +1,4 @@
-//! A merged Gateway whose own settings are refused goes on as it was served, and only then.
+//! A merged Gateway whose settings are refused stays as it was served, and only then.
 
 use super::gateways_of_a_class::{
     accepted, answer_of, conditions, created, http, message, name, two,
@@ -9,7 +9,8 @@ use crate::resolve::{Options, resolve};
 use crate::status::{ConditionType, Reason};
 use crate::world::{ServedPorts, ServedTogether, World};
 
-/// The world with this in place of what the younger Gateway says for itself, after it was `served` with a TCP port of its own.
+/// The world after replacing the younger Gateway's own settings, which had been `served` with a
+/// separate TCP port.
 fn refused(from: &str, to: &str, before: &ServedTogether) -> World {
     let listeners = http("new.example.com") + "\n- {name: own, port: 9000, protocol: TCP}";
     let new = created("new", 2, &http("new.example.com"));

@@ -1,4 +1,4 @@
-//! Wishes of Gateways for the Services beside them.
+//! Requests of Gateways for their Services.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::api::{
 };
 use crate::resolve::{Options, Resolution, ServiceRequest, resolve};
 
-/// Resolves with a Service of this type beside each Gateway.
+/// Resolves with a Service of this type for each Gateway.
 fn published(type_: PublishingType, yaml: &str) -> Resolution {
     published_by(FleetSettings::default(), Some(type_), yaml)
 }

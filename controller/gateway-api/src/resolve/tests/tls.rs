@@ -294,7 +294,7 @@ fn why_a_certificate_is_not_used() {
         );
         assert!(resolution.gateways[0].snapshot.ports.is_empty(), "{why}");
     }
-    // A good one beside a bad one still serves.
+    // A good certificate is served although another one is bad.
     let yaml = gateway(&https("x", "", "{name: none}, {name: s}")) + &good_secret("s");
     let resolution = resolved(&yaml);
     let conditions = resolution.listener_conditions("x");

@@ -1,5 +1,6 @@
-//! The certificate that a name is shown: the Gateway's or a ListenerSet's, for each combination of what both say of TLS, what the
-//! Gateway allows, and how their hostnames relate. The same table is gone through with real handshakes.
+//! The certificate that is presented for a name: the Gateway's or a ListenerSet's. The table covers
+//! each combination of their TLS settings, of the Gateway's permissions, and of how their hostnames
+//! relate. A test with real handshakes uses the same table.
 
 use super::tls::{certificate, https, secret};
 use super::tls_override_rows::rows;

@@ -1,7 +1,9 @@
-//! Chains of certificates: the order in which they are shown, and what Envoy or clients will not like about them.
+//! Chains of certificates: the order in which they are presented, and objections that Envoy or
+//! clients will have.
 //!
-//! Nothing here refuses a chain: that is for Envoy, which takes what other implementations do not. Everything is told in words that
-//! its author can act on, and certificates have the numbers that they have in `tls.crt`, from 0.
+//! Nothing here refuses a chain: that is for Envoy, which accepts some that other implementations
+//! do not. Messages are such that the author can act on them. They number certificates by their
+//! position in `tls.crt`, from 0.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
@@ -21,8 +23,9 @@ const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.10040.4.3", "SHA-1"),
 ];
 
-/// Returns the places of the certificates in the order in which they are shown: the leaf, then each with its issuer behind it, then
-/// those that are no part of that. A chain in which nothing stands before what it certifies stays as it is.
+/// Returns the indices of the certificates in the order in which they are presented: the leaf, each
+/// issuer after the certificate that it signed, then the unrelated ones. A chain in which no
+/// certificate comes before one that it certifies stays as it is.
 pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..certificates.len())
         .filter(|place| *place != leaf)
@@ -47,7 +50,8 @@ pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<us
     shown
 }
 
-/// Returns sentences on what is wrong with the chain of a Secret that is shown in this order, and takes `bytes`.
+/// Returns sentences on the flaws of a Secret's chain that is presented in this order, and takes
+/// `bytes`.
 pub(super) fn advice(
     name: &str,
     certificates: &[X509Certificate<'_>],
@@ -103,7 +107,7 @@ pub(super) fn advice(
     advice
 }
 
-/// Returns sentences on what is wrong with a leaf whoever shows it.
+/// Returns sentences on the flaws of a leaf, of a server or a client.
 fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Some(kind) = private_keys::refused_kind(leaf.public_key()) {
@@ -122,7 +126,7 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     advice
 }
 
-/// Returns sentences on what is wrong with a leaf as that of a server.
+/// Returns sentences on the flaws of a leaf as a server certificate.
 pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Ok(Some(usage)) = leaf.extended_key_usage()
@@ -144,7 +148,8 @@ pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<Strin
     advice
 }
 
-/// Returns true if a leaf is made for clients: it may not be a server's, or it has an identity and no host, as those of SPIFFE.
+/// Returns true if a leaf is made for clients: it is not valid for servers, or like SPIFFE
+/// certificates it has an identity and no host.
 pub(super) fn is_for_clients(leaf: &X509Certificate<'_>) -> bool {
     let only_client = match leaf.extended_key_usage() {
         Ok(Some(usage)) => usage.value.client_auth && !usage.value.server_auth && !usage.value.any,
@@ -158,14 +163,14 @@ fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
     certificate.subject().as_raw() == certificate.issuer().as_raw()
 }
 
-/// Returns true if a name is there that clients look at, or if nobody can tell.
+/// Returns true if it has a name that clients verify, or if its names are malformed.
 fn names_a_host(leaf: &X509Certificate<'_>) -> bool {
     has_name(leaf, |name| {
         matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_))
     })
 }
 
-/// Returns true if there is a subject alternative name of this kind, or if nobody can tell.
+/// Returns true if it has a subject alternative name of this kind, or if its names are malformed.
 fn has_name(leaf: &X509Certificate<'_>, is_one: fn(&GeneralName<'_>) -> bool) -> bool {
     match leaf.subject_alternative_name() {
         Ok(Some(names)) => names.value.general_names.iter().any(is_one),
@@ -230,7 +235,7 @@ mod tests {
             (&[leaf, one, two], &[leaf, two, one]),
             (&[root, one, two, leaf], &[leaf, two, one, root]),
             (&[other, leaf, two], &[leaf, two, other]),
-            // Nothing here is before what it certifies.
+            // No certificate here comes before one that it certifies.
             (&[leaf, other, two, one], &[leaf, other, two, one]),
             (&[leaf, two, two, one], &[leaf, two, two, one]),
             (&[leaf, one, one, two], &[leaf, two, one, one]),

@@ -74,7 +74,8 @@ impl FrontendValidation {
         }
     }
 
-    /// Adds the validation on the port to the termination and verdicts of an HTTPS listener. Returns what is to be known of it.
+    /// Adds the validation on the port to the termination and verdicts of an HTTPS listener.
+    /// Returns a note about it, if any.
     pub(crate) fn apply(
         &self,
         port: u16,

@@ -1,6 +1,8 @@
-//! A key pair that was read and checked: its certificates in order, the key that belongs to them, and what is worth saying of it.
+//! A key pair that was read and checked: its certificates in order, the key that belongs to them,
+//! and advice on it.
 //!
-//! A private key leaves only as a [`KeyPair`]; no error and no `Debug` output has any part of one.
+//! A private key leaves only as a [`KeyPair`]. Neither errors nor `Debug` output contain any part
+//! of one.
 
 use std::sync::Arc;
 
@@ -27,7 +29,7 @@ pub(crate) struct Certificate {
     pub(crate) key: KeyRef,
     pub(crate) pair: Arc<KeyPair>,
     pub(crate) kind: KeyKind,
-    /// Sentences on what Envoy or clients will not like about it.
+    /// Sentences on flaws that Envoy or clients will object to.
     pub(crate) advice: Vec<String>,
     /// Sentences on what clients will not like about it as the certificate of a server.
     pub(crate) server_advice: Vec<String>,
@@ -92,7 +94,7 @@ pub struct CheckedPair {
     pub key: KeyRef,
     /// The pair.
     pub pair: KeyPair,
-    /// Sentences on what Envoy or clients will not like about it.
+    /// Sentences on flaws that Envoy or clients will object to.
     pub advice: Vec<String>,
     /// Sentences on what clients will not like about it as the certificate of a server.
     pub server_advice: Vec<String>,
@@ -123,8 +125,9 @@ pub fn checked_pair(
     })
 }
 
-/// Checks that both parts can be read, and that the key belongs to a certificate, which is the leaf. All else is for Envoy to
-/// judge: it accepts pairs that other implementations do not, and has reasons of its own. A staple that is not of use is left out.
+/// Checks that both parts can be read, and that the key belongs to a certificate, which is the
+/// leaf. The rest is for Envoy to judge: it accepts and rejects other pairs than other
+/// implementations. A useless staple is dropped.
 pub(super) fn check(
     key: &NamespacedName,
     chain: &[u8],
@@ -138,7 +141,7 @@ pub(super) fn check(
     for (i, der) in chain.iter().enumerate() {
         let (rest, certificate) = X509Certificate::from_der(der)
             .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
-        // Old tools append data to a certificate that is no part of it.
+        // Old tools append data that does not belong to the certificate.
         encoded.push(der.get(..der.len() - rest.len()).unwrap_or_default());
         certificates.push(certificate);
     }

@@ -15,7 +15,7 @@ use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PE
 /// Old labels of certificates. The second has more than the certificate, which is cut off when it is read.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
-/// Labels of what is no certificate, and what a message says of it.
+/// Labels of other contents than certificates, and the remark of a message about them.
 const NO_CERTIFICATES: [(&str, &str); 3] = [
     (
         "CERTIFICATE REQUEST-----",
@@ -122,8 +122,8 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(renamed.into_bytes()))
 }
 
-/// Returns what a text seems to be in place of what was looked for, as the end of a sentence; nothing if that is unclear. `others`
-/// are endings for labels of sections that were not looked for.
+/// Guesses the actual contents of a text without the expected section, as the end of a sentence.
+/// Empty if that is unclear. `others` has endings for labels of other sections.
 fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     let has = |marker: &str| {
         let marker = marker.as_bytes();
@@ -169,7 +169,7 @@ pub(crate) fn encode_revocation_list(list: &CertificateRevocationListDer<'_>) ->
     text
 }
 
-/// Returns a private key as PEM, under the label of its own encoding.
+/// Returns a private key as PEM, under the label of its encoding.
 pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     let label = match key {
         PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",

@@ -21,7 +21,7 @@ const P256: &str = "1.2.840.10045.3.1.7";
 const P384: &str = "1.3.132.0.34";
 const P521: &str = "1.3.132.0.35";
 
-/// Kinds of keys, as far as a client can tell them apart by what it supports.
+/// Kinds of keys that matter to a client: it may support one and not another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyKind {
     Rsa,
@@ -57,7 +57,7 @@ impl fmt::Display for KeyKind {
     }
 }
 
-/// The parts of a private key that tell its public key.
+/// The parts of a private key that determine its public key.
 pub(crate) enum PrivateKey<'k> {
     Rsa {
         modulus: &'k [u8],
@@ -179,7 +179,7 @@ pub(super) fn short_rsa(certificate: &SubjectPublicKeyInfo<'_>) -> Option<usize>
     (bits < 2048).then_some(bits)
 }
 
-/// Returns the object identifier of the curve of an ECDSA key; none if the curve is spelt out.
+/// Returns the object identifier of the curve of an ECDSA key, or `None` for explicit parameters.
 fn curve(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let parameters = certificate.algorithm.parameters.as_ref()?;
     Some(parameters.as_oid().ok()?.to_id_string())

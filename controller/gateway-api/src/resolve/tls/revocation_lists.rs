@@ -1,6 +1,7 @@
-//! Revocation lists (CRLs) beside the CA certificates of a ConfigMap: read and checked.
+//! Revocation lists (CRLs) in the same ConfigMap as the CA certificates, read and checked.
 //!
-//! A list that is not understood must never be passed over: what it has revoked would be trusted. So its ConfigMap is refused.
+//! A list that is not understood must never be skipped, because revoked certificates would be
+//! trusted. So its ConfigMap is refused.
 
 use rustls_pki_types::CertificateRevocationListDer;
 use x509_parser::prelude::{CertificateRevocationList, FromDer as _};

@@ -1,7 +1,8 @@
-//! Subject alternative names, of which the certificate of the other side must have one: that of a backend
-//! (`BackendTLSPolicyValidation`), of a peer of a mesh, or of a client.
+//! Subject alternative names, one of which the peer's certificate must have: a backend
+//! (`BackendTLSPolicyValidation`), a peer of a mesh, or a client.
 //!
-//! With `subjectAltNames`, or patterns in `options`, the hostname of a policy is the server name only, and proves nothing.
+//! With `subjectAltNames`, or patterns in `options`, the hostname of a policy is the server name
+//! only, and proves nothing.
 
 use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;

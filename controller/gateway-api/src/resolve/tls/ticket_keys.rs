@@ -11,7 +11,8 @@ use crate::status::Grounds;
 
 /// The entry of the Secret: keys one after another, the first of which encrypts, and all of which decrypt.
 const ENTRY: &str = "session-ticket-keys";
-/// Most keys that are taken: more than anybody keeps, and each ticket that is none of ours is tried with all of them.
+/// Maximum number of keys: more than any real rotation keeps. Envoy tries all of them on each
+/// foreign ticket.
 const MOST_KEYS: usize = 16;
 /// The type of a Secret with a key pair, whose name a certificate would have.
 const TLS_SECRET: &str = "kubernetes.io/tls";
@@ -20,7 +21,7 @@ const TLS_SECRET: &str = "kubernetes.io/tls";
 pub(crate) struct NamedTicketKeys {
     /// Name of their `KeyRef`, which listeners have whether or not there are any: so that no listener changes when they come and go.
     pub(crate) name: String,
-    /// Reason and message if they are not those of the Secret.
+    /// Reason and message if the Secret's current keys are not in use.
     pub(crate) fault: Option<Grounds>,
 }
 
@@ -57,7 +58,8 @@ pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, Key
     Ok(referred(pair))
 }
 
-/// Returns keys that were good before, with their reference; none if the pair is one of a certificate.
+/// Returns keys that were good before, with their reference, or `None` if the pair is a
+/// certificate's.
 pub(super) fn kept(pair: &KeyPair) -> Option<(KeyRef, KeyPair)> {
     pair.certificate_chain
         .is_empty()

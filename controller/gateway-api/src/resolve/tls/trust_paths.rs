@@ -1,7 +1,7 @@
-//! Paths of signatures from a certificate to an authority that the other side trusts.
+//! Paths of signatures from a certificate to an authority that the peer trusts.
 //!
-//! Nothing is refused here: who is let in is for the other side to decide. So what cannot be computed counts as trusted, because
-//! a warning that is wrong is worse than none.
+//! Nothing is refused here: the peer decides whom it admits. So an algorithm that cannot be
+//! computed here counts as trusted, because a false warning is worse than none.
 
 use x509_parser::error::X509Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -50,7 +50,7 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
         }
     }
     if left == 0 {
-        // Nobody has looked at the rest.
+        // The rest was not checked.
         paths.push(PathValidity::ALWAYS);
     }
     paths
